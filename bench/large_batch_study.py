@@ -113,7 +113,7 @@ class Study:
                         "--eval-data", self.stores[1], "--output", folder, "--save-steps", 0, "--logging-steps", 1,
                         "--micro-batch-tokens", self.args.micro_batch_tokens, "--threads", self.args.threads, *request])
         except tools.Failed as problem:
-            if " is not finite" not in str(problem):
+            if " not finite" not in str(problem) and "the training diverges" not in str(problem):
                 raise
             found["failure"] = "diverged"
             found["message"] = str(problem)

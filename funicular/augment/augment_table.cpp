@@ -5,6 +5,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/made_record.h"
 #include "funicular/base/temporary.h"
 
 namespace funicular::augment {
@@ -90,48 +91,33 @@ AugmentCounts put_together(const Table& table, const Journal& journal, const Jso
                            const fs::path& output) {
   AugmentCounts all;
   StreamHash hash;
-  for (const fs::path& place : {output, record_of(output)})
-    for (const fs::path& left : temporaries_of(place)) fs::remove(left);  // of a process that was killed here
-  const fs::path temporary = temporary_name(output);
-  try {
-    FileWriter writer(temporary, Opening::fresh, output);
-    const auto write = [&](std::string_view text) {
-      writer.write(text);
-      hash.update(text.data(), text.size());
-    };
-    write(table.head());
-    for (int64_t block = 0; block < static_cast<int64_t>(table.blocks().size()); ++block) {
-      const Journal::Piece piece = journal.read(block);
-      all.add(counts_from_json(piece.note));
-      write(piece.text);
-    }
-    writer.close(/*sync=*/true);
-    fs::rename(temporary, output);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
+  Temporary temporary(output, Temporary::Kind::file);
+  FileWriter writer(temporary.path(), Opening::replace, output);
+  const auto write = [&](std::string_view text) {
+    writer.write(text);
+    hash.update(text.data(), text.size());
+  };
+  write(table.head());
+  for (int64_t block = 0; block < static_cast<int64_t>(table.blocks().size()); ++block) {
+    const Journal::Piece piece = journal.read(block);
+    all.add(counts_from_json(piece.note));
+    write(piece.text);
   }
-  const Json record{{"made_of", identity}, {"counts", to_json(all)}, {"hash", hash_text(hash.digest())}};
-  write_file_atomically(record_of(output), record.dump(1) + "\n");
+  writer.close(/*sync=*/true);
+  temporary.rename_file();
+  write_made_record(output, hash_text(hash.digest()), identity, to_json(all));
   return all;
 }
 
 fs::path record_of(const fs::path& output) {
-  fs::path record = output;
-  return record += ".made.json";
+  return made_record_of(output);
 }
 
 std::optional<AugmentCounts> finished(const fs::path& output, const Json& identity) {
   std::error_code error;
-  if (!fs::is_regular_file(output, error) || !fs::is_regular_file(record_of(output), error))
-    return std::nullopt;
-  const Json record = parse_json_or_null(read_file(record_of(output)));
-  if (!record.is_object() || !record.contains("made_of") || record["made_of"] != identity ||
-      !record.contains("counts") || !record.contains("hash") ||
-      record["hash"] != hash_text(hash_file(output)))
-    return std::nullopt;
-  return counts_from_json(record["counts"]);
+  if (!fs::is_regular_file(output, error)) return std::nullopt;
+  const Json counts = counts_if_made_of(output, identity);
+  return counts.is_null() ? std::nullopt : std::optional(counts_from_json(counts));
 }
 
 }  // namespace funicular::augment

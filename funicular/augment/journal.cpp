@@ -4,6 +4,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 
@@ -47,20 +48,24 @@ fs::path Journal::folder_of(const fs::path& output) {
   return folder += ".parts";
 }
 
-void Journal::prepare(const fs::path& folder, const Json& identity) {
+std::unique_ptr<FolderLock> Journal::prepare(const fs::path& folder, const Json& identity) {
   const fs::path job = folder / kJob;
   if (fs::exists(folder) && !fs::exists(job) && !holds_only_temporaries(folder))
     throw InputError("augment",
                      "{} is in the way: unfinished work is kept there, and it holds something else; move it",
                      folder.string());
+  make_directories(folder);
+  auto lock = std::make_unique<FolderLock>(folder, "augment");
   if (fs::exists(job)) {
-    if (parse_json_or_null(read_file(job)) == identity) return;
+    if (parse_json_or_null(read_file(job)) == identity) return lock;
     log::warning("{} holds unfinished work with another input, model or options; it begins anew",
                  folder.string());
     remove(folder);
+    make_directories(folder);
+    lock = std::make_unique<FolderLock>(folder, "augment");
   }
-  make_directories(folder);
-  write_file_atomically(job, identity.dump(1) + "\n");
+  write_file_atomically(job, json_text(identity, 1) + "\n");
+  return lock;
 }
 
 void Journal::remove(const fs::path& folder) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/base/temporary.h"
 
 namespace funicular::augment {
 
@@ -20,8 +22,9 @@ class Journal {
   static fs::path folder_of(const fs::path& output);
 
   /// Makes the folder for work that `identity` describes, or finds it. What other work left there is removed, and
-  /// said. By one process, before the others open theirs. Throws InputError for a folder that is no journal.
-  static void prepare(const fs::path& folder, const Json& identity);
+  /// said. By one process, before the others open theirs; it keeps the lock that is returned until the work is done.
+  /// Throws InputError for a folder that is no journal, or in which another command works now.
+  static std::unique_ptr<FolderLock> prepare(const fs::path& folder, const Json& identity);
   /// Removes the folder, if it is there, in one step, and what a process that was killed here left of it.
   static void remove(const fs::path& folder);
 

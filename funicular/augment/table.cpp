@@ -6,26 +6,22 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/format/row_rules.h"
 
 namespace funicular::augment {
 
 namespace {
 
-std::string_view without_line_end(std::string_view row) {
-  if (row.ends_with('\n')) row.remove_suffix(1);
-  if (row.ends_with('\r')) row.remove_suffix(1);
-  return row;
-}
-
 /// Where the fields of a row of TSV or CSV lie, quotes included. The row was read before.
 std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const format::TextFile& file) {
   std::vector<std::pair<size_t, size_t>> fields;
-  const bool quotes = file.format() == format::TextFormat::csv;
-  const char separator = quotes ? file.separator() : '\t';
+  const auto [separator, quotes] = file.fields();
   bool quoted = false;
   size_t begin = 0;
   for (size_t i = 0; i <= row.size(); ++i) {
-    if (i < row.size() && quotes && row[i] == '"') quoted = !quoted;
+    const bool in_quotes =
+        quotes && begin < row.size() && row[begin] == '"';  // elsewhere they are characters
+    if (in_quotes && i < row.size() && row[i] == '"') quoted = !quoted;
     if (i < row.size() && (quoted || row[i] != separator)) continue;
     fields.emplace_back(begin, i);
     begin = i + 1;
@@ -34,15 +30,17 @@ std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const for
 }
 
 std::string field_of(const std::string& text, const format::TextFile& file) {
-  if (file.format() == format::TextFormat::tsv) {
-    if (text.find_first_of("\t\r\n") != text.npos)
+  const char separator = file.fields().separator;
+  if (!file.fields().quoted) {
+    if (text.find_first_of(std::string("\r\n") + separator) != text.npos)
       throw InputError(
           "augment",
-          "\"{}\" holds a tab or a line end, which TSV cannot hold; give the rows as CSV or JSON lines",
-          text);
+          "\"{}\" holds a {} or a line end, which a table without quotes cannot hold; give the rows as "
+          "CSV or JSON lines",
+          text, separator == '\t' ? "tab" : "separator");
     return text;
   }
-  if (text.find_first_of(std::string("\"\r\n") + file.separator()) == text.npos) return text;
+  if (text.find_first_of(std::string("\"\r\n") + separator) == text.npos) return text;
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
@@ -109,7 +107,7 @@ std::vector<TableRow> Table::read(const RowBlock& block) const {
   while (const format::Row* row = reader.next()) {
     const uint64_t end = block.bytes.begin + reader.bytes_done();
     const std::string_view whole = file_.text().substr(row->offset, end - row->offset);
-    rows.push_back({without_line_end(whole),
+    rows.push_back({format::without_line_end(whole),
                     whole.ends_with("\r\n") ? "\r\n" : "\n",
                     {row->columns.begin(), row->columns.end()}});
   }

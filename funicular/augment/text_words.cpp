@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/text_encoding.h"
 #include "funicular/text/byte_level.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/utf8.h"
@@ -96,19 +97,20 @@ std::vector<std::string_view> words_of(std::string_view utf8, bool chinese_apart
 }
 
 StopWords read_stop_words(const fs::path& file) {
-  const std::string contents = read_file(file);
-  refuse_compressed(contents, file.string());
+  const std::string contents = read_text(file);
   StopWords words;
   size_t number = 1;
   for (std::string_view rest = contents; !rest.empty(); ++number) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
-      line.remove_suffix(1);
-    if (!text::is_valid_utf8(line) || line.find_first_of(" \t") != line.npos)
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    if (!text::is_valid_utf8(line))
+      throw InputError("augment", "{}:{}: expected UTF-8, found \"{}\"; {}", file.string(), number,
+                       text::to_valid_utf8(line), conversion_remedy(contents, file.string()));
+    if (line.find_first_of(" \t") != line.npos)
       throw InputError("augment", "{}:{}: expected one word in UTF-8, found \"{}\"", file.string(), number,
-                       text::to_valid_utf8(line));
+                       line);
     if (!line.empty()) words.insert(lower_cased(line));
   }
   return words;

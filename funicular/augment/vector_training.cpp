@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cmath>
 #include <iterator>
+#include <numbers>
 #include <unordered_map>
 #include <utility>
 
 #include "funicular/augment/text_words.h"
 #include "funicular/base/error.h"
 #include "funicular/base/temporary.h"
+#include "funicular/core/loss_watch.h"
 #include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::augment {
@@ -113,11 +115,19 @@ class Training {
     choose_words();
     count_pairs();
     start();
+    LossWatch watch("epoch");
+    watch.note_first(0, loss_at_start());
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      learn(contexts_, words_, epoch, 1);
+      watch.require_sound(epoch + 1, learn(contexts_, words_, epoch, 1), "the contexts' loss");
       result_.loss = learn(words_, contexts_, epoch, 2);
+      watch.require_sound(epoch + 1, result_.loss, "the loss");
       tell("learning", static_cast<double>(epoch + 1) / static_cast<double>(options_.epochs));
     }
+    if (!std::all_of(words_.vectors.begin(), words_.vectors.end(),
+                     [](float value) { return std::isfinite(value); }))
+      throw RunError("loss",
+                     "some of the vectors are not finite after epoch {}; a lower --learning-rate may help",
+                     options_.epochs);
     result_.vectors = std::move(words_.vectors);
     result_.size = options_.size;
     return std::move(result_);
@@ -257,6 +267,14 @@ class Training {
     }
   }
 
+  /// The loss while all contexts are zero: log 2 for each pair and each of its samples.
+  double loss_at_start() const {
+    double sum = 0;
+    for (const float weight : pairs_.weights) sum += weight;
+    const auto terms = static_cast<double>(1 + options_.negatives);
+    return result_.pairs > 0 ? sum * terms * std::numbers::ln2 / static_cast<double>(result_.pairs) : 0;
+  }
+
   /// One pass over the pairs in which `side` learns; the mean of the weighted squared errors.
   double learn(Side& side, const Side& other, int64_t epoch, uint32_t layer) const {
     const auto words = static_cast<int64_t>(result_.words.size());
@@ -351,27 +369,23 @@ TrainedVectors train_vectors(const data::RowSource& source, const VectorTraining
   return Training(source, options, show).run();
 }
 
-void write_vectors(const TrainedVectors& trained, const fs::path& file, bool counts_first) {
-  const fs::path temporary = temporary_name(file);
-  try {
-    FileWriter writer(temporary, Opening::fresh, file);
-    if (counts_first) writer.write(fmt::format("{} {}\n", trained.words.size(), trained.size));
-    std::string line;
-    for (size_t word = 0; word < trained.words.size(); ++word) {
-      line = trained.words[word];
-      for (int64_t i = 0; i < trained.size; ++i)
-        fmt::format_to(std::back_inserter(line), " {:.6g}",
-                       trained.vectors[word * static_cast<size_t>(trained.size) + static_cast<size_t>(i)]);
-      line += '\n';
-      writer.write(line);
-    }
-    writer.close(/*sync=*/true);
-    fs::rename(temporary, file);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
+void write_vectors(const TrainedVectors& trained, const fs::path& file, bool counts_first,
+                   const std::function<void(const fs::path& written)>& before_rename) {
+  Temporary temporary(file, Temporary::Kind::file);
+  FileWriter writer(temporary.path(), Opening::replace, file);
+  if (counts_first) writer.write(fmt::format("{} {}\n", trained.words.size(), trained.size));
+  std::string line;
+  for (size_t word = 0; word < trained.words.size(); ++word) {
+    line = trained.words[word];
+    for (int64_t i = 0; i < trained.size; ++i)
+      fmt::format_to(std::back_inserter(line), " {:.6g}",
+                     trained.vectors[word * static_cast<size_t>(trained.size) + static_cast<size_t>(i)]);
+    line += '\n';
+    writer.write(line);
   }
+  writer.close(/*sync=*/true);
+  if (before_rename) before_rename(temporary.path());
+  temporary.rename_file();
 }
 
 }  // namespace funicular::augment

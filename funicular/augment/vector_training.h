@@ -55,11 +55,14 @@ struct TrainedVectors {
 /// What is being done ("counting words", …) and which share of it is done. May throw to end it.
 using TrainingProgress = std::function<void(const char* what, double share)>;
 
-/// Throws InputError for options out of range, and where fewer than two words are frequent enough.
+/// Throws InputError for options out of range, and where fewer than two words are frequent enough; RunError if the
+/// training diverges (core/loss_watch.h).
 TrainedVectors train_vectors(const data::RowSource& source, const VectorTrainingOptions& options,
                              const TrainingProgress& show = {});
 
-/// As text, with 6 digits: GloVe's form, or word2vec's with `counts_first`. The file appears when it is complete.
-void write_vectors(const TrainedVectors& trained, const fs::path& file, bool counts_first);
+/// As text, with 6 digits: GloVe's form, or word2vec's with `counts_first`. The file appears when it is complete;
+/// `before_rename` gets it under the name that it has until then.
+void write_vectors(const TrainedVectors& trained, const fs::path& file, bool counts_first,
+                   const std::function<void(const fs::path& written)>& before_rename = {});
 
 }  // namespace funicular::augment

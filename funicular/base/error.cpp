@@ -6,10 +6,13 @@
 #include <cstring>
 #include <vector>
 
+#include "funicular/base/visible.h"
+
 namespace funicular {
 
 Error::Error(ExitCode code, std::string_view component, fmt::string_view format, fmt::format_args arguments)
-    : std::runtime_error(fmt::format("[{}] {}", component, fmt::vformat(format, arguments))), code_(code) {}
+    : std::runtime_error(visible(fmt::format("[{}] {}", component, fmt::vformat(format, arguments)))),
+      code_(code) {}
 
 std::string errno_text(int error) {
   return std::strerror(error);

@@ -38,6 +38,8 @@ std::string_view remedy_of_write(int error) {
       return "; make its folder first";
     case ELOOP:
       return "; a symbolic link of this name is in the way: remove it, or choose another name";
+    case EMFILE:
+      return "; allow this process more open files (ulimit -n)";
     default:
       return "";
   }
@@ -70,7 +72,11 @@ int open_to_read(const fs::path& path, FileKind kind) {
   // A pipe is opened at once, whether or not somebody writes to it, and then refused.
   const int flags = kind == FileKind::regular ? O_NONBLOCK : 0;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
-  if (descriptor < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
+  const int error = errno;
+  if (descriptor < 0 &&
+      (error == EMFILE || error == ENFILE || error == ENOMEM))  // nothing is wrong with the file
+    throw RunError("file", "cannot read {}: {}{}", path.string(), errno_text(error), remedy_of_write(error));
+  if (descriptor < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(error));
   return descriptor;
 }
 
@@ -162,18 +168,11 @@ void make_directories(const fs::path& folder) {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view contents) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path temporary = temporary_name(path);
-  try {
-    FileWriter writer(temporary, Opening::fresh, path);
-    writer.write(contents);
-    writer.close(/*sync=*/true);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw write_error(path, errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync_path(folder);
+  Temporary temporary(path, Temporary::Kind::file);
+  FileWriter writer(temporary.path(), Opening::replace, path);
+  writer.write(contents);
+  writer.close(/*sync=*/true);
+  temporary.rename_file();
 }
 
 MappedFile::MappedFile(const fs::path& path) {

@@ -34,6 +34,12 @@ void handle(int signal) {
 
 }  // namespace
 
+bool may_stop(int signal) {
+  if (signal == SIGINT || signal == SIGTERM) return true;
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN;
+}
+
 InterruptGuard::InterruptGuard() {
   watched = ::isatty(STDERR_FILENO) == 1;
   struct sigaction action {};
@@ -42,13 +48,14 @@ InterruptGuard::InterruptGuard() {
   // A blocking read (standard input) is to end with EINTR; whoever reads in a loop asks
   // interrupt_requested().
   action.sa_flags = 0;
-  ::sigaction(SIGINT, &action, &old_interrupt_);
-  ::sigaction(SIGTERM, &action, &old_terminate_);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    const int signal = kStopSignals[i];
+    ::sigaction(signal, may_stop(signal) ? &action : nullptr, &old_[i]);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  ::sigaction(SIGINT, &old_interrupt_, nullptr);
-  ::sigaction(SIGTERM, &old_terminate_, nullptr);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) ::sigaction(kStopSignals[i], &old_[i], nullptr);
 }
 
 int interrupt_requested() {

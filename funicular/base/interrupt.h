@@ -1,13 +1,22 @@
 #pragma once
-// SIGINT and SIGTERM as a request to save and stop.
+// Signals as a request to save and stop.
 
+#include <array>
 #include <csignal>
 
 namespace funicular {
 
-/// While it lives, the first SIGINT or SIGTERM only sets a flag, and says so where standard error is a
-/// terminal; a second SIGINT ends the process at once with 130. The destructor restores the handlers that
-/// were there before; the flag stays. Guards may nest.
+/// The signals that ask a program to save and stop. Job managers announce the end of a job by SIGTERM, SIGUSR1,
+/// SIGUSR2 or SIGXCPU; a closed terminal sends SIGHUP.
+inline constexpr std::array kStopSignals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
+/// Whether the signal may ask this process to stop. One that was ignored when the process began (nohup ignores SIGHUP)
+/// stays ignored, except SIGINT and SIGTERM: shells let background jobs of scripts ignore SIGINT.
+bool may_stop(int signal);
+
+/// While it lives, the first of kStopSignals only sets a flag, and prints so if standard error is a terminal.
+/// A second SIGINT ends the process at once with exit code 130. The destructor restores the handlers that were there before;
+/// the flag stays. Guards may nest.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -16,11 +25,10 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction old_interrupt_ {
-  }, old_terminate_{};
+  std::array<struct sigaction, kStopSignals.size()> old_{};
 };
 
-/// The signal that asked to stop (SIGINT, SIGTERM), or 0.
+/// The signal that asked to stop, one of kStopSignals, or 0.
 int interrupt_requested();
 /// Forgets the request (for tests, and for programs that go on).
 void clear_interrupt();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "funicular/base/mapped_text.h"
+
 namespace funicular {
 
 namespace {
@@ -61,7 +63,7 @@ Json parse_json(std::string_view text, std::string_view origin) {
 }
 
 Json read_json(const fs::path& path) {
-  return parse_json(read_file(path), path.string());
+  return parse_json(read_text(path, "JSON"), path.string());
 }
 
 }  // namespace funicular

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/visible.h"
 
 namespace funicular::log {
 
@@ -79,7 +80,7 @@ void write(Level level, fmt::string_view format, fmt::format_args arguments) {
   static constexpr const char* kPrefix[] = {"debug: ", "", "warning: ", "error: "};
   // One write call a message, so that lines of several threads or processes do not mix.
   const std::string line = fmt::format("{}{}{}\n", time_stamp(), kPrefix[static_cast<int>(level)],
-                                       fmt::vformat(format, arguments));
+                                       visible(fmt::vformat(format, arguments)));
   if (auto* hook = before_message.load()) hook();
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -1,14 +1,19 @@
 #include "funicular/base/temporary.h"
 
+#include "funicular/base/temporary_registry.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdio.h>  // renameat2
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 namespace funicular {
 
@@ -40,6 +45,18 @@ void sync_tree(const fs::path& folder) {
   sync_path(folder);
 }
 
+/// Whether the open file is still the one of this name.
+bool is_named(int descriptor, const fs::path& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+bool is_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
 /// For systems that cannot exchange two names. A kill between the renames leaves two whole temporaries.
 fs::path replace_in_two_steps(const fs::path& temporary, const fs::path& place) {
   const fs::path aside = temporary_name(place);
@@ -69,6 +86,86 @@ fs::path make_temporary_folder(const fs::path& place) {
   return path;
 }
 
+Temporary::Temporary(const fs::path& place, Kind kind, unsigned mode) : place_(place) {
+  remove_abandoned(place);
+  make(kind, mode);
+  slot_ = register_temporary(path_);
+}
+
+/// Tries again if another process removed the new entry as abandoned before it was locked.
+void Temporary::make(Kind kind, unsigned mode) {
+  while (true) {
+    path_ = temporary_name(place_);
+    if (kind == Kind::folder && ::mkdir(path_.c_str(), mode) != 0) throw write_error(path_, errno);
+    const int flags = kind == Kind::folder ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT | O_EXCL;
+    lock_ = ::open(path_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644);
+    const int error = errno;
+    if (lock_ < 0 && kind == Kind::folder) ::rmdir(path_.c_str());
+    if (lock_ < 0 && error == ENOENT && kind == Kind::folder) continue;
+    if (lock_ < 0) throw write_error(place_, error);
+    // Some file systems have no locks; nothing is removed there. Whoever has the lock is about to remove it.
+    const bool taken = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken && is_named(lock_, path_)) return;
+    ::close(std::exchange(lock_, -1));
+  }
+}
+
+Temporary::~Temporary() {
+  if (!path_.empty()) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  forget();
+}
+
+void Temporary::forget() {
+  unregister_temporary(std::exchange(slot_, -1));
+  path_.clear();
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
+}
+
+void Temporary::rename_file() {
+  if (::rename(path_.c_str(), place_.c_str()) != 0) throw write_error(place_, errno);
+  forget();
+  sync_path(folder_of(trimmed(place_)));
+}
+
+void Temporary::rename_folder() {
+  const fs::path earlier = put_in_place(path_, place_);
+  if (!earlier.empty()) {  // another process was quicker: its folder stays
+    put_in_place(earlier, place_);
+    throw RunError("file", "{} has been made meanwhile by another process; choose another folder",
+                   place_.string());
+  }
+  forget();
+}
+
+void remove_abandoned(const fs::path& place) {
+  for (const fs::path& path : temporaries_of(place)) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    struct stat status {};
+    std::error_code ignored;
+    if (::fstat(descriptor, &status) == 0 && status.st_uid == ::geteuid() &&
+        ::flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+      fs::remove_all(path, ignored);
+    ::close(descriptor);
+  }
+}
+
+FolderLock::FolderLock(const fs::path& folder, std::string_view component)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw write_error(folder, errno);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // or: no locks here
+  ::close(std::exchange(descriptor_, -1));
+  throw InputError(component, "another process works in {} now; wait for its end, or choose another place",
+                   folder.string());
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 std::vector<fs::path> temporaries_of(const fs::path& place) {
   const fs::path named = trimmed(place);
   const std::string start = fmt::format("{}{}-", kTemporaryPrefix, named.filename().string());
@@ -77,7 +174,9 @@ std::vector<fs::path> temporaries_of(const fs::path& place) {
   for (fs::directory_iterator entry(folder_of(named), error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with(start) && name.size() == start.size() + 16) found.push_back(entry->path());
+    if (name.starts_with(start) && name.size() == start.size() + 16 &&
+        std::all_of(name.begin() + static_cast<ptrdiff_t>(start.size()), name.end(), is_digit))
+      found.push_back(entry->path());
   }
   return found;
 }

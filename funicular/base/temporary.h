@@ -18,8 +18,55 @@ fs::path temporary_name(const fs::path& place);
 /// Makes an empty folder with such a name. Throws RunError.
 fs::path make_temporary_folder(const fs::path& place);
 
-/// The temporaries of `place` that killed processes have left. Only a process that alone may write `place`
-/// knows them for such.
+/// An empty file or folder with such a name, for what will be `place`. It is locked while its process lives, so that
+/// others know what a killed process has left. A signal that ends the process removes it too, if
+/// remove_temporaries_on_signals() has been called.
+class Temporary {
+ public:
+  enum class Kind { file, folder };
+  /// Removes the abandoned temporaries of `place` first. `mode`: the folder's rights, before the umask. Throws RunError.
+  Temporary(const fs::path& place, Kind kind, unsigned mode = 0777);
+  /// Removes it, unless it has been put in place.
+  ~Temporary();
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+
+  const fs::path& path() const { return path_; }
+  /// Gives a file that has been written and flushed the name `place`, whatever has that name. Throws RunError.
+  void rename_file();
+  /// Gives a folder the name `place`, as put_in_place does. Throws RunError, also if a folder has the name by now.
+  void rename_folder();
+
+ private:
+  void make(Kind kind, unsigned mode);
+  void forget();
+  fs::path place_, path_;
+  int lock_ = -1, slot_ = -1;
+};
+
+/// Removes the temporaries of `place` whose processes are gone. One that another process holds stays, and so does each
+/// where the file system has no locks.
+void remove_abandoned(const fs::path& place);
+
+/// From now on a signal that ends this process (one of kStopSignals that nobody handles or ignores) first removes its
+/// temporaries. For programs; a library leaves signals to them.
+void remove_temporaries_on_signals();
+
+/// Lets one process at a time work in a folder, until the object or the process is gone.
+class FolderLock {
+ public:
+  /// Throws InputError "[component] another process works in FOLDER now; …" if another process has the lock.
+  FolderLock(const fs::path& folder, std::string_view component);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// The temporaries of `place`. Only a process that alone may write `place` knows that killed processes have left them;
+/// others call remove_abandoned.
 std::vector<fs::path> temporaries_of(const fs::path& place);
 
 /// Flushes all files and folders of `temporary`, makes it appear as the folder `place` in one step, and

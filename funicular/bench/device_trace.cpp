@@ -34,7 +34,7 @@ void trace_device(const std::function<void()>& work, const std::filesystem::path
   const std::string trace = fs::exists(written) ? read_file(written) : "";
   if (!Json::accept(trace))
     throw RunError("bench",
-                   "LibTorch's profiler left {} bytes of a trace in {}, which is not all of it; free some "
+                   "LibTorch's profiler left {} bytes of a trace in {}, which is not all of it. Free some "
                    "space there, or set TMPDIR to a folder with more",
                    trace.size(), folder.path().parent_path().string());
   write_file_atomically(file, trace);

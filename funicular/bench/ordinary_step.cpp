@@ -81,7 +81,7 @@ void add_ordinary_head(model::Builder& builder) {
   const model::LinearWeights transform = builder.add_linear(names.dense, width, builder.config().hidden_size);
   const model::NormParameters norm = builder.add_norm(names.norm, width);
   const Parameter* const bias = builder.add_bias(names.bias, builder.config().vocab_size);
-  Parameter* const decoder = builder.word_embeddings();
+  Parameter* const decoder = model::add_decoder(builder);
   builder.add_segment(
       "masked_lm", {model::hidden_of_tokens(builder.options())}, {},
       [=](Activations in, const Pass& pass) {

@@ -262,6 +262,7 @@ EarlyStopping::Run Measurement::short_run(int64_t patience) const {
                                    std::min(subject_.held_out.size(), kBatches / 2 * options_.batch_size));
   const train::DatasetSource held_out(objective_, held_out_part);
   Model model = subject_.build(model::Head::masked_lm);
+  model.declare_loss(objective_.loss_over());
   train::Trainer trainer(options, parallel::make_single,
                          optim::AdamW{.learning_rate = options_.learning_rate, .weight_decay = 0.01});
   const train::FitResult result =

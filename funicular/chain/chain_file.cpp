@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/toml_depth.h"
 
 namespace funicular::chain {
 
@@ -108,10 +110,12 @@ class Reader {
 }  // namespace
 
 std::vector<WrittenStep> read_chain_file(const fs::path& path) {
-  return parse_chain(read_file(path), path.string());
+  return parse_chain(read_text(path, "a chain in TOML"), path.string());
 }
 
 std::vector<WrittenStep> parse_chain(std::string_view text, const std::string& file) {
+  if (const auto problem = toml_depth_problem(text))
+    throw InputError("chain", "{}:{}: {}", file, problem->line, problem->text);
   try {
     return Reader(file).steps(toml::parse(text, file));
   } catch (const toml::parse_error& error) {

@@ -31,7 +31,8 @@ constexpr auto kPatience = 20s;
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
+  // SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU keep their disposition: a signal that nohup ignores stays ignored.
+  for (int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
   ::execv(program, words);
   ::_exit(127);
 }

@@ -65,6 +65,7 @@ StepRecord meaning_of(const Step& step, Contents& contents) {
   StepRecord record;
   record.command = step.command;
   record.options = step.options;
+  record.rounding = step.rounding;
   record.version = FUNICULAR_VERSION;
   for (const Input& input : step.inputs)
     record.inputs[input.option].push_back({input.path.string(), contents.hash(input.path, input.part)});
@@ -77,6 +78,16 @@ std::vector<std::string> differences(const StepRecord& before, const StepRecord&
   std::vector<std::string> found;
   compare_options(before, now, step, found);
   compare_inputs(before, now, found);
+  return found;
+}
+
+std::vector<std::string> differences_of_rounding(const StepRecord& before, const Step& step) {
+  std::vector<std::string> found;
+  for (const auto& [name, values] : step.rounding)
+    if (const auto earlier = before.rounding.find(name);
+        earlier != before.rounding.end() && earlier->second != values)
+      found.push_back(fmt::format("{}{} was {}, is {} (the same up to rounding)", name == "ranks" ? "" : "--",
+                                  name, shown(earlier->second), shown(values)));
   return found;
 }
 

@@ -17,6 +17,9 @@ StepRecord meaning_of(const Step& step, Contents& contents);
 /// that only one of two versions of the program knows is no difference unless it is given.
 std::vector<std::string> differences(const StepRecord& before, const StepRecord& now, const Step& step);
 
+/// The changed options that change a sum's rounding only, a line each: "--threads was 1, is 2 (the same up to rounding)".
+std::vector<std::string> differences_of_rounding(const StepRecord& before, const Step& step);
+
 /// What is wrong with the products of a step that is done: "runs/teacher/model is missing", or "… was changed after it
 /// was made".
 std::vector<std::string> lost_products(const StepRecord& record, Contents& contents);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -60,23 +61,35 @@ Chain::Chain(std::vector<Step> steps, fs::path folder)
 void Chain::adopt_renamed(bool dry) {
   std::set<std::string> names;
   for (const Step& step : steps_) names.insert(step.name);
+  // By what must be equal, so that not every step is compared with every record.
+  const auto key = [](const std::string& command, const auto& options) {
+    const auto output = options.find("output");
+    return fmt::format("{} {}", command,
+                       fmt::join(output == options.end() ? std::vector<std::string>() : output->second, " "));
+  };
+  std::multimap<std::string, std::string> left;
+  for (const auto& [name, record] : state_.steps)
+    if (!names.count(name)) left.emplace(key(record.command, record.options), name);
+  if (left.empty()) return;
   for (const Step& step : steps_) {
     if (state_.steps.count(step.name)) continue;
-    for (auto record = state_.steps.begin(); record != state_.steps.end(); ++record) {
-      if (names.count(record->first) ||
-          !differences(record->second, meaning_of(step, contents_), step).empty())
-        continue;
-      StepRecord kept = std::move(record->second);
-      std::error_code ignored;
-      const auto out = kept.made.extract(printed(record->first).string());
-      if (!dry && out) {
-        fs::rename(printed(record->first), printed(step.name), ignored);
-        kept.made[printed(step.name).string()] = out.mapped();
-      }
-      state_.steps.erase(record);
-      state_.steps[step.name] = std::move(kept);
-      break;
+    const StepRecord now = meaning_of(step, contents_);
+    const auto [begin, end] = left.equal_range(key(step.command, step.options));
+    const auto same = std::find_if(begin, end, [&](const auto& one) {
+      return differences(state_.steps.at(one.second), now, step).empty();
+    });
+    if (same == end) continue;
+    const std::string earlier = same->second;
+    left.erase(same);
+    StepRecord kept = std::move(state_.steps.at(earlier));
+    state_.steps.erase(earlier);
+    std::error_code ignored;
+    const auto out = kept.made.extract(printed(earlier).string());
+    if (!dry && out) {
+      fs::rename(printed(earlier), printed(step.name), ignored);
+      kept.made[printed(step.name).string()] = out.mapped();
     }
+    state_.steps[step.name] = std::move(kept);
   }
 }
 
@@ -96,41 +109,43 @@ void Chain::require_free(const Step& step) const {
                          path == output.path ? ", or give another name" : "");
 }
 
-Decision Chain::decide(const Step& step, const std::vector<const Step*>& unsure) {
+Decision Chain::decide(const Step& step, const std::vector<Decision>* decided) {
   require_free(step);
   const auto record = state_.steps.find(step.name);
   if (record == state_.steps.end()) return {Kind::run, {"it was never run"}};
   StepRecord now = meaning_of(step, contents_);
-  for (const Step* maker : unsure)
-    for (const Output& output : maker->outputs)
-      for (auto& [option, inputs] : now.inputs)
-        for (StepRecord::Read& input : inputs)
-          if (overlap(input.path, output.path)) input.hash.clear();
+  std::map<std::string, size_t> taken;
+  for (const Input& input : step.inputs) {
+    StepRecord::Read& read = now.inputs.at(input.option).at(taken[input.option]++);
+    if (decided && std::any_of(input.makers.begin(), input.makers.end(),
+                               [&](size_t maker) { return (*decided)[maker].kind != Kind::done; }))
+      read.hash.clear();
+  }
   std::vector<std::string> reasons = differences(record->second, now, step);
   if (!reasons.empty()) return {Kind::rerun, reasons};
   if (!record->second.done) return {Kind::go_on, {"it was interrupted, or has failed"}};
   reasons = lost_products(record->second, contents_);
-  return {reasons.empty() ? Kind::done : Kind::rerun, reasons};
+  if (!reasons.empty()) return {Kind::rerun, reasons};
+  return {Kind::done, differences_of_rounding(record->second, step)};
 }
 
 std::vector<Decision> Chain::plan() {
   adopt_renamed(/*dry=*/true);
   std::vector<Decision> decisions;
   for (const Step& step : steps_) {
-    std::vector<const Step*> unsure;
-    for (const size_t need : step.needs)
-      if (decisions[need].kind != Kind::done) unsure.push_back(&steps_[need]);
-    Decision decision = decide(step, unsure);
-    if (decision.kind == Kind::done && !unsure.empty())
+    Decision decision = decide(step, &decisions);
+    const auto unsure = std::find_if(step.needs.begin(), step.needs.end(),
+                                     [&](size_t need) { return decisions[need].kind != Kind::done; });
+    if (decision.kind == Kind::done && unsure != step.needs.end())
       decision = {Kind::perhaps,
                   {fmt::format("{} makes what it reads anew; it stays done if that comes out the same",
-                               unsure.front()->name)}};
+                               steps_[*unsure].name)}};
     decisions.push_back(std::move(decision));
   }
   return decisions;
 }
 
-/// The earlier results stay until the new ones are there. What an interrupted attempt has left is of no use. What somebody
+/// The earlier results stay until the new ones are there. The output of an interrupted attempt is useless. What somebody
 /// has changed since it was made stays for good, under a name of its own.
 void Chain::set_aside(const Step& step) {
   const StepRecord& earlier = state_.steps.at(step.name);
@@ -202,11 +217,9 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   const fs::path output = printed(step.name).string() + ".part";
   const auto begin = std::chrono::steady_clock::now();
   const int code = start(words, output);
-  const bool saved = code == static_cast<int>(ExitCode::interrupted);
   // Before it trains, or where it saves nothing, a command ends by the signal itself.
-  if (saved || (code != 0 && interrupt_requested() != 0)) {
-    log::info("{} was interrupted{}; the same command goes on from there", called(step),
-              saved ? " after saving" : "");
+  if (code == static_cast<int>(ExitCode::interrupted) || (code != 0 && interrupt_requested() != 0)) {
+    log::info("{} was interrupted; to resume, repeat the command", called(step));
     return;
   }
   if (code == static_cast<int>(ExitCode::usage)) {

@@ -15,7 +15,7 @@ namespace funicular::chain {
 /// What is to happen to a step.
 struct Decision {
   enum class Kind {
-    done,     ///< nothing
+    done,     ///< nothing; its reasons tell options that changed and change a sum's rounding only
     run,      ///< it was never begun
     go_on,    ///< it was begun with the same meaning, and did not end
     rerun,    ///< what it means, or what it made, is not what it was
@@ -46,8 +46,8 @@ class Chain {
   int run(const fs::path& program, const Starter& start);
 
  private:
-  /// `unsure`: steps whose outputs will be made anew, so that nobody knows yet what will be in them.
-  Decision decide(const Step& step, const std::vector<const Step*>& unsure = {});
+  /// `decided`: the decisions of a dry run about the steps before. Nobody knows yet what steps that are not done will make.
+  Decision decide(const Step& step, const std::vector<Decision>* decided = nullptr);
   void adopt_renamed(bool dry);
   void require_free(const Step& step) const;
   void set_aside(const Step& step);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 
 namespace funicular::chain {
 
@@ -18,6 +20,7 @@ StepRecord step_from(const Json& json, const std::string& origin) {
   StepRecord step{.done = json_get<bool>(json, "done", origin),
                   .command = json_get<std::string>(json, "command", origin),
                   .options = json_get<Lists>(json, "options", origin),
+                  .rounding = json_get_or<Lists>(json, "rounding", {}, origin),
                   .inputs = {},
                   .made = json_get<std::map<std::string, std::string>>(json, "made", origin),
                   .seconds = json_get<double>(json, "seconds", origin),
@@ -37,8 +40,9 @@ OrderedJson to_json(const StepRecord& step) {
   OrderedJson inputs = OrderedJson::object();
   for (const auto& [option, list] : step.inputs)
     for (const auto& [path, hash] : list) inputs[option].push_back({{"path", path}, {"hash", hash}});
-  return {{"done", step.done}, {"command", step.command}, {"options", step.options}, {"inputs", inputs},
-          {"made", step.made}, {"seconds", step.seconds}, {"version", step.version}, {"place", step.place}};
+  return {{"done", step.done},         {"command", step.command}, {"options", step.options},
+          {"rounding", step.rounding}, {"inputs", inputs},        {"made", step.made},
+          {"seconds", step.seconds},   {"version", step.version}, {"place", step.place}};
 }
 
 FileRecord file_from(const Json& json, const std::string& origin) {
@@ -69,37 +73,61 @@ State read(const Json& json, const std::string& origin) {
   return state;
 }
 
-/// Whether one of the paths is the other, or lies in it.
-bool one_holds_the_other(const std::string& one, const std::string& other) {
-  const std::string& shorter = one.size() < other.size() ? one : other;
-  const std::string& longer = one.size() < other.size() ? other : one;
-  return longer == shorter || (longer.starts_with(shorter) && longer[shorter.size()] == '/');
+using Names = std::set<std::string>;
+
+/// By step, the steps that have made what it reads, or something in it, or a folder around it.
+std::map<std::string, Names> makers_of(const std::map<std::string, StepRecord>& steps) {
+  std::map<std::string, Names> by_product;  // with a slash at its end
+  for (const auto& [name, step] : steps)
+    for (const auto& [product, hash] : step.made) by_product[product + "/"].insert(name);
+  std::map<std::string, Names> makers;
+  const auto read_by = [&](const std::string& path, Names& found) {
+    const std::string key = path + "/";
+    for (auto next = by_product.lower_bound(key); next != by_product.end() && next->first.starts_with(key);
+         ++next)
+      found.insert(next->second.begin(), next->second.end());
+    for (size_t slash = key.find('/'); slash + 1 < key.size(); slash = key.find('/', slash + 1))
+      if (const auto above = by_product.find(key.substr(0, slash + 1)); above != by_product.end())
+        found.insert(above->second.begin(), above->second.end());
+  };
+  for (const auto& [name, step] : steps) {
+    for (const auto& [option, list] : step.inputs)
+      for (const StepRecord::Read& read : list) read_by(read.path, makers[name]);
+    makers[name].erase(name);
+  }
+  return makers;
 }
 
-bool reads_what(const StepRecord& reader, const StepRecord& maker) {
-  for (const auto& [product, hash] : maker.made)
-    for (const auto& [option, list] : reader.inputs)
-      for (const StepRecord::Read& read : list)
-        if (one_holds_the_other(read.path, product)) return true;
-  return false;
+/// The one whose name comes first.
+std::pair<int64_t, std::string> first_by_name(const std::set<std::pair<int64_t, std::string>>& places) {
+  return *std::min_element(places.begin(), places.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
 }
 
 }  // namespace
 
 std::vector<std::string> in_order(const State& state) {
-  std::map<std::string, StepRecord> left = state.steps;
+  std::map<std::string, Names> makers = makers_of(state.steps), readers;
+  for (const auto& [name, needed] : makers)
+    for (const std::string& maker : needed) readers[maker].insert(name);
+  using Place = std::pair<int64_t, std::string>;
+  std::set<Place> ready, left;
+  for (const auto& [name, step] : state.steps) {
+    left.emplace(step.place, name);
+    if (makers[name].empty()) ready.emplace(step.place, name);
+  }
   std::vector<std::string> names;
   while (!left.empty()) {
-    auto next = left.end();
-    for (auto step = left.begin(); step != left.end(); ++step)
-      if ((next == left.end() || step->second.place < next->second.place) &&
-          std::none_of(left.begin(), left.end(), [&](const auto& other) {
-            return other.first != step->first && reads_what(step->second, other.second);
-          }))
-        next = step;
-    if (next == left.end()) next = left.begin();  // a circle can only be of records of different calls
-    names.push_back(next->first);
+    // None is ready where records of different calls make a circle.
+    const Place next = ready.empty() ? first_by_name(left) : *ready.begin();
+    ready.erase(next);
     left.erase(next);
+    names.push_back(next.second);
+    for (const std::string& reader : readers[next.second])
+      if (makers[reader].erase(next.second) > 0 && makers[reader].empty()) {
+        const Place place{state.steps.at(reader).place, reader};
+        if (left.contains(place)) ready.insert(place);
+      }
   }
   return names;
 }
@@ -135,7 +163,7 @@ OrderedJson to_json(const State& state) {
 }
 
 void write_state(const fs::path& file, const State& state) {
-  write_file_atomically(file, to_json(state).dump(1) + "\n");
+  write_file_atomically(file, json_text(to_json(state), 1) + "\n");
 }
 
 }  // namespace funicular::chain

@@ -18,6 +18,8 @@ struct StepRecord {
   bool done = false;
   std::string command;
   std::map<std::string, std::vector<std::string>> options;  ///< see Step::options
+  std::map<std::string, std::vector<std::string>> rounding =
+      {};  ///< see Step::rounding; of an older state none
   struct Read {
     std::string path, hash;
     bool operator==(const Read&) const = default;

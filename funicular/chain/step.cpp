@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <compare>
+#include <set>
 
 #include "funicular/base/error.h"
 
@@ -24,17 +26,62 @@ bool within(const fs::path& path, const fs::path& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
-void check_outputs(const std::vector<Step>& steps) {
+/// An output of one of the steps.
+struct Maker {
+  size_t step = 0, output = 0;
+  auto operator<=>(const Maker&) const = default;
+};
+
+/// Finds the outputs that are a path, hold it, or lie in it, without looking at each.
+class Outputs {
+ public:
+  explicit Outputs(const std::vector<Step>& steps) {
+    for (size_t step = 0; step < steps.size(); ++step)
+      for (size_t output = 0; output < steps[step].outputs.size(); ++output)
+        makers_[key_of(steps[step].outputs[output].path)].push_back({step, output});
+  }
+
+  /// In the order of the steps.
+  std::vector<Maker> overlapping(const fs::path& path) const {
+    const std::string key = key_of(path);
+    std::vector<Maker> found;
+    const auto add = [&](const std::vector<Maker>& some) {
+      found.insert(found.end(), some.begin(), some.end());
+    };
+    for (auto next = makers_.lower_bound(key); next != makers_.end() && next->first.starts_with(key); ++next)
+      add(next->second);  // the path itself, and what lies in it
+    for (size_t slash = key.find('/'); slash + 1 < key.size(); slash = key.find('/', slash + 1))
+      if (const auto above = makers_.find(key.substr(0, slash + 1)); above != makers_.end())
+        add(above->second);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+ private:
+  /// With a slash at its end, so that what lies in a folder begins with the folder's key.
+  static std::string key_of(const fs::path& path) {
+    std::string key = place_of(path).string();
+    if (!key.ends_with('/')) key += '/';
+    return key;
+  }
+
+  std::map<std::string, std::vector<Maker>> makers_;
+};
+
+void check_outputs(const std::vector<Step>& steps, const Outputs& outputs) {
   for (size_t i = 0; i < steps.size(); ++i)
-    for (size_t j = 0; j <= i; ++j)
-      for (const Output& a : steps[i].outputs)
-        for (const Output& b : steps[j].outputs)
-          if (&a != &b && overlap(a.path, b.path))
-            throw InputError("chain",
-                             "{}: --{} {} is already what {} makes ({}: --{} {}), or one lies in the other; "
-                             "give another name",
-                             a.origin, a.option, a.path.string(), steps[j].name, b.origin, b.option,
-                             b.path.string());
+    for (size_t own = 0; own < steps[i].outputs.size(); ++own) {
+      const Output& a = steps[i].outputs[own];
+      const std::vector<Maker> found = outputs.overlapping(a.path);
+      const Maker other = found.front();
+      if (other == Maker{i, own}) continue;  // a later one that overlaps is told of with that
+      const Output& b = steps[other.step].outputs[other.output];
+      throw InputError("chain",
+                       "{}: --{} {} is already what {} makes ({}: --{} {}), or one lies in the other; "
+                       "give another name",
+                       a.origin, a.option, a.path.string(), steps[other.step].name, b.origin, b.option,
+                       b.path.string());
+    }
 }
 
 /// A path in a folder that a step makes must be one that the step is known to make there.
@@ -48,28 +95,27 @@ void check_made(const Input& input, const Output& output, const Step& maker) {
                    fmt::join(output.made, ", "));
 }
 
-/// Finds the steps that make what `step` reads.
-void connect(std::vector<Step>& steps, size_t at) {
+/// Finds the steps that make what the step reads.
+void connect(std::vector<Step>& steps, size_t at, const Outputs& outputs) {
   Step& step = steps[at];
-  for (const Input& input : step.inputs) {
-    bool is_made = false;
-    for (size_t other = 0; other < steps.size(); ++other)
-      for (const Output& output : steps[other].outputs) {
-        if (!overlap(input.path, output.path)) continue;
-        if (other == at)
-          throw InputError(
-              "chain", "{}: --{} {} overlaps with --{} {}, which the same step makes; give another name",
-              input.origin, input.option, input.path.string(), output.option, output.path.string());
-        check_made(input, output, steps[other]);
-        is_made = true;
-        if (std::find(step.needs.begin(), step.needs.end(), other) == step.needs.end())
-          step.needs.push_back(other);
-      }
-    if (!is_made && !fs::exists(input.path))
+  for (Input& input : step.inputs) {
+    for (const Maker& maker : outputs.overlapping(input.path)) {
+      const Output& output = steps[maker.step].outputs[maker.output];
+      if (maker.step == at)
+        throw InputError(
+            "chain", "{}: --{} {} overlaps with --{} {}, which the same step makes; give another name",
+            input.origin, input.option, input.path.string(), output.option, output.path.string());
+      check_made(input, output, steps[maker.step]);
+      input.makers.push_back(maker.step);
+    }
+    if (input.makers.empty() && !fs::exists(input.path))
       throw InputError("chain",
                        "{}: --{} {}: there is no such file or folder, and no step makes it; correct the "
                        "name, or give a step this --output",
                        input.origin, input.option, input.path.string());
+    for (const size_t maker : input.makers)
+      if (std::find(step.needs.begin(), step.needs.end(), maker) == step.needs.end())
+        step.needs.push_back(maker);
   }
 }
 
@@ -91,41 +137,52 @@ std::string circle(const std::vector<Step>& steps, const std::vector<bool>& plac
   return fmt::format("{}", fmt::join(names, " needs "));
 }
 
+/// The places of the steps: each step stands behind the steps that it needs, otherwise in the order of the list.
+std::vector<size_t> order_of(const std::vector<Step>& steps) {
+  std::vector<std::vector<size_t>> readers(steps.size());
+  std::vector<size_t> missing(steps.size());
+  std::set<size_t> ready;
+  for (size_t at = 0; at < steps.size(); ++at) {
+    for (const size_t need : steps[at].needs) readers[need].push_back(at);
+    missing[at] = steps[at].needs.size();
+    if (missing[at] == 0) ready.insert(at);
+  }
+  std::vector<size_t> order;
+  std::vector<bool> placed(steps.size());
+  while (!ready.empty()) {
+    const size_t next = *ready.begin();
+    ready.erase(ready.begin());
+    placed[next] = true;
+    order.push_back(next);
+    for (const size_t reader : readers[next])
+      if (--missing[reader] == 0) ready.insert(reader);
+  }
+  if (const auto waiting = std::find(placed.begin(), placed.end(), false); waiting != placed.end()) {
+    const auto first = static_cast<size_t>(waiting - placed.begin());
+    throw InputError("chain", "{}: the steps go round in a circle: {}; let one of them read something else",
+                     steps[first].origin, circle(steps, placed, first));
+  }
+  return order;
+}
+
 }  // namespace
 
 bool lies_in(const fs::path& path, const fs::path& folder) {
   return within(place_of(path), place_of(folder));
 }
 
-bool overlap(const fs::path& a, const fs::path& b) {
-  const fs::path first = place_of(a), second = place_of(b);
-  return within(first, second) || within(second, first);
-}
-
 std::vector<Step> in_order(std::vector<Step> steps) {
-  check_outputs(steps);
-  for (size_t at = 0; at < steps.size(); ++at) connect(steps, at);
-  std::vector<size_t> order;
-  std::vector<bool> placed(steps.size());
-  while (order.size() < steps.size()) {
-    const auto ready = [&](size_t at) {
-      return !placed[at] && std::all_of(steps[at].needs.begin(), steps[at].needs.end(),
-                                        [&](size_t need) { return placed[need]; });
-    };
-    size_t next = 0, waiting = steps.size();
-    for (; next < steps.size() && !ready(next); ++next)
-      if (!placed[next] && waiting == steps.size()) waiting = next;
-    if (next == steps.size())
-      throw InputError("chain", "{}: the steps go round in a circle: {}; let one of them read something else",
-                       steps[waiting].origin, circle(steps, placed, waiting));
-    placed[next] = true;
-    order.push_back(next);
-  }
+  const Outputs outputs(steps);
+  check_outputs(steps, outputs);
+  for (size_t at = 0; at < steps.size(); ++at) connect(steps, at, outputs);
+  const std::vector<size_t> order = order_of(steps);
   std::vector<size_t> place(steps.size());
   for (size_t at = 0; at < order.size(); ++at) place[order[at]] = at;
   std::vector<Step> sorted;
   for (const size_t at : order) {
     for (size_t& need : steps[at].needs) need = place[need];
+    for (Input& input : steps[at].inputs)
+      for (size_t& maker : input.makers) maker = place[maker];
     sorted.push_back(std::move(steps[at]));
   }
   return sorted;

@@ -16,6 +16,8 @@ struct Input {
   fs::path path;
   std::string origin;  ///< "FILE:LINE" of the option, for errors
   Part part = Part::all;
+  /// The places, in the list, of the steps that make it or something in it; filled by in_order.
+  std::vector<size_t> makers = {};
 };
 
 /// A file or folder that a step makes.
@@ -39,6 +41,8 @@ struct Step {
   /// Options that change the result, and where outputs are: by name, given or by default. With the inputs' contents they
   /// are what the step means.
   std::map<std::string, std::vector<std::string>> options;
+  /// Options that change a sum's rounding and nothing else, and "ranks": given or by default.
+  std::map<std::string, std::vector<std::string>> rounding = {};
   /// Those of the options that are given.
   std::vector<std::string> given;
   std::vector<Input> inputs;
@@ -49,8 +53,6 @@ struct Step {
 
 /// Whether `path` is `folder` or lies in it, through symbolic links too and before they are made.
 bool lies_in(const fs::path& path, const fs::path& folder);
-/// Whether the two name the same place, or one lies in the other.
-bool overlap(const fs::path& a, const fs::path& b);
 
 /// The steps, each behind those that make what it reads and otherwise as they were. Throws InputError with FILE:LINE: an
 /// output of two steps, a step that reads what it makes, a circle, an input that is not there and that no step makes.

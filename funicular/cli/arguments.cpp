@@ -214,6 +214,9 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
   if (toggle && toggle->kind_ == Option::Kind::toggle)
     throw InputError(kComponent, "{}: {} is no name of an option; write {} = false", origin, name,
                      toggle->name());
+  if (name == "help" && origin != "funicular " + command_)
+    throw InputError(kComponent, "{}: {} is no key of a file; for help run funicular {} --help", origin, name,
+                     command_);
   const std::string_view answer = answer_to_foreign_option(normalise(name));
   if (!answer.empty())
     throw InputError(kComponent, "{}: there is no --{}: {}", origin, normalise(name), answer);
@@ -254,9 +257,14 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
   if (const auto spelling = option.spellings_.find(text); spelling != option.spellings_.end())
     text = spelling->second;
   if (!option.choices_.empty() &&
-      std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
+      std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end()) {
+    const std::string_view answer = answer_to_foreign_value(option.name_, text, option.choices_);
+    if (!answer.empty())
+      throw InputError(kComponent, "{} has no {}: {}; expected one of {}", where, text, answer,
+                       fmt::join(option.choices_, ", "));
     throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
                      fmt::join(option.choices_, ", "), text, suggestion(text, option.choices_));
+  }
   if (!option.many_) option.values_.clear();  // a switch may be given twice
   option.values_.push_back(option.kind_ == Option::Kind::integer  ? fmt::to_string(whole)
                            : option.kind_ == Option::Kind::number ? fmt::to_string(number)

@@ -1,9 +1,11 @@
 // funicular augment: more rows for training, by TinyBERT's data augmentation.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include "funicular/augment/augment_table.h"
@@ -68,6 +70,7 @@ class Augment final : public Command {
     arguments.add(
         "header", task.custom.header,
         "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+    task.written.declare(arguments);
     arguments.add("skip-bad-rows", skip_bad_rows_,
                   "leave out rows that cannot be read, and tell which, instead of stopping at the first");
     declare_variants();
@@ -94,8 +97,9 @@ class Augment final : public Command {
     }
     const InterruptGuard guard;
     const fs::path folder = augment::Journal::folder_of(output_);
+    std::unique_ptr<FolderLock> lock;
     comm::together(group_, [&] {
-      if (group_.rank() == 0) augment::Journal::prepare(folder, identity);
+      if (group_.rank() == 0) lock = augment::Journal::prepare(folder, identity);
     });
     std::optional<augment::Journal> journal;
     comm::together(group_, [&] { journal.emplace(folder); });
@@ -148,10 +152,11 @@ class Augment final : public Command {
     check_files();
     precision_ = resolve_inference_precision(precision_, device_.place());
     refuse_columns_of_named_task();
-    const eval::Task task = eval::find_task(task_.name, task_.custom);
+    const eval::Task task = eval::find_task(task_.name, task_.columns());
     format::TextOptions layout;
     layout.format = task.layout.format ? *task.layout.format : format::guess_text_format(input_);
     layout.columns = task.layout.text_columns;
+    layout.style = task.layout.style;
     layout.header = task.layout.header && layout.format != format::TextFormat::jsonl;
     layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_);
     check_layout(task, *layout.format);
@@ -193,11 +198,17 @@ class Augment final : public Command {
 
   /// Rows are written in the format in which they are read.
   void check_layout(const eval::Task& task, format::TextFormat format) const {
-    const std::string ending = output_.extension(), name(format::text_format_name(format));
-    if ((ending == ".tsv" || ending == ".csv" || ending == ".jsonl") && ending != "." + name)
+    const std::string name(format::text_format_name(format)), own = ending_of(input_);
+    std::vector<std::string> known{name};
+    if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
+    // GLUE's own tables end in .txt, and so may their variants.
+    const std::vector<std::string> others{"tsv", "csv", "jsonl", "ndjson", "json", "html"};
+    if (!own.empty() && std::find(others.begin(), others.end(), own) == others.end()) known.push_back(own);
+    const std::string ending = ending_of(output_);
+    if (!ending.empty() && std::find(known.begin(), known.end(), ending) == known.end())
       throw InputError(
           "usage", "--output {}: rows are written as they are read, in {}; expected a name that ends in .{}",
-          output_.string(), name, name);
+          output_.string(), name, fmt::join(known, " or ."));
     const auto& columns = task.layout.text_columns;
     if (task.layout.label_column &&
         std::find(columns.begin(), columns.end(), *task.layout.label_column) != columns.end())
@@ -242,6 +253,11 @@ class Augment final : public Command {
              {"device", device_.device},
              {"seed", seed_}};
     if (skip_bad_rows_) all["skip_bad_rows"] = true;
+    if (!table_->file().options().style.encoding.empty())
+      all["encoding"] = table_->file().options().style.encoding;
+    if (table_->file().fields().quoted && table_->file().format() == format::TextFormat::tsv)
+      all["quotes"] = true;
+    if (task_.written.quotes == "none") all["quotes"] = false;
     return all;
   }
 

@@ -42,7 +42,9 @@ int Bench::run() {
     throw InputError("usage", "funicular bench expects memory, techniques, ranks or nothing; found \"{}\"",
                      fmt::join(what_, " "));
   require_place(options_.trace, "--trace");
+  require_ending(options_.trace, "--trace", {"json"});
   require_place(options_.plot, "--plot");
+  require_ending(options_.plot, "--plot", {"svg"});
   options_.device.apply();
   if (options_.device.device != "cpu" && (!what_.empty() || options_.floor || options_.profile))
     throw InputError("device",

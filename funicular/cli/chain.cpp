@@ -13,6 +13,7 @@
 #include "funicular/chain/process.h"
 #include "funicular/chain/runner.h"
 #include "funicular/cli/command_list.h"
+#include "funicular/cli/foreign_options.h"
 #include "funicular/cli/option_effects.h"
 #include "funicular/pipeline/generators.h"
 
@@ -34,6 +35,9 @@ std::unique_ptr<Command> make_step_command(const chain::WrittenStep& written) {
       return make_command(name);
     }
   }
+  if (const std::string_view answer = answer_to_foreign_command(written.command); !answer.empty())
+    throw InputError("chain", "{}: there is no command \"{}\": {} (the steps of a chain: {})", written.origin,
+                     written.command, answer, fmt::join(names, ", "));
   const std::string near = nearest(written.command, names.data(), names.data() + names.size());
   throw InputError("chain", "{}: unknown command \"{}\"{} (the steps of a chain: {})", written.origin,
                    written.command, near.empty() ? "" : "; did you mean " + near + "?",
@@ -55,6 +59,7 @@ class StepReader {
     step_.origin = written_.origin;
     step_.command = written_.command;
     step_.ranks = written_.ranks;
+    step_.rounding["ranks"] = {std::to_string(written_.ranks)};
     for (const Arguments::Setting& setting : arguments_.settings()) take(setting);
     take_saves();
     return std::move(step_);
@@ -98,6 +103,9 @@ class StepReader {
     }
     switch (*effect) {
       case Effect::none:
+        return;
+      case Effect::rounding:
+        step_.rounding[setting.name] = setting.values;
         return;
       case Effect::result:
         step_.options[setting.name] = setting.values;

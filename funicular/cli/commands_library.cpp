@@ -1,6 +1,8 @@
 #include "funicular/cli/commands_library.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 
@@ -28,8 +30,14 @@ const CommandsLibrary* load() {
   const void* const found = library ? ::dlsym(library, "funicular_commands_library") : nullptr;
   if (!found) {
     const char* const reason = ::dlerror();
-    throw RunError("library", "the commands that need LibTorch cannot be loaded: {}",
-                   reason ? reason : path.string());
+    rlimit limit{};
+    const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    throw RunError(
+        "library", "the commands that need LibTorch cannot be loaded: {}{}", reason ? reason : path.string(),
+        limited ? fmt::format("; this process may have {} MB of addresses (ulimit -v), and LibTorch needs "
+                              "about 800",
+                              limit.rlim_cur >> 20)
+                : "");
   }
   return static_cast<const CommandsLibrary*>(found);
 }

@@ -7,7 +7,9 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
 #include "funicular/eval/corpus_score.h"
 #include "funicular/model/pretrained.h"
@@ -33,6 +35,7 @@ class Compare final : public Command {
         .required();
     arguments.add("input", "PATH", files_, "text files: a line a row, documents separated by blank lines")
         .required();
+    written_.declare(arguments, /*tables=*/false);
     arguments
         .add("eval-fraction", "SHARE", score_.eval_fraction,
              "only of the documents that pretrain holds out with the same share and seed; 0: of all")
@@ -52,6 +55,7 @@ class Compare final : public Command {
     device_.apply();
     precision_ = resolve_inference_precision(precision_, device_.place());
     score_.seed = static_cast<uint64_t>(seed_);
+    score_.style = written_.style();
     std::vector<std::unique_ptr<model::Pretrained>> models;
     for (const fs::path& folder : folders_)
       models.push_back(
@@ -93,8 +97,12 @@ class Compare final : public Command {
     for (const fs::path& folder : folders_) wide = std::max(wide, folder.string().size());
     for (size_t file = 0; file < files_.size(); ++file) {
       const eval::CorpusScore& first = scores_[0][file];
-      fmt::print("{}{}: {} documents, {} words, {} bytes\n", file ? "\n" : "", files_[file].string(),
-                 first.documents, first.size.words, first.size.bytes);
+      fmt::print("{}{}: {} documents, {} words{}, {} bytes\n", file ? "\n" : "", files_[file].string(),
+                 first.documents, first.size.words,
+                 first.size.characters > 0
+                     ? fmt::format(" ({} are characters of scripts without blanks)", first.size.characters)
+                     : "",
+                 first.size.bytes);
       fmt::print("  {:<{}}  {:>9}  {:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>8}\n", "model", wide, "tokens",
                  "unknown %", "loss", "perplexity", "bits/word", "bits/byte", "change %");
       for (size_t i = 0; i < folders_.size(); ++i) {
@@ -117,6 +125,7 @@ class Compare final : public Command {
                        {"model", folders_[i].string()},
                        {"documents", own.documents},
                        {"words", own.size.words},
+                       {"characters", own.size.characters},
                        {"bytes", own.size.bytes},
                        {"tokens", own.tokens},
                        {"unknown_tokens", own.unknown},
@@ -126,12 +135,13 @@ class Compare final : public Command {
                        {"bits_per_byte", own.bits_per_byte},
                        {"change_percent", change(i, file)}});
       }
-    fmt::print("{}\n", OrderedJson{{"scores", all}}.dump());
+    fmt::print("{}\n", json_text(OrderedJson{{"scores", all}}));
   }
 
   std::vector<fs::path> folders_, files_;
   std::optional<int64_t> max_length_;
   eval::ScoreOptions score_;
+  FileStyleOptions written_;
   bool json_ = false;
   int64_t seed_ = 42;
   std::string precision_ = kAutoPrecision;

@@ -4,10 +4,11 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/toml_depth.h"
 #include "funicular/cli/command_list.h"
 
 namespace funicular::cli {
@@ -59,7 +60,9 @@ void refuse_unknown_tables(const fs::path& path, const toml::table& table) {
 }  // namespace
 
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command) {
-  const std::string text = read_file_or_pipe(path);
+  const std::string text = read_text_or_pipe(path, "options in TOML");
+  if (const auto problem = toml_depth_problem(text))
+    throw InputError("config", "{}:{}: {}", path.string(), problem->line, problem->text);
   try {
     const toml::table table = toml::parse(text, path.string());
     refuse_unknown_tables(path, table);

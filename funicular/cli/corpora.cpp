@@ -3,21 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <string_view>
 
 #include "funicular/base/error.h"
+#include "funicular/base/number.h"
 
 namespace funicular::cli {
 
 namespace {
 
 double weight_from(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw InputError("usage", "--data-weights expects numbers such as 0.7 0.3, found \"{}\"", text);
-  return value;
+  if (const auto value = read_number(text)) return *value;
+  throw InputError("usage", "--data-weights expects numbers such as 0.7 0.3, found \"{}\"", text);
 }
 
 }  // namespace

@@ -11,8 +11,10 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/cut_texts.h"
 #include "funicular/cli/distillation_options.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/row_report.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
@@ -22,6 +24,7 @@
 #include "funicular/model/student.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/distillation.h"
+#include "funicular/objective/metrics.h"
 
 namespace funicular::cli {
 
@@ -74,8 +77,7 @@ class Distill final : public Command {
     arguments.rivals({"teacher", "soft-columns"});
     arguments
         .add("cache-teacher", "DIR", cache_,
-             "keep in this folder what the teacher makes of each row, instead of asking "
-             "it in every epoch")
+             "folder that keeps the teacher's answers, so that it is asked once and not in every epoch")
         .default_text("not");
     distillation_.declare(arguments);
     training_.declare(arguments);
@@ -108,7 +110,10 @@ class Distill final : public Command {
     if (!held_out) return report_result(trainer.fit(model, source), options, training_.group());
     const train::DatasetSource evaluated(unseen, *held_out);
     const auto metrics = unseen.metrics();
-    return report_result(trainer.fit(model, source, {&evaluated, metrics.get()}), options, training_.group());
+    OrderedJson beside = OrderedJson::object();
+    if (!eval_file_.empty()) beside = with_cut({}, cut_rows(*eval_store_, max_length_, *tokenizer_));
+    return report_result(trainer.fit(model, source, {&evaluated, metrics.get()}), options, training_.group(),
+                         beside);
   }
 
  private:
@@ -161,6 +166,7 @@ class Distill final : public Command {
                        general()
                            ? "the stage general reads a token store"
                            : "each row of --soft-columns must be there, or its probabilities are another's");
+    if (general()) task_options_.refuse_style(arguments, "the stage general reads a token store");
     if (!has_teacher() && !cache_.empty())
       throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
     distillation_.check();
@@ -241,7 +247,7 @@ class Distill final : public Command {
         if ((group.rank() == 0) == first) open_task_stores();
       });
     if (group.rank() == 0)
-      report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
+      report_texts(*train_store_, train_file_, eval_store_.get(), eval_file_, max_length_, *tokenizer_);
     const model::TaskNote note{task_.name, task_.columns(), max_length_, truncation_, {}};
     if (prediction()) note.store_in(config_);
   }
@@ -250,14 +256,17 @@ class Distill final : public Command {
     if (!has_teacher()) require_soft_columns(train_file_, eval_file_, soft_layout());
     const fs::path folder = training_.output / "data";
     const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
-    const std::vector<std::string> labels = prediction() ? classes() : task_.label_names;
+    const std::vector<std::string> labels = classes();
     eval::Task train_task = task_;
-    if (!has_teacher() && !learns_labels()) train_task.layout.label_column.reset();
+    if (!learns_labels() && (!has_teacher() || lacks_label(train_file_, task_.layout)))
+      train_task.layout.label_column.reset();
     train_store_ =
         eval::open_task_store(train_task, train_file_, "train", *tokenizer_, labels, folder, verify);
-    const bool labelled = train_task.layout.label_column.has_value();
-    const std::vector<std::string>& found = labelled ? train_store_->meta().label_names : labels;
-    const size_t expected = has_teacher() ? static_cast<size_t>(config_.num_labels) : soft_columns_.size();
+    const std::vector<std::string>& found =
+        train_task.layout.label_column ? train_store_->meta().label_names : labels;
+    const size_t expected = !has_teacher()         ? soft_columns_.size()
+                            : learns_labels_only() ? found.size()
+                                                   : static_cast<size_t>(config_.num_labels);
     if (prediction() && !task_.regression && found.size() != expected)
       throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same",
                        train_file_.string(), found.size(), fmt::join(found, ", "),
@@ -283,18 +292,14 @@ class Distill final : public Command {
   /// Whether the rows' own labels are learnt, too.
   bool learns_labels() const { return options_.has(objective::DistillationKind::hard); }
 
-  /// In the order of the teacher's logits.
+  /// Whether nothing but labels is learnt: the teacher, of which only layers are taken, need not know the task.
+  bool learns_labels_only() const { return learns_labels() && options_.terms.size() == 1; }
+
+  /// In the order of the teacher's logits; empty: those of the training file.
   std::vector<std::string> classes() const {
+    if (!prediction() || (has_teacher() && learns_labels_only())) return task_.label_names;
     if (!has_teacher()) return task_.label_names.empty() ? soft_columns_ : task_.label_names;
-    const std::vector<std::string>& named = teacher_->config().id2label;
-    const bool nameless = std::all_of(named.begin(), named.end(),
-                                      [](const std::string& name) { return name.starts_with("LABEL_"); });
-    if (!nameless) return named;
-    if (task_.label_names.empty())
-      log::warning(
-          "the teacher's classes have no names: those of {}, sorted, are taken for them in this order",
-          train_file_.string());
-    return task_.label_names;
+    return classes_of_teacher(teacher_->config(), task_.label_names, train_file_);
   }
 
   /// Before hours of tokenising, and before anything is written.
@@ -323,6 +328,7 @@ class Distill final : public Command {
     options_.student = config_;
     if (!has_teacher()) options_.teacher = config_;
     if (!task_.metrics.empty()) options_.metrics = task_.metrics;
+    options_.positive = task_.positive(config_.id2label);
     objective_ = std::make_unique<objective::Distillation>(*tokenizer_, options_);
   }
 
@@ -349,7 +355,9 @@ class Distill final : public Command {
           interrupted = true;
         }
         if (interrupted && training_.group().size() > 1)
-          throw RunError("distillation", "interrupted; the same command goes on with the teacher's cache");
+          throw Error(ExitCode::interrupted, "distillation",
+                      "interrupted; to resume, repeat the command: it goes on with the teacher's cache",
+                      fmt::format_args());
       });
     if (interrupted) log::info("interrupted; the same command goes on with the teacher's cache");
     return !interrupted;
@@ -359,6 +367,7 @@ class Distill final : public Command {
     format::TextOptions layout;
     layout.format = task_.layout.format;
     layout.header = task_.layout.header;
+    layout.style = task_.layout.style;
     for (const std::string& column : soft_columns_)
       layout.columns.push_back(format::column_from_text(column));
     return layout;
@@ -436,7 +445,8 @@ class Distill final : public Command {
     options.best_metric = !training_.best_metric.empty() ? training_.best_metric
                           : prediction()                 ? task_.best_metric
                                                          : "loss";
-    options.greater_is_better = options.best_metric != "loss";
+    options.greater_is_better = objective::greater_is_better(options.best_metric);
+    if (task_.regression) options.diverged_at = LossWatch::kGrowthOfSquares;
     options.identity = objective_->identity();
     options.identity.merge(std::map<std::string, std::string>{
         {"stage", stage_},
@@ -454,6 +464,8 @@ class Distill final : public Command {
                         {"student", student_name_},
                         {"terms", describe(objective_->options().terms)},
                         {"layers", describe(objective_->options().layers)}};
+    if (!general())
+      options.run_info.update({{"train_file", train_file_.string()}, {"eval_file", eval_file_.string()}});
     return options;
   }
 

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/chain/step.h"
+#include "funicular/format/row_rules.h"
+#include "funicular/model/class_names.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -126,6 +130,38 @@ void require_soft_columns(const fs::path& train, const fs::path& evaluated,
                      "funicular evaluate, which reads labels alone",
                      error.what());
   }
+}
+
+std::vector<std::string> classes_of_teacher(const format::BertConfig& teacher,
+                                            const std::vector<std::string>& named_by_task,
+                                            const fs::path& file) {
+  const std::vector<std::string>& named = teacher.id2label;
+  const bool nameless = std::all_of(named.begin(), named.end(),
+                                    [](const std::string& name) { return name.starts_with("LABEL_"); });
+  if (!nameless) return model::spelt_as(named, named_by_task);
+  if (named_by_task.empty())
+    log::warning("the teacher's classes have no names: those of {}, sorted, are taken for them in this order",
+                 file.string());
+  return named_by_task;
+}
+
+bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout) {
+  if (!layout.label_column || !std::holds_alternative<std::string>(*layout.label_column)) return false;
+  const auto& name = std::get<std::string>(*layout.label_column);
+  const format::TextFormat format = layout.format.value_or(format::guess_text_format(file));
+  const bool header = layout.header && format::has_columns(format);
+  const format::TextFile rows(file, {.format = format, .header = header, .style = layout.style});
+  bool lacks = false;
+  if (rows.format() == format::TextFormat::jsonl) {
+    const auto first = parse_json_or_null<Json>(rows.text().substr(0, rows.text().find('\n')));
+    lacks = first.is_object() && !first.contains(name);
+  } else if (!rows.header().empty()) {
+    lacks = std::find(rows.header().begin(), rows.header().end(), name) == rows.header().end();
+  }
+  if (lacks)
+    log::info("{} has no column \"{}\": the student learns the teacher's answers, which need no label",
+              file.string(), name);
+  return lacks;
 }
 
 void check_cache_place(const fs::path& cache, const fs::path& output,

@@ -13,11 +13,16 @@
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary_folder.h"
+#include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/cut_texts.h"
+#include "funicular/cli/missing_values.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/row_report.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
@@ -25,6 +30,7 @@
 #include "funicular/eval/answer_sheet.h"
 #include "funicular/eval/evaluation_record.h"
 #include "funicular/launch/environment.h"
+#include "funicular/model/class_names.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/objective/masked_lm.h"
@@ -41,7 +47,7 @@ constexpr int64_t kMostRows = 512, kRows = 32;
 /// The task's labels in the order of the model's classes.
 std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config,
                                          const fs::path& model) {
-  const std::vector<std::string> own = model::class_names(config);
+  const std::vector<std::string> own = model::spelt_as(model::class_names(config), task.label_names);
   if (task.label_names.empty()) return own;
   if (own.size() != task.label_names.size())
     throw InputError("task", "{} has {} classes ({}); {} needs {} ({})", model.string(), own.size(),
@@ -65,8 +71,8 @@ class Evaluate final : public Command {
   Evaluate()
       : Command(
             "evaluate",
-            "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
-            "--task mlm the loss "
+            "Prints one JSON object with the metrics of a fine-tuned model on a task's file. With "
+            "--task mlm it gives the loss "
             "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
             "share the rows: the same result, sooner.") {
     arguments.section("Input");
@@ -84,7 +90,9 @@ class Evaluate final : public Command {
                   "also the scores of each class and the confusion matrix; of several labels a text, a "
                   "matrix for each label");
     arguments
-        .add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
+        .add("predictions", "FILE", predictions_,
+             "file for the label and the answer of each row; its ending sets the form: .jsonl, .json, .csv, "
+             ".tsv")
         .default_text("none");
     arguments
         .add("output", "FOLDER", output_,
@@ -109,6 +117,8 @@ class Evaluate final : public Command {
     pretrained_.emplace(model_);
     note_ = pretrained_->note();
     require_place(predictions_, "--predictions");
+    form_ = answer_format(predictions_, "--predictions");
+    require_folder_name(output_, "--output");
     refuse_to_replace_the_rows();
     choose_task();
     length_ = max_length_.value_or(default_length());
@@ -209,21 +219,24 @@ class Evaluate final : public Command {
           "usage",
           "--details is of classifiers, and {} gives numbers; --predictions FILE writes them, row by row",
           model_.string());
+    const std::vector<std::string> labels =
+        task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
     const auto objective =
         objective::make_classifier(tokenizer, config,
                                    {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
                                     .metrics = task.metrics,
+                                    .positive = task.positive(labels),
                                     .thresholds = objective::thresholds_in(note_.source, config.num_labels)});
     if (task.multi_label && !objective::thresholds_in(note_.source, config.num_labels).empty())
       log::info("labels are given from the thresholds of {} on", (model_ / "config.json").string());
     const Model model = load(*objective);
-    const std::vector<std::string> labels =
-        task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
     const TemporaryFolder folder;
     const auto store = open_rows(folder.path(), [&](const fs::path& place, bool verify) {
       return eval::open_task_store(task, data_, "eval", tokenizer, labels, place, verify);
     });
-    report_truncated(*store, data_.string(), length_, tokenizer.sequence());
+    note_cut(*store, tokenizer);
+    report_rows(*store, tokenizer.special().unknown);
+    warn_of_missing_texts(*store, tokenizer, data_);
     const auto kind = task.regression    ? eval::AnswerKind::number
                       : task.multi_label ? eval::AnswerKind::class_set
                                          : eval::AnswerKind::one_class;
@@ -236,8 +249,8 @@ class Evaluate final : public Command {
     if (task.layout.bad_rows->count() > 0) sheet.number_rows(eval::numbers_of_rows(task, data_));
     record(found, sheet, task, model, seconds);
     if (details_) sheet.add_details(found);
-    if (!predictions_.empty()) sheet.write(predictions_);
-    fmt::print("{}\n", found.dump());
+    if (!predictions_.empty()) write_predictions(sheet.lines());
+    fmt::print("{}\n", json_text(found));
     return 0;
   }
 
@@ -245,6 +258,7 @@ class Evaluate final : public Command {
   int tag(const text::Tokenizer& tokenizer) {
     const format::BertConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
+    refuse_table(form_, predictions_, "--predictions");
     if (fs::is_directory(data_))
       throw InputError("evaluate", "--data {}: task {} takes a file of words and tags, found a folder",
                        data_.string(), task.name);
@@ -260,7 +274,9 @@ class Evaluate final : public Command {
     const auto store = open_rows(folder.path(), [&](const fs::path& place, bool verify) {
       return eval::open_task_store(task, data_, "eval", tokenizer, tags, place, verify);
     });
-    report_truncated(*store, data_.string(), length_, tokenizer.sequence());
+    note_cut(*store, tokenizer);
+    if (group_.rank() == 0) report_words_scored(tags);
+    report_rows(*store, tokenizer.special().unknown);
     eval::TagSheet sheet(tags);
     const auto begin = std::chrono::steady_clock::now();
     OrderedJson found = measure(model, *objective, store, &sheet);
@@ -268,12 +284,17 @@ class Evaluate final : public Command {
     if (group_.rank() > 0) return 0;
     record(found, sheet, task, model, seconds);
     if (details_) found["classes"] = sheet.classes();
-    if (!predictions_.empty()) sheet.write(predictions_, task, data_);
-    fmt::print("{}\n", found.dump());
+    if (!predictions_.empty()) write_predictions(sheet.lines(task, data_));
+    fmt::print("{}\n", json_text(found));
     return 0;
   }
 
-  /// Writes --output, and adds to what was found how many rows were left out.
+  void note_cut(const data::TokenStore& store, const text::Tokenizer& tokenizer) {
+    cut_ = cut_rows(store, length_, tokenizer);
+    if (group_.rank() == 0) report_cut(cut_, data_.string(), length_, "the scores cover the rest");
+  }
+
+  /// Writes --output, and adds to what was found how many rows were left out, and how much of the others was cut.
   template <class Sheet>
   void record(OrderedJson& found, const Sheet& sheet, const eval::Task& task, const Model& model,
               double seconds) const {
@@ -281,9 +302,22 @@ class Evaluate final : public Command {
     if (!output_.empty()) {
       OrderedJson all = about(found, model, seconds);
       if (left_out > 0) all["left_out"] = left_out;
-      eval::write_evaluation(output_, all, sheet, task, data_);
+      eval::write_evaluation(output_, with_cut(all, cut_), sheet, task, data_);
     }
     if (left_out > 0) found["left_out"] = left_out;
+    found = with_cut(found, cut_);
+  }
+
+  void report_rows(const data::TokenStore& store, int32_t unknown) const {
+    if (group_.rank() > 0) return;
+    report_textless(store, data_);
+    report_repeats(store, data_, model_, unknown);
+  }
+
+  void write_predictions(const std::string& lines) const {
+    AnswerText text(form_, lines.substr(0, lines.find('\n')), /*errors=*/false,
+                    task_options_.custom.label_separator);
+    write_file_atomically(predictions_, text.whole(lines));
   }
 
   using Store = std::shared_ptr<const data::TokenStore>;
@@ -331,12 +365,13 @@ class Evaluate final : public Command {
     task_options_.refuse_columns(arguments);
     if (arguments.given("skip-bad-rows"))
       throw InputError("usage", "--skip-bad-rows is of files of rows; --task mlm measures on a token store");
+    task_options_.refuse_style(arguments, "--task mlm measures on a token store");
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
     const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(length_)}});
     const std::unique_ptr<Metrics> metrics = objective.metrics();
     const OrderedJson found = measure(load(objective), objective, store, metrics.get());
-    if (group_.rank() == 0) fmt::print("{}\n", found.dump());
+    if (group_.rank() == 0) fmt::print("{}\n", json_text(found));
     return 0;
   }
 
@@ -373,6 +408,7 @@ class Evaluate final : public Command {
   }
 
   fs::path model_, data_, predictions_, output_;
+  AnswerFormat form_ = AnswerFormat::json_lines;
   bool details_ = false;
   TaskOptions task_options_;
   std::optional<int64_t> max_length_, batch_size_;
@@ -382,6 +418,7 @@ class Evaluate final : public Command {
   comm::Group group_;
   std::optional<model::Pretrained> pretrained_;
   model::TaskNote note_;
+  data::CutRows cut_;
 };
 
 }  // namespace

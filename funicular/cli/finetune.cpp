@@ -4,22 +4,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
+#include "funicular/base/number.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/cut_texts.h"
+#include "funicular/cli/missing_values.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/row_report.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
+#include "funicular/model/class_names.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
+#include "funicular/objective/metrics.h"
 #include "funicular/objective/registry.h"
 #include "funicular/objective/tag_metrics.h"
 
@@ -27,107 +32,11 @@ namespace funicular::cli {
 
 namespace {
 
-constexpr ptrdiff_t kClassesShown = 10;
 constexpr size_t kMostGrades = 20;  // classes of a scale
 
-std::string_view trimmed(std::string_view text) {
-  constexpr const char* kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
-
-/// In quotes where its end could not be seen.
-std::string show_name(const std::string& name) {
-  return name.empty() || trimmed(name).size() != name.size() ? fmt::format("\"{}\"", name) : name;
-}
-
-std::string show(const std::vector<std::string>& classes) {
-  std::string text;
-  for (ptrdiff_t i = 0; i < std::min(kClassesShown, std::ssize(classes)); ++i)
-    text += (i > 0 ? ", " : "") + show_name(classes[static_cast<size_t>(i)]);
-  return text + (kClassesShown < std::ssize(classes) ? ", …" : "");
-}
-
 /// With a decimal point or a decimal comma.
-bool is_number(std::string text) {
-  if (const size_t comma = text.find(','); comma != text.npos && comma > 0) text[comma] = '.';
-  double value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-}
-
-// ---- what is told of the rows
-
-/// Rows of each class; of tags words.
-std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
-  std::vector<int64_t> counts(store.meta().label_names.size());
-  for (int64_t row = 0; row < store.rows(); ++row) {
-    const data::Sample sample = store.row(row);
-    if (!data::has_label_lists(store.meta().labels))
-      ++counts.at(static_cast<size_t>(sample.label));
-    else
-      for (const int32_t label : sample.label_set) ++counts.at(static_cast<size_t>(label));
-  }
-  return counts;
-}
-
-/// The same for names that differ only by blanks, case (of ASCII letters) or the form of a number.
-std::string alike(const std::string& name) {
-  std::string key(trimmed(name));
-  double value = 0;
-  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), value);
-  if (parsed.ec == std::errc() && parsed.ptr == key.data() + key.size()) return fmt::to_string(value);
-  for (char& c : key)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return key;
-}
-
-void warn_of_like_names(const std::vector<std::string>& names, const fs::path& file) {
-  std::map<std::string, std::vector<std::string>> groups;
-  for (const std::string& name : names) groups[alike(name)].push_back(fmt::format("\"{}\"", name));
-  for (const auto& [key, same] : groups)
-    if (same.size() > 1)
-      log::warning(
-          "{}: the classes {} differ only by blanks, case or the form of a number; if they are one class, "
-          "write "
-          "them alike",
-          file.string(), fmt::join(same, " and "));
-}
-
-void report_classes(const data::TokenStore& store, const std::vector<std::string>& names,
-                    const fs::path& file) {
-  const std::vector<int64_t> rows = rows_of_classes(store);
-  const char* const counted = store.meta().labels == data::LabelKind::tags ? " words" : " rows";
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(kClassesShown, names.size()); ++i)
-    text +=
-        fmt::format("{}{} ({}{})", i > 0 ? ", " : "", show_name(names[i]), rows.at(i), i > 0 ? "" : counted);
-  log::info("{} classes: {}{}", names.size(), text, kClassesShown < std::ssize(names) ? ", …" : "");
-  warn_of_like_names(names, file);
-  if (names.size() > 2 && std::all_of(rows.begin(), rows.end(), [](int64_t count) { return count <= 1; }))
-    log::warning("{}: each of the {} classes has one row; is the label column an id?", file.string(),
-                 names.size());
-}
-
-int64_t rows_without_text(const data::TokenStore& store) {
-  int64_t count = 0;
-  for (int64_t row = 0; row < store.rows(); ++row) {
-    const data::Sample sample = store.row(row);
-    count += std::all_of(sample.columns.begin(), sample.columns.end(),
-                         [](const data::Sample::Column& column) { return column.tokens.size() == 0; });
-  }
-  return count;
-}
-
-void report_textless(const data::TokenStore& store, const fs::path& file) {
-  if (const int64_t count = rows_without_text(store); count > 0)
-    log::warning("{}: {} of {} rows have no text; a label is learnt or asked for there all the same",
-                 file.string(), count, store.rows());
-}
-
-void refuse_textless(const data::TokenStore& store, const fs::path& file) {
-  if (store.meta().tokens == 0)
-    throw InputError("task", "{}: no row has a text; is --text-column the right one?", file.string());
+bool is_number(std::string_view text) {
+  return read_number_with_comma(text).has_value();
 }
 
 class Finetune final : public Command {
@@ -199,16 +108,28 @@ class Finetune final : public Command {
     const auto held_out = objective->samples(eval_store_);
     const train::DatasetSource unseen(*objective, *held_out);
     const train::FitResult result = trainer.fit(model, seen, {&unseen, metrics.get()});
-    const int code = report_result(result, options, training_.group());
-    if (task_.multi_label && !result.interrupted && training_.group().rank() == 0)
-      log::info(
-          "its config.json keeps the threshold that was best for each label; evaluate and predict use them, "
-          "so "
-          "that evaluate gives other scores than those above, which are at 0.5");
+    const int code = report_result(result, options, training_.group(),
+                                   with_cut({}, cut_rows(*eval_store_, max_length_, *tokenizer_)));
+    if (task_.multi_label && !result.interrupted && training_.group().rank() == 0) report_thresholds();
     return code;
   }
 
  private:
+  void report_thresholds() const {
+    log::info(
+        "its config.json keeps the threshold that was best for each label; evaluate and predict use them, "
+        "so "
+        "that evaluate gives other scores than those above, which are at 0.5");
+    constexpr int64_t kLeast = objective::MultiLabelMetrics::kLeastPositives;
+    const std::vector<int64_t> rows = rows_of_classes(*eval_store_);
+    std::vector<std::string> rare;
+    for (size_t label = 0; label < rows.size(); ++label)
+      if (rows[label] < kLeast) rare.push_back(config_.id2label[label]);
+    if (!rare.empty())
+      log::info("{} of {} labels keep the threshold 0.5, because fewer than {} rows of {} have them: {}",
+                rare.size(), rows.size(), kLeast, eval_file_.string(), show_classes(rare));
+  }
+
   void open() {
     if (eval_file_.empty()) training_.refuse_evaluation_options("--eval FILE");
     training_.apply();
@@ -224,12 +145,14 @@ class Finetune final : public Command {
     open_stores();
     refuse_measurements();
     if (training_.group().rank() == 0) {
-      if (!task_.regression) report_classes(*train_store_, config_.id2label, train_file_);
-      report_textless(*train_store_, train_file_);
-      if (eval_store_) report_textless(*eval_store_, eval_file_);
-      report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
-      if (eval_store_)
-        report_truncated(*eval_store_, eval_file_.string(), max_length_, tokenizer_->sequence());
+      if (!task_.regression) report_classes(*train_store_, train_file_);
+      if (task_.multi_label) report_separator(*train_store_, task_.label_separator, train_file_);
+      if (task_.tags) report_words_scored(config_.id2label);
+      if (!task_.regression) warn_of_missing_labels(config_.id2label, train_file_);
+      if (arguments.given("header") && !task_.layout.header &&
+          train_store_->meta().labels == data::LabelKind::classes)
+        warn_of_header_row(*train_store_, config_.id2label, train_file_);
+      report_texts(*train_store_, train_file_, eval_store_.get(), eval_file_, max_length_, *tokenizer_);
     }
     note_ = {task_.name, task_.columns(), max_length_, truncation_, Json::object()};
     if (const Json columns = task_options_.note(); !columns.is_null()) note_.source[kColumnsNote] = columns;
@@ -249,11 +172,19 @@ class Finetune final : public Command {
                        "{}: the labels are {} different numbers ({}), which would be a class each; to learn "
                        "the numbers give "
                        "--task custom --regression, for a few classes round them first",
-                       train_file_.string(), names.size(), show(names));
+                       train_file_.string(), names.size(), show_classes(names));
     if (training_.group().rank() == 0)
       log::warning(
           "{}: the labels are {} numbers ({}), and each is a class; --regression learns them as numbers",
-          train_file_.string(), names.size(), show(names));
+          train_file_.string(), names.size(), show_classes(names));
+  }
+
+  /// "contra 1, pro 2.5"
+  std::string weights_by_name(const std::vector<double>& weights) const {
+    std::vector<std::string> named;
+    for (size_t i = 0; i < weights.size(); ++i)
+      named.push_back(fmt::format("{} {:.4g}", config_.id2label[i], weights[i]));
+    return show_classes(named);
   }
 
   /// Of --class-weights, one a class; empty: all the same.
@@ -276,15 +207,15 @@ class Finetune final : public Command {
       return weights;
     }
     for (const std::string& text : class_weights_) {
-      double value = 0;
-      const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !(value > 0))
+      const auto value = read_number(text);
+      if (!value || !(*value > 0))
         throw InputError("usage", "--class-weights expects numbers above 0, or balanced, found \"{}\"", text);
-      weights.push_back(value);
+      weights.push_back(*value);
     }
     if (weights.size() != classes)
       throw InputError("usage", "--class-weights: there are {} classes ({}), found {} weights", classes,
-                       show(config_.id2label), weights.size());
+                       show_classes(config_.id2label), weights.size());
+    if (training_.group().rank() == 0) log::info("class weights: {}", weights_by_name(weights));
     return weights;
   }
 
@@ -326,7 +257,9 @@ class Finetune final : public Command {
     if (labels.size() < 2 && !task_.multi_label && !task_.regression)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));
-    refuse_textless(*train_store_, train_file_);
+    if (train_store_->meta().tokens == 0)
+      throw InputError("task", "{}: no row has a text; is --text-column the right one?",
+                       train_file_.string());
     if (!eval_file_.empty())
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder, verify);
   }
@@ -337,13 +270,14 @@ class Finetune final : public Command {
     const bool starts_anew = training_.starts_anew();
     const std::string classes = model::classes_layer(config_, head);
     const model::LoadReport report = pretrained_->load(model, starts_anew, classes, head);
-    const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
+    const std::vector<std::string>& to = config_.id2label;
+    const std::vector<std::string> from = model::spelt_as(classes_of_model_, to);
     if (!report.mismatched.empty()) {
       if (starts_anew)
         log::warning(
             "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, "
             "randomly initialised, takes its place",
-            model_.string(), from.size(), show(from), to.size());
+            model_.string(), from.size(), show_classes(from), to.size());
       return;
     }
     const bool has_classifier =
@@ -355,7 +289,7 @@ class Finetune final : public Command {
     else if (starts_anew)
       log::warning(
           "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
-          model_.string(), show(from), show(to));
+          model_.string(), show_classes(from), show_classes(to));
   }
 
   void check_best_metric() const {
@@ -369,7 +303,8 @@ class Finetune final : public Command {
   train::TrainerOptions trainer_options(const objective::Objective& objective) const {
     train::TrainerOptions options = training_.trainer();
     options.best_metric = training_.best_metric.empty() ? task_.best_metric : training_.best_metric;
-    options.greater_is_better = options.best_metric != "loss" && options.best_metric != "mean_absolute_error";
+    options.greater_is_better = objective::greater_is_better(options.best_metric);
+    if (task_.regression) options.diverged_at = LossWatch::kGrowthOfSquares;
     options.identity = objective.identity();
     options.identity.merge(std::map<std::string, std::string>{
         {"task", task_.name},

@@ -1,5 +1,9 @@
 #include "funicular/cli/foreign_options.h"
 
+#include <algorithm>
+#include <cctype>
+#include <span>
+#include <string>
 #include <utility>
 
 namespace funicular::cli {
@@ -24,7 +28,38 @@ constexpr std::string_view kProcesses =
     "funicular launch -n N -- funicular … starts N processes, and torchrun or srun do too; --devices N is of "
     "--strategy dp and of pipelines";
 
-constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
+constexpr std::string_view kWindows =
+    "windows over long texts are not there yet; --max-length goes up to the model's longest, and longer "
+    "texts "
+    "can be "
+    "divided into rows of their own";
+constexpr std::string_view kAnswers =
+    "answers as spans of a text (SQuAD) are not there yet; finetune has --task custom for texts and pairs, "
+    "and tags "
+    "for words";
+constexpr std::string_view kAdapters =
+    "adapters (LoRA) are not there yet: all weights are trained; leave it out, and --strategy zero2 or "
+    "--recompute "
+    "saves memory";
+constexpr std::string_view kVectors =
+    "vectors of texts are not there yet, nor search by them; the folder OUTPUT/model is one that "
+    "transformers loads";
+constexpr std::string_view kTags = "write --task tags: a tag for each word, of CoNLL files or JSON lines";
+constexpr std::string_view kTexts =
+    "write --task custom, with --text-column and --label-column: classes of texts";
+constexpr std::string_view kPairs = "write --task custom with two columns: --text-column FIRST SECOND";
+constexpr std::string_view kMasked =
+    "funicular pretrain learns hidden tokens, from a token store that funicular tokenize makes";
+constexpr std::string_view kGenerators = "encoders write no texts; a model of this kind is not there";
+constexpr std::string_view kChoices = "choices among several texts are not there yet; write --task custom";
+constexpr std::string_view kVocabularies =
+    "a new vocabulary is not trained yet: train one with Hugging Face's tokenizers, whose tokenizer.json is "
+    "read "
+    "here, or give a model new words with funicular vocabulary propose and extend";
+
+using Answer = std::pair<std::string_view, std::string_view>;
+
+constexpr Answer kOptions[] = {
     {"eval-strategy", kEvaluation},
     {"evaluation-strategy", kEvaluation},
     {"do-train", kCommands},
@@ -61,16 +96,194 @@ constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
     {"local-rank", "funicular launch, torchrun, srun and mpirun tell each process its rank; leave it out"},
     {"no-cuda", "--device cpu is the default"},
     {"fp32", "write --precision fp32"},
+    {"stride", kWindows},
+    {"doc-stride", kWindows},
+    {"return-overflowing-tokens", kWindows},
+    {"max-query-length", kAnswers},
+    {"max-answer-length", kAnswers},
+    {"n-best-size", kAnswers},
+    {"null-score-diff-threshold", kAnswers},
+    {"version-2-with-negative", kAnswers},
+    {"pad-to-max-length", "no padding is computed; leave it out"},
+    {"label-all-tokens",
+     "a word is read at its first token alone, as transformers' examples do; leave it out"},
+    {"return-entity-level-metrics", "evaluate --details gives the scores of each type of entity"},
+    {"do-lower-case", "the model's tokeniser files say it (tokenizer_config.json); leave it out"},
+    {"train-file",
+     "write --train FILE, and --eval FILE for the rows to evaluate on; pretrain reads --data STORE"},
+    {"config-name", "--model names the folder whose config.json is read"},
+    {"lora", kAdapters},
+    {"use-lora", kAdapters},
+    {"peft", kAdapters},
+    {"lora-r", kAdapters},
+    {"lora-rank", kAdapters},
+    {"adapter", kAdapters},
+    {"load-in-8bit", "evaluate and predict have --precision int8; training in 8 bits is not there yet"},
     {"line-by-line", "tokenize --format lines makes each line a document"},
     {"preprocessing-num-workers", "tokenize --threads N"},
 };
 
+constexpr Answer kCommandNames[] = {
+    {"train", "funicular pretrain trains on texts, finetune on rows with labels"},
+    {"fit", "funicular pretrain trains on texts, finetune on rows with labels"},
+    {"train-tokenizer", kVocabularies},
+    {"tokenizer", kVocabularies},
+    {"embed", kVectors},
+    {"encode", kVectors},
+    {"embedding", kVectors},
+    {"embeddings", kVectors},
+    {"similarity", kVectors},
+    {"search", kVectors},
+    {"index", kVectors},
+    {"retrieve", kVectors},
+    {"rerank", kVectors},
+    {"cluster", kVectors},
+    {"test", "funicular evaluate measures a model on labelled rows"},
+    {"eval", "write funicular evaluate"},
+    {"score", "write funicular evaluate"},
+    {"infer", "write funicular predict"},
+    {"inference", "write funicular predict"},
+    {"classify", "write funicular predict, with a model of funicular finetune"},
+    {"ner", "write funicular finetune --task tags, then funicular predict"},
+    {"qa", kAnswers},
+    {"fill-mask",
+     "funicular mask shows what would be hidden, and compare measures what models know of texts"},
+    {"serve", "a server is not there yet; funicular predict answers lines as they come, from a pipe too"},
+    {"deploy", "a server is not there yet; funicular predict answers lines as they come, from a pipe too"},
+    {"export", "OUTPUT/model is a folder that transformers loads; other formats are not there yet"},
+    {"convert", "OUTPUT/model is a folder that transformers loads; other formats are not there yet"},
+    {"onnx", "OUTPUT/model is a folder that transformers loads; other formats are not there yet"},
+    {"quantize", "evaluate and predict have --precision int8; a quantised model is not written yet"},
+    {"prune", "pruning is not there yet; funicular distill trains a smaller model"},
+    {"compress", "funicular distill trains a smaller model"},
+    {"download", "models are folders: get one with hf download NAME --local-dir DIR"},
+    {"pull", "models are folders: get one with hf download NAME --local-dir DIR"},
+    {"push", "OUTPUT/model is a folder that transformers loads; upload it with hf upload"},
+    {"upload", "OUTPUT/model is a folder that transformers loads; upload it with hf upload"},
+    {"preprocess", "funicular tokenize makes a token store of texts; finetune reads its files as they are"},
+    {"prepare", "funicular tokenize makes a token store of texts; finetune reads its files as they are"},
+    {"resume", "to resume a run, repeat its command"},
+    {"sweep", "a search of options is not there yet; funicular chain runs several commands"},
+    {"tune", "a search of options is not there yet; funicular chain runs several commands"},
+    {"summarize", kGenerators},
+    {"translate", kGenerators},
+    {"generate", kGenerators},
+    {"profile", "write funicular bench"},
+    {"benchmark", "write funicular bench"},
+    {"run", "funicular chain runs the commands of a file, funicular launch a program as several ranks"},
+    {"version", "write funicular --version"},
+};
+
+constexpr Answer kTasks[] = {
+    {"ner", kTags},
+    {"pos", kTags},
+    {"chunk", kTags},
+    {"chunking", kTags},
+    {"tagging", kTags},
+    {"token-classification", kTags},
+    {"sequence-labeling", kTags},
+    {"named-entity-recognition", kTags},
+    {"conll", kTags},
+    {"conll2003", kTags},
+    {"conll-2003", kTags},
+    {"wnut", kTags},
+    {"wnut-17", kTags},
+    {"multiconer", kTags},
+    {"ontonotes", kTags},
+    {"panx", kTags},
+    {"squad", kAnswers},
+    {"squad2", kAnswers},
+    {"squad-v2", kAnswers},
+    {"squadv2", kAnswers},
+    {"qa", kAnswers},
+    {"question-answering", kAnswers},
+    {"extractive-qa", kAnswers},
+    {"classification", kTexts},
+    {"text-classification", kTexts},
+    {"sequence-classification", kTexts},
+    {"sentiment", kTexts},
+    {"sentiment-analysis", kTexts},
+    {"imdb", kTexts},
+    {"ag-news", kTexts},
+    {"yelp", kTexts},
+    {"multiclass", kTexts},
+    {"multi-label", "write --task custom with --multi-label"},
+    {"multilabel", "write --task custom with --multi-label"},
+    {"multi-label-classification", "write --task custom with --multi-label"},
+    {"regression", "write --task custom with --regression"},
+    {"mnli", kPairs},
+    {"qnli", kPairs},
+    {"qqp", kPairs},
+    {"wnli", kPairs},
+    {"snli", kPairs},
+    {"xnli", kPairs},
+    {"nli", kPairs},
+    {"anli", kPairs},
+    {"paws", kPairs},
+    {"boolq", kPairs},
+    {"entailment", kPairs},
+    {"pair-classification", kPairs},
+    {"sentence-pair", kPairs},
+    {"glue",
+     "write the name of one of its tasks, as cola or mrpc; those that have no name here are --task custom"},
+    {"superglue", "rte has a name here; the others of one text or two are --task custom"},
+    {"sts", "write stsb, or --task custom with --regression"},
+    {"similarity", kVectors},
+    {"sentence-similarity", kVectors},
+    {"embedding", kVectors},
+    {"embeddings", kVectors},
+    {"feature-extraction", kVectors},
+    {"retrieval", kVectors},
+    {"ranking", kVectors},
+    {"multiple-choice", kChoices},
+    {"swag", kChoices},
+    {"race", kChoices},
+    {"masked-lm", kMasked},
+    {"mlm", kMasked},
+    {"fill-mask", kMasked},
+    {"language-modeling", kMasked},
+    {"clm", kGenerators},
+    {"causal-lm", kGenerators},
+    {"text-generation", kGenerators},
+    {"summarization", kGenerators},
+    {"translation", kGenerators},
+    {"seq2seq", kGenerators},
+};
+
+constexpr Answer kVocabularyActions[] = {
+    {"train", kVocabularies}, {"learn", kVocabularies},  {"build", kVocabularies},
+    {"new", kVocabularies},   {"create", kVocabularies}, {"add", "write funicular vocabulary extend"},
+};
+
+std::string_view answer_of(std::span<const Answer> answers, std::string_view name) {
+  for (const auto& [foreign, answer] : answers)
+    if (name == foreign) return answer;
+  return {};
+}
+
+std::string plain(std::string_view name) {
+  std::string text(name);
+  for (char& c : text) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 }  // namespace
 
 std::string_view answer_to_foreign_option(std::string_view name) {
-  for (const auto& [foreign, answer] : kAnswers)
-    if (name == foreign) return answer;
-  return {};
+  return answer_of(kOptions, name);
+}
+
+std::string_view answer_to_foreign_command(std::string_view name) {
+  return answer_of(kCommandNames, plain(name));
+}
+
+std::string_view answer_to_foreign_value(std::string_view option, std::string_view value,
+                                         const std::vector<std::string>& choices) {
+  if (option == "vocabulary") return answer_of(kVocabularyActions, plain(value));
+  if (option != "task") return {};
+  const std::string_view answer = answer_of(kTasks, plain(value));
+  const bool tags = std::find(choices.begin(), choices.end(), "tags") != choices.end();
+  return answer == kTags && !tags ? "tags of words are for finetune, evaluate and predict" : answer;
 }
 
 }  // namespace funicular::cli

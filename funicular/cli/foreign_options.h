@@ -1,12 +1,20 @@
 #pragma once
-// Options that Hugging Face's scripts have and funicular answers in another way.
+// Words that users know from elsewhere, as options of Hugging Face's scripts, and what funicular has in their place.
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace funicular::cli {
 
 /// What takes the place of an option of transformers' TrainingArguments or example scripts, in one sentence; empty
 /// for a name that is not known. `name` without dashes in front, with dashes within.
 std::string_view answer_to_foreign_option(std::string_view name);
+
+/// Answers likewise to a command ("embed"), to an option's value ("squad" of --task), and to an action ("train" of vocabulary).
+/// Capitals and underscores make no difference. `choices`: the option's values.
+std::string_view answer_to_foreign_command(std::string_view name);
+std::string_view answer_to_foreign_value(std::string_view option, std::string_view value,
+                                         const std::vector<std::string>& choices = {});
 
 }  // namespace funicular::cli

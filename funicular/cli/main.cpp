@@ -1,6 +1,7 @@
 // The program `funicular`: finds the subcommand, and turns errors into messages and exit codes.
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,8 +17,10 @@
 #include "funicular/base/error.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/cli/command_list.h"
 #include "funicular/cli/commands_library.h"
+#include "funicular/cli/foreign_options.h"
 #include "funicular/cli/version.h"
 #include "funicular/launch/environment.h"
 
@@ -38,8 +41,8 @@ std::string overview() {
   return text +
          "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
          "  funicular --version         versions of Funicular and LibTorch\n\n"
-         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume "
-         "to go on.\n"
+         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted, repeat the "
+         "command to resume.\n"
          "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
          "FUNICULAR_LOG_TIMES=off leaves out the time that begins each message where standard error is no "
          "terminal.\n"
@@ -51,6 +54,9 @@ std::string overview() {
 void require_command(const std::string& name) {
   const std::vector<std::string> names = command_names();
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  if (const std::string_view answer = answer_to_foreign_command(name); !answer.empty())
+    throw InputError("usage", "there is no command \"{}\": {} (funicular --help lists the commands)", name,
+                     answer);
   const std::string near = nearest(name, names.data(), names.data() + names.size());
   throw InputError("usage", "unknown {} \"{}\"{} (funicular --help lists the commands)",
                    name.rfind('-', 0) == 0 ? "option" : "command", name,
@@ -126,6 +132,33 @@ bool is_out_of_memory(const std::exception& error) {
   return library ? library->is_out_of_memory(error) : dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
 }
 
+/// Says that memory is short, why, and what to do.
+std::string memory_text(const std::string& reason) {
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return fmt::format(
+      "[memory] out of memory{}; try a smaller --micro-batch-tokens or --micro-batch-size ({})",
+      limited ? fmt::format(": this process may have {} MB (ulimit -v), and needs more", limit.rlim_cur >> 20)
+              : "",
+      reason);
+}
+
+/// For exceptions that nothing catches, of threads and of libraries while they are loaded: a message and exit code 1, where
+/// the process would abort.
+[[noreturn]] void end_by_uncaught_exception() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+    log::error("[internal] ended without a reason");
+  } catch (const std::bad_alloc& error) {
+    log::error("{}", memory_text(error.what()));
+  } catch (const std::exception& error) {
+    log::error("[internal] {}", error.what());
+  } catch (...) {
+    log::error("[internal] an unknown error");
+  }
+  std::_Exit(static_cast<int>(ExitCode::failed));
+}
+
 int guarded(const std::vector<std::string>& words) {
   // Outlives the message of an error: ending the connections to a rank that hangs takes seconds, in which a
   // launcher may kill this one.
@@ -144,8 +177,7 @@ int guarded(const std::vector<std::string>& words) {
     return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))
-      log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size ({})",
-                 text_of(error));
+      log::error("{}", memory_text(text_of(error)));
     else
       log::error("[internal] {}", text_of(error));
   }
@@ -159,6 +191,8 @@ int start(const std::vector<std::string>& words) {
   // A closed pipe, or a file beyond its limit, is a write error with a message, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(end_by_uncaught_exception);
+  remove_temporaries_on_signals();
   return guarded(words);
 }
 

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/file_style.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/verify_store.h"
@@ -50,6 +51,7 @@ class Mask final : public Command {
         .required();
     arguments.add("input", "PATH", input_, "text files: a line a row, documents separated by blank lines")
         .required_unless("data");
+    written_.declare(arguments, /*tables=*/false);
     arguments.add("data", "STORE", data_, "token store to take sequences of instead").default_text("none");
     arguments.add("show", show_, "print masked sequences");
     arguments.add("examples", "N", examples_, "of --show: so many of them").range(1);
@@ -66,6 +68,8 @@ class Mask final : public Command {
   int run() override {
     if (!input_.empty() && !data_.empty())
       throw InputError("usage", "--input and --data are both given; give one of them");
+    if (input_.empty() && arguments.given("encoding"))
+      throw InputError("usage", "--encoding is for --input; --data reads a token store");
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
                        format::hub_hint(tokenizer_));
@@ -91,7 +95,8 @@ class Mask final : public Command {
   std::shared_ptr<const data::TokenStore> open_store(const text::Tokenizer& tokenizer) {
     if (data_.empty()) {
       temporary_.emplace();
-      const data::TextFileSource source(input_, {.format = format::TextFormat::text});
+      const data::TextFileSource source(input_,
+                                        {.format = format::TextFormat::text, .style = written_.style()});
       data_ = temporary_->path() / "input.tokens";
       data::build_token_store(tokenizer, source, data_, {.refuse_empty = true});
     }
@@ -166,6 +171,7 @@ class Mask final : public Command {
   std::string objective_name_ = "mlm";
   std::map<std::string, int64_t> pairs_;  ///< sequences by what their halves are to each other
   MaskingOptions masking_;
+  FileStyleOptions written_;
   std::optional<TemporaryFolder> temporary_;
 };
 

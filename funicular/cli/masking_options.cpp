@@ -1,8 +1,7 @@
 #include "funicular/cli/masking_options.h"
 
-#include <charconv>
-
 #include "funicular/base/error.h"
+#include "funicular/base/number.h"
 
 namespace funicular::cli {
 
@@ -11,11 +10,9 @@ namespace {
 std::vector<double> read_shares(const std::vector<std::string>& words) {
   std::vector<double> shares;
   for (const std::string& word : words) {
-    double share = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), share);
-    if (error != std::errc() || end != word.data() + word.size())
-      throw InputError("usage", "--ngram-shares expects numbers, found \"{}\"", word);
-    shares.push_back(share);
+    const auto share = read_number(word);
+    if (!share) throw InputError("usage", "--ngram-shares expects numbers, found \"{}\"", word);
+    shares.push_back(*share);
   }
   return shares;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -41,30 +42,40 @@ struct Effects {
       {"record-interleaving", output},
       {"record-passes", output},
 
-      // The same result, sooner or later, in more or less memory, with more or fewer lines about it.
-      {"micro-batch-tokens", none},
-      {"eval-batch-size", none},
+      // Other values give the same result up to rounding: sums are cut otherwise, or added up in another order.
+      {"micro-batch-tokens", rounding},
+      {"eval-batch-size", rounding},
+      {"device", rounding},
+      {"use-cpu", rounding},
+      {"threads", rounding},
+      {"devices", rounding},
+      {"data-parallel", rounding},
+      {"tensor-parallel", rounding},
+      {"zero", rounding},
+      {"sequence-parallel", rounding},
+      {"window", rounding},
+      {"vectors window", result},
+      // Variants are words, which rounding can change; augment starts over if one of these has another value.
+      {"augment micro-batch-tokens", result},
+      {"augment device", result},
+      {"augment use-cpu", result},
+      // No sum depends on how many threads share this work.
+      {"tokenize threads", none},
+      {"vectors threads", none},
+      {"augment threads", none},
+
+      // Other values give the same bits; only time, memory and the number of messages differ.
       {"logging-steps", none},
       {"save-steps", none},  // but with schedules of PipeDream: see StepReader::take_saves() in chain.cpp
       {"save-total-limit", none},
       {"recompute", none},
       {"gradient-checkpointing", none},
       {"num-workers", none},
-      {"device", none},
-      {"use-cpu", none},
-      {"threads", none},
-      {"devices", none},
-      {"data-parallel", none},
-      {"tensor-parallel", none},
-      {"zero", none},
-      {"sequence-parallel", none},
       {"debug-collectives", none},
       {"interface", none},
       {"offload-optimizer", none},
       {"vectors-cache", none},
       {"cache-teacher", presence},  // a cache keeps layers in bf16
-      {"window", none},
-      {"vectors window", result},
       {"overwrite", none},
       {"config", none},  // what is in the file counts as if it stood in the step
 
@@ -83,6 +94,8 @@ struct Effects {
       {"label-separator", result},
       {"format", result},
       {"header", result},
+      {"encoding", result},
+      {"quotes", result},
       {"regression", result},
       {"multi-label", result},
       {"words", result},
@@ -208,6 +221,8 @@ const char* name_of(Effect effect) {
   switch (effect) {
     case Effect::result:
       return "result";
+    case Effect::rounding:
+      return "rounding";
     case Effect::none:
       return "none";
     case Effect::presence:
@@ -225,10 +240,11 @@ const char* name_of(Effect effect) {
 }
 
 std::optional<Effect> effect_of(std::string_view command, std::string_view option) {
+  static const std::map<std::string_view, Effect> kEffects(std::begin(Effects::kRows),
+                                                           std::end(Effects::kRows));
   const std::string own = fmt::format("{} {}", command, option);
   for (const std::string_view wanted : {std::string_view(own), option})
-    for (const auto& [name, effect] : Effects::kRows)
-      if (name == wanted) return effect;
+    if (const auto found = kEffects.find(wanted); found != kEffects.end()) return found->second;
   return std::nullopt;
 }
 

@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/cli/places.h"
@@ -254,7 +255,7 @@ void DeviceOptions::declare(Arguments& arguments) {
 void DeviceOptions::apply() const {
   if (device == "cuda" && !at::hasCUDA())
     throw InputError("device",
-                     "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible; use "
+                     "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible. Use "
                      "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
   if (device == "cuda" && !funicular::device::has_cuda_kernels())
     throw InputError(
@@ -295,6 +296,7 @@ void TrainingOptions::apply() {
   const launch::Environment place = launch::read_environment();
   settle(place.size);
   require_place(record_passes, "--record-passes");
+  require_ending(record_passes, "--record-passes", {"json"});
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",
@@ -307,12 +309,14 @@ void TrainingOptions::apply() {
                      device.device);
   device.apply();
   if (device.threads == 0) share_threads(place);
+  if (place.size == 1) guard_ = std::make_shared<InterruptGuard>();
   group_ = comm::Group::from_environment(
       {.timeout = std::chrono::hours(
            4),  // the others wait while rank 0 tokenises or saves; the dead are noticed sooner
        .interface = interface,
        .check_collectives = debug_collectives,
        .fixed_order = deterministic});
+  if (!guard_) guard_ = std::make_shared<InterruptGuard>();
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   warn_of_layout(group_.size());
@@ -345,6 +349,7 @@ void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const
             "again. Choose another --output, or copy the input to another place first",
             output.string(), input.string());
     }
+  require_folder_name(output, "--output");
   train::check_saved_model(output);
   warn_of_other_files(output);
 }
@@ -461,7 +466,7 @@ void report_model(const Model& model, const format::BertConfig& config) {
 }
 
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
-                  const comm::Group& group) {
+                  const comm::Group& group, const OrderedJson& beside_scores) {
   group.barrier();
   if (result.interrupted) {
     log::info("the same command goes on from there (the run is in {})", options.output.string());
@@ -470,28 +475,18 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
   if (group.rank() > 0) return 0;
   OrderedJson json;
   for (const auto& [name, value] : result.best_evaluation) json[name] = value;
-  if (!result.best_evaluation.empty()) json["best_step"] = result.best_step;
+  if (!result.best_evaluation.empty()) {
+    json["best_step"] = result.best_step;
+    if (beside_scores.is_object()) json.update(beside_scores);
+  }
   json["last_loss"] = result.loss;
   json["steps"] = result.step;
   json["seconds"] = result.seconds;
   log::info("the model{} is in {}",
             result.best_step > 0 ? fmt::format(" of step {}, the best evaluation,", result.best_step) : "",
             (options.output / "model").string());
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json_text(json));
   return 0;
-}
-
-void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length) {
-  if (truncated > 0)
-    log::info("{}: {} of {} rows are longer than {} tokens; what is beyond is not read (--max-length)", of,
-              truncated, rows, max_length);
-}
-
-void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length,
-                      const text::SequenceTemplate& sequence) {
-  const int64_t special = sequence.special_count(store.meta().columns);
-  report_truncated(store.rows_longer_than(static_cast<uint64_t>(std::max<int64_t>(max_length - special, 0))),
-                   store.rows(), of, max_length);
 }
 
 }  // namespace funicular::cli

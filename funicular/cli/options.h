@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "funicular/base/interrupt.h"
 #include "funicular/cli/arguments.h"
 #include "funicular/cli/places.h"
 #include "funicular/cli/rank_options.h"
@@ -136,6 +138,9 @@ struct TrainingOptions : RankOptions {
 
   const Arguments* arguments_ = nullptr;  ///< where they are declared
   comm::Group group_;
+  /// From apply() on: a signal that comes before the first step is saved like one within the training. Several ranks that
+  /// still wait for each other end by the signal itself: nothing has begun.
+  std::shared_ptr<const InterruptGuard> guard_;
 };
 
 /// Within the folder of a pre-training: the run of the steps in which only a new head learns.
@@ -144,15 +149,9 @@ inline constexpr const char* kHeadRun = "head";
 /// Says what is trained, once, when training begins: the model's shape and its parameters.
 void report_model(const Model& model, const format::BertConfig& config);
 
-/// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there
-/// was one) and returns the exit code. Rank 0 says it; returns when all ranks are here.
+/// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the best
+/// evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are here.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
-                  const comm::Group& group);
-
-/// Tells how many rows were too long to be read whole, if any.
-void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length);
-/// The same of a store that was made for a model's sequences.
-void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length,
-                      const text::SequenceTemplate& sequence);
+                  const comm::Group& group, const OrderedJson& beside_scores = OrderedJson::object());
 
 }  // namespace funicular::cli

@@ -2,6 +2,8 @@
 // Whether a command can write its results where it is told to, asked before its work.
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace funicular::cli {
 
@@ -10,6 +12,19 @@ void require_place(const std::filesystem::path& file, const char* option);
 
 /// Throws InputError where a regular file is there that would be replaced, unless `overwrite` (--overwrite).
 void require_new_file(const std::filesystem::path& file, const char* option, bool overwrite);
+
+/// The ending of a file's name without its dot, in lower case. "" where there is none: what follows the last dot of "answers",
+/// "v1.5" or "glove.6B" names no format.
+std::string ending_of(const std::filesystem::path& file);
+
+/// Throws InputError if the name of an output file has an ending that is none of `known` ("csv", …): the name would promise
+/// another format. A name without an ending passes, and so does a pipe or a device. Returns the
+/// ending, "" for those.
+std::string require_ending(const std::filesystem::path& file, const char* option,
+                           const std::vector<std::string>& known);
+
+/// Throws InputError where the name of a folder that is to be made ends as a file of a known format does.
+void require_folder_name(const std::filesystem::path& folder, const char* option);
 
 /// Warns where the folder for a run is there, has files in it, and is none of a run.
 void warn_of_other_files(const std::filesystem::path& folder);

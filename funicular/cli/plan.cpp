@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -13,8 +12,10 @@
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/base/number.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/places.h"
+#include "funicular/format/text_format.h"
 #include "funicular/pipeline/drawing.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
@@ -31,11 +32,10 @@ std::vector<double> numbers_of(const char* option, const std::string& text) {
   std::vector<double> numbers;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    double value = 0;
-    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end)
+    const auto value = read_number(std::string_view(text).substr(begin, end - begin));
+    if (!value)
       throw InputError("usage", "--{} expects numbers separated by commas, found \"{}\"", option, text);
-    numbers.push_back(value);
+    numbers.push_back(*value);
     begin = end + 1;
   }
   return numbers;
@@ -104,7 +104,7 @@ class Plan final : public Command {
 
   int run() override {
     for (const fs::path& file : drawings_) {
-      if (file.extension() != ".svg" && file.extension() != ".json")
+      if (const std::string ending = format::ending_of(file); ending != ".svg" && ending != ".json")
         throw InputError("usage", "--draw {}: expected a name that ends in .svg or .json", file.string());
       require_place(file, "--draw");
     }
@@ -120,7 +120,7 @@ class Plan final : public Command {
     if (recording) measured = pipeline::measured_timeline(*recording);
     const pipeline::Timeline* const below = measured ? &*measured : nullptr;
     for (const fs::path& file : drawings_)
-      write_file_atomically(file, file.extension() == ".svg"
+      write_file_atomically(file, format::ending_of(file) == ".svg"
                                       ? pipeline::draw_svg(schedule, timeline, below)
                                       : pipeline::draw_trace(schedule, timeline, below));
     if (json_)
@@ -179,7 +179,7 @@ class Plan final : public Command {
                        replicas_, ranks, ranks_);
     if (chunks_.value_or(1) != 1)
       throw InputError("usage",
-                       "--replicas are of schedules with one stage a rank; leave --stages-per-rank out");
+                       "--replicas needs a schedule with one stage per rank; leave --stages-per-rank out");
     return pipeline::make_replicated(schedule_, replicas, static_cast<int>(micro_batches_));
   }
 

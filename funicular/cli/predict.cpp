@@ -14,20 +14,21 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
+#include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/cut_texts.h"
 #include "funicular/cli/input.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/cli/word_input.h"
 #include "funicular/comm/together.h"
+#include "funicular/eval/folder_predictor.h"
 #include "funicular/eval/predictor.h"
 #include "funicular/eval/tagger.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/token_classifier.h"
-#include "funicular/objective/multi_label.h"
-#include "funicular/objective/registry.h"
 
 namespace funicular::cli {
 
@@ -36,19 +37,13 @@ namespace {
 /// Standard output, or a file that gets its name when it is complete.
 class Output {
  public:
-  explicit Output(const fs::path& path) : path_(path) {
+  explicit Output(const fs::path& path) {
     if (path.empty()) return;
     // A pipe or a device cannot be replaced by a file.
     const bool special = fs::exists(path) && !fs::is_regular_file(path);
-    written_ = special ? path : temporary_name(path);
-    writer_.emplace(written_, special ? Opening::follow : Opening::fresh, path);
+    if (!special) temporary_.emplace(path, Temporary::Kind::file);
+    writer_.emplace(special ? path : temporary_->path(), special ? Opening::follow : Opening::replace, path);
   }
-  ~Output() {
-    std::error_code ignored;
-    if (writer_ && written_ != path_) fs::remove(written_, ignored);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
 
   void write(std::string_view text) {
     if (writer_) return writer_->write(text);
@@ -62,13 +57,13 @@ class Output {
 
   void finish() {
     if (!writer_) return;
-    writer_->close(/*sync=*/written_ != path_);
+    writer_->close(/*sync=*/temporary_.has_value());
     writer_.reset();
-    if (written_ != path_) fs::rename(written_, path_);
+    if (temporary_) temporary_->rename_file();
   }
 
  private:
-  fs::path path_, written_;
+  std::optional<Temporary> temporary_;
   std::optional<FileWriter> writer_;
 };
 
@@ -76,18 +71,22 @@ class Predict final : public Command {
  public:
   Predict()
       : Command("predict",
-                "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and "
-                "writes one "
-                "JSON object for each, in the same order: the label, its probability as score, and the "
-                "probabilities of all labels; the value of a regression model; or, of a model of --task "
-                "tags, the tag of each word, which blanks separate, and the entities that they are. Under "
+                "Reads one text per line (or two, separated by a tab), or the rows of a table. Writes a JSON "
+                "object, or a row of a CSV or TSV file, for each text in the same order. A classifier "
+                "gives the label, its probability as score, and the probabilities of all labels. A "
+                "regression model gives its value. A model of --task tags reads words that blanks "
+                "separate, and gives each word's tag and the entities. Under "
                 "funicular launch "
                 "the ranks share the rows of a file: the same answers, sooner.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
-    arguments.add("output", "FILE", output_, "where the answers go; the file appears when it is complete")
-        .default_text("standard output");
+    arguments
+        .add("output", "FILE", output_,
+             "file for the answers; appears when it is complete. Its ending sets the form: .jsonl, .json, "
+             ".csv, "
+             ".tsv")
+        .default_text("standard output, as JSON lines");
     arguments.add("overwrite", overwrite_, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
@@ -106,6 +105,7 @@ class Predict final : public Command {
         .add("header", columns_.custom.header,
              "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
+    columns_.written.declare(arguments);
     arguments.add(
         "skip-bad-rows", skip_bad_rows_,
         "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
@@ -132,15 +132,14 @@ class Predict final : public Command {
     comm::together(group_, [&] {
       if (group_.rank() == 0) require_place(output_, "--output");
     });
+    form_ = answer_format(output_, "--output");
     const model::Pretrained pretrained(model_);
     const format::BertConfig& config = pretrained.config();
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
-    const int64_t length =
-        max_length_.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
-    pretrained.check_max_length(length);
-    options_.sequence.max_length = static_cast<int32_t>(length);
-    options_.sequence.truncation = note.pair_truncation();
+    const int64_t batch_tokens = options_.batch_tokens;
+    options_ = eval::predictor_options(pretrained, max_length_);
+    options_.batch_tokens = batch_tokens;
     if (model::is_token_classifier(config)) {
       tag(pretrained, note, *tokenizer);
       return 0;
@@ -149,34 +148,33 @@ class Predict final : public Command {
     const auto columns =
         static_cast<int>(layout.columns.empty() ? texts_of_line(note) : layout.columns.size());
     pretrained.check_columns(format::texts_of_columns(static_cast<size_t>(columns)), tokenizer->sequence());
-    options_.regression = model::is_regression(config);
-    options_.multi_label = objective::is_multi_label(config);
-    options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const Model model = load(pretrained, *tokenizer);
     require_same_rows(pretrained);
-    answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), layout, columns);
+    const eval::Predictor predictor(model, *tokenizer, model::class_names(config), with_window());
+    const eval::Prediction none{.probabilities = std::vector<float>(static_cast<size_t>(config.num_labels))};
+    if (options_.multi_label) columns_.take_note(note.source, arguments);
+    text_.emplace(form_, predictor.to_json(none), skip_bad_rows_, columns_.custom.label_separator);
+    answer(predictor, layout, columns);
     return 0;
   }
 
  private:
   Model load(const model::Pretrained& pretrained, const text::Tokenizer& tokenizer) const {
-    const auto objective = objective::make_classifier(tokenizer, pretrained.config(),
-                                                      {.sequence = options_.sequence, .labelled = false});
-    Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
-    pretrained.load_all(model, objective->head());
-    model::prepare_inference(model, precision_);
-    return model;
+    return eval::load_classifier(pretrained, tokenizer, options_.sequence, precision_, device_.place());
   }
 
   /// A tag for each word, text by text.
   void tag(const model::Pretrained& pretrained, const model::TaskNote& note,
            const text::Tokenizer& tokenizer) {
-    if (arguments.given("pairs") || format_ == "tsv" || format_ == "csv" || arguments.given("header"))
+    if (arguments.given("pairs") || format_ == "tsv" || format_ == "csv" || arguments.given("header") ||
+        arguments.given("quotes"))
       throw InputError("usage",
-                       "{} gives each word of a text a tag: it reads lines of words, CoNLL's formats and "
+                       "{} gives each word of a text a tag. It reads lines of words, CoNLL's formats and "
                        "lists of words in "
-                       "JSON lines; leave out --pairs, --header and --format {}",
+                       "JSON lines. Leave out --pairs, --header, --quotes and --format {}",
                        model_.string(), format_.empty() ? "tsv or csv" : format_);
+    refuse_table(form_, output_, "--output");
+    text_.emplace(form_, "{}", skip_bad_rows_);
     columns_.name = eval::kTagTask;
     columns_.take_note(note.source, arguments);
     const Model model = load(pretrained, tokenizer);
@@ -189,13 +187,14 @@ class Predict final : public Command {
     std::unique_ptr<WordInput> input;
     std::optional<Output> output;
     comm::together(group_, [&] {
-      input = open_words(input_, format_, columns_.custom, bad_rows);
+      input = open_words(input_, format_, columns_.columns(), bad_rows);
       open(output);
     });
     const auto done = tagger.stream([&] { return input->next(); }, writer(output), share());
     finish(output, *bad_rows);
-    report_truncated(done.cut, done.texts, input_.empty() ? "standard input" : input_.string(),
-                     options_.sequence.max_length);
+    const std::string name = input_.empty() ? "standard input" : input_.string();
+    report_cut(done.cut, name, options_.sequence.max_length, "have the tag null");
+    report_textless(done.textless, done.texts, name, done.first_textless);
   }
 
   /// Rank 0 alone has an output.
@@ -203,11 +202,12 @@ class Predict final : public Command {
     if (group_.rank() > 0) return;
     require_new_file(output_, "--output", overwrite_);
     output.emplace(output_);
+    output->write(text_->begin());
   }
 
-  static std::function<void(std::string_view)> writer(std::optional<Output>& output) {
-    return [&output](std::string_view lines) {
-      if (output) output->write(lines);
+  std::function<void(std::string_view)> writer(std::optional<Output>& output) {
+    return [&](std::string_view lines) {
+      if (output) output->write(text_->rows(lines));
     };
   }
 
@@ -218,16 +218,25 @@ class Predict final : public Command {
 
   void finish(std::optional<Output>& output, const format::BadRows& bad_rows) const {
     comm::together(group_, [&] {
-      if (output) output->finish();
+      if (!output) return;
+      output->write(text_->end());
+      output->finish();
     });
     if (bad_rows.count() > 0) log::warning("{}", bad_rows.summary("gave an error instead of an answer to"));
   }
 
+  static void report_textless(int64_t textless, int64_t rows, const std::string& name, int64_t first_line) {
+    if (textless > 0)
+      log::warning("{}: {} of {} rows have no text, the first is line {}; the answers to them mean nothing",
+                   name, textless, rows, first_line);
+  }
+
   void require_same_rows(const model::Pretrained& pretrained) const {
     require_same_work(group_, "predict", [&] {
-      return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
-                         precision_, options_.sequence.max_length, with_window().window,
-                         options_.batch_tokens, skip_bad_rows_);
+      return fmt::format("{:016x} {} {} {} {} {} {} {} {}", hash_file(input_), columns_.written.encoding,
+                         columns_.written.quotes, pretrained.weights_hash(), precision_,
+                         options_.sequence.max_length, with_window().window, options_.batch_tokens,
+                         skip_bad_rows_);
     });
   }
 
@@ -254,12 +263,18 @@ class Predict final : public Command {
   format::TextOptions layout_of(const model::TaskNote& note) {
     format::TextOptions layout;
     layout.format = format_of_input();
+    layout.style = columns_.written.style();
     if (layout.format == format::TextFormat::lines) {
       for (const char* option : {"text-column", "header"})
         if (arguments.given(option))
           throw InputError(
               "usage", "--{} is of tables; --input is read as lines (--format tsv, csv or jsonl)", option);
-      if (texts_of_line(note) == 2) layout.format = format::TextFormat::tsv;
+      if (texts_of_line(note) == 1 && arguments.given("quotes"))
+        throw InputError("usage", "--quotes is for tables; --input is read as lines (--format tsv or csv)");
+      if (texts_of_line(note) == 2) {
+        layout.format = format::TextFormat::tsv;  // of which each line has an answer
+        if (layout.style.quotes == format::Quotes::automatic) layout.style.quotes = format::Quotes::none;
+      }
       layout.keep_blank_lines = true;  // one answer a line, also for a blank one
       return layout;
     }
@@ -318,7 +333,7 @@ class Predict final : public Command {
                        output_.string());
   }
 
-  void answer(const eval::Predictor& predictor, format::TextOptions layout, int columns) const {
+  void answer(const eval::Predictor& predictor, format::TextOptions layout, int columns) {
     refuse_to_replace_input();
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     std::optional<Input> opened;
@@ -332,7 +347,8 @@ class Predict final : public Command {
     format::StreamRowReader rows(input.descriptor, input.name, layout);
     const auto done = predictor.stream(rows, columns, input.name, writer(output), share());
     finish(output, *layout.bad_rows);
-    report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
+    report_cut(done.cut, input.name, options_.sequence.max_length, "the answers come from the rest");
+    report_textless(done.textless, done.rows, input.name, done.first_textless);
     if (layout.format != format::TextFormat::lines) return;
     if (done.objects > 0)
       log::warning(
@@ -349,6 +365,8 @@ class Predict final : public Command {
 
   fs::path model_, input_, output_;
   std::string precision_ = kAutoPrecision, format_;
+  AnswerFormat form_ = AnswerFormat::json_lines;
+  std::optional<AnswerText> text_;
   TaskOptions columns_{"custom", {}};
   bool pairs_ = false, overwrite_ = false, skip_bad_rows_ = false;
   std::optional<int64_t> max_length_, window_;

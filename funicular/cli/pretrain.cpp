@@ -113,8 +113,6 @@ class Pretrain final : public Command {
     train::TrainerOptions whole = training_.trainer();
     choose_stages(training_, model, *source(), whole);
     chosen_ = whole.run_info;
-    // Held over both trainings: a signal between them is saved like one within, not a sudden end.
-    const InterruptGuard guard;
     if (!train_head(model)) {
       training_.group().barrier();
       return static_cast<int>(ExitCode::interrupted);
@@ -149,7 +147,7 @@ class Pretrain final : public Command {
       throw InputError("usage",
                        "--model {} is a file: a model of that shape begins with random weights, and "
                        "--tokenizer must name the folder "
-                       "of its tokeniser; to go on from weights give their folder, --model {}",
+                       "of its tokeniser. To start from weights, give their folder: --model {}",
                        model_.string(), model_.has_parent_path() ? model_.parent_path().string() : ".");
     pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);

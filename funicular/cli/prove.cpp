@@ -2,18 +2,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/format/bert_config.h"
@@ -29,27 +30,17 @@ namespace {
 /// A folder that goes when it is not kept.
 class Scratch {
  public:
-  explicit Scratch(const fs::path& kept) : path_(kept), keeps_(!kept.empty()) {
-    if (keeps_) {
+  explicit Scratch(const fs::path& kept) : path_(kept) {
+    if (kept.empty())
+      path_ = temporary_.emplace().path();
+    else
       make_directories(path_);
-      return;
-    }
-    std::string name = (fs::temp_directory_path() / "funicular-prove-XXXXXX").string();
-    if (!::mkdtemp(name.data()))
-      throw RunError("prove", "cannot make a folder in {}", fs::temp_directory_path().string());
-    path_ = name;
   }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!keeps_) fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
   const fs::path& path() const { return path_; }
 
  private:
   fs::path path_;
-  bool keeps_;
+  std::optional<TemporaryFolder> temporary_;
 };
 
 /// What two layouts have in common, and where to see what is wrong there.

@@ -27,12 +27,13 @@ class Report final : public Command {
              "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "
              "all that the chain has made")
         .required();
-    arguments.add("output", "FILE", output_, "the page").required();
+    arguments.add("output", "FILE", output_, "the page, an HTML file").required();
     arguments.add("title", "TEXT", title_, "its heading");
   }
 
   int run() override {
     require_place(output_, "--output");
+    require_ending(output_, "--output", {"html", "htm"});
     refuse_to_replace_what_is_no_page();
     const report::ReportFiles files = report::read_files(inputs_);
     write_file_atomically(output_, report::render_page(files, title_));

@@ -35,6 +35,7 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.add("multi-label", custom.multi_label,
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
   arguments.add("label-separator", "TEXT", custom.label_separator, "what stands between the labels of a row");
+  written.declare(arguments);
 }
 
 void TaskOptions::declare_bad_rows(Arguments& arguments) {
@@ -44,6 +45,8 @@ void TaskOptions::declare_bad_rows(Arguments& arguments) {
 }
 
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
+  if (name == eval::kTagTask && arguments.given("quotes"))
+    throw InputError("usage", "--quotes is for TSV and CSV; files of words with tags have no quotes");
   if (name == "custom") return;
   const std::vector<std::string> of_tags{"text-column", "label-column", "format"};
   for (const char* option :
@@ -53,11 +56,22 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }
 
+void TaskOptions::refuse_style(const Arguments& arguments, const std::string& reason) const {
+  for (const char* option : {"encoding", "quotes"})
+    if (arguments.given(option)) throw InputError("usage", "--{} is for files of rows; {}", option, reason);
+}
+
 eval::Task TaskOptions::task(const Arguments& arguments) const {
   refuse_columns(arguments);
-  eval::Task task = eval::find_task(name, custom);
+  eval::Task task = eval::find_task(name, columns());
   if (skip_bad_rows) task.layout.bad_rows = std::make_shared<format::BadRows>(*skip_bad_rows);
   return task;
+}
+
+eval::CustomColumns TaskOptions::columns() const {
+  eval::CustomColumns columns = custom;
+  columns.style = written.style();
+  return columns;
 }
 
 Json TaskOptions::note() const {

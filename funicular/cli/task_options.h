@@ -7,6 +7,7 @@
 
 #include "funicular/base/json.h"
 #include "funicular/cli/arguments.h"
+#include "funicular/cli/file_style.h"
 #include "funicular/eval/tasks.h"
 
 namespace funicular::cli {
@@ -14,6 +15,7 @@ namespace funicular::cli {
 struct TaskOptions {
   std::string name;
   eval::CustomColumns custom;
+  FileStyleOptions written;
   std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option
 
   /// --task.
@@ -24,8 +26,12 @@ struct TaskOptions {
   void declare_bad_rows(Arguments& arguments);
   /// Throws InputError where --text-column and its like are given for a task that has its own layout.
   void refuse_columns(const Arguments& arguments) const;
+  /// Throws InputError where --encoding or --quotes are given though no such files are read; `reason` says why.
+  void refuse_style(const Arguments& arguments, const std::string& reason) const;
   /// Refuses columns as refuse_columns does.
   eval::Task task(const Arguments& arguments) const;
+  /// `custom`, with how the files are written.
+  eval::CustomColumns columns() const;
 
   /// The columns of a custom task, for config.json (key "funicular"); null for a task that has its own layout.
   Json note() const;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
@@ -11,6 +13,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/file_style.h"
 #include "funicular/cli/verify_store.h"
 #include "funicular/data/task_layout.h"
 #include "funicular/data/token_store_builder.h"
@@ -23,21 +26,42 @@ namespace funicular::cli {
 
 namespace {
 
-/// The files that are meant: a folder stands for the files in it and below, in the order of their names,
-/// hidden ones left out.
+/// The files that are meant: a folder stands for the files in it and below, in the order of their names, hidden ones
+/// left out. Links to files and folders are followed; a folder that two links lead to is read once.
 void add_input(const fs::path& path, std::vector<fs::path>& files) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return files.push_back(path);
   std::vector<fs::path> found;
-  for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator();
-       ++entry) {
+  std::set<fs::path> folders{fs::canonical(path)};
+  for (auto entry = fs::recursive_directory_iterator(path, fs::directory_options::follow_directory_symlink);
+       entry != fs::recursive_directory_iterator(); ++entry) {
     const bool hidden = entry->path().filename().string().front() == '.';
-    if (hidden && entry->is_directory()) entry.disable_recursion_pending();
+    if (!hidden && !entry->exists())
+      throw InputError(
+          "tokenize",
+          "--input {}: {} is a link to a file that is not there; restore the file or remove the link",
+          path.string(), entry->path().string());
+    if (entry->is_directory() && (hidden || !folders.insert(fs::canonical(entry->path())).second))
+      entry.disable_recursion_pending();
     if (!hidden && entry->is_regular_file()) found.push_back(entry->path());
   }
   if (found.empty()) throw InputError("tokenize", "--input {}: the folder holds no files", path.string());
   std::sort(found.begin(), found.end());
   files.insert(files.end(), found.begin(), found.end());
+}
+
+/// Patterns of a shell that overlap, and a folder beside one of its files, name a file twice.
+void warn_of_repeated(const std::vector<fs::path>& files) {
+  std::map<fs::path, size_t> times;
+  std::error_code ignored;
+  for (const fs::path& file : files) ++times[fs::weakly_canonical(file, ignored)];
+  if (times.size() == files.size()) return;
+  const auto first =
+      std::find_if(times.begin(), times.end(), [](const auto& each) { return each.second > 1; });
+  log::warning(
+      "--input names {} of {} files more than once, the first of them {}: their texts count as often",
+      std::count_if(times.begin(), times.end(), [](const auto& each) { return each.second > 1; }),
+      times.size(), first->first.string());
 }
 
 class Tokenize final : public Command {
@@ -137,6 +161,7 @@ class Tokenize final : public Command {
              "the classes in the order of their numbers; others are refused")
         .default_text("those in the input");
     arguments.add("header", header_, "tsv, csv: the first row names the columns");
+    written_.declare(arguments);
     arguments
         .add("words", "NAME", words_,
              "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks "
@@ -155,12 +180,14 @@ class Tokenize final : public Command {
   std::unique_ptr<data::RowSource> open_source() {
     std::vector<fs::path> files;
     for (const auto& input : inputs_) add_input(input, files);
+    warn_of_repeated(files);
     if (!task_.empty()) return open_task(files);
     data::TextFileSourceOptions options;
     if (!format_.empty()) options.format = format::text_format_from_name(format_);
     options.header = header_;
     for (const auto& column : text_columns_) options.text_columns.push_back(format::column_from_text(column));
     options.separate_columns = separate_columns_;
+    options.style = written_.style();
     require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     options.bad_rows = bad_rows_ = std::make_shared<format::BadRows>(skip_bad_rows_);
@@ -189,7 +216,8 @@ class Tokenize final : public Command {
         throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
     if (files.size() != 1)
       throw InputError("tokenize", "--task takes one --input file, found {}", files.size());
-    const data::TaskLayout task = data::task_layout(task_);
+    data::TaskLayout task = data::task_layout(task_);
+    task.columns.style = written_.style();
     label_column_ = "of the task";
     label_names_ = task.label_names;
     return std::make_unique<data::NamedLabelSource>(files.front(), task.columns, task.label_names,
@@ -245,6 +273,7 @@ class Tokenize final : public Command {
   std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",",
                                              words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
+  FileStyleOptions written_;
   bool overwrite_ = false, header_ = false, skip_bad_rows_ = false, separate_columns_ = false;
   std::shared_ptr<format::BadRows> bad_rows_;
   int64_t threads_ = 0;

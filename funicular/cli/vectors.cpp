@@ -4,11 +4,14 @@
 
 #include "funicular/augment/vector_training.h"
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/base/made_record.h"
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
 #include "funicular/data/row_source.h"
 
@@ -45,6 +48,7 @@ class Vectors final : public Command {
     arguments
         .add("header", header_, "of TSV and CSV: the first row names the columns; --no-header: it is data")
         .default_text("on");
+    written_.declare(arguments);
     arguments.section("Vectors");
     arguments.add("size", "N", options_.size, "numbers of a vector").alias("vector-size").range(1, 4096);
     arguments.add("window", "WORDS", options_.window, "how far from each other words count, within a row")
@@ -68,36 +72,73 @@ class Vectors final : public Command {
 
   int run() override {
     require_place(output_, "--output");
+    require_ending(output_, "--output", {"txt", "vec", "vectors", "glove", "word2vec", "w2v"});
     std::error_code error;
     for (const fs::path& input : input_)
       if (fs::equivalent(input, output_, error))
         throw InputError("usage", "{} would be replaced by its vectors; choose another --output",
                          input.string());
+    options_.seed = static_cast<uint64_t>(seed_);
+    const Json made_of = identity();
+    if (const Json done = counts_if_made_of(output_, made_of); !done.is_null()) {
+      log::info("{} is complete already", output_.string());
+      fmt::print("{}\n", done.dump());
+      return 0;
+    }
     require_new_file(output_, "--output", overwrite_);
     device_.apply();
-    options_.seed = static_cast<uint64_t>(seed_);
     const data::TextFileSource source(input_, layout());
     const InterruptGuard guard;
     augment::TrainedVectors trained;
     {
       Progress progress("vectors", 1000);
       trained = augment::train_vectors(source, options_, [&](const char* what, double share) {
-        if (interrupt_requested() != 0) throw RunError("vectors", "interrupted; there are no vectors yet");
+        if (interrupt_requested() != 0)
+          throw Error(ExitCode::interrupted, "vectors",
+                      "interrupted; nothing was written: run the same command again", fmt::format_args());
         progress.show(fmt::format("{} {:.0f} %", what, 100 * share));
       });
     }
-    augment::write_vectors(trained, output_, form_ == "word2vec");
-    log::info("{}: {} words of {} numbers, from {} pairs of words", output_.string(), trained.words.size(),
-              trained.size, trained.pairs);
     const Json result{{"words", trained.words.size()},
                       {"size", trained.size},
                       {"pairs", trained.pairs},
                       {"loss", trained.loss}};
+    augment::write_vectors(trained, output_, form_ == "word2vec", [&](const fs::path& written) {
+      write_made_record(output_, hash_of_output(written), made_of, result);
+    });
+    log::info("{}: {} words of {} numbers, from {} pairs of words", output_.string(), trained.words.size(),
+              trained.size, trained.pairs);
     fmt::print("{}\n", result.dump());
     return 0;
   }
 
  private:
+  /// Everything that decides the vectors; null if an input cannot be read twice.
+  Json identity() const {
+    Json inputs = Json::array();
+    for (const fs::path& input : input_) {
+      if (!fs::is_regular_file(input)) return {};
+      inputs.push_back(hash_text(hash_file(input)));
+    }
+    return {{"version", 1},
+            {"input", inputs},
+            {"format", format_.empty() ? input_.front().extension().string() : format_},
+            {"columns", columns_},
+            {"encoding", written_.style().encoding},
+            {"quotes", written_.quotes},
+            {"header", header_},
+            {"output_format", form_},
+            {"size", options_.size},
+            {"window", options_.window},
+            {"min_count", options_.min_count},
+            {"words", options_.most_words},
+            {"lower_case", options_.lower_case},
+            {"negatives", options_.negatives},
+            {"epochs", options_.epochs},
+            {"learning_rate", options_.learning_rate},
+            {"seed", options_.seed}};
+  }
+
   data::TextFileSourceOptions layout() const {
     data::TextFileSourceOptions layout;
     const format::TextFormat format =
@@ -112,6 +153,7 @@ class Vectors final : public Command {
       throw InputError("usage", "--text-column is of tables; the format is {}",
                        format::text_format_name(format));
     layout.header = table && header_;
+    layout.style = written_.style();
     for (const std::string& column : columns_)
       layout.text_columns.push_back(format::column_from_text(column));
     return layout;
@@ -122,6 +164,7 @@ class Vectors final : public Command {
   std::string form_ = "glove", format_;
   std::vector<std::string> columns_;
   bool header_ = true, overwrite_ = false;
+  FileStyleOptions written_;
   augment::VectorTrainingOptions options_;
   int64_t seed_ = 42;
   DeviceOptions device_;

@@ -13,6 +13,9 @@
 #include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/commands_library.h"
+#include "funicular/cli/file_style.h"
+#include "funicular/cli/foreign_options.h"
+#include "funicular/cli/places.h"
 #include "funicular/data/split_words.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/format/hub_hint.h"
@@ -54,6 +57,7 @@ class Vocabulary final : public Command {
         .default_text("none");
     arguments.add("data", "STORE", data_, "propose: token store to take the words of instead")
         .default_text("none");
+    written_.declare(arguments, /*tables=*/false);
     arguments.add("count", "N", proposal_.count, "propose: at most so many words").range(1);
     arguments.add("least-times", "N", proposal_.least_times, "propose: words that stand there so often")
         .range(1);
@@ -63,9 +67,11 @@ class Vocabulary final : public Command {
   int run() override {
     if (action_ == std::vector<std::string>{kPropose}) return propose();
     if (action_ == std::vector<std::string>{kExtend}) return extend();
-    throw InputError("usage",
-                     "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"",
-                     fmt::join(action_, " "));
+    const std::string given = fmt::format("{}", fmt::join(action_, " "));
+    if (const std::string_view answer = answer_to_foreign_value("vocabulary", given); !answer.empty())
+      throw InputError("usage", "there is no funicular vocabulary {}: {}", given, answer);
+    throw InputError(
+        "usage", "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"", given);
   }
 
  private:
@@ -81,6 +87,8 @@ class Vocabulary final : public Command {
     if (input_.empty() == data_.empty())
       throw InputError("usage",
                        "funicular vocabulary propose takes its words of --input or --data; give one of them");
+    if (input_.empty() && arguments.given("encoding"))
+      throw InputError("usage", "--encoding is for --input; --data reads a token store");
     if (!fs::exists(model_))
       throw InputError("model", "--model {}: no such folder{}", model_.string(), format::hub_hint(model_));
     const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(model_);
@@ -100,7 +108,10 @@ class Vocabulary final : public Command {
 
   static void tell(const data::SplitWords& counted, size_t proposed, const text::WordPiece& tokenizer,
                    const std::vector<text::NewWord>& words) {
-    log::info("{} words, {} tokens; {} different words are cut into pieces", counted.occurrences,
+    log::info("{} words{}, {} tokens; {} different words are cut into pieces", counted.occurrences,
+              counted.characters > 0
+                  ? fmt::format(" ({} are characters of scripts without blanks)", counted.characters)
+                  : "",
               counted.tokens, counted.words.size());
     if (counted.unknown)
       log::info("{} tokens are unknown: their words can be added, but not be proposed", counted.unknown);
@@ -120,20 +131,23 @@ class Vocabulary final : public Command {
     if (!data_.empty()) return data::TokenStore::open(data_);
     temporary_.emplace();
     const fs::path store = temporary_->path() / "input.tokens";
-    const data::TextFileSource source(input_, {.format = format::TextFormat::text});
+    const data::TextFileSource source(input_,
+                                      {.format = format::TextFormat::text, .style = written_.style()});
     data::build_token_store(tokenizer, source, store, {.refuse_empty = true});
     return data::TokenStore::open(store);
   }
 
   int extend() {
-    refuse(kPropose, {"input", "data", "count", "least-times", "least-pieces"});
+    refuse(kPropose, {"input", "data", "encoding", "count", "least-times", "least-pieces"});
     for (const char* option : {"words", "output"})
       if (!arguments.given(option))
         throw InputError("usage", "funicular vocabulary extend: --{} is required", option);
+    require_folder_name(output_, "--output");
     const CommandsLibrary& library = commands_library();
     library.prepare();
     const model::VocabularyExtension done =
         library.extend_vocabulary(model_, words_, skip_bad_words_, output_);
+    if (done.was_complete) log::info("{} is complete already", output_.string());
     constexpr size_t kTold = 5;
     for (size_t i = 0; i < std::min(kTold, done.left_out.size()); ++i)
       log::warning("left out: {}", done.left_out[i]);
@@ -144,9 +158,9 @@ class Vocabulary final : public Command {
     if (done.of_generator) log::info("the generator in the folder got the words, too");
     if (!done.without_piece.empty())
       log::warning(
-          "the vocabulary has no piece for {} characters within words, such as \"{}\": a word that begins "
-          "with a new "
-          "one and goes on with one of them becomes unknown",
+          "the vocabulary has no piece for {} characters within words, such as \"{}\". A word that begins "
+          "with a new word "
+          "and continues with such a character becomes unknown",
           done.without_piece.size(), done.without_piece.front());
     fmt::print("{}\n", OrderedJson{{"added", done.added},
                                    {"left_out", done.left_out.size()},
@@ -160,6 +174,7 @@ class Vocabulary final : public Command {
   std::vector<fs::path> input_;
   bool skip_bad_words_ = false;
   data::ProposalOptions proposal_;
+  FileStyleOptions written_;
   std::optional<TemporaryFolder> temporary_;
 };
 

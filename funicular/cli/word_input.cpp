@@ -10,6 +10,7 @@
 #include "funicular/cli/input.h"
 #include "funicular/format/list.h"
 #include "funicular/format/row_stream.h"
+#include "funicular/format/text_format.h"
 
 namespace funicular::cli {
 
@@ -29,8 +30,9 @@ class StreamedWords final : public WordInput {
   std::optional<eval::Tagger::Row> next() override {
     const format::Row* const row = rows_.next();
     if (!row) return std::nullopt;
-    if (rows_.problem().empty()) return eval::Tagger::Row{split_words(row->columns.front()), ""};
-    return eval::Tagger::Row{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem())};
+    if (rows_.problem().empty())
+      return eval::Tagger::Row{split_words(row->columns.front()), "", rows_.line()};
+    return eval::Tagger::Row{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), 0};
   }
 
  private:
@@ -41,12 +43,15 @@ class StreamedWords final : public WordInput {
 /// The sentences of a file of CoNLL's, piece by piece.
 class SentenceWords final : public WordInput {
  public:
-  explicit SentenceWords(std::unique_ptr<data::RowSource> rows) : rows_(std::move(rows)) {}
+  SentenceWords(const eval::Task& task, const fs::path& path)
+      : rows_(eval::open_tagged_rows(task, path, /*tagged=*/false, [this](const std::string& problem) {
+          texts_.push_back({{}, problem});
+        })) {}
 
   std::optional<eval::Tagger::Row> next() override {
     while (texts_.empty() && piece_ < rows_->pieces())
       rows_->read(piece_++, [&](const data::SourceRow& row) {
-        texts_.push_back({split_words(row.columns.front()), ""});
+        texts_.push_back({split_words(row.columns.front()), "", 0});
       });
     if (texts_.empty()) return std::nullopt;
     eval::Tagger::Row text = std::move(texts_.front());
@@ -55,8 +60,8 @@ class SentenceWords final : public WordInput {
   }
 
  private:
-  const std::unique_ptr<data::RowSource> rows_;
   std::deque<eval::Tagger::Row> texts_;
+  const std::unique_ptr<data::RowSource> rows_;
   size_t piece_ = 0;
 };
 
@@ -70,25 +75,21 @@ bool is_conll_name(const std::string& ending) {
 std::unique_ptr<WordInput> open_words(const fs::path& path, const std::string& format,
                                       const eval::CustomColumns& columns,
                                       const std::shared_ptr<format::BadRows>& bad_rows) {
-  const std::string ending = path.extension().string();
+  const std::string ending = format::ending_of(path);
   if (format == "conll" || (format.empty() && is_conll_name(ending))) {
     if (path.empty()) throw InputError("usage", "--format conll reads a file; give --input FILE");
-    if (bad_rows->skip())
-      throw InputError(
-          "usage",
-          "--skip-bad-rows is of lines and JSON lines; {} is read as CoNLL's format, whose bad lines "
-          "are to be mended",
-          path.string());
     eval::CustomColumns custom = columns;
     custom.format = "conll";
-    return std::make_unique<SentenceWords>(
-        eval::open_tagged_rows(eval::find_task(eval::kTagTask, custom), path, /*tagged=*/false));
+    eval::Task task = eval::find_task(eval::kTagTask, custom);
+    task.layout.bad_rows = bad_rows;
+    return std::make_unique<SentenceWords>(task, path);
   }
   const bool json = format == "jsonl" || (format.empty() && (ending == ".jsonl" || ending == ".ndjson"));
   format::TextOptions layout;
   layout.format = json ? format::TextFormat::jsonl : format::TextFormat::lines;
   layout.keep_blank_lines = !json;
   layout.lists = format::Lists::all;
+  layout.style = columns.style;
   layout.bad_rows = bad_rows;
   if (json)
     layout.columns = {format::column_from_text(columns.text.empty() ? "tokens" : columns.text.front())};

@@ -21,7 +21,7 @@ class WordInput {
 };
 
 /// Opens a file, or standard input if `path` is empty. `format`: lines, jsonl or conll; "": by the file's name. `columns` says
-/// where the words stand. `bad_rows`: of lines and JSON lines. Throws InputError for what cannot be read so.
+/// where the words stand. `bad_rows`: of all formats. Throws InputError for what cannot be read so.
 std::unique_ptr<WordInput> open_words(const fs::path& path, const std::string& format,
                                       const eval::CustomColumns& columns,
                                       const std::shared_ptr<format::BadRows>& bad_rows);

@@ -13,8 +13,11 @@ std::string describe(const std::exception_ptr& error) {
   if (!error) return "";
   try {
     std::rethrow_exception(error);
-  } catch (const InputError& wrong) {
-    return std::string("I") + wrong.what();
+  } catch (const Error& error) {
+    const char kind = error.code() == ExitCode::usage         ? 'I'
+                      : error.code() == ExitCode::interrupted ? 'S'
+                                                              : 'R';
+    return kind + std::string(error.what());
   } catch (const std::exception& failed) {
     return "R" + error_text(failed);
   } catch (...) {
@@ -28,7 +31,10 @@ void agree(const std::vector<std::string>& outcomes, const std::exception_ptr& o
     const std::string& outcome = outcomes[rank];
     if (outcome.empty()) continue;
     if (outcome[0] == 'I') throw InputError("ranks", "rank {} stopped: {}", rank, outcome.substr(1));
-    throw RunError("ranks", "rank {} stopped: {}", rank, outcome.substr(1));
+    const std::string text = outcome.substr(1);
+    if (outcome[0] == 'S')
+      throw Error(ExitCode::interrupted, "ranks", "rank {} stopped: {}", fmt::make_format_args(rank, text));
+    throw RunError("ranks", "rank {} stopped: {}", rank, text);
   }
 }
 

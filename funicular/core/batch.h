@@ -73,6 +73,13 @@ struct MicroBatch {
   MicroBatch to(const at::Device& device) const;
 };
 
+/// Says what a loss is a sum over, and so whether a batch may be cut into parts that are computed apart.
+enum class LossOver {
+  undeclared,  ///< the trainer tries two cuts of a few rows before it cuts a batch (train/cut_check.h)
+  rows,  ///< a row's part of the loss is the same whatever rows lie beside it: any cut gives the same sum
+  batch  ///< the rows of a global batch are compared with each other: no cut is allowed
+};
+
 /// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count
 /// later.
 class LossSink {

@@ -86,6 +86,11 @@ Parameter* Model::add_parameter(std::string name, at::Tensor value, ParameterKin
   return parameters.back().get();
 }
 
+void Model::declare_loss(LossOver over) {
+  for (Segment& segment : segments)
+    if (segment.loss == LossOver::undeclared) segment.loss = over;
+}
+
 Parameter* Model::find(const std::string& name) const {
   for (const auto& parameter : parameters)
     if (parameter->name == name) return parameter.get();

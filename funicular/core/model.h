@@ -101,6 +101,8 @@ struct Segment {
   std::function<Activations(Activations, const Pass&)> forward = {};
   bool frozen = false;  ///< of a model that was appended frozen: nothing of it is recomputed
   std::vector<std::string> buffers = {};  ///< of Model::buffers, those that `forward` writes in training
+  /// Says what its loss terms are sums over, and whether its outputs for a row depend on the rows beside it.
+  LossOver loss = LossOver::undeclared;
 };
 
 /// How another model becomes a part of one (Model::append).
@@ -161,6 +163,8 @@ struct Model {
   /// Adds a parameter with master = compute = value (made a leaf that requires grad) and one slice of its own
   /// name.
   Parameter* add_parameter(std::string name, at::Tensor value, ParameterKind kind);
+  /// Sets Segment::loss of the segments that do not declare it.
+  void declare_loss(LossOver over);
   /// nullptr if there is none.
   Parameter* find(const std::string& name) const;
   int64_t parameter_count() const;

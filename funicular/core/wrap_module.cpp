@@ -196,7 +196,7 @@ std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module)
 }
 
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
-                  std::function<void(const MicroBatch&, LossSink&)> forward) {
+                  std::function<void(const MicroBatch&, LossSink&)> forward, LossOver over) {
   Model model;
   Segment segment;
   segment.name = "module";
@@ -209,13 +209,14 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module,
     return Activations{};
   };
   model.segments.push_back(std::move(segment));
+  model.declare_loss(over);
   declare_slices(model, *module);
   model.owners.push_back(std::move(module));
   return model;
 }
 
 Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
-                      SequentialLoss loss) {
+                      SequentialLoss loss, LossOver over) {
   if (net->is_empty() || !example.defined() || example.dim() == 0 || example.size(0) == 0)
     throw InputError("model",
                      "expected a torch::nn::Sequential of at least one module, and an example of its "
@@ -242,11 +243,12 @@ Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const
     };
     model.segments.push_back(std::move(segment));
   }
+  model.declare_loss(over);
   declare_slices(model, *net);
   model.owners.push_back(net.ptr());
   model.replicate = [=] {
     const auto clone = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(clone_module(*net));
-    return wrap_sequential(torch::nn::Sequential(clone), input, example, loss);
+    return wrap_sequential(torch::nn::Sequential(clone), input, example, loss, over);
   };
   return model;
 }

@@ -29,24 +29,28 @@ namespace funicular {
 /// must be set by hand) and it holds no torch::nn::Dropout: threads would share its generator, as they would
 /// that of anything else that draws, and then no run could be repeated. The function is copied for each
 /// replica and called by several threads at once.
+///
+/// `over`: what the loss is a sum over. LossOver::batch where rows of a batch are compared with each other.
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
-                  std::function<void(const MicroBatch&, LossSink&)> forward);
+                  std::function<void(const MicroBatch&, LossSink&)> forward,
+                  LossOver over = LossOver::undeclared);
 
 /// Throws InputError for a module that cannot be replicated.
 std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module);
 
 /// The same with the module handed to the function: loss(net, batch, sink).
 template <class Net, class Loss>
-Model wrap_module(std::shared_ptr<Net> net, Loss loss) {
+Model wrap_module(std::shared_ptr<Net> net, Loss loss, LossOver over = LossOver::undeclared) {
   Net* raw = net.get();
-  const auto clone = [raw, loss] {
-    return wrap_module(std::static_pointer_cast<Net>(clone_module(*raw)), loss);
+  const auto clone = [raw, loss, over] {
+    return wrap_module(std::static_pointer_cast<Net>(clone_module(*raw)), loss, over);
   };
   Model model = wrap_module(std::shared_ptr<torch::nn::Module>(std::move(net)),
                             std::function<void(const MicroBatch&, LossSink&)>(
                                 [raw, loss = std::move(loss)](const MicroBatch& batch, LossSink& sink) {
                                   loss(*raw, batch, sink);
-                                }));
+                                }),
+                            over);
   model.replicate = clone;
   return model;
 }
@@ -56,8 +60,8 @@ template <class Holder, class Loss>
 requires requires(const Holder& holder) {
   holder.ptr();
 }
-Model wrap_module(const Holder& net, Loss loss) {
-  return wrap_module(net.ptr(), std::move(loss));
+Model wrap_module(const Holder& net, Loss loss, LossOver over = LossOver::undeclared) {
+  return wrap_module(net.ptr(), std::move(loss), over);
 }
 
 /// Gets what the last module gives, and adds sums over its rows to the sink.
@@ -74,6 +78,6 @@ using SequentialLoss = std::function<void(const at::Tensor& output, const MicroB
 /// same wherever the model is cut. Throws InputError for an empty `net` or `example`, for a module that does not take
 /// what the one before gives, and in training for one that works in place in training alone (Dropout).
 Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
-                      SequentialLoss loss);
+                      SequentialLoss loss, LossOver over = LossOver::undeclared);
 
 }  // namespace funicular

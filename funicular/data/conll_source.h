@@ -5,12 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "funicular/base/mapped_text.h"
+#include "funicular/data/conll_lines.h"
 #include "funicular/data/row_source.h"
 
 namespace funicular::data {
@@ -19,50 +22,75 @@ struct ConllOptions {
   std::optional<size_t> word_column{};  ///< from 0; none: the first, of CoNLL-U the second
   std::optional<size_t> tag_column{};   ///< from 0; none: the last, of CoNLL-U the fourth
   bool tagged = true;                   ///< false: no tags are read, and lines may hold a word alone
-  bool conll_u = false;  ///< columns end at tabs, lines with # are comments, ranges of words are left out
+  bool conll_u = false;    ///< columns end at tabs, lines with # are comments, ranges of words are left out
+  std::string encoding{};  ///< as iconv calls it; "": UTF-8
   std::shared_ptr<format::BadRows> bad_rows{};  ///< of sentences that make no sense; null: each is an error
-  uint64_t piece_bytes = 512 << 10;             ///< about how much text a thread reads at once
+  /// Told of each sentence that is left out, in its place among the rows: "FILE:LINE: what is wrong".
+  std::function<void(const std::string&)> on_bad{};
+  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
 };
 
-/// Each sentence is a row: its words as one column, its tags as the label, both as lists (format/list.h). Columns are
-/// separated by blanks or tabs. Lines of the word -DOCSTART- are left out.
+/// Each sentence is a row: its words as one column, its tags as the label, both as lists (format/list.h).
+///
+/// If a line of a sentence, or most lines of the file, have a tab, tabs alone separate the sentence's columns; otherwise blanks
+/// do. All lines of a sentence have equally many columns. If the column to read is not given by number, so do all lines of
+/// the file. The header conll_lines.h says which lines end a sentence and which are comments. Before the first word of a
+/// sentence, a line that begins with "# " is a comment, too, unless it has as many columns as the
+/// words. A file of ten columns whose first counts the words is read as CoNLL-U.
 class ConllSource final : public RowSource {
  public:
-  /// Throws InputError: the file cannot be read, or is UTF-16.
+  /// Reads the file once, and says what it takes for comments. Throws InputError if the file cannot be read or is in UTF-16.
+  /// Also throws it if no column of words is given, but the first column counts the words or the file's format is CoNLL-2012.
   explicit ConllSource(const fs::path& file, const ConllOptions& options = {});
   int columns() const override { return 1; }
   bool has_labels() const override { return options_.tagged; }
   size_t pieces() const override { return pieces_.size(); }
   uint64_t piece_bytes(size_t piece) const override;
-  /// Throws InputError naming file and line, unless bad sentences are to be left out: a line without the columns that are
-  /// asked for, or not of UTF-8, and what the sink refuses, by the sentence's first line.
+  /// Throws InputError naming file and line, unless bad sentences are to be left out. A line is bad if it lacks a column that is
+  /// read, has more or fewer columns than the others, or is not UTF-8. The sink may refuse a sentence: its first line is named.
   uint64_t read(size_t piece, const RowSink& sink) const override;
 
  private:
   struct Piece {
     size_t begin = 0, end = 0;
   };
-  struct Sentence {
-    std::string words, tags;
-    size_t begin = 0;  ///< where its first line stands in the file
-    bool bad = false;
+  struct Problem {
+    size_t offset = 0;  ///< of the line
+    std::string text{};
   };
-  void cut();
-  /// Returns "" or what is wrong with the line.
-  std::string add_word(std::string_view line, Sentence& sentence,
-                       std::vector<std::string_view>& fields) const;
-  void refuse(size_t offset, std::string_view problem) const;
-  void give(Sentence& sentence, const RowSink& sink, uint64_t& left_out) const;
-  std::vector<std::string_view>& split(std::string_view line, std::vector<std::string_view>& fields) const;
-  std::string where(size_t offset) const;
+  struct Row {
+    std::string words, tags;
+  };
+  struct Place {
+    size_t next = 0, line = 1;
+  };
+  void survey();
+  void take_numbered_words();
+  void note_comments(size_t start) const;
+  size_t word_column() const;
+  size_t tag_column(size_t columns) const;
+  /// Whether a column is read that is not given by number.
+  bool goes_by_default() const;
+  bool takes_tabs(const ConllSentence& sentence) const;
+  std::optional<Problem> check_columns(const ConllSentence& sentence, const ConllFields& fields,
+                                       bool tabs) const;
+  Problem wrong_count(const ConllLine& line, size_t expected, size_t found, bool tabs, bool of_file) const;
+  /// Returns what is wrong with the sentence, and otherwise fills the row; its words are "" where all lines are comments.
+  std::optional<Problem> parse(ConllSentence& sentence, ConllFields& fields, Row& row) const;
+  /// `lines`: how many the sentence has.
+  void refuse(const Problem& problem, uint64_t lines, Place& place) const;
+  /// "FILE:LINE". `place` is that of an earlier line, and becomes that of this one.
+  std::string where(size_t offset, Place& place) const;
 
   fs::path path_;
   ConllOptions options_;
-  MappedFile file_;
+  MappedText file_;
   std::vector<Piece> pieces_;
+  bool tabs_ = false;   ///< most lines of the file hold one
+  size_t columns_ = 0;  ///< of most lines of the file; 0: it has no words
 };
 
-/// Whether a file of this name is of CoNLL-U.
+/// Whether a file of this name is a CoNLL-U file.
 bool is_conll_u(const fs::path& file);
 
 }  // namespace funicular::data

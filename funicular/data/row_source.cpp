@@ -1,6 +1,7 @@
 #include "funicular/data/row_source.h"
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
 #include "funicular/data/mapped_pages.h"
 #include "funicular/data/token_store.h"
 
@@ -46,6 +47,7 @@ format::TextOptions TextFileSource::file_options() const {
   options.keep_blank_lines = options_.keep_blank_lines;
   options.bad_rows = options_.bad_rows;
   options.lists = options_.lists;
+  options.style = options_.style;
   return options;
 }
 
@@ -65,7 +67,7 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
                        fs::is_directory(status) ? "is a folder" : "does not exist");
     throw InputError("tokenize",
                      "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
-                     "{} (the format follows from the file's name, unless --format tells it)",
+                     "{}. The format follows from the file's name, unless --format gives it",
                      path.string(), format::text_format_name(format),
                      label ? "a label column" : "several columns");
   }
@@ -100,18 +102,33 @@ uint64_t TextFileSource::piece_bytes(size_t piece) const {
   return pieces_.at(piece).chunk.end - pieces_.at(piece).chunk.begin;
 }
 
+std::shared_ptr<const format::TextFile> TextFileSource::open(const Piece& piece) const {
+  if (piece.file) return piece.file;
+  return std::make_shared<const format::TextFile>(
+      piece.path, resolve_columns(piece.path, file_options(), options_.label_column));
+}
+
+std::vector<std::string> TextFileSource::column_names() const {
+  if (pieces_.empty()) return {};
+  const auto file = open(pieces_.front());
+  std::vector<std::string> names = file->header();
+  if (file->format() != format::TextFormat::jsonl) return names;
+  const std::string_view text = file->text().substr(file->whole().begin);
+  const auto first = parse_json_or_null<OrderedJson>(text.substr(0, text.find('\n')));
+  if (first.is_object())
+    for (const auto& [key, value] : first.items()) names.push_back(key);
+  return names;
+}
+
 uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
   const Piece& part = pieces_.at(piece);
-  const auto file = part.file
-                        ? part.file
-                        : std::make_shared<const format::TextFile>(
-                              part.path, resolve_columns(part.path, file_options(), options_.label_column));
+  const auto file = open(part);
   format::RowReader reader(*file, part.file ? part.chunk : file->whole());
   const size_t columns = std::max<size_t>(1, options_.text_columns.size());
   std::string joined;
   std::string_view whole;
   while (const format::Row* row = reader.next()) {
-    SourceRow given{row->columns, {}, row->new_document, {}, row->offset};
+    SourceRow given{row->columns, {}, row->new_document, {}, row->offset, file->decimal_commas()};
     if (row->columns.size() != columns + has_labels())
       reader.fail("expected {} columns, found {}", columns + has_labels(), row->columns.size());
     if (has_labels()) {

@@ -22,6 +22,8 @@ struct SourceRow {
   /// Positions of tokens of columns[0] that continue a word, [CLS] being 0; see word_references.h.
   std::span<const int32_t> continued = {};
   uint64_t offset = 0;  ///< of its first byte in its file; 0 of rows in memory
+  bool decimal_commas =
+      false;  ///< numbers may have a comma in the point's place: semicolons separate the columns
 };
 
 /// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.
@@ -53,8 +55,9 @@ struct TextFileSourceOptions {
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
   bool separate_columns = false;  ///< more than two stay columns of their own
   std::optional<format::Column> label_column = {};
-  bool keep_blank_lines = false;                   ///< lines: an empty line is an empty row
-  format::Lists lists = format::Lists::none;       ///< jsonl: whether the label may be a list, or all columns
+  bool keep_blank_lines = false;              ///< lines: an empty line is an empty row
+  format::Lists lists = format::Lists::none;  ///< jsonl: whether the label may be a list, or all columns
+  format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};  ///< see format::TextOptions
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };
@@ -71,6 +74,9 @@ class TextFileSource : public RowSource {
   uint64_t piece_bytes(size_t piece) const override;
   uint64_t read(size_t piece, const RowSink& sink) const override;
   uint64_t total_bytes() const { return total_bytes_; }
+  /// The names of all columns of the first file: those of its header, or the keys of its first JSON line. Empty where columns
+  /// have no names.
+  std::vector<std::string> column_names() const;
 
  private:
   struct Piece {
@@ -80,6 +86,7 @@ class TextFileSource : public RowSource {
     format::Chunk chunk;
   };
   void add(const fs::path& path);
+  std::shared_ptr<const format::TextFile> open(const Piece& piece) const;
   format::TextOptions file_options() const;
 
   TextFileSourceOptions options_;

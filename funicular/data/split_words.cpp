@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "funicular/text/new_words.h"
+#include "funicular/text/scripts.h"
 
 namespace funicular::data {
 
@@ -14,19 +15,29 @@ namespace {
 
 using Counts = std::unordered_map<std::string, uint64_t>;  // by the bytes of the pieces' ids
 
+/// How many characters of scripts without blanks each token has.
+std::vector<uint32_t> characters_of_tokens(const text::WordPiece& tokenizer) {
+  std::vector<uint32_t> characters;
+  for (int32_t id = 0; id < tokenizer.size(); ++id)
+    characters.push_back(static_cast<uint32_t>(text::count_words(tokenizer.token_text(id)).characters));
+  return characters;
+}
+
 /// Counts the words of one column.
-void count_words(const Sample::Column& column, int32_t unknown, SplitWords& found, Counts& counts) {
+void count_words(const Sample::Column& column, int32_t unknown, const std::vector<uint32_t>& characters,
+                 SplitWords& found, Counts& counts) {
   std::vector<int32_t> pieces;
   const auto end_word = [&] {
+    uint64_t own = 0;
+    for (const int32_t id : pieces) own += characters.at(static_cast<size_t>(id));
+    found.characters += own;
+    found.occurrences += pieces.empty() ? 0 : std::max<uint64_t>(own, 1);
     if (pieces.size() > 1)
       ++counts[std::string(reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(int32_t))];
     pieces.clear();
   };
   for (size_t i = 0; i < column.tokens.size(); ++i) {
-    if (column.word_starts[i] || i == 0) {
-      end_word();
-      ++found.occurrences;
-    }
+    if (column.word_starts[i] || i == 0) end_word();
     pieces.push_back(column.tokens[i]);
     found.unknown += pieces.back() == unknown;
   }
@@ -49,10 +60,11 @@ SplitWords count_split_words(const TokenStore& store, const text::WordPiece& tok
   store.require_tokenizer(tokenizer);
   SplitWords found;
   Counts counts;
+  const std::vector<uint32_t> characters = characters_of_tokens(tokenizer);
   for (int64_t row = 0; row < store.rows(); ++row) {
     const Sample sample = store.row(row);
     for (const Sample::Column& column : sample.columns)
-      count_words(column, tokenizer.special().unknown, found, counts);
+      count_words(column, tokenizer.special().unknown, characters, found, counts);
   }
   store.require_sound();
   for (const auto& [key, times] : counts) found.words.push_back(split_word(tokenizer, key, times));

@@ -21,8 +21,9 @@ struct SplitWord {
 struct SplitWords {
   std::vector<SplitWord> words;  ///< by saved(), the largest first; equal ones by their letters
   uint64_t tokens = 0;           ///< of the whole corpus
-  uint64_t occurrences = 0;      ///< of its words, those of one piece too
-  uint64_t unknown = 0;          ///< of the unknown token, whose words cannot be read from the store
+  uint64_t occurrences = 0;  ///< of its words, those of one piece too; of scripts without blanks characters
+  uint64_t characters = 0;   ///< of scripts without blanks (text/scripts.h), among the occurrences
+  uint64_t unknown = 0;      ///< of the unknown token, whose words cannot be read from the store
 };
 
 /// Counts the words of a store, as its word starts tell them, in one pass. Takes memory for each word that is cut.

@@ -3,6 +3,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/data/store_files.h"
 #include "funicular/data/store_verification.h"
 #include "funicular/text/tokenizer.h"
@@ -244,7 +245,7 @@ std::string read_meta_text(const fs::path& folder) {
         "{}: meta.json is missing, so this is no token store or its build was interrupted; make it with "
         "`funicular tokenize`",
         folder.string());
-  return read_file(folder / kMetaFile);
+  return read_text(folder / kMetaFile, "a token store's description");
 }
 
 }  // namespace
@@ -378,17 +379,6 @@ Sample TokenStore::row(int64_t row) const {
   sample.label = label_at(static_cast<uint64_t>(row));
   sample.label_set = label_set_at(static_cast<uint64_t>(row));
   return sample;
-}
-
-int64_t TokenStore::rows_longer_than(uint64_t tokens) const {
-  if (meta_.longest_row <= tokens) return 0;
-  const auto columns = static_cast<uint64_t>(meta_.columns);
-  int64_t count = 0;
-  for (uint64_t row = 0; row < meta_.rows; ++row)
-    count +=
-        range_at(kRowsFile, rows_.as<uint64_t>().data(), row * columns, (row + 1) * columns, meta_.tokens)
-            .size() > tokens;
-  return count;
 }
 
 StoreRange TokenStore::document_rows(int64_t document) const {

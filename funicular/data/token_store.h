@@ -142,8 +142,6 @@ class TokenStore {
 
   /// Row `row` with its label; sample_id is the row. 0 <= row < rows().
   Sample row(int64_t row) const;
-  /// How many rows have more than `tokens` tokens, their columns together.
-  int64_t rows_longer_than(uint64_t tokens) const;
   /// The rows of a document. 0 <= document < documents().
   StoreRange document_rows(int64_t document) const;
   /// The tokens of a document: those of all columns of its rows, end to end.

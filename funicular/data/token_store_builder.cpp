@@ -2,6 +2,7 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/base/number.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/data/store_writer.h"
 #include "funicular/format/list.h"
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -53,7 +53,7 @@ class PieceEncoder {
  private:
   void add(const SourceRow& row, EncodedRows& out) {
     if (meta_.labels == LabelKind::tags) return add_tagged(row, out);
-    if (meta_.labels != LabelKind::none) add_label(row.label, out);
+    if (meta_.labels != LabelKind::none) add_label(row, out);
     if (row.new_document) out.document_rows.push_back(out.rows);
     const size_t begin = text_.ids.size();
     for (const auto column : row.columns) {
@@ -106,8 +106,10 @@ class PieceEncoder {
     }
   }
 
-  void add_label(std::string_view label, EncodedRows& out) {
-    if (meta_.labels == LabelKind::values) return out.values.push_back(parse_value(label));
+  void add_label(const SourceRow& row, EncodedRows& out) {
+    const std::string_view label = row.label;
+    if (meta_.labels == LabelKind::values)
+      return out.values.push_back(parse_value(label, row.decimal_commas));
     if (meta_.labels == LabelKind::sets) return add_set(label, out);
     if (label.empty() && fixed_names_.empty()) throw BadRow("the label is empty");
     out.classes.push_back(number_of(label, out));
@@ -129,19 +131,24 @@ class PieceEncoder {
     if (!fixed_names_.empty())
       throw BadRow(
           fmt::format("expected one of the labels {}, found \"{}\"", fmt::join(fixed_names_, ", "), label));
+    if (std::any_of(label.begin(), label.end(), [](char c) { return c >= 0 && c < ' '; }))
+      throw BadRow(
+          fmt::format("expected the name of a class, found \"{}\" with a control character; is a quote "
+                      "never closed, or a line end wrong?",
+                      label));
     const auto number = static_cast<int32_t>(out.class_names.size());
     numbers_.emplace(label, number);
     out.class_names.emplace_back(label);
     return number;
   }
 
-  static double parse_value(std::string_view label) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
-    if (error != std::errc() || end != label.data() + label.size() || !std::isfinite(value))
-      throw BadRow(fmt::format("expected a finite number as label, found \"{}\"{}", label,
-                               label.find(',') == label.npos ? "" : "; write a decimal point, not a comma"));
-    return value;
+  static double parse_value(std::string_view label, bool decimal_commas) {
+    if (const auto value = decimal_commas ? read_number_with_comma(label) : read_number(label)) return *value;
+    throw BadRow(fmt::format(
+        "expected a finite number as label, found \"{}\"{}", label,
+        read_number_with_comma(label)
+            ? "; write a decimal point, not a comma (a comma is read where semicolons separate the columns)"
+            : ""));
   }
 
   void pack(EncodedRows& out) {

@@ -1,9 +1,9 @@
 #include "funicular/data/word_references.h"
 
 #include <algorithm>
-#include <charconv>
 
-#include "funicular/base/compressed.h"
+#include "funicular/base/number.h"
+#include "funicular/format/row_rules.h"
 
 namespace funicular::data {
 
@@ -25,11 +25,11 @@ bool read_positions(std::string_view line, std::vector<int32_t>& positions) {
   if (!take(']')) {
     do {
       skip_blanks();
-      int32_t position = 0;
-      const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), position);
-      if (error != std::errc() || position < 1) return false;
-      line.remove_prefix(static_cast<size_t>(end - line.data()));
-      positions.push_back(position);
+      const size_t digits = std::min(line.find_first_not_of("0123456789"), line.size());
+      const auto position = read_whole_number<int32_t>(line.substr(0, digits));
+      if (!position || *position < 1) return false;
+      line.remove_prefix(digits);
+      positions.push_back(*position);
     } while (take(','));
     if (!take(']')) return false;
   }
@@ -42,10 +42,8 @@ bool read_positions(std::string_view line, std::vector<int32_t>& positions) {
 ReferencedSource::ReferencedSource(const RowSource& rows, const fs::path& file)
     : rows_(rows), path_(file), file_(file) {
   if (rows.columns() != 1)
-    throw InputError("tokenize", "word references are of single texts, found rows of {} texts",
-                     rows.columns());
-  const std::string_view text = file_.text();
-  refuse_compressed(text, path_.string());
+    throw InputError("tokenize", "word references need single texts; found rows of {} texts", rows.columns());
+  const std::string_view text = file_.content();
   for (size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1)
     lines_.push_back(at);
   lines_.push_back(text.size());
@@ -64,8 +62,8 @@ uint64_t ReferencedSource::read(size_t piece, const RowSink& sink) const {
   uint64_t number = first_rows_[piece];
   std::vector<int32_t> positions;
   return rows_.read(piece, [&](const SourceRow& row) {
-    std::string_view line = file_.text().substr(lines_[number], lines_[number + 1] - lines_[number]);
-    if (line.ends_with('\n')) line.remove_suffix(1);
+    std::string_view line = file_.content().substr(lines_[number], lines_[number + 1] - lines_[number]);
+    line = format::without_line_end(line);
     ++number;
     if (!read_positions(line, positions))
       throw InputError("tokenize", "{}:{}: expected a JSON list of positions of at least 1, found \"{}\"",

@@ -25,7 +25,7 @@ class ReferencedSource : public RowSource {
  private:
   const RowSource& rows_;
   fs::path path_;
-  MappedFile file_;
+  MappedText file_;
   std::vector<uint64_t> lines_;       ///< where each begins, and the end
   std::vector<uint64_t> first_rows_;  ///< of each piece
 };

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 
 namespace funicular::eval {
 
@@ -106,18 +107,34 @@ void AnswerSheet::add_details(OrderedJson& found) const {
     found["confusion_matrices"] = confusion_matrices();
 }
 
-OrderedJson AnswerSheet::mistakes(size_t most) const {
+/// The probability of what the row itself says; with several labels that of the least probable one, given or left out.
+double AnswerSheet::label_score(int64_t row) const {
+  double least = 1;
+  for (int64_t label = 0; label < columns_; ++label) {
+    const double score = scores_[static_cast<size_t>(row * columns_ + label)];
+    if (has(row, label))
+      least = std::min(least, score);
+    else if (kind_ == AnswerKind::class_set)
+      least = std::min(least, 1 - score);
+  }
+  return least;
+}
+
+OrderedJson AnswerSheet::mistakes() const {
   OrderedJson found = OrderedJson::array();
-  if (kind_ != AnswerKind::one_class) return found;
-  std::vector<int64_t> wrong;
+  if (kind_ == AnswerKind::number) return found;
+  std::vector<std::pair<double, int64_t>> wrong;
   for (int64_t row = 0; row < rows(); ++row)
-    if (!has(row, best(row))) wrong.push_back(row);
-  const auto score = [&](int64_t row) { return scores_[static_cast<size_t>(row * columns_ + best(row))]; };
-  std::stable_sort(wrong.begin(), wrong.end(), [&](int64_t a, int64_t b) { return score(a) > score(b); });
-  wrong.resize(std::min(most, wrong.size()));
-  for (const int64_t row : wrong) {
+    for (int64_t label = 0; label < columns_; ++label)
+      if (gives(row, label) != has(row, label)) {
+        wrong.emplace_back(label_score(row), row);
+        break;
+      }
+  std::sort(wrong.begin(), wrong.end());
+  for (const auto& [score, row] : wrong) {
     found.push_back(answer(row));
     found.back().erase("probabilities");
+    found.back()["label_score"] = score;
   }
   return found;
 }
@@ -149,10 +166,10 @@ OrderedJson AnswerSheet::answer(int64_t row) const {
   return line;
 }
 
-void AnswerSheet::write(const fs::path& path) const {
+std::string AnswerSheet::lines() const {
   std::string text;
-  for (int64_t row = 0; row < rows(); ++row) text += answer(row).dump() + "\n";
-  write_file_atomically(path, text);
+  for (int64_t row = 0; row < rows(); ++row) text += json_text(answer(row)) + "\n";
+  return text;
 }
 
 }  // namespace funicular::eval

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/core/metrics.h"
 
@@ -40,12 +39,14 @@ class AnswerSheet final : public Metrics {
   /// "confusion_matrix": [true class][predicted class], how many rows. Of class_set "confusion_matrices": {"NAME":
   /// [has the label or not][is given it or not], …}, 0 for not. Of numbers nothing.
   void add_details(OrderedJson& found) const;
-  /// Of one_class: at most `most` rows that were answered wrongly, the surest first: {"row": 1, "label": …, "predicted": …,
-  /// "score": …}. Else an empty list.
-  OrderedJson mistakes(size_t most) const;
-  /// One JSON object a row, in the order of the data: {"row": 1, "label": …, "predicted": …, "score": …,
-  /// "probabilities": {…}}; of class_set lists of labels; of numbers "label" and "value". Throws RunError (disk).
-  void write(const fs::path& path) const;
+  /// Rows that were answered wrongly, the one whose own label is least probable first: these hold most of the wrong labels in
+  /// a file. For one_class {"row": 1, "label": …, "predicted": …, "score": …, "label_score": …}: the probabilities of the
+  /// prediction and of the row's own label. For class_set {"row": 1, "labels": […], "predicted": […], "label_score": …}: the
+  /// probability of the decision that the row contradicts most. For numbers an empty list.
+  OrderedJson mistakes() const;
+  /// One JSON object a row, each on a line, in the order of the data: {"row": 1, "label": …, "predicted": …, "score": …,
+  /// "probabilities": {…}}; of class_set lists of labels; of numbers "label" and "value".
+  std::string lines() const;
 
  private:
   OrderedJson classes() const;
@@ -55,6 +56,7 @@ class AnswerSheet final : public Metrics {
   bool gives(int64_t row, int64_t label) const;
   bool has(int64_t row, int64_t label) const;
   int64_t best(int64_t row) const;
+  double label_score(int64_t row) const;
   OrderedJson answer(int64_t row) const;
 
   std::unique_ptr<Metrics> metrics_;

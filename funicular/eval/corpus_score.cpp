@@ -11,6 +11,7 @@
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
+#include "funicular/text/scripts.h"
 #include "funicular/train/evaluation.h"
 
 namespace funicular::eval {
@@ -18,17 +19,6 @@ namespace funicular::eval {
 namespace {
 
 constexpr int64_t kMostRowsAtOnce = 512;
-
-int64_t count_words(std::string_view text) {
-  int64_t words = 0;
-  bool within = false;
-  for (const char c : text) {
-    const bool blank = c == ' ' || (c >= '\t' && c <= '\r');
-    words += !blank && !within;
-    within = !blank;
-  }
-  return words;
-}
 
 void count_tokens(const data::Sample& sample, int32_t unknown, CorpusScore& score) {
   const data::TokenSpan& tokens = sample.columns[0].tokens;
@@ -45,7 +35,9 @@ std::vector<TextSize> document_sizes(const data::RowSource& source) {
       if (row.new_document || sizes.empty()) sizes.emplace_back();
       for (const std::string_view column : row.columns) {
         sizes.back().bytes += static_cast<int64_t>(column.size());
-        sizes.back().words += count_words(column);
+        const text::WordCount counted = text::count_words(column);
+        sizes.back().words += counted.words;
+        sizes.back().characters += counted.characters;
       }
     });
   return sizes;
@@ -62,7 +54,7 @@ CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objectiv
                          const text::Tokenizer& tokenizer, const fs::path& file,
                          const ScoreOptions& options) {
   const TemporaryFolder folder;
-  const data::TextFileSource source({file}, {.format = format::TextFormat::text});
+  const data::TextFileSource source({file}, {.format = format::TextFormat::text, .style = options.style});
   const std::vector<TextSize> sizes = document_sizes(source);
   if (sizes.empty()) throw InputError("compare", "{}: the file holds no text", file.string());
   data::build_token_store(tokenizer, source, folder.path() / "corpus.tokens");
@@ -80,6 +72,7 @@ CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objectiv
   for (const int64_t document : documents) {
     score.size.bytes += sizes.at(static_cast<size_t>(document)).bytes;
     score.size.words += sizes.at(static_cast<size_t>(document)).words;
+    score.size.characters += sizes.at(static_cast<size_t>(document)).characters;
   }
   score.documents = static_cast<int64_t>(documents.size());
   const train::DatasetSource seen(objective, *samples);

@@ -14,7 +14,8 @@ namespace funicular::eval {
 
 struct TextSize {
   int64_t bytes = 0;
-  int64_t words = 0;  ///< runs of characters between ASCII blanks
+  int64_t words = 0;       ///< see text::count_words
+  int64_t characters = 0;  ///< the words that are characters of scripts without blanks
 };
 
 /// Of each document of a source, in their order.
@@ -25,6 +26,7 @@ struct ScoreOptions {
       0;               ///< above 0: only of the documents that data::split_dataset holds out with this seed
   uint64_t seed = 42;  ///< of the masks, and of what is held out
   int64_t batch_tokens = 8192;
+  format::FileStyle style = {};  ///< of the texts
 };
 
 struct CorpusScore {

@@ -3,13 +3,10 @@
 #include <map>
 #include <memory>
 
+#include "funicular/base/json_text.h"
+#include "funicular/eval/row_ids.h"
+
 namespace funicular::eval {
-
-namespace {
-
-constexpr size_t kMostMistakes = 50;
-
-}  // namespace
 
 void for_each_row(const Task& task, const fs::path& file,
                   const std::function<void(int64_t number, const data::SourceRow& row)>& use) {
@@ -32,40 +29,42 @@ std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file) {
   return numbers;
 }
 
-std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
-                                                    const std::vector<int64_t>& rows) {
-  std::multimap<int64_t, size_t> places;
-  for (size_t at = 0; at < rows.size(); ++at) places.emplace(rows[at], at);
-  std::vector<std::vector<std::string>> texts(rows.size());
+namespace {
+
+/// Gives each mistake the texts and the ids of its row.
+void add_rows(OrderedJson& mistakes, const Task& task, const fs::path& file) {
+  std::map<int64_t, OrderedJson*> places;
+  for (OrderedJson& mistake : mistakes) places.emplace(mistake["row"].get<int64_t>(), &mistake);
+  RowIds ids(task, file);
   for_each_row(task, file, [&](int64_t number, const data::SourceRow& row) {
-    const auto [begin, end] = places.equal_range(number);
-    for (auto place = begin; place != end; ++place)
-      texts[place->second].assign(row.columns.begin(), row.columns.end());
+    const auto place = places.find(number);
+    if (place == places.end()) return;
+    (*place->second)["texts"] = std::vector<std::string>(row.columns.begin(), row.columns.end());
+    ids.want(row.offset, *place->second);
   });
-  return texts;
+  ids.read();
 }
+
+}  // namespace
 
 void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
                       const fs::path& data) {
   sheet.add_details(about);
-  OrderedJson mistakes = sheet.mistakes(kMostMistakes);
-  std::vector<int64_t> rows;
-  for (const OrderedJson& mistake : mistakes) rows.push_back(mistake["row"].get<int64_t>());
-  const auto texts = texts_of_rows(task, data, rows);
-  for (size_t at = 0; at < rows.size(); ++at) mistakes[at]["texts"] = texts[at];
+  OrderedJson mistakes = sheet.mistakes();
+  add_rows(mistakes, task, data);
   about["mistakes"] = std::move(mistakes);
   make_directories(folder);
-  sheet.write(folder / "predictions.jsonl");
-  write_file_atomically(folder / "evaluation.json", about.dump(1) + "\n");
+  write_file_atomically(folder / "predictions.jsonl", sheet.lines());
+  write_file_atomically(folder / "evaluation.json", json_text(about, 1) + "\n");
 }
 
 void write_evaluation(const fs::path& folder, OrderedJson about, const TagSheet& sheet, const Task& task,
                       const fs::path& data) {
   about["classes"] = sheet.classes();
-  about["mistakes"] = sheet.mistakes(task, data, kMostMistakes);
+  about["mistakes"] = sheet.mistakes(task, data);
   make_directories(folder);
-  sheet.write(folder / "predictions.jsonl", task, data);
-  write_file_atomically(folder / "evaluation.json", about.dump(1) + "\n");
+  write_file_atomically(folder / "predictions.jsonl", sheet.lines(task, data));
+  write_file_atomically(folder / "evaluation.json", json_text(about, 1) + "\n");
 }
 
 uint64_t weight_bytes(const fs::path& model) {

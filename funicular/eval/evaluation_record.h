@@ -22,13 +22,8 @@ void for_each_row(const Task& task, const fs::path& file,
 /// (data::TextFileSourceOptions::bad_rows) have numbers, too.
 std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file);
 
-/// The texts of some rows of a task's file. `rows` are such numbers, in any order; returned in that order, a list of 1 or 2 texts
-/// each.
-std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
-                                                    const std::vector<int64_t>& rows);
-
-/// Writes the folder. `about` is what evaluation.json begins with; AnswerSheet::add_details and the surest mistakes with their
-/// texts follow. Throws RunError (disk).
+/// Writes the folder. `about` is what evaluation.json begins with; AnswerSheet::add_details and all mistakes follow, with their
+/// texts and, where the file has columns that name a row (row_ids.h), those as "ids". Throws RunError (disk).
 void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
                       const fs::path& data);
 

@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/eval/length_batches.h"
 #include "funicular/train/prefetch.h"
 
@@ -43,7 +44,7 @@ bool is_json_like(std::string_view line) {
 class Predictor::TokenisedRows {
  public:
   template <class Texts>  // of std::string or std::string_view
-  void add(const text::Tokenizer& tokenizer, const Texts& texts, int columns) {
+  void add(const text::Tokenizer& tokenizer, const Texts& texts, int columns, uint64_t line = 0) {
     pass_over();
     problems_.emplace_back();
     data::Sample& sample = samples_.emplace_back();
@@ -52,6 +53,7 @@ class Predictor::TokenisedRows {
       tabs_ += first.find('\t') != std::string_view::npos;
       objects_ += is_json_like(first);
     }
+    bool has_text = false;
     for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
       text_.ids.clear();
       text_.word_starts.clear();
@@ -59,7 +61,9 @@ class Predictor::TokenisedRows {
       // Each in a vector of its own: its elements stay where they are when the others grow.
       const auto& kept = tokens_.emplace_back(text_.ids.begin(), text_.ids.end());
       sample.columns.push_back({data::TokenSpan(kept.data(), kept.size()), {}});
+      has_text |= !kept.empty();
     }
+    if (!has_text && textless_++ == 0) first_textless_ = static_cast<int64_t>(line);
   }
   void add_problem(std::string problem) {
     pass_over();
@@ -78,13 +82,17 @@ class Predictor::TokenisedRows {
   int64_t tabs() const { return tabs_; }
   /// Rows of one text that begin and end as JSON does.
   int64_t objects() const { return objects_; }
+  /// Rows without a token.
+  int64_t textless() const { return textless_; }
+  /// The line of the first of them, or -1.
+  int64_t first_textless() const { return first_textless_; }
 
  private:
   text::TokenizedText text_;
   std::vector<std::vector<uint32_t>> tokens_;
   std::vector<data::Sample> samples_;
   std::vector<std::string> problems_;
-  int64_t tabs_ = 0, objects_ = 0, read_ = 0;
+  int64_t tabs_ = 0, objects_ = 0, textless_ = 0, first_textless_ = -1, read_ = 0;
 };
 
 Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> labels,
@@ -93,7 +101,7 @@ Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer, std::
       tokenizer_(tokenizer),
       options_(options),
       objective_(tokenizer, unlabelled(options, labels.size())) {
-  for (const std::string& label : labels) label_keys_.push_back(Json(label).dump());
+  for (const std::string& label : labels) label_keys_.push_back(json_text(Json(label)));
   if (!options_.thresholds.empty() && options_.thresholds.size() != labels.size())
     throw InputError("predict", "there are {} thresholds, but {} labels", options_.thresholds.size(),
                      labels.size());
@@ -198,9 +206,9 @@ Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, i
     } else if (columns > 2) {
       const std::string joined = format::join_columns(row->columns);
       const std::string_view whole[] = {joined};
-      window.add(tokenizer_, std::span(whole), 1);
+      window.add(tokenizer_, std::span(whole), 1, rows.line());
     } else {
-      window.add(tokenizer_, row->columns, columns);
+      window.add(tokenizer_, row->columns, columns, rows.line());
     }
   }
   return window;
@@ -215,6 +223,19 @@ std::string Predictor::answer(const TokenisedRows& window) const {
     lines += '\n';
   }
   return lines;
+}
+
+void Predictor::count_cut(const TokenisedRows& rows, data::CutRows& cut) const {
+  for (const data::Sample& row : rows.samples()) {
+    int64_t tokens = tokenizer_.sequence().special_count(static_cast<int>(row.columns.size()));
+    const int64_t special = tokens;
+    for (const data::Sample::Column& column : row.columns)
+      tokens += static_cast<int64_t>(column.tokens.size());
+    cut.tokens += tokens - special;
+    if (!objective::is_truncated(row, tokenizer_.sequence(), options_.sequence)) continue;
+    ++cut.cut;
+    cut.tokens_left_out += tokens - options_.sequence.max_length;
+  }
 }
 
 Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
@@ -236,16 +257,20 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
       done.rows += window.read();
       done.tabs += window.tabs();
       done.objects += window.objects();
-      done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
-        return objective::is_truncated(row, tokenizer_.sequence(), options_.sequence);
-      });
+      count_cut(window, done.cut);
+      done.textless += window.textless();
+      if (done.first_textless < 0) done.first_textless = window.first_textless();
       return answer(window);
     });
     if (!lines.empty()) write(lines);
   }
   done.tabs = share.sum(done.tabs);
   done.objects = share.sum(done.objects);
-  done.truncated = share.sum(done.truncated);
+  done.cut.rows = done.rows;
+  for (int64_t* count : {&done.cut.cut, &done.cut.tokens, &done.cut.tokens_left_out})
+    *count = share.sum(*count);
+  done.textless = share.sum(done.textless);
+  done.first_textless = share.least(done.first_textless);
   return done;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/data/cut_rows.h"
 #include "funicular/eval/row_share.h"
 #include "funicular/format/row_stream.h"
 #include "funicular/objective/classification.h"
@@ -55,9 +56,12 @@ class Predictor {
 
   struct Streamed {
     int64_t rows = 0;
-    int64_t truncated = 0;  ///< rows longer than options.sequence.max_length
-    int64_t tabs = 0;       ///< rows of one text that holds a tab: lines of a table, perhaps
-    int64_t objects = 0;    ///< rows of one text that begin and end as JSON does
+    data::CutRows cut;    ///< rows longer than options.sequence.max_length
+    int64_t tabs = 0;     ///< rows of one text that holds a tab: lines of a table, perhaps
+    int64_t objects = 0;  ///< rows of one text that begin and end as JSON does
+    int64_t textless =
+        0;  ///< rows without a token: what is answered to them is what the model answers to nothing
+    int64_t first_textless = -1;  ///< line of the first such row, from 1; -1: there is none
   };
   /// `columns`: of a row, 1, 2 for pairs, or more, which are joined into one text. Reads rows to the end and writes one JSON line
   /// each, window by window, those of all processes; a thread reads and tokenises a window while the one before is computed. A
@@ -71,6 +75,7 @@ class Predictor {
   TokenisedRows read_window(format::StreamRowReader& rows, int columns, std::string_view origin,
                             const RowShare& share) const;
   std::string answer(const TokenisedRows& window) const;
+  void count_cut(const TokenisedRows& rows, data::CutRows& cut) const;
   std::vector<Prediction> predict(const TokenisedRows& rows) const;
   std::vector<Prediction> forward(std::span<const data::Sample> samples) const;
   Prediction to_prediction(const float* probabilities, int64_t classes) const;

@@ -30,6 +30,14 @@ int64_t RowShare::sum(int64_t own) const {
   return all;
 }
 
+int64_t RowShare::least(int64_t own) const {
+  if (!exchange) return own;
+  int64_t all = -1;
+  for (const std::string& part : exchange([own] { return std::to_string(own); }))
+    if (const int64_t found = std::stoll(part); found >= 0 && (all < 0 || found < all)) all = found;
+  return all;
+}
+
 void stop_if_interrupted() {
   if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
 }

@@ -22,6 +22,8 @@ struct RowShare {
   std::string in_turn(const std::function<std::string()>& make) const;
   /// The sum of what all processes have counted. Collective.
   int64_t sum(int64_t own) const;
+  /// The least of the numbers that processes have found; -1 where none has found one (each -1). Collective.
+  int64_t least(int64_t own) const;
 };
 
 /// Throws RunError where an interrupt is requested (base/interrupt.h).

@@ -24,17 +24,19 @@ class TagSheet final : public Metrics {
 
   /// See TagMetrics::classes.
   OrderedJson classes() const { return metrics_.classes(); }
-  /// At most `most` words that were given a wrong tag, the surest first: {"row": 1, "label": …, "predicted": …, "score": …,
-  /// "texts": [the whole text, the word]}. The texts are read from the file that was evaluated.
-  OrderedJson mistakes(const Task& task, const fs::path& file, size_t most) const;
-  /// One JSON object a text, in the order of the file: {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]};
-  /// words that were cut off are predicted null. Throws RunError (disk).
-  void write(const fs::path& path, const Task& task, const fs::path& file) const;
+  /// Words that were given a wrong tag, the one whose own tag is least probable first: {"row": 1, "label": …, "predicted": …,
+  /// "score": …, "label_score": …, "texts": [the text, the word]}: the probabilities of the prediction and of the word's own tag.
+  /// The texts are read from the file that was evaluated; of a long one the words around the word are given. Rows with ids
+  /// (row_ids.h) have them as "ids".
+  OrderedJson mistakes(const Task& task, const fs::path& file) const;
+  /// One JSON object a text, each on a line, in the order of the file: {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]};
+  /// words that were cut off are predicted null.
+  std::string lines(const Task& task, const fs::path& file) const;
 
  private:
   struct Word {
     int64_t label = 0, predicted = 0;
-    double score = 0;
+    double score = 0, label_score = 0;  ///< probability of the prediction, of the word's own tag
   };
 
   std::vector<std::string> tags_;

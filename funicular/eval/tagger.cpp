@@ -36,7 +36,7 @@ Tagger::Tagger(const Model& model, const text::Tokenizer& tokenizer, std::vector
     : model_(model),
       tokenizer_(tokenizer),
       tags_(std::move(tags)),
-      entities_(objective::are_entity_tags(tags_)),
+      scheme_(objective::tag_scheme(tags_)),
       options_(options),
       objective_(tokenizer, {.sequence = options.sequence, .tags = tags_, .labelled = false}) {
   if (options.window < 1 || options.batch_tokens < 1)
@@ -103,8 +103,8 @@ std::string Tagger::to_json(const Words& words, const TaggedWords& tagged) const
     if (i < tagged.tags.size()) names.push_back(tags_.at(static_cast<size_t>(tagged.tags[i])));
     tags.push_back(i < tagged.tags.size() ? OrderedJson(names.back()) : OrderedJson());
   }
-  if (entities_)
-    for (const objective::Entity& entity : objective::entities_of(names)) {
+  if (scheme_ != objective::TagScheme::none)
+    for (const objective::Entity& entity : objective::entities_of(names, scheme_)) {
       const auto begin = static_cast<size_t>(entity.begin), end = static_cast<size_t>(entity.end);
       double score = 0;
       for (size_t i = begin; i < end; ++i) score += tagged.scores[i];
@@ -117,20 +117,26 @@ std::string Tagger::to_json(const Words& words, const TaggedWords& tagged) const
                           {"score", std::round(score * 1e6) / 1e6}});
     }
   OrderedJson answer{{"words", words}, {"tags", tags}};
-  if (entities_) answer["entities"] = entities;
+  if (scheme_ != objective::TagScheme::none) answer["entities"] = entities;
   return answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string Tagger::answer(std::span<const Row> rows, Streamed& done) const {
   std::vector<Words> texts;
-  for (const Row& row : rows)
-    if (row.problem.empty()) texts.push_back(row.words);
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) continue;
+    texts.push_back(row.words);
+    if (row.words.empty() && done.textless++ == 0) done.first_textless = static_cast<int64_t>(row.line);
+  }
   const std::vector<TaggedWords> tagged = tag(texts);
   std::string lines;
   size_t next = 0;
   for (const Row& row : rows) {
     if (row.problem.empty()) {
-      done.cut += tagged[next].tags.size() < row.words.size();
+      const auto left_out = static_cast<int64_t>(row.words.size() - tagged[next].tags.size());
+      done.cut.cut += left_out > 0;
+      done.cut.words_left_out += left_out;
+      done.cut.words += static_cast<int64_t>(row.words.size());
       lines += to_json(row.words, tagged[next++]);
     } else {
       lines += error_json(row.problem);
@@ -158,7 +164,11 @@ Tagger::Streamed Tagger::stream(const std::function<std::optional<Row>()>& next,
     });
     if (!lines.empty()) write(lines);
   }
-  done.cut = share.sum(done.cut);
+  done.cut.rows = done.texts;
+  for (int64_t* count : {&done.cut.cut, &done.cut.words, &done.cut.words_left_out})
+    *count = share.sum(*count);
+  done.textless = share.sum(done.textless);
+  done.first_textless = share.least(done.first_textless);
   return done;
 }
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/data/cut_rows.h"
 #include "funicular/eval/row_share.h"
+#include "funicular/objective/tag_metrics.h"
 #include "funicular/objective/tags.h"
 #include "funicular/text/tokenizer.h"
 
@@ -37,6 +39,7 @@ class Tagger {
   struct Row {
     Words words;
     std::string problem;
+    uint64_t line = 0;  ///< where it begins, from 1; 0: not known
   };
 
   /// `tags`: their names, by number. Throws InputError for a vocabulary without [CLS] or [SEP].
@@ -53,7 +56,9 @@ class Tagger {
 
   struct Streamed {
     int64_t texts = 0;
-    int64_t cut = 0;  ///< texts some of whose words got no tag
+    data::CutRows cut;            ///< texts some of whose words got no tag; tokens are not counted
+    int64_t textless = 0;         ///< texts without a word
+    int64_t first_textless = -1;  ///< line of the first of them; -1: there is none
   };
   /// Takes texts from `next` until it gives none, and writes one JSON line each, window by window, those of all processes; a
   /// text that could not be read is answered by {"error": …}. Throws what `next` throws.
@@ -69,7 +74,7 @@ class Tagger {
   const Model& model_;
   const text::Tokenizer& tokenizer_;
   std::vector<std::string> tags_;
-  bool entities_;
+  objective::TagScheme scheme_;
   TaggerOptions options_;
   objective::Tags objective_;
 };

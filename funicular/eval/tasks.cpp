@@ -52,7 +52,8 @@ Task custom_task(const CustomColumns& custom) {
     task.multi_label = true;
     task.label_separator = custom.label_separator;
     task.metrics = objective::multi_label_metric_names();
-    task.best_metric = "micro_f1";
+    task.best_metric =
+        "average_precision";  // needs no threshold, and rare labels count as much as frequent ones
   }
   if (custom.regression) make_regression(task);
   return task;
@@ -68,7 +69,7 @@ Task tag_task(const CustomColumns& custom) {
   if (!custom.format.empty() && !task.conll) {
     task.layout.format = format::text_format_from_name(custom.format);
     if (task.layout.format != format::TextFormat::jsonl)
-      throw InputError("task", "files of words with tags are of the format conll or jsonl, found {}",
+      throw InputError("task", "files of words with tags need the format conll or jsonl; found {}",
                        custom.format);
   }
   for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
@@ -78,7 +79,8 @@ Task tag_task(const CustomColumns& custom) {
 
 bool is_json_lines(const Task& task, const fs::path& file) {
   if (task.conll) return false;
-  return task.layout.format || file.extension() == ".jsonl" || file.extension() == ".ndjson";
+  const std::string ending = format::ending_of(file);
+  return task.layout.format || ending == ".jsonl" || ending == ".ndjson";
 }
 
 std::optional<size_t> numbered(const std::optional<Column>& column, const fs::path& file) {
@@ -93,7 +95,7 @@ std::optional<size_t> numbered(const std::optional<Column>& column, const fs::pa
 uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer& tokenizer,
                    const std::vector<std::string>& labels) {
   std::string text =
-      fmt::format("1 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
+      fmt::format("2 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
                   task.layout.format ? static_cast<int>(*task.layout.format) : -1);
   text += file.extension().string();  // decides the format where none is given
   const auto add = [&text](const Column& column) {
@@ -104,9 +106,12 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   if (task.layout.label_column) add(*task.layout.label_column);
   for (const auto* list : {&task.spellings, &task.label_names, &labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
-  if (task.tags) text += task.conll ? " tags in columns" : " tags";
+  if (task.tags) text += task.conll ? " tags in columns, 2" : " tags, 2";
   if (task.layout.bad_rows && task.layout.bad_rows->skip()) text += " without bad rows";
   if (task.regression) text += " numbers";
+  if (!task.layout.style.encoding.empty()) text += " in " + task.layout.style.encoding;
+  if (task.layout.style.quotes != format::Quotes::automatic)
+    text += fmt::format(" quotes {}", format::quotes_name(task.layout.style.quotes));
   if (task.multi_label) text += fmt::format(" sets by {}", task.label_separator);
   return hash_bytes(text);
 }
@@ -133,7 +138,9 @@ std::vector<std::string> task_names_with_tags() {
   return names;
 }
 
-Task find_task(const std::string& name, const CustomColumns& custom) {
+namespace {
+
+Task task_by_name(const std::string& name, const CustomColumns& custom) {
   if (name == "cola") return known_task(name, {"matthews_correlation", "accuracy"}, "matthews_correlation");
   if (name == "mrpc") return known_task(name, {"accuracy", "f1"}, "accuracy");
   if (name == "sst2" || name == "rte") return known_task(name, {"accuracy"}, "accuracy");
@@ -150,10 +157,19 @@ Task find_task(const std::string& name, const CustomColumns& custom) {
                    near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
 }
 
+}  // namespace
+
+Task find_task(const std::string& name, const CustomColumns& custom) {
+  Task task = task_by_name(name, custom);
+  task.layout.style = custom.style;
+  return task;
+}
+
 TaskSource::TaskSource(const Task& task, const fs::path& file)
     : NamedLabelSource(file, task.layout, task.label_names, task.spellings) {}
 
-std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged) {
+std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged,
+                                                  std::function<void(const std::string&)> on_bad) {
   const auto& columns = task.layout;
   const std::optional<Column> word =
       columns.text_columns.empty() ? std::nullopt : std::optional(columns.text_columns.front());
@@ -163,10 +179,13 @@ std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::pa
                                  .tag_column = numbered(columns.label_column, file),
                                  .tagged = tagged,
                                  .conll_u = data::is_conll_u(file),
-                                 .bad_rows = columns.bad_rows});
+                                 .encoding = columns.style.encoding,
+                                 .bad_rows = columns.bad_rows,
+                                 .on_bad = std::move(on_bad)});
   data::TextFileSourceOptions options;
   options.format = format::TextFormat::jsonl;
   options.lists = format::Lists::all;
+  options.style = columns.style;
   options.bad_rows = columns.bad_rows;
   options.text_columns = {word.value_or("tokens")};
   if (tagged) options.label_column = columns.label_column.value_or("tags");

@@ -1,6 +1,8 @@
 #pragma once
 // What a task's files look like, what its classes are called, and how it is measured.
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +33,11 @@ struct Task {
 
   /// Texts of a row: 1, or 2 for pairs.
   int columns() const { return format::texts_of_columns(layout.text_columns.size()); }
+  /// The number among `classes`, those of a model in its order, of the class whose F1 the metric f1 is: the task's second.
+  int64_t positive(const std::vector<std::string>& classes) const {
+    if (label_names.size() != 2) return 1;
+    return std::find(classes.begin(), classes.end(), label_names[1]) - classes.begin();
+  }
 };
 
 /// cola, sst2, mrpc, stsb, rte, custom.
@@ -52,6 +59,7 @@ struct CustomColumns {
   bool multi_label = false;
   std::string label_separator = ",";
   bool regression = false;
+  format::FileStyle style = {};  ///< of all tasks
 };
 
 /// Throws InputError for an unknown name, suggesting the nearest.
@@ -64,8 +72,10 @@ class TaskSource final : public data::NamedLabelSource {
 };
 
 /// Rows of a task of tags: of a file of JSON lines (.jsonl, .ndjson) lists of words and of tags, else of CoNLL's formats
-/// (data/conll_source.h). `tagged`: false where no tags are read. Throws InputError for columns of CoNLL's that have names.
-std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged = true);
+/// (data/conll_source.h). `tagged`: false where no tags are read. `on_bad`: see data::ConllOptions. Throws InputError for
+/// columns of CoNLL's that have names.
+std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged = true,
+                                                  std::function<void(const std::string&)> on_bad = {});
 
 /// The rows of a task's file, whatever the task.
 std::unique_ptr<data::RowSource> open_task_rows(const Task& task, const fs::path& file);

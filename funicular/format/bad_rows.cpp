@@ -11,6 +11,12 @@ namespace {
 
 constexpr size_t kShown = 5;
 
+/// The list of rows has a line for each.
+std::string one_line(std::string text) {
+  for (size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 2)) text.replace(at, 1, "\\n");
+  return text;
+}
+
 }  // namespace
 
 const std::vector<uint64_t>& BadRows::OfFile::sorted() const {
@@ -23,14 +29,15 @@ const std::vector<uint64_t>& BadRows::OfFile::sorted() const {
 }
 
 void BadRows::note(const std::string& file, uint64_t offset, const std::function<std::string()>& where,
-                   std::string_view reason) {
+                   std::string_view reason, uint64_t lines) {
   const std::lock_guard lock(mutex_);
   OfFile& of = files_[file];
   of.in_order = of.in_order && (of.offsets.empty() || of.offsets.back() < offset);
   of.offsets.push_back(offset);
+  if (lines > 1) of.longer[offset] = lines;
   // Asking for the line reads the file up to there.
   if (of.first.contains(offset) || (of.first.size() == kShown && of.first.rbegin()->first < offset)) return;
-  of.first.emplace(offset, fmt::format("{}: {}", where(), reason));
+  of.first.emplace(offset, one_line(fmt::format("{}: {}", where(), reason)));
   if (of.first.size() > kShown) of.first.erase(std::prev(of.first.end()));
 }
 
@@ -73,15 +80,18 @@ std::string BadRows::summary(std::string_view done) const {
 }
 
 std::string BadRows::describe(std::string_view done, Files::const_iterator begin, Files::const_iterator end) {
-  size_t count = 0, told = 0;
-  std::string lines;
+  size_t count = 0, told = 0, lines = 0;
+  std::string shown;
   for (; begin != end; ++begin) {
     count += begin->second.sorted().size();
+    for (const auto& [offset, own] : begin->second.longer) lines += own - 1;
     for (const auto& [offset, line] : begin->second.first)
-      if (told < kShown) lines += "\n  " + line, ++told;
+      if (told < kShown) shown += "\n  " + line, ++told;
   }
-  if (count > told) lines += fmt::format("\n  and {} more", count - told);
-  return fmt::format("{} {} {} that could not be read:{}", done, count, count == 1 ? "row" : "rows", lines);
+  lines += count;
+  if (count > told) shown += fmt::format("\n  and {} more", count - told);
+  return fmt::format("{} {} {}{} that could not be read:{}", done, count, count == 1 ? "row" : "rows",
+                     lines > count ? fmt::format(" ({} lines)", lines) : "", shown);
 }
 
 }  // namespace funicular::format

@@ -24,9 +24,9 @@ class BadRows {
   const std::string& remedy() const { return remedy_; }
 
   /// Notes a row of a file whose first byte is at `offset`; a row that was noted before counts once. `where`: "FILE:LINE",
-  /// asked for if the row is one of the first. `reason`: what is wrong with it.
+  /// asked for if the row is one of the first. `reason`: what is wrong with it. `lines`: how many it has.
   void note(const std::string& file, uint64_t offset, const std::function<std::string()>& where,
-            std::string_view reason);
+            std::string_view reason, uint64_t lines = 1);
 
   /// Of all files.
   uint64_t count() const;
@@ -35,8 +35,8 @@ class BadRows {
   bool has(const std::string& file, uint64_t offset) const;
   /// How many rows of the file that begin before `offset` were noted.
   uint64_t count_before(const std::string& file, uint64_t offset) const;
-  /// "DONE 2 rows that could not be read:" (`done` as in "left out"), and a line for each of the first few (by file, then by
-  /// place) with where it stands and what is wrong with it. Of one file, or of all.
+  /// "DONE 2 rows that could not be read:", or "DONE 2 rows (5 lines) that …"; `done` may be "left out". A line for each of the first
+  /// few bad rows (by file, then by place) says where it stands and what is wrong with it. For one file, or for all.
   std::string summary(std::string_view done, const std::string& file) const;
   std::string summary(std::string_view done) const;
 
@@ -45,6 +45,7 @@ class BadRows {
     mutable std::vector<uint64_t> offsets;  ///< see sorted()
     mutable bool in_order = true;
     std::map<uint64_t, std::string> first;  ///< what is shown of the first few, by offset
+    std::map<uint64_t, uint64_t> longer;    ///< rows of several lines, by offset
     /// Ascending, none twice.
     const std::vector<uint64_t>& sorted() const;
   };

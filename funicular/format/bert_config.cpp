@@ -9,14 +9,16 @@
 #include <map>
 #include <utility>
 
+#include "funicular/base/json_text.h"
+
 namespace funicular::format {
 
 namespace {
 
 /// Reads fields with strict types: nlohmann's conversions would take 768.5 or true for an integer.
-class Fields {
+class ConfigFields {
  public:
-  Fields(const Json& json, std::string_view origin) : json_(json), origin_(origin) {
+  ConfigFields(const Json& json, std::string_view origin) : json_(json), origin_(origin) {
     if (!json.is_object()) fail("expected an object, found {}", json.type_name());
   }
 
@@ -102,7 +104,7 @@ const ModelType* find_model_type(const std::string& name) {
 }
 
 /// Refuses what would be computed otherwise than the file says.
-void refuse_unsupported(const Fields& fields) {
+void refuse_unsupported(const ConfigFields& fields) {
   std::string type, positions = "absolute";
   fields.read("model_type", type);
   // The first BERT releases wrote no model_type.
@@ -126,7 +128,7 @@ void refuse_unsupported(const Fields& fields) {
     fields.fail("\"pruned_heads\": expected none: save the model without pruned heads first");
 }
 
-void read_labels(const Fields& fields, BertConfig& config) {
+void read_labels(const ConfigFields& fields, BertConfig& config) {
   if (fields.has("num_labels")) {
     fields.read("num_labels", config.num_labels);
     if (config.num_labels < 1 || config.num_labels > BertLimits::num_labels)
@@ -146,20 +148,16 @@ void read_labels(const Fields& fields, BertConfig& config) {
       fields.fail("\"id2label\": expected a name for id {}, found {}", id, found->dump().substr(0, 80));
     config.id2label.push_back(found->is_string() ? found->get<std::string>() : found->dump());
   }
-  config.num_labels = static_cast<int>(config.id2label.size());
-  if (!fields.has("label2id")) return;
-  const Json& ids = fields["label2id"];
-  if (!ids.is_object()) fields.wrong("label2id", "an object from names to ids");
-  for (const auto& [name, id] : ids.items()) {
-    const bool fits = id.is_number_unsigned() && id.get<uint64_t>() < config.id2label.size() &&
-                      config.id2label[id.get<uint64_t>()] == name;
-    if (!fits)
-      fields.fail("\"label2id\" says {} for \"{}\", which \"id2label\" does not", id.dump().substr(0, 40),
-                  name);
-  }
+  // transformers takes a number that differs, and names the classes LABEL_0 …; format/config_keys.h warns of both.
+  if (fields.has("num_labels") && config.num_labels != static_cast<int>(config.id2label.size()))
+    config.id2label.clear();
+  else
+    config.num_labels = static_cast<int>(config.id2label.size());
+  if (fields.has("label2id") && !fields["label2id"].is_object())
+    fields.wrong("label2id", "an object from names to ids");
 }
 
-void read_architectures(const Fields& fields, BertConfig& config) {
+void read_architectures(const ConfigFields& fields, BertConfig& config) {
   if (!fields.has("architectures")) return;
   if (!fields["architectures"].is_array()) fields.wrong("architectures", "a list of names");
   for (const Json& name : fields["architectures"]) {
@@ -263,7 +261,7 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
 }
 
 BertConfig parse_bert_config(const Json& json, std::string_view origin) {
-  const Fields fields(json, origin);
+  const ConfigFields fields(json, origin);
   refuse_unsupported(fields);
   std::string type = "bert";
   fields.read("model_type", type);
@@ -358,7 +356,7 @@ OrderedJson bert_config_json(const BertConfig& config) {
 
 void write_bert_config(const fs::path& folder, const BertConfig& config) {
   make_directories(folder);
-  write_file_atomically(folder / "config.json", bert_config_json(config).dump(2) + "\n");
+  write_file_atomically(folder / "config.json", json_text(bert_config_json(config), 2) + "\n");
 }
 
 }  // namespace funicular::format

@@ -1,8 +1,10 @@
 #include "funicular/format/byte_bpe_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -11,7 +13,10 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/format/named_tokens.h"
 #include "funicular/format/sequence_files.h"
+#include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/tokenizer.h"
 
@@ -90,7 +95,7 @@ std::vector<Merge> read_merges(const Json& model, const std::vector<std::string>
 }
 
 std::vector<Merge> read_merges_file(const fs::path& path, const std::vector<std::string>& vocabulary) {
-  const std::string contents = read_file(path);
+  const std::string contents = read_text(path, "the merges of byte-level BPE");
   const MergeReader reader(vocabulary);
   std::vector<Merge> merges;
   size_t number = 0;
@@ -141,12 +146,18 @@ bool read_composes(const Json& root, const std::string& origin) {
   return composes;
 }
 
-void read_names(const Json& config, ByteBpeOptions& options, const std::string& origin) {
-  read_name(config, "pad_token", options.pad_token, origin);
-  read_name(config, "unk_token", options.unknown_token, origin);
-  read_name(config, "cls_token", options.cls_token, origin);
-  read_name(config, "sep_token", options.sep_token, origin);
-  read_name(config, "mask_token", options.mask_token, origin);
+/// The roles with their names in the options.
+auto role_names(ByteBpeOptions& options) {
+  return std::array<std::pair<const char*, std::string*>, 5>{{{"unk_token", &options.unknown_token},
+                                                              {"sep_token", &options.sep_token},
+                                                              {"pad_token", &options.pad_token},
+                                                              {"cls_token", &options.cls_token},
+                                                              {"mask_token", &options.mask_token}}};
+}
+
+void read_names(const NamedTokens& named, ByteBpeOptions& options) {
+  for (const auto& [role, name] : role_names(options)) *name = named.role(role, *name);
+  const Json& config = named.config();
   const auto inputs = config.find("model_input_names");
   options.reads_types = inputs == config.end() || !inputs->is_array() ||
                         std::find(inputs->begin(), inputs->end(), "token_type_ids") != inputs->end();
@@ -195,6 +206,93 @@ std::vector<std::string> all_tokens(std::vector<std::string> vocabulary,
   return vocabulary;
 }
 
+/// The rules and the names of the tokens that RobertaTokenizer or GPT2Tokenizer takes from tokenizer_config.json, or
+/// its own.
+ByteBpeOptions options_of_class(TokenizerRules rules, NamedTokens& named) {
+  const bool gpt2 = rules == TokenizerRules::gpt2;
+  const Json& config = named.config();
+  ByteBpeOptions options;
+  const std::string end = gpt2 ? "<|endoftext|>" : "</s>";
+  if (gpt2) {
+    options.unknown_token = end;
+    options.cls_token = options.sep_token = options.pad_token = options.mask_token = "";
+  }
+  options.add_prefix_space = json_get_or(config, "add_prefix_space", false, named.origin());
+  options.trim_offsets = !gpt2 && json_get_or(config, "trim_offsets", true, named.origin());
+  options.trim_keeps_prefix = options.add_prefix_space;
+  named.add_default("bos_token", gpt2 ? end : "<s>");
+  named.add_default("eos_token", end);
+  for (const auto& [role, name] : role_names(options))
+    if (!name->empty()) named.add_default(role, *name);
+  read_names(named, options);
+  return options;
+}
+
+/// The text tokens of both lists, and the tokenizer.
+ByteBpe make(std::vector<std::string> vocabulary, std::vector<Merge> merges, ByteBpeOptions options,
+             std::vector<AddedToken> added, text::SequenceTemplate sequence, const std::string& origin) {
+  return with_merges_checked(ByteBpe(std::move(vocabulary), std::move(merges), std::move(options),
+                                     std::move(added), std::move(sequence)),
+                             origin);
+}
+
+/// Tells of what tokenizer.json says otherwise than the rules that hold.
+void warn_of_other_rules(const Json& root, const ByteBpeOptions& options, const NamedTokens& named,
+                         const std::string& class_name) {
+  std::vector<std::string> differences;
+  const Json none = Json::object();
+  const Json& splitting = root.contains("pre_tokenizer") ? root["pre_tokenizer"] : none;
+  const bool given = named.config().contains("add_prefix_space");
+  if (found_type(splitting) != "ByteLevel" ||
+      json_get_or(splitting, "add_prefix_space", options.add_prefix_space, named.origin()) !=
+          options.add_prefix_space)
+    differences.push_back(fmt::format("add_prefix_space is {}{}, and the pre_tokenizer there is {}",
+                                      options.add_prefix_space, given ? "" : " (not given)",
+                                      splitting.dump().substr(0, 80)));
+  if (root.contains("normalizer") && !root["normalizer"].is_null())
+    differences.push_back(
+        fmt::format("the normaliser there, {}, is left out", found_type(root["normalizer"])));
+  if (!differences.empty())
+    log::warning(
+        "{}: tokenizer.json says otherwise than tokenizer_config.json, which holds for a {}, as in "
+        "transformers 5: {}",
+        fs::path(named.origin()).parent_path().string(), class_name, fmt::join(differences, "; "));
+}
+
+/// A tokenizer.json of which RobertaTokenizer or GPT2Tokenizer reads only the tokens.
+ByteBpe read_by_class(TokenizerDocument document, const std::string& origin, NamedTokens& named,
+                      const TokenizerClass& type) {
+  const Json& root = document.root;
+  ByteBpeOptions options = options_of_class(type.rules, named);
+  warn_of_other_rules(root, options, named, type.name);
+  std::vector<std::string> vocabulary = take_vocabulary(document, origin);
+  std::vector<Merge> merges = read_merges(root["model"], vocabulary, origin);
+  std::vector<AddedToken> added = named.place(vocabulary, {}, count_unused(vocabulary));
+  const std::vector<std::string> tokens = all_tokens(vocabulary, added);
+  text::SequenceTemplate sequence;
+  if (type.rules == TokenizerRules::gpt2) {
+    const SequenceFile file = read_sequence(root, tokens, origin);
+    sequence = file.sequence;
+    options.trim_offsets = file.trim_offsets;
+    options.trim_keeps_prefix = file.trim_keeps_prefix;
+    if (options.cls_token.empty()) options.cls_token = file.cls;
+    if (options.sep_token.empty()) options.sep_token = file.sep;
+  } else {
+    sequence = roberta_sequence(options.cls_token, options.sep_token, tokens, origin);
+  }
+  return make(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
+              std::move(sequence), origin);
+}
+
+/// The class for vocab.json and merges.txt where no file names one.
+TokenizerRules guessed_rules(const TokenizerClass& type, const Json& config, const Json& ids) {
+  if (type.rules == TokenizerRules::roberta || type.rules == TokenizerRules::gpt2) return type.rules;
+  const auto cls = config.find("cls_token");
+  const bool gpt2 =
+      (cls == config.end() || cls->is_null()) && !ids.contains("<s>") && ids.contains("<|endoftext|>");
+  return gpt2 ? TokenizerRules::gpt2 : TokenizerRules::roberta;
+}
+
 }  // namespace
 
 ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path) {
@@ -203,90 +301,37 @@ ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path) {
   const Json& model = root["model"];
   ByteBpeOptions options;
   read_model_options(model, options, origin);
+  std::string config_origin;
+  Json config = read_tokenizer_config(path.parent_path(), config_origin);
+  const TokenizerClass type = tokenizer_class_of(path.parent_path(), config, config_origin);
+  std::vector<AddedToken> listed = read_added(root, origin);
+  NamedTokens named(path.parent_path(), std::move(config), config_origin, listed);
+  if (type.rules == TokenizerRules::roberta || type.rules == TokenizerRules::gpt2)
+    return read_by_class(std::move(document), origin, named, type);
+  if (type.named && type.rules == TokenizerRules::bert)
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the model is BPE, but tokenizer_class is {}; expected WordPiece, or the class "
+                     "PreTrainedTokenizerFast",
+                     origin, type.name);
   options.compose = read_composes(root, origin);
   const Json& splitting = part_of(root, "pre_tokenizer", {"ByteLevel"}, origin, of_bpe);
   options.add_prefix_space = json_get<bool>(splitting, "add_prefix_space", origin);
   options.use_regex = json_get_or(splitting, "use_regex", true, origin);
   std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   std::vector<Merge> merges = read_merges(model, vocabulary, origin);
-  std::vector<AddedToken> added = read_added(root, origin);
+  std::vector<AddedToken> added = named.place(vocabulary, listed, count_unused(vocabulary));
   const std::vector<std::string> tokens = all_tokens(vocabulary, added);
   guess_names(tokens, options);
   if (!options.unknown_byte_token.empty()) options.unknown_token = options.unknown_byte_token;
-  std::string config_origin;
-  const Json config = read_tokenizer_config(path.parent_path(), config_origin);
   const SequenceFile sequence = read_sequence(root, tokens, origin);
   if (!sequence.cls.empty()) options.cls_token = sequence.cls;
   if (!sequence.sep.empty()) options.sep_token = sequence.sep;
   options.trim_offsets = sequence.trim_offsets;
   options.trim_keeps_prefix = sequence.trim_keeps_prefix;
-  read_names(config, options, config_origin);
-  return with_merges_checked(ByteBpe(std::move(vocabulary), std::move(merges), std::move(options),
-                                     std::move(added), sequence.sequence),
-                             origin);
+  read_names(named, options);
+  return make(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
+              sequence.sequence, origin);
 }
-
-// ---- vocab.json and merges.txt
-// --------------------------------------------------------------------------------------
-
-namespace {
-
-/// The tokens with a role, and their flags, as tokenizer_config.json gives them or the class of transformers
-/// does.
-class Roles {
- public:
-  Roles(const Json& config, std::string origin) : config_(config), origin_(std::move(origin)) {}
-
-  void add(const char* key, const std::string& fallback) {
-    const auto found = config_.find(key);
-    AddedToken token;
-    token.content = fallback;
-    if (found != config_.end() && found->is_object()) {
-      token = read_added_token(*found, origin_);
-      token.special = true;
-    } else {
-      read_name(config_, key, token.content, origin_);
-    }
-    const bool known = std::any_of(tokens_.begin(), tokens_.end(),
-                                   [&](const AddedToken& one) { return one.content == token.content; });
-    if (!known && !token.content.empty()) tokens_.push_back(token);
-  }
-
-  /// Those that the vocabulary has, with their ids. Others have no id that anybody could know.
-  std::vector<AddedToken> found_in(const std::vector<std::string>& vocabulary) {
-    std::vector<AddedToken> result;
-    for (AddedToken& token : tokens_) {
-      const auto found = std::find(vocabulary.begin(), vocabulary.end(), token.content);
-      if (found == vocabulary.end()) continue;
-      token.id = static_cast<int32_t>(found - vocabulary.begin());
-      result.push_back(token);
-    }
-    return result;
-  }
-
- private:
-  const Json& config_;
-  std::string origin_;
-  std::vector<AddedToken> tokens_;
-};
-
-// Tokens under "added_tokens_decoder", by id, with their flags: they take the place of those that are there.
-void read_added_decoder(const Json& config, std::vector<AddedToken>& added, const std::string& origin) {
-  const auto decoder = config.find("added_tokens_decoder");
-  if (decoder == config.end() || !decoder->is_object()) return;
-  for (const auto& [key, item] : decoder->items()) {
-    AddedToken token = read_added_token(item, origin);
-    const auto digits = key.find_first_not_of("0123456789");
-    if (key.empty() || key.size() > 9 || digits != key.npos)
-      throw InputError(text::kTokenizerComponent, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id",
-                       origin, key);
-    token.id = std::stoi(key);
-    std::erase_if(added, [&](const AddedToken& one) { return one.content == token.content; });
-    added.push_back(std::move(token));
-  }
-}
-
-}  // namespace
 
 ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
@@ -298,43 +343,32 @@ ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   if (!ids.is_object())
     throw InputError(text::kTokenizerComponent, "{}: expected an object of tokens and ids, found {}",
                      path.string(), ids.type_name());
+  std::string origin;
+  Json config = read_tokenizer_config(folder, origin);
+  const TokenizerClass type = tokenizer_class_of(folder, config, origin);
+  if (type.named && type.rules == TokenizerRules::bert)
+    throw InputError(text::kTokenizerComponent,
+                     "{}: tokenizer_class is {}, which reads vocab.txt; expected that file, or the class "
+                     "RobertaTokenizer",
+                     folder.string(), type.name);
+  const TokenizerRules rules = guessed_rules(type, config, ids);
+  if (rules == TokenizerRules::gpt2 && json_get_or(config, "add_bos_token", false, origin))
+    throw InputError(
+        text::kTokenizerComponent,
+        "{}: \"add_bos_token\" is true, which is not implemented without a tokenizer.json; save the "
+        "tokeniser again with transformers",
+        origin);
   std::vector<std::string> vocabulary = read_vocabulary(ids, path.string());
   std::vector<Merge> merges = read_merges_file(folder / "merges.txt", vocabulary);
-  std::string origin;
-  const Json config = read_tokenizer_config(folder, origin);
-  const std::string kind = json_get_or<std::string>(config, "tokenizer_class", "", origin);
-  const auto cls = config.find("cls_token");
-  const bool is_gpt2 =
-      kind.starts_with("GPT2") || (!kind.starts_with("Roberta") && (cls == config.end() || cls->is_null()) &&
-                                   !ids.contains("<s>") && ids.contains("<|endoftext|>"));
-  const std::string end = is_gpt2 ? "<|endoftext|>" : "</s>";
-  ByteBpeOptions options;
-  if (is_gpt2) {
-    options.unknown_token = end;
-    options.cls_token = options.sep_token = options.pad_token = options.mask_token = "";
-  }
-  options.add_prefix_space = json_get_or(config, "add_prefix_space", false, origin);
-  options.trim_offsets = !is_gpt2 && json_get_or(config, "trim_offsets", true, origin);
-  options.trim_keeps_prefix = options.add_prefix_space;
-  read_names(config, options, origin);
-  Roles roles(config, origin);
-  roles.add("bos_token", is_gpt2 ? end : "<s>");
-  roles.add("eos_token", end);
-  for (const auto& [key, name] :
-       {std::pair<const char*, const std::string*>{"unk_token", &options.unknown_token},
-        {"sep_token", &options.sep_token},
-        {"pad_token", &options.pad_token},
-        {"cls_token", &options.cls_token},
-        {"mask_token", &options.mask_token}})
-    roles.add(key, *name);
-  std::vector<AddedToken> added = roles.found_in(vocabulary);
-  read_added_decoder(config, added, origin);
-  const std::vector<std::string> tokens = all_tokens(vocabulary, added);
+  NamedTokens named(folder, std::move(config), origin, {});
+  ByteBpeOptions options = options_of_class(rules, named);
+  std::vector<AddedToken> added = named.place(vocabulary, {}, count_unused(vocabulary));
   text::SequenceTemplate sequence;
-  if (!is_gpt2) sequence = roberta_sequence(options.cls_token, options.sep_token, tokens, path.string());
-  return with_merges_checked(ByteBpe(std::move(vocabulary), std::move(merges), std::move(options),
-                                     std::move(added), std::move(sequence)),
-                             (folder / "merges.txt").string());
+  if (rules == TokenizerRules::roberta)
+    sequence =
+        roberta_sequence(options.cls_token, options.sep_token, all_tokens(vocabulary, added), path.string());
+  return make(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
+              std::move(sequence), (folder / "merges.txt").string());
 }
 
 // ---- writing
@@ -402,24 +436,24 @@ OrderedJson tokenizer_json(const ByteBpe& tokenizer) {
 
 OrderedJson config_json(const ByteBpe& tokenizer, int model_max_length) {
   const ByteBpeOptions& options = tokenizer.options();
-  // transformers adds the named tokens to its vocabulary, so those that this one lacks are written as null.
-  const auto name = [&](const std::string& token) {
-    return token.empty() || tokenizer.id_of(token) < 0 ? OrderedJson() : OrderedJson(token);
-  };
-  OrderedJson added = OrderedJson::object();  // their flags, for which vocab.json has no place
-  for (OrderedJson token : added_json(tokenizer)) {
-    const std::string id = token["id"].dump();
-    token.erase("id");
-    added[id] = std::move(token);
-  }
+  const RoleNames names(tokenizer);
   OrderedJson inputs = {"input_ids", "token_type_ids", "attention_mask"};
   if (!options.reads_types) inputs.erase(1);
-  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", options.add_prefix_space},
-          {"trim_offsets", options.trim_offsets},         {"added_tokens_decoder", std::move(added)},
-          {"model_max_length", model_max_length},         {"model_input_names", inputs},
-          {"clean_up_tokenization_spaces", false},        {"unk_token", name(options.unknown_token)},
-          {"pad_token", name(options.pad_token)},         {"cls_token", name(options.cls_token)},
-          {"sep_token", name(options.sep_token)},         {"mask_token", name(options.mask_token)}};
+  OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                     {"add_prefix_space", options.add_prefix_space},
+                     {"trim_offsets", options.trim_offsets},
+                     {"model_max_length", model_max_length},
+                     {"model_input_names", inputs},
+                     {"clean_up_tokenization_spaces", false},
+                     {"unk_token", names.of(options.unknown_token)},
+                     {"pad_token", names.of(options.pad_token)},
+                     {"cls_token", names.of(options.cls_token)},
+                     {"sep_token", names.of(options.sep_token)},
+                     {"mask_token", names.of(options.mask_token)}};
+  names.add_others(config);
+  // Their flags, for which vocab.json has no place.
+  if (!config.contains("added_tokens_decoder")) config["added_tokens_decoder"] = added_by_id(tokenizer);
+  return config;
 }
 
 }  // namespace

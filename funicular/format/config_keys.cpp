@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
@@ -68,8 +70,75 @@ const std::vector<std::string>& known_keys() {
   return keys;
 }
 
+/// Keys of published folders that neither transformers nor this program computes with. They concern poolers of the first
+/// Chinese BERT, ELECTRA's summaries, text generation, adapters, and notes of the people who trained the model.
+constexpr std::string_view kWithoutEffect =
+    " _attn_implementation _attn_implementation_autoset _commit_hash _diffusers_version "
+    "_flash_attn_2_enabled "
+    "_num_labels adapters add_pooling_layer attn_implementation_internal auto_map bad_words_ids "
+    "begin_suppress_tokens "
+    "cross_attention_hidden_size custom_pipelines decoder_start_token_id directionality diversity_penalty "
+    "do_sample "
+    "down_scale_factor early_stopping embedding_dropout encoder_no_repeat_ngram_size eos_token_ids "
+    "exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id gap_size generator_hidden_size "
+    "generator_size inner_group_num keys_to_ignore_at_inference language length_penalty max_length "
+    "min_length "
+    "model_name name net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_hidden_groups "
+    "num_memory_blocks num_return_sequences output_past output_scores pooler_fc_size "
+    "pooler_num_attention_heads "
+    "pooler_num_fc_layers pooler_size_per_head pooler_type prefix remove_invalid_values repetition_penalty "
+    "return_dict_in_generate sentence_transformers summary_activation summary_first_dropout "
+    "summary_last_dropout "
+    "summary_type summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss "
+    "tie_encoder_decoder top_k top_p torchscript training typical_p use_bfloat16 use_return_dict "
+    "vocab_size_or_config_json_file xla_device ";
+
 bool is_known(const std::string& key) {
-  return std::find(known_keys().begin(), known_keys().end(), key) != known_keys().end();
+  return std::find(known_keys().begin(), known_keys().end(), key) != known_keys().end() ||
+         kWithoutEffect.find(" " + key + " ") != kWithoutEffect.npos;
+}
+
+/// The name of a class as id2label gives it; "" where it gives none.
+std::string name_of_class(const Json& names, const std::string& id) {
+  const auto found = names.find(id);
+  if (found == names.end()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+/// A message if the keys of the classes disagree, which says what transformers does then; else "".
+std::string doubtful_labels(const Json& config) {
+  const auto names = config.find("id2label"), ids = config.find("label2id"),
+             count = config.find("num_labels");
+  const bool inverse = ids != config.end() && ids->is_object() && !ids->empty();
+  if (names == config.end() || !names->is_object())
+    return inverse
+               ? "there is \"label2id\", but no \"id2label\", from which the classes get their names, as in "
+                 "transformers"
+               : "";
+  if (count != config.end() && count->is_number_integer() && *count != names->size())
+    return fmt::format(
+        "\"num_labels\" is {}, and \"id2label\" names {} classes; there are {} without names, as in "
+        "transformers",
+        count->dump(), names->size(), count->dump());
+  std::map<std::string, std::string> first;
+  for (const auto& [id, name] : names->items()) {
+    const auto [before, fresh] = first.emplace(name_of_class(*names, id), id);
+    if (!fresh)
+      return fmt::format(
+          "\"id2label\" gives the classes {} and {} one name, \"{}\"; answers by name do not tell them "
+          "apart",
+          before->second, id, before->first);
+  }
+  if (!inverse) return "";
+  for (const auto& [name, id] : ids->items()) {
+    const std::string key = id.is_string() ? id.get<std::string>() : id.dump();
+    if (name_of_class(*names, key) != name)
+      return fmt::format(
+          "\"label2id\" says {} for \"{}\", and \"id2label\" does not; the names of \"id2label\" are "
+          "used, as in transformers",
+          key.substr(0, 40), name);
+  }
+  return "";
 }
 
 /// What GPT-2, DistilBERT, T5, BART and others call the same thing.
@@ -130,6 +199,7 @@ std::string meant_by(const std::string& key) {
 
 std::vector<std::string> doubtful_keys(const Json& config) {
   std::vector<std::string> doubts, unknown, missing;
+  if (std::string labels = doubtful_labels(config); !labels.empty()) doubts.push_back(std::move(labels));
   for (const auto& [key, value] : config.items()) {
     if (is_known(key)) continue;
     const std::string meant = meant_by(key);

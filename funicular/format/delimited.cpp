@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "funicular/base/compressed.h"
 #include "funicular/format/row_rules.h"
 
 namespace funicular::format {
@@ -14,20 +13,27 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
     : path_(path),
       options_(std::move(options)),
       format_(options_.format ? *options_.format : guess_text_format(path)),
-      file_(path) {
+      file_(path, options_.style.encoding),
+      fields_(fields_of(format_, options_.style)),
+      has_separators_(has_columns(format_)) {
   const std::string_view text = file_.text();
   const std::string name = path_.string();
-  refuse_compressed(text, name);
-  refuse_utf16(text, name);
   check_options(options_, format_, name);
   if (text.starts_with(kByteOrderMark)) data_begin_ = kByteOrderMark.size();
   if (format_ == TextFormat::csv) {
-    separator_ = *csv_separator(text.substr(data_begin_), options_.header, /*whole=*/true);
-    if (separator_ == ';') note_semicolons(name);
+    fields_.separator =
+        *csv_separator(text.substr(data_begin_), fields_.quoted, options_.header, /*whole=*/true);
+    if (fields_.separator == ';') note_semicolons(name);
+  }
+  if (format_ == TextFormat::tsv && options_.style.quotes == Quotes::automatic) {
+    const QuoteChoice choice = choose_quotes(text.substr(data_begin_), fields_.separator);
+    fields_.quoted = choice.quoted;
+    note_quotes(name, choice);
   }
   if (options_.header) {
-    const size_t end = row_end(format_, text, data_begin_, text.size()).end;
-    header_ = parse_header(format_, text.substr(data_begin_, end - data_begin_), name, separator_);
+    const size_t end = row_end(fields_, text, data_begin_, text.size());
+    header_ = parse_header(format_, fields_, text.substr(data_begin_, end - data_begin_), name,
+                           options_.style, text);
     data_begin_ = end;
   }
   indices_ = resolve_all(options_, format_, header_, name);
@@ -42,9 +48,9 @@ std::vector<Chunk> TextFile::chunks(uint64_t target_bytes) const {
     uint64_t end = begin;
     if (text.size() - begin <= target) {
       end = text.size();
-    } else if (format_ == TextFormat::csv) {
+    } else if (fields_.quoted) {
       // Only from a row's beginning is it known which line ends are data.
-      while (end - begin < target && end < text.size()) end = row_end(format_, text, end, text.size()).end;
+      while (end - begin < target && end < text.size()) end = row_end(fields_, text, end, text.size());
     } else {
       end = line_end(text, begin + target - 1, text.size()).end;
     }
@@ -79,8 +85,13 @@ bool opens_document(std::string_view text, uint64_t data_begin, uint64_t offset)
 
 RowReader::RowReader(const TextFile& file, Chunk chunk)
     : file_(&file),
-      parser_(file.format_, file.indices_, file.keys_, file.header_.size(), file.options_.lists,
-              file.separator_),
+      parser_({.format = file.format_,
+               .fields = file.fields_,
+               .indices = file.indices_,
+               .keys = file.keys_,
+               .header_columns = file.header_.size(),
+               .lists = file.options_.lists,
+               .encoding = file.options_.style.encoding}),
       begin_(chunk.begin),
       position_(chunk.begin),
       end_(chunk.end),
@@ -91,15 +102,15 @@ const Row* RowReader::next() {
   const std::string_view text = file_->text();
   while (position_ < end_) {
     const size_t begin = position_;
-    position_ = row_end(file_->format_, text, begin, end_).end;
+    position_ = row_end(file_->fields_, text, begin, end_);
     const std::string_view row = without_line_end(text.substr(begin, position_ - begin));
     const Blank blank = blank_line(file_->options_, file_->format_, row);
     if (blank == Blank::new_document) new_document_ = true;
     if (blank != Blank::row) continue;
     row_ = {{}, begin, new_document_};
-    const std::string problem = parser_.parse(row, columns_);
+    const std::string problem = parser_.parse(row, columns_, text.substr(begin));
     if (!problem.empty()) {
-      refuse(problem);
+      refuse_at(begin + parser_.problem_at(), problem);
       continue;
     }
     row_.columns = columns_;
@@ -110,17 +121,20 @@ const Row* RowReader::next() {
   return nullptr;
 }
 
-void RowReader::refuse(std::string_view problem) {
+/// `offset`: of the byte that is named by its line; the row is the one that was read last.
+void RowReader::refuse_at(uint64_t offset, std::string_view problem) {
   BadRows* const bad = file_->options_.bad_rows.get();
-  if (!bad) fail_with(std::string(problem));
-  if (!bad->skip()) fail_with(fmt::format("{}; {}", problem, bad->remedy()));
+  if (!bad) fail_at(offset, std::string(problem));
+  if (!bad->skip()) fail_at(offset, fmt::format("{}; {}", problem, bad->remedy()));
+  const std::string_view row = without_line_end(file_->text().substr(row_.offset, position_ - row_.offset));
   bad->note(
-      file_->path().string(), row_.offset, [&] { return file_->where(row_.offset); }, problem);
+      file_->path().string(), row_.offset, [&] { return file_->where(offset); }, problem,
+      1 + static_cast<uint64_t>(std::count(row.begin(), row.end(), '\n')));
   ++skipped_;
 }
 
-void RowReader::fail_with(const std::string& message) const {
-  throw InputError("text", "{}: {}", file_->where(row_.offset), message);
+void RowReader::fail_at(uint64_t offset, const std::string& message) const {
+  throw InputError("text", "{}: {}", file_->where(offset), message);
 }
 
 }  // namespace funicular::format

@@ -6,8 +6,9 @@
 //   for (Chunk chunk : file.chunks(8 << 20))                     // each on any thread
 //     for (RowReader reader(file, chunk); const Row* row = reader.next();) use(row->columns[0], …);
 //
-// In all formats a byte-order mark is skipped, a line ends with \n or \r\n, and the last line may lack its
-// end. A row that is not UTF-8 is a bad row.
+// In all formats a byte-order mark is skipped. A line ends with \n, \r\n or \r\r\n (with \r alone if the whole file does so), and
+// the last line may lack its end. A row that is not UTF-8, or holds a zero byte, is a bad row. Fields of CSV, and of TSV if Quotes
+// says so, may be in quotes. A row whose quotes make no sense ends with the line in which its wrong quote was opened (quoted_rows.h).
 
 #include <cstdint>
 #include <span>
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/base/file.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/format/row_parser.h"
 #include "funicular/format/text_format.h"
 
@@ -37,7 +38,7 @@ struct Chunk {
 /// A mapped text file with its header read and its columns resolved. Threads may share it.
 class TextFile {
  public:
-  /// Throws InputError: cannot be read, not UTF-8 but UTF-16, no such column (the header's names are listed),
+  /// Throws InputError: cannot be read, UTF-16 or no text at all (base/mapped_text.h), no such column (the header's names are listed),
   /// two columns of one name.
   explicit TextFile(const fs::path& path, TextOptions options = {});
 
@@ -45,14 +46,17 @@ class TextFile {
   TextFormat format() const { return format_; }
   const TextOptions& options() const { return options_; }
   const std::vector<std::string>& header() const { return header_; }
+  /// In UTF-8, whatever the file is in.
   std::string_view text() const { return file_.text(); }
-  /// Of csv: what stands between its fields, a comma or a semicolon.
-  char separator() const { return separator_; }
+  /// How the fields of tsv and csv are written.
+  const Fields& fields() const { return fields_; }
+  /// Whether a comma may be a number's decimal sign: semicolons stand between the fields.
+  bool decimal_commas() const { return has_separators_ && fields_.separator == ';'; }
 
   /// All rows (without the header).
   Chunk whole() const { return {data_begin_, file_.text().size()}; }
-  /// The rows cut into independent chunks of about `target_bytes` each, in file order, by looking at a few
-  /// bytes around each cut (csv: one pass that counts quotes). The rows of all chunks in order are the rows
+  /// Cuts the rows into independent chunks of about `target_bytes` each, in file order. Looks at a few bytes around
+  /// each cut, or, with quotes, passes over all rows once. The rows of all chunks in order are the rows
   /// of whole().
   std::vector<Chunk> chunks(uint64_t target_bytes) const;
   /// Number, from 1, of the line that holds byte `offset`; counts line ends up to there, so only for
@@ -66,12 +70,13 @@ class TextFile {
   fs::path path_;
   TextOptions options_;
   TextFormat format_;
-  MappedFile file_;
+  MappedText file_;
+  Fields fields_;
+  bool has_separators_ = false;  ///< tsv, csv
   std::vector<std::string> header_;
   std::vector<size_t> indices_;    ///< of options_.columns; not for jsonl
   std::vector<std::string> keys_;  ///< jsonl
   uint64_t data_begin_ = 0;
-  char separator_ = ',';
 };
 
 /// The rows of a chunk, one after the other. One thread.
@@ -87,7 +92,7 @@ class RowReader {
   uint64_t bytes_done() const { return position_ - begin_; }
   /// Says that the row that was given last is a bad one: throws InputError "file:line: PROBLEM" unless such rows are to be
   /// skipped (TextOptions::bad_rows), and counts it.
-  void refuse(std::string_view problem);
+  void refuse(std::string_view problem) { refuse_at(row_.offset, problem); }
   /// Throws InputError naming file:line of the row that was given last, for errors in its contents.
   template <class... A>
   [[noreturn]] void fail(fmt::format_string<A...> format, A&&... arguments) const {
@@ -95,7 +100,9 @@ class RowReader {
   }
 
  private:
-  [[noreturn]] void fail_with(const std::string& message) const;
+  void refuse_at(uint64_t offset, std::string_view problem);
+  [[noreturn]] void fail_with(const std::string& message) const { fail_at(row_.offset, message); }
+  [[noreturn]] void fail_at(uint64_t offset, const std::string& message) const;
   const TextFile* file_;
   RowParser parser_;
   uint64_t begin_, position_, end_;

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "funicular/base/json.h"
+#include "funicular/base/text_encoding.h"
 #include "funicular/format/list.h"
 #include "funicular/format/row_rules.h"
 #include "funicular/text/utf8.h"
@@ -18,16 +20,6 @@ constexpr const char* kArrayRemedy =
     "; is the file a JSON array? Expected one JSON object a line: pandas writes such lines with "
     "to_json(orient=\"records\", lines=True), jq -c '.[]' makes them of an array";
 
-/// "" or where the row is not UTF-8.
-std::string encoding_problem(std::string_view row) {
-  const size_t at = text::first_invalid_utf8(row);
-  if (at == row.size()) return {};
-  return fmt::format(
-      "expected UTF-8, found the byte 0x{:02X} as byte {} of the row; is the file in another encoding? "
-      "iconv -f WINDOWS-1252 -t UTF-8 converts",
-      static_cast<unsigned char>(row[at]), at + 1);
-}
-
 /// A few characters of the text, none of them cut.
 std::string_view beginning(std::string_view text) {
   size_t size = std::min<size_t>(text.size(), 10);
@@ -37,39 +29,103 @@ std::string_view beginning(std::string_view text) {
 
 }  // namespace
 
-RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-                     size_t header_columns, Lists lists, char separator)
-    : format_(format),
-      indices_(std::move(indices)),
-      keys_(std::move(keys)),
-      header_columns_(header_columns),
-      lists_(lists),
-      separator_(separator) {}
+/// "" or where the row is not text in UTF-8.
+std::string RowParser::encoding_problem(std::string_view row, std::string_view text) {
+  // A line of text may hold one, which tokenisers drop; nothing but zeros are left where a file was not written to its end.
+  const bool may_hold_zeros = !has_columns(layout_.format) && row.find_first_not_of('\0') != row.npos;
+  if (const size_t zero = row.find('\0'); zero != row.npos && !may_hold_zeros)
+    return fmt::format(
+        "expected text, found a zero byte as byte {} of the row; was the file cut short while it was "
+        "written?",
+        zero + 1);
+  const size_t at = text::first_invalid_utf8(row);
+  if (at == row.size()) return {};
+  if (!layout_.encoding.empty() && row[at] == kUnconverted)
+    return fmt::format("expected {}, found bytes behind byte {} of the row that are no character of it",
+                       layout_.encoding, at);
+  if (remedy_.empty()) remedy_ = encoding_remedy(text.empty() ? row : text);
+  return fmt::format("expected UTF-8, found the byte 0x{:02X} as byte {} of the row; {}",
+                     static_cast<unsigned char>(row[at]), at + 1, remedy_);
+}
 
-std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns) {
+std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns,
+                             std::string_view text) {
   columns.clear();
-  if (std::string problem = encoding_problem(row); !problem.empty()) return problem;
-  if (format_ == TextFormat::jsonl) return parse_object(row, columns);
-  if (!has_columns(format_)) {
+  problem_at_ = 0;
+  if (std::string problem = encoding_problem(row, text); !problem.empty()) return problem;
+  if (layout_.format == TextFormat::jsonl) return parse_object(row, columns);
+  if (!has_columns(layout_.format)) {
     columns.push_back(row);
     return {};
   }
   fields_.clear();
-  if (format_ == TextFormat::tsv) {
-    split_tabs(row);
-  } else if (std::string problem = split_quoted(row); !problem.empty()) {
-    return problem;
-  }
-  return select(columns);
+  std::string problem = layout_.fields.quoted ? split_quoted(row) : split_plain(row);
+  return problem.empty() ? select(columns) : problem;
 }
 
-void RowParser::split_tabs(std::string_view row) {
+std::string RowParser::add_plain(std::string_view field) {
+  if (field.find('\r') != field.npos)
+    return fmt::format(
+        "column {}: a carriage return (CR) that ends no line; end the lines in LF or CR LF throughout, or "
+        "put a "
+        "field that holds one in quotes",
+        fields_.size() + 1);
+  fields_.push_back(field);
+  return {};
+}
+
+std::string RowParser::split_plain(std::string_view row) {
   for (size_t begin = 0;;) {
-    const size_t tab = row.find('\t', begin);
-    fields_.push_back(row.substr(begin, tab == row.npos ? row.npos : tab - begin));
-    if (tab == row.npos) return;
-    begin = tab + 1;
+    const size_t end = row.find(layout_.fields.separator, begin);
+    const std::string_view field = row.substr(begin, end == row.npos ? row.npos : end - begin);
+    if (std::string problem = add_plain(field); !problem.empty()) return problem;
+    if (end == row.npos) return {};
+    begin = end + 1;
   }
+}
+
+std::string_view RowParser::separator_name() const {
+  return layout_.fields.separator == '\t' ? "tab" : layout_.fields.separator == ',' ? "comma" : "semicolon";
+}
+
+/// A field whose quote stands at `position`, which is moved behind the field.
+std::string RowParser::take_quoted(std::string_view row, size_t& position) {
+  const size_t begin = storage_[0].size();
+  problem_at_ = position;
+  for (++position;; ++position) {
+    const size_t quote = row.find('"', position);
+    if (quote == row.npos)
+      return fmt::format(
+          "column {}: a quote is opened and never closed; close it, or read quotes as text with "
+          "--quotes none",
+          fields_.size() + 1);
+    storage_[0].append(row, position, quote - position);
+    position = quote + 1;
+    if (position == row.size() || row[position] != '"') break;
+    storage_[0] += '"';
+  }
+  fields_.push_back(std::string_view(storage_[0]).substr(begin));
+  if (position < row.size() && row[position] != layout_.fields.separator)
+    return fmt::format(
+        "column {}: expected a {} after the closing quote, found '{}'; double the quotes within a "
+        "field in quotes",
+        fields_.size(), separator_name(), beginning(row.substr(position)));
+  return {};
+}
+
+std::string RowParser::take_plain(std::string_view row, size_t& position) {
+  const size_t end = std::min(row.find(layout_.fields.separator, position), row.size());
+  const std::string_view field = row.substr(position, end - position);
+  problem_at_ = position;
+  position = end;
+  // Python's csv, which writes such tables of tabs, reads these quotes as text.
+  if (layout_.format == TextFormat::csv && field.find('"') != field.npos)
+    return fmt::format(
+        "column {}: a quote within an unquoted field; quote the whole field and double the quotes in it, or "
+        "read "
+        "quotes as text with --quotes none",
+        fields_.size() + 1);
+  return add_plain(field);
 }
 
 std::string RowParser::split_quoted(std::string_view row) {
@@ -77,53 +133,53 @@ std::string RowParser::split_quoted(std::string_view row) {
   storage_.resize(1);
   storage_[0].clear();
   storage_[0].reserve(row.size());
-  for (size_t position = 0;;) {
-    if (position < row.size() && row[position] == '"') {
-      const size_t begin = storage_[0].size();
-      for (++position;; ++position) {
-        const size_t quote = row.find('"', position);
-        if (quote == row.npos)
-          return fmt::format("column {}: a quote is opened and never closed", fields_.size() + 1);
-        storage_[0].append(row, position, quote - position);
-        position = quote + 1;
-        if (position == row.size() || row[position] != '"') break;
-        storage_[0] += '"';
-      }
-      fields_.push_back(std::string_view(storage_[0]).substr(begin));
-      if (position < row.size() && row[position] != separator_)
-        return fmt::format("column {}: expected a {} after the closing quote, found '{}'", fields_.size(),
-                           separator_ == ',' ? "comma" : "semicolon", beginning(row.substr(position)));
-    } else {
-      const size_t end = std::min(row.find(separator_, position), row.size());
-      const std::string_view field = row.substr(position, end - position);
-      if (field.find('"') != field.npos)
-        return fmt::format(
-            "column {}: a quote within an unquoted field; quote the whole field and double the quotes in it",
-            fields_.size() + 1);
-      fields_.push_back(field);
-      position = end;
-    }
-    if (position >= row.size()) return {};
-    ++position;  // the separator; a row that ends with one ends with an empty field
+  for (size_t position = 0;;
+       ++position) {  // behind a separator; a row that ends with one ends with an empty field
+    std::string problem = position < row.size() && row[position] == '"' ? take_quoted(row, position)
+                                                                        : take_plain(row, position);
+    if (!problem.empty()) return problem;
+    if (position >= row.size()) break;
   }
+  problem_at_ = 0;
+  return {};
 }
 
 std::string RowParser::select(std::vector<std::string_view>& columns) const {
-  const char* separator = format_ == TextFormat::tsv ? "tab" : separator_ == ',' ? "comma" : "semicolon";
-  if (header_columns_ > 0 && fields_.size() != header_columns_)
-    return fmt::format("expected {} {}-separated columns as in the header, found {}", header_columns_,
-                       separator, fields_.size());
-  if (indices_.empty()) columns = fields_;
-  for (const size_t index : indices_) {
+  if (layout_.header_columns > 0 && fields_.size() != layout_.header_columns)
+    return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header_columns,
+                       separator_name(), fields_.size());
+  if (layout_.indices.empty()) columns = fields_;
+  for (const size_t index : layout_.indices) {
     if (index >= fields_.size())
       return fmt::format("expected at least {} {}-separated columns, found {}",
-                         *std::max_element(indices_.begin(), indices_.end()) + 1, separator, fields_.size());
+                         *std::max_element(layout_.indices.begin(), layout_.indices.end()) + 1,
+                         separator_name(), fields_.size());
     columns.push_back(fields_[index]);
   }
   return {};
 }
 
 namespace {
+
+/// The first integer of the row, outside strings, that has too many digits for 64 bits; "" if there is none.
+std::string_view long_integer(std::string_view row) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr size_t kLongest = 20;  // digits of the largest number of 64 bits
+  bool quoted = false;
+  for (size_t at = 0; at < row.size(); ++at) {
+    if (row[at] == '\\') {
+      ++at;
+    } else if (row[at] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && kDigits.find(row[at]) != kDigits.npos) {
+      const size_t end = std::min(row.find_first_not_of("0123456789+-.eE", at), row.size());
+      const std::string_view number = row.substr(at, end - at);
+      if (number.size() >= kLongest - 1 && number.find_first_not_of(kDigits) == number.npos) return number;
+      at = end - 1;
+    }
+  }
+  return {};
+}
 
 /// The functions return "" or what is wrong.
 std::string text_of_value(const Json& value, std::string& text) {
@@ -166,7 +222,7 @@ std::string not_an_object(const Json& value) {
 }  // namespace
 
 bool RowParser::may_be_list(size_t key) const {
-  return lists_ == Lists::all || (lists_ == Lists::last && key + 1 == keys_.size());
+  return layout_.lists == Lists::all || (layout_.lists == Lists::last && key + 1 == layout_.keys.size());
 }
 
 std::string RowParser::parse_object(std::string_view row, std::vector<std::string_view>& columns) {
@@ -180,14 +236,21 @@ std::string RowParser::parse_object(std::string_view row, std::vector<std::strin
                        first != row.npos && row[first] == '[' ? kArrayRemedy : "");
   }
   if (!object.is_object()) return not_an_object(object);
-  storage_.resize(keys_.size());
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    const auto found = object.find(keys_[i]);
+  storage_.resize(layout_.keys.size());
+  for (size_t i = 0; i < layout_.keys.size(); ++i) {
+    const auto found = object.find(layout_.keys[i]);
     if (found == object.end())
-      return fmt::format("the key \"{}\" is missing; found {}", keys_[i], shown_keys(object));
+      return fmt::format("the key \"{}\" is missing; found {}", layout_.keys[i], shown_keys(object));
+    // The parser has made a float of an integer beyond 64 bits.
+    if (found->is_number_float() && std::abs(found->get<double>()) >= 0x1p63)
+      if (const std::string_view number = long_integer(row); !number.empty())
+        return fmt::format(
+            "the key \"{}\": the number {} has more digits than 64 bits hold; write it in quotes, as a "
+            "string",
+            layout_.keys[i], number);
     const std::string problem = found->is_array() && may_be_list(i) ? text_of_list(*found, storage_[i])
                                                                     : text_of_value(*found, storage_[i]);
-    if (!problem.empty()) return fmt::format("the key \"{}\": {}", keys_[i], problem);
+    if (!problem.empty()) return fmt::format("the key \"{}\": {}", layout_.keys[i], problem);
   }
   columns.assign(storage_.begin(), storage_.end());
   return {};

@@ -4,34 +4,49 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "funicular/format/quoted_rows.h"
 #include "funicular/format/text_format.h"
 
 namespace funicular::format {
 
-/// Shared by the readers of files and of streams. `indices` are the columns to give (none: all), `keys` those of jsonl;
-/// `header_columns`: how many the header names, 0 where there is none; `lists`: see TextOptions;
-/// `separator`: between the fields of csv.
+/// How rows lie, for a RowParser.
+struct RowLayout {
+  TextFormat format = TextFormat::text;
+  Fields fields = {};                  ///< tsv, csv
+  std::vector<size_t> indices = {};    ///< the columns to give; none: all
+  std::vector<std::string> keys = {};  ///< jsonl: the keys to give
+  size_t header_columns = 0;           ///< how many the header names; 0: there is none
+  Lists lists = Lists::none;           ///< see TextOptions
+  std::string encoding = {};           ///< what the text was converted from; "": from none
+};
+
+/// Shared by the readers of files and of streams.
 class RowParser {
  public:
-  RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-            size_t header_columns, Lists lists = Lists::none, char separator = ',');
-  /// Fills `columns`. Returns "" or what is wrong with the row.
-  std::string parse(std::string_view row, std::vector<std::string_view>& columns);
+  explicit RowParser(RowLayout layout) : layout_(std::move(layout)) {}
+  /// Fills `columns`. Returns "" or what is wrong with the row. `text`: the text from the row on, or a part of it, which tells the
+  /// encoding of a row that is not UTF-8.
+  std::string parse(std::string_view row, std::vector<std::string_view>& columns, std::string_view text = {});
+  /// The byte of the row at which parse() found its problem. Messages name the line of that byte, for a row may have several.
+  size_t problem_at() const { return problem_at_; }
 
  private:
-  void split_tabs(std::string_view row);
+  std::string encoding_problem(std::string_view row, std::string_view text);
+  std::string split_plain(std::string_view row);
   std::string split_quoted(std::string_view row);
+  std::string take_quoted(std::string_view row, size_t& position);
+  std::string take_plain(std::string_view row, size_t& position);
+  std::string add_plain(std::string_view field);
   std::string parse_object(std::string_view row, std::vector<std::string_view>& columns);
   bool may_be_list(size_t key) const;
+  std::string_view separator_name() const;
   std::string select(std::vector<std::string_view>& columns) const;
-  TextFormat format_;
-  std::vector<size_t> indices_;
-  std::vector<std::string> keys_;
-  size_t header_columns_;
-  Lists lists_;
-  char separator_;
+  RowLayout layout_;
+  std::string remedy_;  ///< of rows that are not UTF-8, once it was needed
+  size_t problem_at_ = 0;
   std::vector<std::string_view> fields_;
   std::vector<std::string> storage_;  ///< unescaped fields
 };

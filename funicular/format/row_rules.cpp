@@ -24,41 +24,32 @@ RowEnd line_end(std::string_view text, size_t begin, size_t limit) {
   return {static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1, true};
 }
 
-namespace {
-
-/// As line_end, but a line end inside quotes is data: an even number of quotes lies before the row's own.
-/// `in_quotes`: whether `begin` lies within quotes; becomes whether the end does.
-RowEnd quoted_row_end(std::string_view text, size_t begin, size_t limit, bool& in_quotes) {
-  for (size_t position = begin;;) {
-    const RowEnd line = line_end(text, position, limit);
-    const auto quotes = std::count(text.begin() + static_cast<ptrdiff_t>(position),
-                                   text.begin() + static_cast<ptrdiff_t>(line.end), '"');
-    in_quotes ^= quotes % 2 != 0;
-    if (!line.complete || !in_quotes) return line;
-    position = line.end;
-  }
-}
-
-}  // namespace
-
-RowEnd row_end(TextFormat format, std::string_view text, size_t begin, size_t limit, bool& in_quotes) {
-  return format == TextFormat::csv ? quoted_row_end(text, begin, limit, in_quotes)
-                                   : line_end(text, begin, limit);
-}
-
-RowEnd row_end(TextFormat format, std::string_view text, size_t begin, size_t limit) {
-  bool in_quotes = false;
-  return row_end(format, text, begin, limit, in_quotes);
+size_t row_end(const Fields& fields, std::string_view text, size_t begin, size_t limit) {
+  if (!fields.quoted) return line_end(text, begin, limit).end;
+  return begin + *QuotedRowScan(fields.separator).end(text.substr(begin, limit - begin), /*whole=*/true);
 }
 
 std::string_view without_line_end(std::string_view row) {
   if (row.ends_with('\n')) row.remove_suffix(1);
-  if (row.ends_with('\r')) row.remove_suffix(1);
+  while (row.ends_with('\r')) row.remove_suffix(1);
   return row;
 }
 
 bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r\n\f\v") == line.npos;
+  // White space beyond ASCII, in UTF-8: U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000.
+  constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80",
+                                        "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84",
+                                        "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
+                                        "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9",
+                                        "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  for (;;) {
+    line.remove_prefix(std::min(line.find_first_not_of(" \t\r\n\f\v\x1C\x1D\x1E\x1F"), line.size()));
+    if (line.empty()) return true;
+    const auto* const wide = std::find_if(std::begin(kWide), std::end(kWide),
+                                          [&](std::string_view space) { return line.starts_with(space); });
+    if (wide == std::end(kWide)) return false;
+    line.remove_prefix(wide->size());
+  }
 }
 
 Blank blank_line(const TextOptions& options, TextFormat format, std::string_view row) {
@@ -79,22 +70,38 @@ struct SeparatorCounts {
   size_t commas = 0, semicolons = 0;
 };
 
-/// Outside quotes.
-SeparatorCounts count_separators(std::string_view row) {
+/// Outside quotes. The row is whole.
+SeparatorCounts count_separators(std::string_view row, bool quoted) {
   SeparatorCounts counts;
-  bool quoted = false;
+  bool opens = quoted, open = false;
   for (const char c : row) {
-    if (c == '"') quoted = !quoted;
-    if (quoted) continue;
-    counts.commas += c == ',';
-    counts.semicolons += c == ';';
+    const bool separates = c == ',' || c == ';';
+    if (open || (opens && c == '"')) {
+      open ^= c == '"';
+    } else {
+      counts.commas += c == ',';
+      counts.semicolons += c == ';';
+    }
+    opens = quoted && separates;
   }
   return counts;
 }
 
+/// How many bytes the first row has; none: its end is not there.
+std::optional<size_t> first_row(std::string_view rows, bool quoted, bool whole) {
+  if (quoted) return QuotedRowScan('\0').end(rows, whole);
+  const RowEnd line = line_end(rows, 0, rows.size());
+  return line.complete || whole ? std::optional(line.end) : std::nullopt;
+}
+
 }  // namespace
 
-std::optional<char> csv_separator(std::string_view rows, bool header, bool whole) {
+Fields fields_of(TextFormat format, const FileStyle& style) {
+  if (format == TextFormat::tsv) return {'\t', style.quotes == Quotes::csv};
+  return {',', format == TextFormat::csv && style.quotes != Quotes::none};
+}
+
+std::optional<char> csv_separator(std::string_view rows, bool quoted, bool header, bool whole) {
   constexpr int kRows = 3;
   constexpr size_t kMost = 1 << 20;  // rows that are longer are read with commas
   const bool cut = rows.size() > kMost;
@@ -102,13 +109,13 @@ std::optional<char> csv_separator(std::string_view rows, bool header, bool whole
   size_t expected = 0;
   int read = 0;
   for (size_t begin = 0; read < kRows && begin < rows.size();) {
-    const RowEnd end = row_end(TextFormat::csv, rows, begin, rows.size());
-    if (!end.complete && cut) return ',';
-    if (!end.complete && !whole) return std::nullopt;
-    const std::string_view row = without_line_end(rows.substr(begin, end.end - begin));
-    begin = end.end;
+    const std::optional<size_t> size = first_row(rows.substr(begin), quoted, whole && !cut);
+    if (!size && cut) return ',';
+    if (!size) return std::nullopt;
+    const std::string_view row = without_line_end(rows.substr(begin, *size));
+    begin += *size;
     if (row.empty() && read > 0) continue;
-    const SeparatorCounts counts = count_separators(row);
+    const SeparatorCounts counts = count_separators(row, quoted);
     if (read == 0 && (counts.commas > 0 || counts.semicolons == 0)) return ',';
     if (read == 0) expected = counts.semicolons;
     if (counts.semicolons != expected) return ',';
@@ -119,26 +126,43 @@ std::optional<char> csv_separator(std::string_view rows, bool header, bool whole
   return read > 1 || (read == 1 && header) ? ';' : ',';
 }
 
-void note_semicolons(const std::string& name) {
+namespace {
+
+/// Whether the message `what` has not been written about the file `name` before.
+bool first_note(const std::string& name, std::string_view what) {
   static std::mutex mutex;
   static std::unordered_set<std::string> noted;
   const std::lock_guard lock(mutex);
-  if (noted.insert(name).second)
+  return noted.insert(fmt::format("{} {}", what, name)).second;
+}
+
+}  // namespace
+
+void note_semicolons(const std::string& name) {
+  if (first_note(name, "semicolons"))
     log::info("{}: semicolons separate the columns, as its first rows show", name);
 }
 
-// ---- what is asked for
-
-void refuse_utf16(std::string_view text, const std::string& name) {
-  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    throw InputError(
-        "text", "{}: the file is UTF-16; expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8", name);
+void note_quotes(const std::string& name, const QuoteChoice& choice) {
+  if (!choice.seen || !first_note(name, "quotes")) return;
+  if (choice.quoted)
+    log::info("{}: fields in quotes are read as in CSV, as its rows show; --quotes none reads quotes as text",
+              name);
+  else
+    log::info("{}: quotes are read as text, as its rows show; --quotes csv reads fields in quotes as in CSV",
+              name);
 }
+
+// ---- what is asked for
 
 void check_options(const TextOptions& options, TextFormat format, const std::string& name) {
   if (options.header && !has_columns(format))
     throw InputError("text", "{}: only tsv and csv have a header, but the format is {}", name,
                      text_format_name(format));
+  if (options.style.quotes != Quotes::automatic && !has_columns(format))
+    throw InputError("text",
+                     "{}: only tsv and csv have fields in quotes, but the format is {}; leave out --quotes",
+                     name, text_format_name(format));
   for (const Column& column : options.columns) {
     if (format == TextFormat::jsonl && std::holds_alternative<size_t>(column))
       throw InputError("text", "{}: jsonl columns are keys, found column number {}", name,
@@ -165,6 +189,13 @@ size_t resolve(const Column& column, const TextOptions& options, const std::vect
     if (options.header && *index >= header.size())
       throw InputError("text", "{}: there is no column {}: the header names {}: {}", name, *index + 1,
                        header.size(), fmt::join(header, ", "));
+    const auto called = std::find(header.begin(), header.end(), std::to_string(*index + 1));
+    if (options.header && called != header.end() && called != header.begin() + static_cast<ptrdiff_t>(*index))
+      throw InputError(
+          "text",
+          "{}:1: which column is {}? The header calls the {}. column so, and numbers count columns from 1; "
+          "give the columns other names, or remove the header and give --no-header",
+          name, *called, called - header.begin() + 1);
     return *index;
   }
   const std::string& wanted = std::get<std::string>(column);
@@ -222,14 +253,15 @@ std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat for
   return keys;
 }
 
-std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name,
-                                      char separator) {
-  RowParser parser(format, {}, {}, 0, Lists::none, separator);
-  std::vector<std::string_view> fields;
-  const std::string problem = parser.parse(without_line_end(row), fields);
+std::vector<std::string> parse_header(TextFormat format, const Fields& fields, std::string_view row,
+                                      const std::string& name, const FileStyle& style,
+                                      std::string_view text) {
+  RowParser parser({.format = format, .fields = fields, .encoding = style.encoding});
+  std::vector<std::string_view> columns;
+  const std::string problem = parser.parse(without_line_end(row), columns, text);
   if (!problem.empty()) throw InputError("text", "{}:1: {}", name, problem);
   if (row.empty()) throw InputError("text", "{}: expected a header, found an empty file", name);
-  const std::vector<std::string> header(fields.begin(), fields.end());
+  const std::vector<std::string> header(columns.begin(), columns.end());
   require_different_names(header, name);
   return header;
 }

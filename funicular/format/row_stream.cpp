@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
+#include "funicular/base/foreign_file.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/format/row_rules.h"
 
@@ -18,6 +19,8 @@ namespace funicular::format {
 namespace {
 
 constexpr size_t kMaximumStreamRow = size_t{1} << 26;
+constexpr size_t kPiece = 1 << 16;
+constexpr size_t kWideBytes = 4;  // of a stream, which show UTF-16 and UTF-32
 
 }  // namespace
 
@@ -25,33 +28,93 @@ StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions o
     : descriptor_(descriptor),
       name_(std::move(name)),
       options_(std::move(options)),
-      format_(options_.format.value_or(TextFormat::lines)) {
+      format_(options_.format.value_or(TextFormat::lines)),
+      fields_(fields_of(format_, options_.style)),
+      quotes_open_(format_ == TextFormat::tsv && options_.style.quotes == Quotes::automatic) {
   check_options(options_, format_, name_);
 }
 
-void StreamRowReader::begin() {
-  const auto is_begin_of_mark = [&] {
-    return (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_)) ||
-           may_be_compressed(buffer_);
+void StreamRowReader::map_regular_file() {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) ||
+      ::lseek(descriptor_, 0, SEEK_CUR) != 0)
+    return;
+  is_mapped_ = true;
+  mapped_ = MappedText(fmt::format("/proc/self/fd/{}", descriptor_), options_.style.encoding, name_);
+}
+
+/// Lines of old Macs end in CR alone: without a line end in the first piece, a CR is one.
+void StreamRowReader::settle_line_ends() {
+  const auto undecided = [&] {
+    const std::string_view rest = std::string_view(buffer_).substr(begin_);
+    return rest.find('\n') == rest.npos && rest.find('\r') != rest.npos;
   };
-  while (!end_ && is_begin_of_mark()) fill();
-  refuse_compressed(buffer_, name_);
-  refuse_utf16(buffer_, name_);
-  if (buffer_.starts_with(kByteOrderMark)) begin_ = kByteOrderMark.size();
-  char separator = ',';
+  while (!end_ && buffer_.size() < kPiece && undecided()) fill();
+  lone_returns_ = has_lone_returns(std::string_view(buffer_).substr(begin_));
+  if (lone_returns_) std::replace(buffer_.begin(), buffer_.end(), '\r', '\n');
+}
+
+void StreamRowReader::choose_fields() {
   if (format_ == TextFormat::csv) {
     std::optional<char> found;
-    while (!(found = csv_separator(std::string_view(buffer_).substr(begin_), options_.header, end_))) fill();
-    separator = *found;
-    if (separator == ';') note_semicolons(name_);
+    while (!(found = csv_separator(std::string_view(buffer_).substr(begin_), fields_.quoted, options_.header,
+                                   end_)))
+      fill();
+    fields_.separator = *found;
+    if (fields_.separator == ';') note_semicolons(name_);
   }
+  if (is_mapped_ && quotes_open_) {
+    const QuoteChoice choice = choose_quotes(mapped_.content(), fields_.separator);
+    fields_.quoted = choice.quoted;
+    quotes_open_ = false;
+    note_quotes(name_, choice);
+  }
+}
+
+/// Decides by the rows from the first one with a quoted field.
+void StreamRowReader::settle_quotes() {
+  while (!end_ && buffer_.size() - begin_ < kPiece) fill();
+  const QuoteChoice choice = choose_quotes(std::string_view(buffer_).substr(begin_), fields_.separator);
+  fields_.quoted = choice.quoted;
+  quotes_open_ = false;
+  note_quotes(name_, choice);
+  if (parser_) make_parser();
+}
+
+void StreamRowReader::make_parser() {
+  parser_.emplace(RowLayout{.format = format_,
+                            .fields = fields_,
+                            .indices = resolve_all(options_, format_, header_, name_),
+                            .keys = resolve_keys(options_, format_),
+                            .header_columns = header_.size(),
+                            .lists = options_.lists,
+                            .encoding = options_.style.encoding});
+}
+
+void StreamRowReader::begin() {
+  map_regular_file();
+  if (!is_mapped_ && !is_utf8_name(options_.style.encoding)) converter_.emplace(options_.style.encoding);
+  const auto is_begin_of_mark = [&] {
+    if (may_be_foreign(buffer_)) return true;
+    if (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_)) return true;
+    return buffer_.size() < kWideBytes &&
+           buffer_.find_first_of(std::string_view("\xFF\xFE\0", 3)) != buffer_.npos;
+  };
+  while (!end_ && is_begin_of_mark()) fill();
+  if (!is_mapped_) {
+    refuse_foreign_stream(buffer_, name_);
+    // Looks at a fixed number of bytes, so that it does not matter how many have arrived.
+    refuse_wide_text(std::string_view(buffer_).substr(0, kWideBytes), name_);
+  }
+  if (buffer_.starts_with(kByteOrderMark)) begin_ = kByteOrderMark.size();
+  if (!is_mapped_) settle_line_ends();
+  choose_fields();
   if (options_.header) {
     std::string_view row;
     const bool any = next_raw(row);
-    header_ = parse_header(format_, any ? row : std::string_view(), name_, separator);
+    header_ = parse_header(format_, fields_, any ? row : std::string_view(), name_, options_.style, buffer_);
   }
-  parser_.emplace(format_, resolve_all(options_, format_, header_, name_), resolve_keys(options_, format_),
-                  header_.size(), options_.lists, separator);
+  make_parser();
 }
 
 /// False if the reader is stopped. A signal may reach another thread, so that none ends the wait: it asks.
@@ -66,7 +129,7 @@ bool StreamRowReader::wait_for_bytes() const {
 }
 
 void StreamRowReader::refuse_long_row() const {
-  if (in_quotes_)
+  if (scan_ && scan_->in_quotes())
     throw InputError(
         "text",
         "{}:{}: expected rows of at most {} bytes, found {} in a row with an open quote: is a quote "
@@ -85,37 +148,76 @@ bool StreamRowReader::fill() {
   base_ += begin_;
   begin_ = 0;
   if (buffer_.size() > kMaximumStreamRow) refuse_long_row();
-  constexpr size_t kPiece = 1 << 16;
+  std::string raw;
+  const std::string_view piece = read_piece(raw);
+  end_ = piece.empty();
   const size_t size = buffer_.size();
-  buffer_.resize(size + kPiece);
-  ssize_t count = 0;
-  while (wait_for_bytes()) {
-    count = ::read(descriptor_, buffer_.data() + size, kPiece);
-    if (count >= 0 || (errno != EINTR && errno != EAGAIN)) break;
-    count = 0;
-  }
-  buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  if (count < 0) throw InputError("text", "cannot read {}: {}", name_, errno_text(errno));
-  end_ = count <= 0;
+  if (!converter_)
+    buffer_ += piece;
+  else if (end_)
+    converter_->finish(buffer_);
+  else
+    converter_->convert(piece, buffer_);
+  if (lone_returns_) std::replace(buffer_.begin() + static_cast<ptrdiff_t>(size), buffer_.end(), '\r', '\n');
   return !end_;
 }
 
+/// The next bytes; none at the end. `raw` may hold them.
+std::string_view StreamRowReader::read_piece(std::string& raw) {
+  if (is_mapped_) {
+    if (stopped_ || interrupt_requested() != 0) return {};
+    const std::string_view piece = mapped_.text().substr(taken_, kPiece);
+    taken_ += piece.size();
+    return piece;
+  }
+  raw.resize(kPiece);
+  ssize_t count = 0;
+  while (wait_for_bytes()) {
+    count = ::read(descriptor_, raw.data(), raw.size());
+    if (count >= 0 || (errno != EINTR && errno != EAGAIN)) break;
+    count = 0;
+  }
+  if (count < 0) throw InputError("text", "cannot read {}: {}", name_, errno_text(errno));
+  return std::string_view(raw).substr(0, static_cast<size_t>(count));
+}
+
+/// How many bytes the next row has; none: more has to be read.
+std::optional<size_t> StreamRowReader::row_size() {
+  const std::string_view rest = std::string_view(buffer_).substr(begin_);
+  if (!fields_.quoted) {
+    const RowEnd line = line_end(rest, searched_, rest.size());
+    searched_ = rest.size();
+    return line.complete || end_ ? std::optional(line.end) : std::nullopt;
+  }
+  if (!scan_) scan_.emplace(fields_.separator);
+  std::optional<size_t> size = scan_->end(rest, end_);
+  // A quote that stays open for so long is never closed: the row is a bad one, of one line.
+  if (!size && rest.size() > kMaximumStreamRow && options_.bad_rows && options_.bad_rows->skip())
+    size = scan_->line_of_quote();
+  return size;
+}
+
 bool StreamRowReader::next_raw(std::string_view& row) {
-  size_t searched = 0;  // bytes of the row in which its end is not
-  in_quotes_ = false;
+  scan_.reset();
+  searched_ = 0;
   for (;;) {
-    const RowEnd found = row_end(format_, buffer_, begin_ + searched, buffer_.size(), in_quotes_);
-    if (!found.complete && !end_) {
-      searched = buffer_.size() - begin_;
+    const std::optional<size_t> size = row_size();
+    if (!size) {
       fill();
       continue;
     }
-    if (begin_ == buffer_.size()) return false;
-    row = std::string_view(buffer_).substr(begin_, found.end - begin_);
+    if (*size == 0) return false;
+    if (quotes_open_ &&
+        has_quoted_field(std::string_view(buffer_).substr(begin_, *size), fields_.separator)) {
+      settle_quotes();
+      searched_ = 0;
+      continue;
+    }
+    row = std::string_view(buffer_).substr(begin_, *size);
     row_line_ = line_;
     line_ += static_cast<uint64_t>(std::count(row.begin(), row.end(), '\n'));
     row_.offset = base_ + begin_;
-    begin_ = found.end;
+    begin_ += *size;
     return true;
   }
 }
@@ -126,7 +228,7 @@ void StreamRowReader::refuse(std::string problem) {
   if (!bad || !bad->skip())
     throw InputError("text", "{}: {}{}", where, problem, bad ? "; " + bad->remedy() : "");
   bad->note(
-      name_, row_.offset, [&] { return where; }, problem);
+      name_, row_.offset, [&] { return where; }, problem, row_lines_);
   problem_ = std::move(problem);
 }
 
@@ -134,11 +236,18 @@ const Row* StreamRowReader::next() {
   if (!parser_) begin();
   for (std::string_view row; next_raw(row);) {
     row = without_line_end(row);
+    row_lines_ = 1 + static_cast<uint64_t>(std::count(row.begin(), row.end(), '\n'));
     const Blank blank = blank_line(options_, format_, row);
     if (blank == Blank::new_document) new_document_ = true;
     if (blank != Blank::row) continue;
     problem_.clear();
-    if (std::string problem = parser_->parse(row, columns_); !problem.empty()) refuse(std::move(problem));
+    const std::string_view text(row.data(),
+                                static_cast<size_t>(buffer_.data() + buffer_.size() - row.data()));
+    if (std::string problem = parser_->parse(row, columns_, text); !problem.empty()) {
+      row_line_ += static_cast<uint64_t>(
+          std::count(row.begin(), row.begin() + static_cast<ptrdiff_t>(parser_->problem_at()), '\n'));
+      refuse(std::move(problem));
+    }
     if (!problem_.empty()) columns_.clear();
     row_.columns = columns_;
     row_.new_document = new_document_;

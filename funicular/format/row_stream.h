@@ -8,12 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "funicular/base/text_encoding.h"
 #include "funicular/format/delimited.h"
 
 namespace funicular::format {
 
-/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most).
-/// An interrupt (interrupt.h) ends the input. Does not close the descriptor.
+/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most). A regular file is mapped,
+/// and read as TextFile reads it. In TSV from a pipe, the first row with a quoted field waits for 64 KiB or the end,
+/// by which Quotes::automatic decides. An interrupt (interrupt.h) ends the input. Does not close the descriptor.
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
@@ -29,15 +31,22 @@ class StreamRowReader {
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { stopped_ = true; }
-  /// Number, from 1, of the first line of the row that was given last.
+  /// Number, from 1, of the first line of the row that was given last; of a bad one of the line with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
   const std::vector<std::string>& header() const { return header_; }
 
  private:
   void begin();
+  void map_regular_file();
+  void settle_line_ends();
+  void choose_fields();
+  void settle_quotes();
+  void make_parser();
   bool next_raw(std::string_view& row);
+  std::optional<size_t> row_size();
   bool fill();
+  std::string_view read_piece(std::string& raw);
   [[noreturn]] void refuse_long_row() const;
   bool wait_for_bytes() const;
   int descriptor_;
@@ -45,18 +54,25 @@ class StreamRowReader {
   std::string name_;
   TextOptions options_;
   TextFormat format_;
+  Fields fields_;
+  bool quotes_open_ = false;  ///< whether Quotes::automatic has not decided yet
   std::optional<RowParser> parser_;
   std::vector<std::string> header_;
+  MappedText mapped_;  ///< of a regular file
+  bool is_mapped_ = false, lone_returns_ = false;
+  size_t taken_ = 0;  ///< of what is mapped
+  std::optional<TextConverter> converter_;
   std::string buffer_;
   size_t begin_ = 0;   ///< of the unread part of the buffer
   uint64_t base_ = 0;  ///< stream offset of buffer_[0]
   bool end_ = false;
-  bool in_quotes_ = false;  ///< csv: whether the row that is being read has an open quote so far
+  std::optional<QuotedRowScan> scan_;  ///< with quotes: of the row that is being read
+  size_t searched_ = 0;                ///< without: bytes of it in which its end is not
   bool new_document_ = true;
   std::vector<std::string_view> columns_;
   Row row_;
   std::string problem_;
-  uint64_t line_ = 1, row_line_ = 1;
+  uint64_t line_ = 1, row_line_ = 1, row_lines_ = 1;
 };
 
 }  // namespace funicular::format

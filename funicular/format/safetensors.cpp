@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/foreign_file.h"
 #include "funicular/base/json.h"
 #include "funicular/format/safetensors_text.h"
 
@@ -227,6 +228,7 @@ class HeaderChecker {
   HeaderChecker(const fs::path& path, std::span<const std::byte> file) : path_(path), file_(file) {}
 
   HeaderReader read() const {
+    refuse_foreign_weights();
     if (file_.size() < 8)
       fail(fmt::format("expected at least 8 bytes, found {}: the file is cut short or no safetensors file",
                        file_.size()));
@@ -295,6 +297,15 @@ class HeaderChecker {
     if (*bytes != end - begin)
       fail(fmt::format("tensor {}: shape {} with dtype {} takes {} bytes, its offsets hold {}", name,
                        shown(entry.shape), dtype_name(entry.dtype), *bytes, end - begin));
+  }
+
+  /// Refuses a file without a plausible header if it is a known kind of other file (foreign_file.h).
+  void refuse_foreign_weights() const {
+    uint64_t length = 0;
+    const std::string_view all(reinterpret_cast<const char*>(file_.data()), file_.size());
+    if (all.size() > 8) std::memcpy(&length, all.data(), 8);
+    if (all.size() > 8 && all[8] == '{' && length <= all.size() - 8) return;
+    refuse_foreign(all, path_.string(), "weights in safetensors");
   }
 
   [[noreturn]] void fail(const std::string& message) const {

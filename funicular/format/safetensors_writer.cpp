@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -169,10 +170,12 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorDec
   state.tensors = std::move(tensors);
   state.size = offset;
   state.path = path;
+  remove_abandoned(path);
   state.temporary = temporary_name(path);
   state.descriptor =
       ::open(state.temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (state.descriptor < 0) state.fail();
+  ::flock(state.descriptor, LOCK_EX | LOCK_NB);  // while it is being written nobody takes it for abandoned
   state.put(0, header.data(), header.size());
   state.hash_in_order(0, header.data(), header.size());
 }

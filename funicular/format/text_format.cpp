@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
+#include "funicular/base/foreign_file.h"
+#include "funicular/base/number.h"
 
 namespace funicular::format {
 
@@ -31,18 +31,19 @@ TextFormat text_format_from_name(std::string_view name) {
                    near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-TextFormat guess_text_format(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension)
+std::string ending_of(const fs::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return ending;
+}
+
+TextFormat guess_text_format(const fs::path& path) {
+  const std::string extension = ending_of(path);
   if (extension == ".tsv") return TextFormat::tsv;
   if (extension == ".csv") return TextFormat::csv;
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::jsonl;
-  refuse_name_of_compressed(path.string());
-  for (const char* binary : {".parquet", ".arrow", ".xlsx", ".pdf", ".docx"})
-    if (extension == binary)
-      throw InputError("text", "{}: {} files are not read; export it as csv or jsonl", path.string(),
-                       extension);
+  refuse_foreign_name(path.string());
   if (extension == ".json")
     throw InputError("text",
                      "{}: expected one JSON object a line; name it .jsonl if that is so, or give the format "
@@ -50,6 +51,23 @@ TextFormat guess_text_format(const fs::path& path) {
                      "to_json(orient=\"records\", lines=True)",
                      path.string());
   return TextFormat::text;
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kQuotesNames = {"auto", "csv", "none"};
+
+}  // namespace
+
+Quotes quotes_from_name(std::string_view name) {
+  const auto found = std::find(kQuotesNames.begin(), kQuotesNames.end(), name);
+  if (found != kQuotesNames.end()) return static_cast<Quotes>(found - kQuotesNames.begin());
+  throw InputError("text", "expected quotes to be one of {}, found \"{}\"", fmt::join(kQuotesNames, ", "),
+                   name);
+}
+
+std::string_view quotes_name(Quotes quotes) {
+  return kQuotesNames[static_cast<size_t>(quotes)];
 }
 
 std::string join_columns(std::span<const std::string_view> columns) {
@@ -62,12 +80,12 @@ std::string join_columns(std::span<const std::string_view> columns) {
 }
 
 Column column_from_text(std::string_view text) {
-  size_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || end != text.data() + text.size()) return std::string(text);
-  if (error != std::errc() || number == 0 || number > 1'000'000)
+  const bool digits = text.find_first_not_of("0123456789") == text.npos;
+  if (text.empty() || !digits) return std::string(text);
+  const auto number = read_whole_number<size_t>(text);
+  if (!number || *number == 0 || *number > 1'000'000)
     throw InputError("text", "column numbers count from 1, found {}", text);
-  return number - 1;
+  return *number - 1;
 }
 
 }  // namespace funicular::format

@@ -18,7 +18,7 @@ namespace funicular::format {
 enum class TextFormat {
   text,   ///< a line a row; blank lines separate documents
   lines,  ///< a line a row; each is its own document
-  tsv,    ///< tab-separated, no quoting at all (as GLUE's files are)
+  tsv,    ///< tab-separated; fields may be in quotes, see Quotes
   csv,  ///< RFC 4180: quoted fields may hold commas, doubled quotes and line ends; or with semicolons, where the
         ///< first rows show them (csv_separator of row_rules.h)
   jsonl,  ///< one JSON object a line
@@ -27,6 +27,8 @@ enum class TextFormat {
 std::string_view text_format_name(TextFormat format);
 /// Throws InputError that lists the formats and suggests the nearest.
 TextFormat text_format_from_name(std::string_view name);
+/// The ending of the file's name with its dot, ASCII capitals as small letters: ".jsonl" of ROWS.JSONL.
+std::string ending_of(const fs::path& path);
 /// By the file's extension: .tsv; .csv; .jsonl and .ndjson; anything else is text. Throws InputError for
 /// formats that are known and cannot be read (.gz, .zst, .parquet …), with the remedy.
 TextFormat guess_text_format(const fs::path& path);
@@ -45,6 +47,22 @@ constexpr int texts_of_columns(size_t columns) {
 /// The columns as one text, a blank between them; empty ones are left out.
 std::string join_columns(std::span<const std::string_view> columns);
 
+/// Whether a quote at the start of a field of TSV or CSV opens a quoted field.
+enum class Quotes {
+  automatic,  ///< csv: yes; tsv: as its rows show (choose_quotes of quoted_rows.h), which is said
+  csv,        ///< yes: the field may hold separators, line ends and doubled quotes
+  none,       ///< no: quotes are characters as others, as in GLUE's files
+};
+/// "auto", "csv" or "none". Throws InputError for anything else.
+Quotes quotes_from_name(std::string_view name);
+std::string_view quotes_name(Quotes quotes);
+
+/// How a text file is written, whatever its format.
+struct FileStyle {
+  std::string encoding = {};  ///< as iconv calls it; "": UTF-8
+  Quotes quotes = Quotes::automatic;
+};
+
 /// Which columns of a row of JSON may be lists: none, the last one that is asked for, or all.
 enum class Lists { none, last, all };
 
@@ -55,6 +73,7 @@ struct TextOptions {
                                      ///< text and lines: the line)
   bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
   Lists lists = Lists::none;         ///< jsonl: which columns may be lists, see format/list.h
+  FileStyle style = {};
   /// What becomes of rows that make no sense; null: each is an error (InputError naming file:line, expected and found).
   std::shared_ptr<BadRows> bad_rows = {};
 };

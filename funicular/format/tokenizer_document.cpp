@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/tokenizer.h"
 
@@ -95,7 +96,7 @@ class DocumentReader final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 TokenizerDocument read_tokenizer_document(const fs::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_text(path, "a tokeniser in JSON");
   DocumentReader reader;
   if (Json::sax_parse(text.begin(), text.end(), &reader)) return reader.take();
   return {parse_json(text, path.string()), {}};

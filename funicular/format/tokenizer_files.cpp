@@ -45,8 +45,10 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
   } catch (const InputError& error) {
     const std::string_view message = error.what();
     // vocab.json is read together with merges.txt, which a message may name instead.
-    for (const std::string& name : {path.filename().string(), std::string("merges.txt")})
+    for (const char* const name : {"merges.txt", "tokenizer_config.json", "config.json",
+                                   "special_tokens_map.json", "added_tokens.json"})
       if (message.find(name) != message.npos) throw;
+    if (message.find(path.filename().string()) != message.npos) throw;
     const size_t begin = message.find("] ");
     throw InputError(text::kTokenizerComponent, "{}: {}", path.string(),
                      message.substr(begin == message.npos ? 0 : begin + 2));

@@ -1,6 +1,9 @@
 #include "funicular/format/tokenizer_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "funicular/base/error.h"
 #include "funicular/text/tokenizer.h"
@@ -8,8 +11,6 @@
 namespace funicular::format {
 
 using text::AddedToken;
-
-namespace {}
 
 std::string found_type(const Json& part) {
   if (part.is_null()) return "none";
@@ -31,22 +32,41 @@ const Json& part_of(const Json& root, const char* key, std::initializer_list<std
                    names, whose);
 }
 
+/// Blanks are in no word.
+static std::string unused(size_t id) {
+  return fmt::format("[id {} unused: ]", id);
+}
+
 std::vector<std::string> read_vocabulary(const Json& ids, const std::string& origin) {
   std::vector<std::string> vocabulary(ids.size());
   std::vector<bool> taken(ids.size());
+  const auto limit = static_cast<int64_t>(2 * ids.size());
   for (const auto& [token, value] : ids.items()) {
     const int64_t id = json_holds<int64_t>(value) ? value.get<int64_t>() : -1;
-    if (id < 0 || id >= static_cast<int64_t>(vocabulary.size()))
+    if (id < 0 || id >= limit)
       throw InputError(text::kTokenizerComponent,
                        "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}", origin, token,
-                       value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
-    if (taken[id])
+                       value.dump(), static_cast<int64_t>(ids.size()) - 1);
+    const auto at = static_cast<size_t>(id);
+    if (at >= vocabulary.size()) vocabulary.resize(at + 1), taken.resize(at + 1);
+    if (taken[at])
       throw InputError(text::kTokenizerComponent, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin,
-                       vocabulary[id], token, id);
-    taken[id] = true;
-    vocabulary[id] = token;
+                       vocabulary[at], token, id);
+    taken[at] = true;
+    vocabulary[at] = token;
   }
+  // Each id above n - 1 leaves one below it unused, or the ids are 0 to n - 1.
+  while (!taken.empty() && !taken.back()) taken.pop_back(), vocabulary.pop_back();
+  for (size_t id = 0; id < vocabulary.size(); ++id)
+    if (!taken[id]) vocabulary[id] = unused(id);
   return vocabulary;
+}
+
+size_t count_unused(const std::vector<std::string>& vocabulary) {
+  size_t count = 0;
+  for (size_t id = 0; id < vocabulary.size(); ++id)
+    count += vocabulary[id].starts_with("[id ") && vocabulary[id] == unused(id);
+  return count;
 }
 
 AddedToken read_added_token(const Json& item, const std::string& origin) {
@@ -89,6 +109,42 @@ OrderedJson added_json(const text::Tokenizer& tokenizer) {
   return list;
 }
 
+OrderedJson added_by_id(const text::Tokenizer& tokenizer) {
+  OrderedJson tokens = OrderedJson::object();
+  for (OrderedJson token : added_json(tokenizer)) {
+    const std::string id = token["id"].dump();
+    token.erase("id");
+    tokens[id] = std::move(token);
+  }
+  return tokens;
+}
+
+OrderedJson RoleNames::of(const std::string& name) const {
+  const std::vector<AddedToken>& added = tokenizer_.added_tokens();
+  const bool is_added =
+      std::any_of(added.begin(), added.end(), [&](const AddedToken& token) { return token.content == name; });
+  return is_added ? OrderedJson(name) : OrderedJson();
+}
+
+void RoleNames::add_others(OrderedJson& config) const {
+  std::set<std::string> roles;
+  for (const auto& [key, value] : config.items())
+    if (key.ends_with("_token") && value.is_string()) roles.insert(value.get<std::string>());
+  OrderedJson special = OrderedJson::array();
+  bool others = false;
+  for (const AddedToken& token : tokenizer_.added_tokens()) {
+    const bool role = roles.contains(token.content);
+    const bool plain =
+        token.special && !token.normalized && !token.lstrip && !token.rstrip && !token.single_word;
+    others |= !role || !plain;
+    if (!role && token.special) special.push_back(token.content);
+  }
+  if (!others) return;
+  config["added_tokens_decoder"] = added_by_id(tokenizer_);
+  // transformers 4 reads this name as a list, and 5 both names.
+  if (!special.empty()) config["additional_special_tokens"] = std::move(special);
+}
+
 std::string template_step(const Json& step, int& type_id, const std::string& origin) {
   for (const char* kind : {"SpecialToken", "Sequence"}) {
     if (!step.is_object() || !step.contains(kind)) continue;
@@ -112,13 +168,6 @@ Json read_tokenizer_config(const fs::path& folder, std::string& origin) {
     throw InputError(text::kTokenizerComponent, "{}: expected an object, found {}", origin,
                      config.type_name());
   return config;
-}
-
-void read_name(const Json& config, const char* key, std::string& name, const std::string& origin) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return;
-  name = found->is_object() ? json_get<std::string>(*found, "content", origin)
-                            : json_get<std::string>(config, key, origin);
 }
 
 }  // namespace funicular::format

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "funicular/base/error.h"
+#include "funicular/base/file.h"
+#include "funicular/base/foreign_file.h"
 #include "funicular/base/json.h"
 
 namespace funicular::format {
@@ -25,7 +27,15 @@ std::string conversion_of(const fs::path& folder) {
       folder.string(), kPickle, kFile);
 }
 
+/// A pointer or a page in the place of a pickle cannot be converted.
+void refuse_foreign_pickle(const fs::path& pickle) {
+  const MappedFile file(pickle);
+  for (const char* begin : {"version ", "<"})
+    if (file.text().starts_with(begin)) refuse_foreign(file.text(), pickle.string(), "weights");
+}
+
 [[noreturn]] void refuse_other_formats(const fs::path& folder) {
+  if (fs::is_regular_file(folder / kPickle)) refuse_foreign_pickle(folder / kPickle);
   if (fs::exists(folder / kPickle))
     throw InputError("weights",
                      "{} has no {}, but {}, a pickle, which can run any program when it is read. Convert it "

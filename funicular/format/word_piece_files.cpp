@@ -1,12 +1,22 @@
 #include "funicular/format/word_piece_files.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/format/named_tokens.h"
+#include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/normalizer.h"
 #include "funicular/text/tokenizer.h"
+#include "funicular/text/unicode_tables.h"
+#include "funicular/text/utf8.h"
 
 namespace funicular::format {
 namespace {
@@ -103,27 +113,55 @@ void check_special_ids(const Json& root, const WordPiece& tokenizer, const std::
   check(tokenizer.options().sep_token, tokenizer.special().sep, "sep");
 }
 
-std::vector<std::string> read_lines(const fs::path& path) {
-  std::string contents = read_file(path);
-  if (contents.starts_with("\xEF\xBB\xBF")) contents.erase(0, 3);
+/// The tokens of a vocab.txt.
+struct Lines {
+  std::vector<std::string> tokens;
+  size_t repeated = 0;  ///< lines whose token stands on a later line, too
+  bool ends_in_blanks = false;
+};
+
+/// White space at the end of a line, as Rust's trim_end finds it, which tokenizers calls.
+std::string_view trimmed(std::string_view line) {
+  int size = 0;
+  while (!line.empty() && (text::flags_of(text::last_code_point(line, size)) & text::unicode::white))
+    line.remove_suffix(static_cast<size_t>(size));
+  return line;
+}
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  const std::string contents = read_text(path, "a vocabulary");
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < contents.size();) {
     const size_t end = std::min(contents.find('\n', begin), contents.size());
-    std::string line = contents.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    lines.push_back(std::move(line));
+    lines.emplace_back(trimmed(std::string_view(contents).substr(begin, end - begin)));
     begin = end + 1;
   }
-  while (!lines.empty() && lines.back().empty()) lines.pop_back();
-  std::map<std::string_view, size_t> seen;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const auto [first, fresh] = seen.emplace(lines[i], i + 1);
-    if (!fresh)
-      throw InputError(text::kTokenizerComponent,
-                       "{}:{}: the token \"{}\" is on line {} already; each line is one token, its id is "
-                       "the line's number less one",
-                       path.string(), i + 1, lines[i], first->second);
+  return lines;
+}
+
+/// A token has the id of its last line, as in tokenizers; no text has what takes its place on the others.
+void replace_repeated(Lines& lines, const fs::path& path) {
+  std::map<std::string, size_t> last;
+  std::string first;
+  for (size_t i = 0; i < lines.tokens.size(); ++i) {
+    const auto [place, fresh] = last.emplace(lines.tokens[i], i);
+    if (fresh) continue;
+    if (++lines.repeated == 1)
+      first = fmt::format("\"{}\" is on the lines {} and {}", lines.tokens[i], place->second + 1, i + 1);
+    lines.tokens[place->second] = fmt::format("[line {} repeated: {}]", place->second + 1, lines.tokens[i]);
+    place->second = i;
   }
+  if (lines.repeated > 0)
+    log::warning(
+        "{}: {} tokens stand on a second line, and the last line gives the id, as in transformers: {}",
+        path.string(), lines.repeated, first);
+}
+
+Lines read_lines(const fs::path& path) {
+  Lines lines{.tokens = lines_of(path)};
+  for (; !lines.tokens.empty() && lines.tokens.back().empty(); lines.tokens.pop_back())
+    lines.ends_in_blanks = true;
+  replace_repeated(lines, path);
   return lines;
 }
 
@@ -181,76 +219,189 @@ OrderedJson tokenizer_json(const WordPiece& tokenizer) {
           {"model", model_json(tokenizer)}};
 }
 
+/// Whether BertTokenizer, which has its own rules and seeks the tokens of these roles in texts, is the same tokenizer.
+bool is_of_bert(const WordPieceOptions& options, const RoleNames& names) {
+  const WordPieceOptions own;
+  for (const std::string& name : {options.unknown_token, options.cls_token, options.sep_token})
+    if (names.of(name).is_null()) return false;
+  return options.clean_text && options.continuing_prefix == own.continuing_prefix &&
+         options.max_characters_per_word == own.max_characters_per_word;
+}
+
 OrderedJson config_json(const WordPiece& tokenizer, int model_max_length) {
   const WordPieceOptions& options = tokenizer.options();
-  // transformers adds the named tokens to its vocabulary, so those that this one lacks are written as null.
-  const auto name = [](const std::string& token, int32_t id) {
-    return id < 0 ? OrderedJson() : OrderedJson(token);
+  const RoleNames names(tokenizer);
+  OrderedJson config{
+      {"tokenizer_class", is_of_bert(options, names) ? "BertTokenizer" : "PreTrainedTokenizerFast"},
+      {"do_lower_case", options.lowercase},
+      {"strip_accents", strip_json(options.strip_accents)},
+      {"tokenize_chinese_chars", options.handle_chinese_chars},
+      {"model_max_length", model_max_length},
+      {"unk_token", names.of(options.unknown_token)},
+      {"pad_token", names.of(options.pad_token)},
+      {"cls_token", names.of(options.cls_token)},
+      {"sep_token", names.of(options.sep_token)},
+      {"mask_token", names.of(options.mask_token)}};
+  names.add_others(config);
+  return config;
+}
+
+/// The rules that BertTokenizer takes from tokenizer_config.json, or its own.
+WordPieceOptions options_of_class(NamedTokens& named) {
+  const Json& config = named.config();
+  const std::string& origin = named.origin();
+  WordPieceOptions options;
+  options.lowercase = json_get_or(config, "do_lower_case", true, origin);
+  options.handle_chinese_chars = json_get_or(config, "tokenize_chinese_chars", true, origin);
+  options.strip_accents = strip_accents_of(config, origin);
+  for (const auto& [role, name] : {std::pair{"unk_token", &options.unknown_token},
+                                   {"pad_token", &options.pad_token},
+                                   {"cls_token", &options.cls_token},
+                                   {"sep_token", &options.sep_token},
+                                   {"mask_token", &options.mask_token}}) {
+    named.add_default(role, *name);
+    *name = named.role(role, *name);
+  }
+  return options;
+}
+
+/// Tells of what tokenizer.json says otherwise than the rules that hold.
+void warn_of_other_rules(const Json& root, const WordPieceOptions& options, const NamedTokens& named,
+                         const TokenizerClass& type) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* key, const Json& own, const char* theirs_key, const Json& part) {
+    const auto theirs = part.is_object() ? part.find(theirs_key) : part.end();
+    if (theirs == part.end() || *theirs == own) return;
+    differences.push_back(fmt::format("{} is {}{}, and {} there is {}", key, own.dump(),
+                                      named.config().contains(key) ? "" : " (not given)", theirs_key,
+                                      theirs->dump().substr(0, 80)));
   };
-  const text::SpecialTokens& special = tokenizer.special();
-  return {{"tokenizer_class", "BertTokenizer"},
-          {"do_lower_case", options.lowercase},
-          {"strip_accents", strip_json(options.strip_accents)},
-          {"tokenize_chinese_chars", options.handle_chinese_chars},
-          {"model_max_length", model_max_length},
-          {"unk_token", options.unknown_token},
-          {"pad_token", name(options.pad_token, special.pad)},
-          {"cls_token", name(options.cls_token, special.cls)},
-          {"sep_token", name(options.sep_token, special.sep)},
-          {"mask_token", name(options.mask_token, special.mask)}};
+  const Json none = Json::object(), *normalizer = &none, *model = &none;
+  if (root.contains("normalizer")) normalizer = &root["normalizer"];
+  if (root.contains("model")) model = &root["model"];
+  if (found_type(*normalizer) != "BertNormalizer")
+    differences.push_back(fmt::format("the normaliser there is {}", found_type(*normalizer)));
+  compare("do_lower_case", options.lowercase, "lowercase", *normalizer);
+  compare("strip_accents", Json::parse(strip_json(options.strip_accents).dump()), "strip_accents",
+          *normalizer);
+  compare("tokenize_chinese_chars", options.handle_chinese_chars, "handle_chinese_chars", *normalizer);
+  compare("the rule clean_text", true, "clean_text", *normalizer);
+  compare("unk_token", options.unknown_token, "unk_token", *model);
+  compare("the prefix of pieces", options.continuing_prefix, "continuing_subword_prefix", *model);
+  compare("the longest word", options.max_characters_per_word, "max_input_chars_per_word", *model);
+  if (!differences.empty())
+    log::warning(
+        "{}: tokenizer.json says otherwise than tokenizer_config.json, which holds for a {}, as in "
+        "transformers 5: {}",
+        fs::path(named.origin()).parent_path().string(), type.name, fmt::join(differences, "; "));
+}
+
+/// Tells of rules in tokenizer_config.json that nothing reads, because tokenizer.json holds as it stands.
+void warn_of_unread_rules(const WordPieceOptions& options, const Json& config, const std::string& origin) {
+  const auto compare = [&](const char* key, bool own) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_boolean() && *found != own)
+      log::warning("{}: {} is {}, but no class is named that reads it; tokenizer.json holds, which says {}",
+                   origin, key, found->dump(), own);
+  };
+  compare("do_lower_case", options.lowercase);
+  compare("tokenize_chinese_chars", options.handle_chinese_chars);
+}
+
+/// Both files of one tokenizer, but one was changed: tokenizer.json is read, as in transformers.
+void warn_of_other_vocabulary(const std::vector<std::string>& vocabulary, const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  std::vector<std::string> lines;
+  try {
+    lines = lines_of(path);
+  } catch (const InputError&) {
+    return;  // no vocabulary, such as the pointer of a file that was not downloaded: nobody needs it
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  const auto tell = [&](const std::string& what) {
+    log::warning("{}: {}; tokenizer.json is read, as in transformers", path.string(), what);
+  };
+  for (size_t i = 0; i < std::min(lines.size(), vocabulary.size()); ++i)
+    if (lines[i] != trimmed(vocabulary[i]) && !vocabulary[i].starts_with("[id "))
+      return tell(fmt::format("line {} is \"{}\", and in tokenizer.json that token is \"{}\"", i + 1,
+                              lines[i], vocabulary[i]));
+  if (lines.size() != vocabulary.size())
+    tell(fmt::format("there are {} lines, and {} tokens in tokenizer.json", lines.size(), vocabulary.size()));
+}
+
+/// A tokenizer.json as it stands.
+WordPiece read_as_it_stands(TokenizerDocument document, const std::string& origin, const NamedTokens& named,
+                            const std::vector<AddedToken>& listed) {
+  const Json& root = document.root;
+  WordPieceOptions options;
+  options.pad_token = named.role("pad_token", options.pad_token);
+  options.mask_token = named.role("mask_token", options.mask_token);
+  options.cls_token = named.role("cls_token", options.cls_token);
+  options.sep_token = named.role("sep_token", options.sep_token);
+  read_normalizer(root, options, origin);
+  part_of(root, "pre_tokenizer", {"BertPreTokenizer"}, origin, of_bert);
+  read_post_processor(root, options, origin);
+  read_model(root["model"], options, origin);
+  warn_of_unread_rules(options, named.config(), named.origin());
+  std::vector<std::string> vocabulary = take_vocabulary(document, origin);
+  std::vector<AddedToken> added = named.place(vocabulary, listed, count_unused(vocabulary));
+  WordPiece tokenizer(std::move(vocabulary), std::move(options), std::move(added));
+  check_special_ids(root, tokenizer, origin);
+  return tokenizer;
 }
 
 }  // namespace
 
 WordPiece read_word_piece(TokenizerDocument document, const fs::path& path) {
   const std::string origin = path.string();
-  const Json& root = document.root;
-  WordPieceOptions options;
   std::string config_origin;
-  const Json config = read_tokenizer_config(path.parent_path(), config_origin);
-  read_name(config, "pad_token", options.pad_token, config_origin);
-  read_name(config, "mask_token", options.mask_token, config_origin);
-  read_name(config, "cls_token", options.cls_token, config_origin);
-  read_name(config, "sep_token", options.sep_token, config_origin);
-  read_normalizer(root, options, origin);
-  part_of(root, "pre_tokenizer", {"BertPreTokenizer"}, origin, of_bert);
-  read_post_processor(root, options, origin);
-  read_model(root["model"], options, origin);
+  Json config = read_tokenizer_config(path.parent_path(), config_origin);
+  const TokenizerClass type = tokenizer_class_of(path.parent_path(), config, config_origin);
+  const std::vector<AddedToken> listed = read_added(document.root, origin);
+  NamedTokens named(path.parent_path(), std::move(config), config_origin, listed);
+  if (type.named && (type.rules == TokenizerRules::roberta || type.rules == TokenizerRules::gpt2))
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the model is WordPiece, but tokenizer_class is {}; expected BPE, or the class "
+                     "BertTokenizer",
+                     origin, type.name);
+  if (type.rules != TokenizerRules::bert)
+    return read_as_it_stands(std::move(document), origin, named, listed);
+  WordPieceOptions options = options_of_class(named);
+  warn_of_other_rules(document.root, options, named, type);
   std::vector<std::string> vocabulary = take_vocabulary(document, origin);
-  WordPiece tokenizer(std::move(vocabulary), std::move(options), read_added(root, origin));
-  check_special_ids(root, tokenizer, origin);
-  return tokenizer;
+  warn_of_other_vocabulary(vocabulary, path.parent_path() / "vocab.txt");
+  std::vector<AddedToken> added = named.place(vocabulary, {}, count_unused(vocabulary));
+  return {std::move(vocabulary), std::move(options), std::move(added)};
 }
 
 WordPiece read_word_piece_vocabulary(const fs::path& path) {
   std::string origin;
-  const Json config = read_tokenizer_config(path.parent_path(), origin);
-  WordPieceOptions options;
-  options.lowercase = json_get_or(config, "do_lower_case", true, origin);
-  options.handle_chinese_chars = json_get_or(config, "tokenize_chinese_chars", true, origin);
-  options.strip_accents = strip_accents_of(config, origin);
-  read_name(config, "unk_token", options.unknown_token, origin);
-  read_name(config, "pad_token", options.pad_token, origin);
-  read_name(config, "cls_token", options.cls_token, origin);
-  read_name(config, "sep_token", options.sep_token, origin);
-  read_name(config, "mask_token", options.mask_token, origin);
-  std::vector<std::string> vocabulary = read_lines(path);
-  std::vector<AddedToken> added;
-  for (const std::string& name :
-       {options.unknown_token, options.sep_token, options.pad_token, options.cls_token, options.mask_token}) {
-    const auto found = std::find(vocabulary.begin(), vocabulary.end(), name);
-    const auto id = static_cast<int32_t>(found - vocabulary.begin());
-    const bool listed =
-        std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
-    if (found != vocabulary.end() && !listed) added.push_back({.id = id, .content = name});
-  }
-  if (std::find(vocabulary.begin(), vocabulary.end(), options.unknown_token) == vocabulary.end())
+  Json config = read_tokenizer_config(path.parent_path(), origin);
+  const TokenizerClass type = tokenizer_class_of(path.parent_path(), config, origin);
+  if (type.named && (type.rules == TokenizerRules::roberta || type.rules == TokenizerRules::gpt2))
+    throw InputError(
+        text::kTokenizerComponent,
+        "{}: tokenizer_class is {}, which reads vocab.json and merges.txt; expected these, or the "
+        "class BertTokenizer",
+        path.string(), type.name);
+  NamedTokens named(path.parent_path(), std::move(config), origin, {});
+  WordPieceOptions options = options_of_class(named);
+  Lines lines = read_lines(path);
+  if (std::find(lines.tokens.begin(), lines.tokens.end(), options.unknown_token) == lines.tokens.end())
     throw InputError(
         text::kTokenizerComponent,
         "{}: the unknown token \"{}\" is on none of the {} lines; add it, or name the right one as "
         "\"unk_token\" in tokenizer_config.json",
-        path.string(), options.unknown_token, vocabulary.size());
-  return WordPiece(std::move(vocabulary), std::move(options), std::move(added));
+        path.string(), options.unknown_token, lines.tokens.size());
+  // Blank lines are one more token to tokenizers, so that others follow it.
+  if (lines.ends_in_blanks) lines.tokens.push_back(fmt::format("[line {} blank: ]", lines.tokens.size() + 1));
+  std::vector<AddedToken> added = named.place(lines.tokens, {}, lines.repeated);
+  const bool followed = std::any_of(added.begin(), added.end(), [&](const AddedToken& token) {
+    return token.id >= static_cast<int64_t>(lines.tokens.size());
+  });
+  if (lines.ends_in_blanks && !followed) lines.tokens.pop_back();
+  return WordPiece(std::move(lines.tokens), std::move(options), std::move(added));
 }
 
 void write_word_piece(const fs::path& folder, const WordPiece& tokenizer, int model_max_length) {

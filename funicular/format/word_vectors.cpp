@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <unordered_set>
 #include <utility>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/number.h"
 #include "funicular/base/temporary.h"
+#include "funicular/base/text_encoding.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::format {
@@ -56,23 +57,9 @@ std::optional<BinaryPlaces> places_of(const BinaryHeader& header) {
   return places;
 }
 
-bool parse_number(std::string_view text, float& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end != text.data() + text.size()) return false;
-  // A number that is too small for float is 0; one that is too large is refused.
-  if (error == std::errc::result_out_of_range) {
-    double wide = 0;
-    std::from_chars(text.data(), text.data() + text.size(), wide);
-    if (!(std::abs(wide) < 1)) return false;
-    value = 0;
-    return true;
-  }
-  return error == std::errc() && std::isfinite(value);
-}
-
 bool parse_count(std::string_view text, int64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0;
+  value = read_whole_number<int64_t>(text).value_or(0);
+  return value > 0;
 }
 
 /// What becomes the binary file.
@@ -92,12 +79,11 @@ class VectorTextReader {
 
   ReadVectors read(std::string_view text) {
     std::string_view rest = text;
-    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
     for (int64_t number = 1; !rest.empty() && words() < most_words_; ++number) {
       const size_t end = std::min(rest.find('\n'), rest.size());
       std::string_view line = rest.substr(0, end);
       rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
+      while (line.ends_with('\r')) line.remove_suffix(1);
       if (!line.empty()) add(line, number);
     }
     read_.text_bytes = text.size() - rest.size();
@@ -111,8 +97,8 @@ class VectorTextReader {
 
   void add(std::string_view line, int64_t number) {
     if (!text::is_valid_utf8(line))
-      throw InputError(kVectors, "{}:{}: expected UTF-8, found other bytes; convert the file (iconv)",
-                       path_.string(), number);
+      throw InputError(kVectors, "{}:{}: expected UTF-8, found other bytes; {}", path_.string(), number,
+                       conversion_remedy(line, path_.string()));
     if (!lines_.read(line, number)) return;
     if (!seen_.insert(std::string(lines_.word())).second) {
       ++repeated_;
@@ -172,18 +158,12 @@ void write_binary(const ReadVectors& read, BinaryHeader header, const fs::path& 
       std::string_view(reinterpret_cast<const char*>(read.vectors.data()),
                        read.vectors.size() * sizeof(float))};
   header.hash = hash_of(header, parts);
-  const fs::path temporary = temporary_name(binary);
-  try {
-    FileWriter writer(temporary, Opening::fresh, binary);
-    writer.write(&header, sizeof header);
-    for (const std::string_view part : parts) writer.write(part);
-    writer.close(/*sync=*/true);
-    fs::rename(temporary, binary);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
+  Temporary temporary(binary, Temporary::Kind::file);
+  FileWriter writer(temporary.path(), Opening::replace, binary);
+  writer.write(&header, sizeof header);
+  for (const std::string_view part : parts) writer.write(part);
+  writer.close(/*sync=*/true);
+  temporary.rename_file();
 }
 
 }  // namespace
@@ -209,9 +189,8 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
     return false;
   }
   if (size_ == 0 && fields_.size() > 1) size_ = fields_.size() - 1;
-  float ignored = 0;
   const size_t more = fields_.size() > size_ + 1 ? fields_.size() - size_ - 1 : 0;
-  const bool with_blanks = more > 0 && !parse_number(fields_[1], ignored);
+  const bool with_blanks = more > 0 && !read_float(fields_[1]);
   if (size_ == 0)
     throw InputError(
         component_,
@@ -230,9 +209,11 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
   vector_.resize(size_);
   for (size_t i = 0; i < size_; ++i) {
     const std::string_view field = fields_[fields_.size() - size_ + i];
-    if (!parse_number(field, vector_[i]))
+    const std::optional<float> value = read_float(field);
+    if (!value)
       throw InputError(component_, "{}:{}: expected a finite number, found \"{}\"", file_.string(), number,
                        field);
+    vector_[i] = *value;
   }
   return true;
 }
@@ -240,21 +221,21 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
 WordVectors WordVectors::open(const fs::path& text, int64_t most_words, const fs::path& binary) {
   if (most_words < 1)
     throw InputError(kVectors, "expected at least one word to be read, found {}", most_words);
-  const MappedFile mapped(text);
-  refuse_compressed(mapped.text(), text.string());
+  const MappedText file(text);
+  const std::string_view content = file.content();
   WordVectors vectors;
   const auto fits = [&] {
     return vectors.map(binary) && vectors.most_words_ == static_cast<uint64_t>(most_words) &&
-           vectors.text_bytes_ <= mapped.text().size() &&
+           vectors.text_bytes_ <= content.size() &&
            // A text that ended before the limit may have grown.
-           (vectors.text_bytes_ == mapped.text().size() || vectors.words_ == most_words) &&
-           hash_bytes(mapped.text().substr(0, vectors.text_bytes_)) == vectors.fingerprint_;
+           (vectors.text_bytes_ == content.size() || vectors.words_ == most_words) &&
+           hash_bytes(content.substr(0, vectors.text_bytes_)) == vectors.fingerprint_;
   };
   if (fits()) return vectors;
-  const ReadVectors read = VectorTextReader(text, most_words).read(mapped.text());
+  const ReadVectors read = VectorTextReader(text, most_words).read(content);
   BinaryHeader header;
   header.most_words = static_cast<uint64_t>(most_words);
-  header.text_hash = hash_bytes(mapped.text().substr(0, read.text_bytes));
+  header.text_hash = hash_bytes(content.substr(0, read.text_bytes));
   refuse_to_replace_others(binary);
   write_binary(read, header, binary);
   vectors = WordVectors();

@@ -3,12 +3,12 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 
 #include "funicular/base/error.h"
+#include "funicular/base/number.h"
 #include "funicular/launch/environment.h"
 
 namespace funicular::horovod {
@@ -56,10 +56,8 @@ launch::Environment place() {
 std::optional<double> variable(const char* name) {
   const std::optional<std::string> text = launch::process_variable(name);
   if (!text) return std::nullopt;
-  double value = 0;
-  const char* end = text->data() + text->size();
-  const auto parsed = std::from_chars(text->data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || !(value >= 0) || value > 1e15)
+  const std::optional<double> value = read_number(*text);
+  if (!value || *value < 0 || *value > 1e15)
     throw InputError(kHorovod, "{} must be a number from 0, found \"{}\"", name, *text);
   return value;
 }

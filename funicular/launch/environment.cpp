@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -22,8 +23,8 @@ constexpr Family kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCA
 constexpr Family kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Family kPmi{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-constexpr Family kSlurm{"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-                        "SLURM_NTASKS_PER_NODE"};
+// SLURM_NTASKS_PER_NODE is what the whole job asked for, and says nothing of one step: see slurm_tasks_on_node().
+constexpr Family kSlurm{"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
 
 std::optional<int> number(const Variables& variables, const char* name, int low, int high) {
   const std::optional<std::string> text = variables(name);
@@ -59,8 +60,9 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   place.source = fmt::format("{} ({}, {})", family.launcher, family.rank, family.size);
   if (place.rank >= place.size)
     throw InputError(kRanks, "{}={} is not below {}={}", family.rank, place.rank, family.size, place.size);
+  if (place.size == 1) return place;  // variables about this host may be left over from an outer job
   const auto local_rank = number(variables, family.local_rank, 0, kMost);
-  const auto local_size = number(variables, family.local_size, 1, kMost);
+  const auto local_size = family.local_size ? number(variables, family.local_size, 1, kMost) : std::nullopt;
   place.local_rank = local_rank.value_or(0);
   // A launcher that does not tell: as many as there must be at least.
   place.local_size = local_size.value_or(local_rank ? place.local_rank + 1 : 1);
@@ -70,11 +72,49 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   return place;
 }
 
+/// How many tasks of the step run on this node: SLURM_STEP_TASKS_PER_NODE is "2(x3),1" for nodes with 2, 2, 2 and 1
+/// tasks. Nothing if that is unknown.
+std::optional<int> slurm_tasks_on_node(const Variables& variables) {
+  const auto text = variables("SLURM_STEP_TASKS_PER_NODE");
+  const auto node = number(variables, "SLURM_NODEID", 0, kMost);
+  if (!text || !node) return std::nullopt;
+  const char* at = text->data();
+  const char* const end = at + text->size();
+  for (int first = 0; at < end;) {
+    int tasks = 0, nodes = 1;
+    const auto read = std::from_chars(at, end, tasks);
+    if (read.ec != std::errc()) return std::nullopt;
+    at = read.ptr;
+    if (std::string_view(at, end).starts_with("(x")) {
+      const auto times = std::from_chars(at + 2, end, nodes);
+      if (times.ec != std::errc() || times.ptr == end || *times.ptr != ')') return std::nullopt;
+      at = times.ptr + 1;
+    }
+    if (*node < (first += nodes)) return tasks;
+    at += at < end && *at == ',';
+  }
+  return std::nullopt;
+}
+
 std::optional<Environment> read_slurm(const Variables& variables) {
   if (!variables("SLURM_STEP_ID")) return std::nullopt;  // a batch script: its tasks are yet to be started
   auto place = read_family(variables, kSlurm);
-  if (place && number(variables, "SLURM_STEP_NUM_NODES", 1, kMost).value_or(1) == 1)
+  if (!place || place->size == 1) return place;
+  if (number(variables, "SLURM_STEP_NUM_NODES", 1, kMost).value_or(1) == 1)
     place->local_size = place->size;
+  else if (const auto tasks = slurm_tasks_on_node(variables))
+    place->local_size = std::clamp(*tasks, place->local_size, place->size);
+  return place;
+}
+
+/// srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE, and only SLURM's variables say which ranks share a host.
+std::optional<Environment> read_pmi(const Variables& variables) {
+  auto place = read_family(variables, kPmi);
+  if (!place || variables(kPmi.local_rank) || !variables("SLURM_STEP_ID")) return place;
+  const auto step = read_slurm(variables);
+  if (!step || step->rank != place->rank || step->size != place->size) return place;
+  place->local_rank = step->local_rank;
+  place->local_size = step->local_size;
   return place;
 }
 
@@ -126,7 +166,7 @@ Environment read_environment(const Variables& variables) {
     if (by_us) found->source = "funicular launch (RANK, WORLD_SIZE)";
   } else {
     std::optional<Environment> outer = read_family(variables, kOpenMpi);
-    if (!outer) outer = read_family(variables, kPmi);
+    if (!outer) outer = read_pmi(variables);
     if (!outer) outer = read_slurm(variables);
     if (found) refuse_contradiction(*found, outer);
     if (outer && !variables("LOCAL_RANK")) found = outer;  // it says the same, and more

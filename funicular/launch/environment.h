@@ -30,10 +30,11 @@ std::optional<std::string> process_variable(const std::string& name);
 ///   MASTER_PORT;
 ///   2. Open MPI's mpirun: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE;
 ///   3. MPICH's and Intel MPI's mpirun: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS;
-///   4. SLURM's srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID (within a step; a batch script by
-///   itself
-///      is one process).
-/// The first family that is there wins, for it started the process last. Without any the process is alone.
+///   4. SLURM's srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE (within a step;
+///      a batch script by itself is one process).
+/// The first family that is there wins, for it started the process last. Without any the process is alone. If the
+/// launcher says that there is one process, its variables about this host are not read: SLURM_NTASKS_PER_NODE and
+/// others of the outer job say nothing of a step.
 ///
 /// The meeting point is MASTER_ADDR and MASTER_PORT; where they are not set and all ranks are on this host,
 /// it is loopback and a port that follows from the job.

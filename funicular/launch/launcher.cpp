@@ -25,6 +25,7 @@
 #include <string_view>
 
 #include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/launch/hosts.h"
@@ -48,7 +49,10 @@ class SignalQueue {
   SignalQueue() {
     sigset_t set;
     sigemptyset(&set);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+    sigaddset(&set, SIGCHLD);
+    // A blocked signal is queued even if it is ignored: nohup's SIGHUP must stay out of the set.
+    for (const int signal : kStopSignals)
+      if (may_stop(signal)) sigaddset(&set, signal);
     ::pthread_sigmask(SIG_BLOCK, &set, &old_);
     descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (descriptor_ < 0) throw RunError(kLaunch, "no signal descriptor: {}", errno_text(errno));
@@ -467,11 +471,17 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::stri
 
 int launch(const LaunchOptions& options) {
   check(options);
+  const SignalQueue signals;  // from here on: loading a library before the forks takes a while
   const bool fork = fork_ranks(options);
   if (fork && options.before_forks) options.before_forks();
   ControlInput control(options.controlled);
   const std::string secret = secret_of(options, control);
-  const SignalQueue signals;
+  while (const int signal = signals.next())
+    if (signal != SIGCHLD) {
+      log::info("[launch] {} before the ranks were started: nothing has begun, run the same command again",
+                signal_text(signal));
+      return kInterrupted;
+    }
   for (int restart = 0;; ++restart) {
     const int port = options.port ? options.port : free_port();
     const int number = options.first_restart + restart;

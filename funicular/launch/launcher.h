@@ -31,7 +31,7 @@ struct LaunchOptions {
   /// Standard input begins with "FUNICULAR_SECRET=…", then says "signal N" for a signal to this process, and
   /// its end kills all ranks at once: for a launch on another host, which signals do not reach.
   bool controlled = false;
-  std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks are of this host
+  std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks run on this host
   std::string remote_shell = "ssh -o BatchMode=yes";  ///< called with a host and a command
   /// Where the command is this very program, ranks are forks of this process that call this, and so share
   /// what loading LibTorch has written to memory (50 MB). Empty: each starts from the file.
@@ -53,10 +53,10 @@ struct LaunchOptions {
 /// - Each leads a process group of its own. When one fails, its exit code or signal and its last lines are
 ///   reported at once; the others get SIGTERM, and SIGKILL after the grace period. Whatever they started dies
 ///   with them, also when this process is killed.
-/// - SIGINT, SIGTERM and SIGHUP are passed on, and the ranks have as long as they need to save; a second one
-///   starts the grace period, a third kills at once.
-/// - After a failure all ranks are started again, at most max_restarts times; not after exit code 2 (wrong
-///   input stays wrong), 75, or a signal to this process.
+/// - SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU are passed on. The ranks have as long as they need to save. A second
+///   signal starts the grace period. A third kills at once.
+/// - After a failure all ranks are started again, at most max_restarts times. They are not after exit code 2 (retrying cannot
+///   fix wrong input), 75, or a signal to this process.
 ///
 /// With options.hosts the ranks are those of a launch on each (launch/hosts.h), and hosts are treated as ranks
 /// are here: they fail, end and start again together.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,12 +13,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 
 extern char** environ;
 
@@ -27,11 +30,17 @@ namespace {
 
 constexpr size_t kLastLines = 10;
 
+RunError no_pipe(int error) {
+  return RunError(
+      kLaunch, "no pipe: {}{}", errno_text(error),
+      error == EMFILE ? "; allow this process more open files (ulimit -n), a few for each rank" : "");
+}
+
 struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw RunError(kLaunch, "no pipe: {}", errno_text(errno));
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw no_pipe(errno);
     read_end = ends[0];
     write_end = ends[1];
   }
@@ -56,15 +65,25 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
+void close_if_exec_would(int descriptor) {
+  const int flags = ::fcntl(descriptor, F_GETFD);
+  if (flags >= 0 && (flags & FD_CLOEXEC)) ::close(descriptor);
+}
+
 /// Closes what exec would close.
 void close_on_exec_descriptors() {
+  std::error_code error;
   std::vector<int> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    found.push_back(std::stoi(entry.path().filename().string()));
-  for (const int descriptor : found) {
-    const int flags = ::fcntl(descriptor, F_GETFD);
-    if (flags >= 0 && (flags & FD_CLOEXEC)) ::close(descriptor);
-  }
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error))
+    found.push_back(std::atoi(entry->path().filename().c_str()));
+  for (const int descriptor : found) close_if_exec_would(descriptor);
+  if (!error) return;
+  // No descriptor is left to list them with: then there are few.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    for (rlim_t descriptor = 3; descriptor < limit.rlim_cur; ++descriptor)
+      close_if_exec_would(static_cast<int>(descriptor));
 }
 
 /// What the child does after the fork.
@@ -86,7 +105,8 @@ struct Child {
     ::dup2(in >= 0 ? in : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
+    // SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU keep their disposition: a signal that nohup ignores stays ignored.
+    for (int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -104,9 +124,15 @@ struct Child {
   /// the launcher, whose destructors kill the other ranks: it ends this one alone.
   [[noreturn]] void become(const RankStart& start) const noexcept {
     prepare();
-    close_on_exec_descriptors();
     environ = const_cast<char**>(environment);
-    std::exit(start.own_program(start.arguments));
+    int code = static_cast<int>(ExitCode::failed);
+    try {
+      close_on_exec_descriptors();
+      code = start.own_program(start.arguments);
+    } catch (const std::exception& error) {
+      log::error("[launch] the rank has ended early: {}", error.what());
+    }
+    std::exit(code);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -109,7 +110,10 @@ void Builder::add_segment(std::string name, std::vector<Port> inputs, std::vecto
   Segment segment{std::move(name), {}, std::move(inputs), std::move(outputs), std::move(forward)};
   for (; claimed_ < model_.parameters.size(); ++claimed_)
     segment.parameters.push_back(model_.parameters[claimed_].get());
-  segment.parameters.insert(segment.parameters.end(), shared.begin(), shared.end());
+  for (Parameter* const parameter : shared)
+    if (std::find(segment.parameters.begin(), segment.parameters.end(), parameter) ==
+        segment.parameters.end())
+      segment.parameters.push_back(parameter);
   model_.segments.push_back(std::move(segment));
 }
 

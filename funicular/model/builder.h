@@ -72,7 +72,8 @@ class Builder {
   /// Words that stay together where the vocabulary is cut: so that every slice is as fast to multiply as the whole.
   int64_t words_together() const;
 
-  /// All weights made since the segment before belong to this one; `shared` are used by it, too.
+  /// All weights made since the segment before belong to this one; `shared` are used by it, too, and may be among
+  /// them.
   void add_segment(std::string name, std::vector<Port> inputs, std::vector<Port> outputs,
                    decltype(Segment::forward) forward, const std::vector<Parameter*>& shared = {});
 
@@ -96,13 +97,16 @@ class Builder {
 struct MaskedLmWeights {
   LinearWeights transform;
   NormParameters norm;
-  Parameter* decoder = nullptr;  ///< the word embeddings
+  Parameter* decoder =
+      nullptr;  ///< the word embeddings, or a weight of its own (BertConfig::tie_word_embeddings)
   Parameter* bias = nullptr;
   nn::Activation activation = nn::Activation::gelu;
   std::shared_ptr<const Slicing> slicing = nullptr;
   int64_t words = 0, words_together = 1;
 };
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
+/// Its decoder: the word embeddings, or a new weight.
+Parameter* add_decoder(Builder& builder);
 /// What the decoder reads, of the hidden states of the masked tokens [M, H]. Where the vocabulary is cut, its gradient is added up
 /// over the ranks, once.
 at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);

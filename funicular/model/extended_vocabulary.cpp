@@ -12,32 +12,21 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/json.h"
+#include "funicular/base/made_record.h"
 #include "funicular/base/temporary.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/family.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::model {
 
 namespace {
-
-std::optional<at::ScalarType> scalar_type_of(format::DType dtype) {
-  switch (dtype) {
-    case format::DType::F64:
-      return at::kDouble;
-    case format::DType::F32:
-      return at::kFloat;
-    case format::DType::F16:
-      return at::kHalf;
-    case format::DType::BF16:
-      return at::kBFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 /// The weights of a folder, and which of them have a row a token.
 class TokenRows {
@@ -74,7 +63,7 @@ class TokenRows {
 /// The first `tokens` rows of an entry, and for each new word the mean of its pieces' rows.
 at::Tensor with_rows(const format::TensorEntry& entry, int64_t tokens,
                      const std::vector<text::NewWord>& words, const fs::path& file) {
-  const std::optional<at::ScalarType> type = scalar_type_of(entry.dtype);
+  const std::optional<at::ScalarType> type = scalar_type(entry.dtype);
   if (!type)
     throw InputError("vocabulary", "{}: expected {} as numbers of 16, 32 or 64 bits, found {}", file.string(),
                      entry.name, format::dtype_name(entry.dtype));
@@ -119,10 +108,47 @@ void write_extended(format::BertConfig config, const TokenRows& rows, const text
                     const std::vector<text::NewWord>& words, const fs::path& folder) {
   const text::WordPiece extended = text::with_new_words(tokenizer, words);
   config.vocab_size = extended.size();
+  config.tie_word_embeddings = says_tied(config);  // all weights are copied under the names that they have
   format::check_bert_config(config, folder.string());
   write_weights(rows, folder / "model.safetensors", tokenizer.size(), words);
   format::save_tokenizer(folder, extended, static_cast<int>(config.longest_sequence()));
   format::write_bert_config(folder, config);
+}
+
+/// Everything that decides the extended model; null if the words cannot be read twice.
+Json identity_of(const Pretrained& source, const text::Tokenizer& tokenizer, const fs::path& words,
+                 bool leave_out) {
+  if (!fs::is_regular_file(words)) return {};  // a pipe can be read once
+  const fs::path generator = source.path() / kGeneratorFolder;
+  const bool with_generator = fs::exists(generator / "config.json");
+  return {{"version", 1},
+          {"config", source.config().source},
+          {"weights", source.weights_hash()},
+          {"generator", with_generator ? Json(Pretrained(generator).weights_hash()) : Json()},
+          {"tokenizer", hash_text(tokenizer.fingerprint())},
+          {"words", hash_text(hash_file(words))},
+          {"skip_bad_words", leave_out}};
+}
+
+Json to_json(const VocabularyExtension& done) {
+  return {{"before", done.before},
+          {"added", done.added},
+          {"left_out", done.left_out},
+          {"unknown", done.unknown},
+          {"of_generator", done.of_generator},
+          {"without_piece", done.without_piece}};
+}
+
+VocabularyExtension from_json(const Json& json) {
+  using Texts = std::vector<std::string>;
+  const char* const origin = "the record of the output";
+  return {.before = json_get<int64_t>(json, "before", origin),
+          .added = json_get<int64_t>(json, "added", origin),
+          .left_out = json_get<Texts>(json, "left_out", origin),
+          .unknown = json_get<int64_t>(json, "unknown", origin),
+          .of_generator = json_get<bool>(json, "of_generator", origin),
+          .without_piece = json_get<Texts>(json, "without_piece", origin),
+          .was_complete = true};
 }
 
 /// Whether there is a generator in the folder. Throws InputError where it has another tokenizer.
@@ -145,34 +171,33 @@ VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& wo
   const Pretrained source(folder);
   const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
   const text::WordPiece& tokenizer = text::require_word_piece(*loaded, folder);
-  if (fs::exists(output))
+  const Json made_of = identity_of(source, *loaded, words, leave_out);
+  if (fs::exists(output)) {
+    if (const Json counts = counts_if_made_of(output, made_of); !counts.is_null()) return from_json(counts);
     throw InputError("vocabulary", "--output {} exists; choose another folder, or remove it",
                      output.string());
+  }
   const TokenRows rows(source.config(), folder);
   const bool with_generator = has_generator(folder, tokenizer);
   const text::NewWords found = text::read_new_words(tokenizer, words, leave_out);
   if (output.has_parent_path()) make_directories(fs::absolute(output).parent_path());
-  const fs::path making = make_temporary_folder(output);
-  try {
-    write_extended(source.config(), rows, tokenizer, found.words, making);
-    if (with_generator) {
-      const Pretrained generator(folder / kGeneratorFolder);
-      make_directories(making / kGeneratorFolder);
-      write_extended(generator.config(), TokenRows(generator.config(), generator.path()), tokenizer,
-                     found.words, making / kGeneratorFolder);
-    }
-    put_in_place(making, output);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(making, ignored);
-    throw;
+  Temporary making(output, Temporary::Kind::folder);
+  write_extended(source.config(), rows, tokenizer, found.words, making.path());
+  if (with_generator) {
+    const Pretrained generator(folder / kGeneratorFolder);
+    make_directories(making.path() / kGeneratorFolder);
+    write_extended(generator.config(), TokenRows(generator.config(), generator.path()), tokenizer,
+                   found.words, making.path() / kGeneratorFolder);
   }
-  return {.before = tokenizer.size(),
-          .added = static_cast<int64_t>(found.words.size()),
-          .left_out = found.left_out,
-          .unknown = count_unknown(found.words, tokenizer.special().unknown),
-          .of_generator = with_generator,
-          .without_piece = text::characters_without_piece(tokenizer)};
+  VocabularyExtension done{.before = tokenizer.size(),
+                           .added = static_cast<int64_t>(found.words.size()),
+                           .left_out = found.left_out,
+                           .unknown = count_unknown(found.words, tokenizer.special().unknown),
+                           .of_generator = with_generator,
+                           .without_piece = text::characters_without_piece(tokenizer)};
+  write_made_record(output, hash_of_output(making.path()), made_of, to_json(done));
+  making.rename_folder();
+  return done;
 }
 
 }  // namespace funicular::model

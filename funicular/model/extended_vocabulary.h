@@ -19,6 +19,7 @@ struct VocabularyExtension {
   bool of_generator = false;  ///< the folder has an ELECTRA's generator, which got them, too
   /// See text::characters_without_piece: words that go on with one of these behind a new word become unknown.
   std::vector<std::string> without_piece;
+  bool was_complete = false;  ///< the folder was there already, made of the same: nothing was done
 };
 
 /// Writes to the folder `output` the model of `folder` with the words of the list `words` (text::read_new_words) as
@@ -31,8 +32,9 @@ struct VocabularyExtension {
 ///
 /// A generator in the folder (kGeneratorFolder) gets the same words: both read one table of embeddings.
 ///
-/// The folder appears when it is complete. Throws InputError where the tokenizer is no WordPiece, or a generator has another, `output` exists, a word cannot
-/// become a token, or the weights do not fit; RunError where it cannot be written.
+/// The folder appears when it is complete, and beside it a record of what it was made of (base/made_record.h). Throws
+/// InputError if the tokenizer is no WordPiece, a generator has another, a word cannot become a token, or weights do not fit.
+/// Also throws it if `output` exists and was made of something else. Throws RunError if `output` cannot be written.
 VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& words, bool leave_out,
                                       const fs::path& output);
 

@@ -10,6 +10,15 @@
 
 namespace funicular::model {
 
+Parameter* add_decoder(Builder& builder) {
+  const format::BertConfig& config = builder.config();
+  if (config.tie_word_embeddings) return builder.word_embeddings();
+  Parameter* const decoder = builder.add_weight(builder.family().masked_lm.decoder_weight, config.vocab_size,
+                                                config.embedding_width());
+  builder.slicing()->cut(decoder, {.dimension = 0, .unit = builder.words_together()});
+  return decoder;
+}
+
 MaskedLmWeights add_masked_lm_weights(Builder& builder) {
   const format::BertConfig& config = builder.config();
   const Family::MaskedLm& names = builder.family().masked_lm;
@@ -20,7 +29,7 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder) {
   builder.slicing()->cut(bias, {.dimension = 0, .unit = builder.words_together()});
   return {transform,
           norm,
-          builder.word_embeddings(),
+          add_decoder(builder),
           bias,
           names.plain_gelu ? nn::Activation::gelu : builder.activation(),
           builder.slicing(),
@@ -75,16 +84,10 @@ void add_masked_lm(Builder& builder) {
                       {weights.decoder});
 }
 
-void check_masked_lm(const format::BertConfig& config) {
-  if (!config.tie_word_embeddings)
-    throw InputError(
-        "bert",
-        "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
-}
-
 int64_t masked_lm_parameters(const format::BertConfig& config) {
   const int64_t width = config.embedding_width();
-  return linear_parameters(config, width) + 2 * width + config.vocab_size;
+  return linear_parameters(config, width) + 2 * width + config.vocab_size +
+         (config.tie_word_embeddings ? 0 : config.vocab_size * width);
 }
 
 // ---- classification
@@ -180,7 +183,7 @@ const Head Head::masked_lm{"masked_lm",
                            [](const MicroBatch& batch) { return batch.on_host("mlm_rows"); },
                            add_masked_lm,
                            masked_lm_parameters,
-                           check_masked_lm};
+                           {}};
 
 const Head Head::classification{"classification",
                                 "BertForSequenceClassification",
@@ -215,6 +218,22 @@ Head classifier(AddLoss add_loss) {
   head.add = [add_loss = std::move(add_loss)](Builder& builder) { add_classifier(builder, add_loss); };
   head.check = {};
   return head;
+}
+
+Head with_classes(Head head, int64_t classes) {
+  head.check = [check = std::move(head.check), classes](const format::BertConfig& config) {
+    if (check) check(config);
+    require_classes(config, classes);
+  };
+  return head;
+}
+
+void require_classes(const format::BertConfig& config, int64_t classes) {
+  if (config.num_labels == classes) return;
+  throw InputError("model",
+                   "the objective has {0} classes, and the configuration has {1}; set num_labels of the "
+                   "configuration to {0}, and id2label to {0} names or to none, before the model is built",
+                   classes, config.num_labels);
 }
 
 bool is_regression(const format::BertConfig& config) {

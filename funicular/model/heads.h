@@ -55,6 +55,12 @@ struct Head {
 /// vectors; `labels` of the batch may be missing.
 Head classifier(std::function<void(const at::Tensor& logits, const Pass& pass)> add_loss);
 
+/// Returns the head with a check (Head::check) that refuses configurations with another number of classes, see require_classes.
+Head with_classes(Head head, int64_t classes);
+
+/// Throws InputError unless a classifier of this configuration has so many classes: then its first step would fail.
+void require_classes(const format::BertConfig& config, int64_t classes);
+
 /// True if the classification head gives one number a row and is trained by squared error: problem_type
 /// "regression", or one label.
 bool is_regression(const format::BertConfig& config);

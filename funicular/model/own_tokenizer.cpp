@@ -12,15 +12,26 @@ bool is_roberta(const format::BertConfig& config) {
   return config.model_type == "roberta";
 }
 
+/// The first token without an embedding. Padding, mask and unknown token do not count: transformers adds them to each
+/// vocabulary that lacks them, and no text without them has them.
+std::string first_beyond(const format::BertConfig& config, const text::Tokenizer& tokenizer) {
+  const text::SpecialTokens& special = tokenizer.special();
+  for (int64_t id = config.vocab_size; id < tokenizer.size(); ++id)
+    if (id != special.pad && id != special.mask && id != special.unknown)
+      return tokenizer.vocabulary()[static_cast<size_t>(id)];
+  return "";
+}
+
 }  // namespace
 
 void require_own_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
                            const fs::path& folder) {
-  if (const int64_t limit = tokenizer.id_limit(); limit > config.vocab_size)
-    throw InputError(
-        "tokenizer",
-        "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
-        folder.string(), limit, config.vocab_size);
+  if (const std::string beyond = first_beyond(config, tokenizer); !beyond.empty())
+    throw InputError("tokenizer",
+                     "{}: the tokeniser has {} tokens, but the model's vocabulary has {}: \"{}\" has no "
+                     "embedding, so they do not belong together; take the model's own tokeniser. For "
+                     "tokens that were added, resize the model's embeddings in transformers",
+                     folder.string(), tokenizer.id_limit(), config.vocab_size, beyond);
   const int32_t pad = tokenizer.special().pad;
   if (is_roberta(config) && pad >= 0 && pad != config.pad_token_id)
     throw InputError(

@@ -10,8 +10,9 @@
 
 namespace funicular::model {
 
-/// Throws InputError where the model cannot read the tokenizer's ids: there are more than it has embeddings of, or a
-/// RoBERTa, which counts positions from its padding token's id on, has another padding token. `folder` is the
+/// Throws InputError if the tokenizer has more ids than the model has embeddings. A mask, padding or unknown token that
+/// the vocabulary lacks does not count. A RoBERTa, which counts positions from its padding token's id on, must also have
+/// the padding token of the tokenizer. `folder` is the
 /// tokenizer's, for messages. Families alone tell nothing: there are RoBERTas with WordPiece.
 void require_own_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
                            const fs::path& folder);

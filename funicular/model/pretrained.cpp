@@ -14,6 +14,7 @@
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/model/own_tokenizer.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/nn/quantized.h"
@@ -61,6 +62,10 @@ static const char* classified(const Head& head) {
 /// Why a model may lack weights of this head, and what to do.
 static std::string reason_of_missing(const format::BertConfig& config, const Head& head,
                                      const fs::path& folder) {
+  if (head == Head::masked_lm && !says_tied(config))
+    return "tie_word_embeddings is false in config.json, so the head needs a decoder of its own; if the "
+           "decoder is the "
+           "word embeddings, set it to true";
   if (head == Head::masked_lm && fs::exists(folder / kGeneratorFolder / "config.json"))
     return fmt::format(
         "it is an ELECTRA's discriminator, which guesses no words; its generator does: give {}",
@@ -113,6 +118,7 @@ Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_
   config_ = format::read_bert_config(path_);
   format::warn_of_doubtful_keys(config_.source, path_);
   has_weights_ = any_weights(path_);
+  if (config_.tie_word_embeddings) config_.tie_word_embeddings = !has_own_decoder(config_, path_);
 }
 
 std::string Pretrained::weights_hash() const {
@@ -173,6 +179,7 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
                             const std::string& elsewhere) const {
   const std::string other =
       !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
+  check_decoder(model, config_, path_);
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
   if (!elsewhere.empty())
@@ -193,14 +200,18 @@ void Pretrained::load_all(Model& model, const Head& head) const {
     throw InputError("weights", "{} is a {}; expected a model that classifies {} ({})", path_.string(), other,
                      classified(head), head.purpose);
   refuse_unused_layers(config_, path_);
+  check_decoder(model, config_, path_);
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
   if (!report.missing.empty())
     throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
                      list(report.missing), reason_of_missing(config_, head, path_));
-  std::vector<std::string> left;
-  for (const std::string& name : report.unexpected)
-    if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);
+  std::vector<std::string> left, others;
+  for (const std::string& name : report.unexpected) {
+    const bool of_the_encoder = name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos;
+    (of_the_encoder ? left : others).push_back(name);
+  }
+  if (!others.empty()) log::info("in {} and not used: {}", path_.string(), list(others));
   if (!left.empty())
     log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(),
                  list(left));

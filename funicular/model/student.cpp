@@ -117,8 +117,8 @@ void check_init_sizes(const format::BertConfig& config, const format::BertConfig
     if (size.student != size.teacher)
       throw InputError(
           "model",
-          "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
-          "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
+          "--init-layers: the student has the {} {} and the teacher {}, so the teacher's layers do not fit. "
+          "Leave it out (random weights), or take a student of the teacher's sizes",
           size.name, size.student, size.teacher);
 }
 

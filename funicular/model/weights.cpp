@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/runtime/dry_run.h"
 
 namespace funicular::model {
@@ -42,27 +42,37 @@ std::string canonical(std::string name) {
   return name;
 }
 
-/// Of files: what a model does not hold, and what is no weight of its own. The tied decoder is the word
-/// embeddings again; position ids are a constant that old files hold.
+constexpr const char* kEmbeddings = "embeddings.word_embeddings.weight";
+
+/// A constant that old files hold, and transformers does not read.
 bool is_redundant(const std::string& name) {
-  return name == "embeddings.position_ids" ||
-         std::any_of(families().begin(), families().end(),
-                     [&](const Family& family) { return name == family.masked_lm.decoder_weight; });
+  return name == "embeddings.position_ids";
 }
 
-std::optional<at::ScalarType> scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::F32:
-      return at::kFloat;
-    case DType::F64:
-      return at::kDouble;
-    case DType::F16:
-      return at::kHalf;
-    case DType::BF16:
-      return at::kBFloat16;
-    default:
-      return std::nullopt;
+/// The family whose masked-LM head has a weight of this name; null if there is none.
+const Family* family_with(std::string Family::MaskedLm::*part, const std::string& name) {
+  for (const Family& family : families())
+    if (family.masked_lm.*part == name) return &family;
+  return nullptr;
+}
+
+/// The entries of the files by their canonical names.
+std::map<std::string, const TensorEntry*> entries_by_name(const format::WeightFiles& files) {
+  std::map<std::string, const TensorEntry*> entries;
+  for (const TensorEntry* entry : files.entries()) {
+    const auto [place, fresh] = entries.emplace(canonical(entry->name), entry);
+    if (fresh || hold_the_same(*place->second, *entry)) continue;
+    const TensorEntry* const before = place->second;
+    if (const Family* const family = family_with(&Family::MaskedLm::bias, place->first)) {
+      if (entry->name == family->masked_lm.decoder_bias) place->second = entry;
+      log::warning("{}: {} and {} differ; the latter is used, as in transformers 5", files.path().string(),
+                   family->masked_lm.bias, family->masked_lm.decoder_bias);
+      continue;
+    }
+    throw InputError("weights", "{}: {} and {} are names of one weight and hold different values; remove one",
+                     files.path().string(), before->name, entry->name);
   }
+  return entries;
 }
 
 void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::path& path) {
@@ -76,12 +86,7 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
   if (!type)
     throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
                      entry.name, format::dtype_name(entry.dtype));
-  auto* const data = const_cast<std::byte*>(entry.data.data());  // of the mapped file; copy_ only reads it
-  const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(*type) == 0;
-  const at::Tensor value =
-      aligned ? at::from_blob(data, expected, at::TensorOptions(*type)) : at::empty(expected, *type);
-  if (!aligned) std::memcpy(value.data_ptr(), data, entry.data.size());
-  target.copy_(value);
+  target.copy_(tensor_of(entry, *type));
 }
 
 /// How many layers the names tell of.
@@ -173,14 +178,33 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
                            const std::function<std::string(const std::string&)>& source_name,
                            const std::string& left_out) {
   const format::WeightFiles files(folder);
-  std::map<std::string, const TensorEntry*> entries;
-  for (const TensorEntry* entry : files.entries()) entries[canonical(entry->name)] = entry;
+  std::map<std::string, const TensorEntry*> entries = entries_by_name(files);
+  const auto name_in_file = [&](const Parameter::Slice& slice) {
+    return canonical(source_name ? source_name(slice.name) : slice.name);
+  };
+  const Family* masked_lm = nullptr;  // that the model has a tied head of
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices)
+      if (const Family* const family = family_with(&Family::MaskedLm::bias, name_in_file(slice)))
+        masked_lm = family;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices)
+      if (family_with(&Family::MaskedLm::decoder_weight, name_in_file(slice))) masked_lm = nullptr;
+  if (const auto decoder = masked_lm ? entries.find(masked_lm->masked_lm.decoder_weight) : entries.end();
+      decoder != entries.end()) {
+    const auto [embeddings, absent] = entries.emplace(kEmbeddings, decoder->second);
+    if (!absent && !hold_the_same(*embeddings->second, *decoder->second))
+      log::warning(
+          "{}: {} differs from the word embeddings and is not used: the decoder here is the word embeddings",
+          files.path().string(), decoder->second->name);
+    entries.erase(decoder);
+  }
   LoadReport report;
   size_t found_in_encoder = 0;
   std::map<std::string, bool> used;
   for (const auto& parameter : model.parameters)
     for (const Parameter::Slice& slice : parameter->slices) {
-      const std::string name = canonical(source_name ? source_name(slice.name) : slice.name);
+      const std::string name = name_in_file(slice);
       const auto entry = entries.find(name);
       if (entry == entries.end() || (!left_out.empty() && name.starts_with(left_out))) {
         report.missing.push_back(slice.name);
@@ -218,11 +242,20 @@ void save_pretrained(const Model& model, format::BertConfig config, const Head& 
   save_weights(weights, std::move(config), head, folder);
 }
 
-void save_weights(const std::map<std::string, at::Tensor>& weights, format::BertConfig config,
-                  const Head& head, const fs::path& folder) {
+void save_weights(const std::map<std::string, at::Tensor>& given, format::BertConfig config, const Head& head,
+                  const fs::path& folder) {
   make_directories(folder);
   config.architectures = {family_of(config).class_of(head.architecture)};
   config.dtype = "float32";
+  const Family::MaskedLm& names = family_of(config).masked_lm;
+  std::map<std::string, at::Tensor> weights = given;
+  if (const auto bias = weights.find(names.bias); bias != weights.end()) {
+    config.tie_word_embeddings = !weights.contains(names.decoder_weight);
+    if (!config.tie_word_embeddings)
+      weights.emplace(names.decoder_bias, bias->second);  // transformers reads this one
+  } else {
+    config.tie_word_embeddings = says_tied(config);
+  }
   std::vector<format::TensorDeclaration> declarations;
   for (const auto& [name, value] : weights) declarations.push_back({name, DType::F32, value.sizes().vec()});
   format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));

@@ -3,14 +3,26 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <utility>
+
 #include "funicular/base/error.h"
 #include "funicular/data/datasets.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
 
+namespace {
+
+std::vector<data::LabelKind> labels_read(const ClassificationOptions& options) {
+  if (!options.labelled) return {};
+  if (options.regression) return {data::LabelKind::values};
+  return {data::LabelKind::classes, data::LabelKind::values};
+}
+
+}  // namespace
+
 Classification::Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()) {
+    : options_(options), sequence_(tokenizer.sequence()), own_stores_(tokenizer, labels_read(options)) {
   check_sequence_options(sequence_, options.sequence);
   if (!options.loss.is_plain() && options.regression)
     throw InputError("classification", "class weights and label smoothing are of classes, not of regression");
@@ -18,23 +30,42 @@ Classification::Classification(const text::Tokenizer& tokenizer, const Classific
 }
 
 model::Head Classification::head() const {
-  if (options_.loss.is_plain()) return model::Head::classification;
-  return model::classifier([loss = options_.loss](const at::Tensor& logits, const Pass& pass) {
+  if (options_.regression) return model::Head::classification;
+  if (options_.loss.is_plain()) return model::with_classes(model::Head::classification, options_.num_labels);
+  const auto weighted = [loss = options_.loss](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
     pass.loss.output("labels", found->second);
     pass.loss.add("classification", loss.sum(logits, found->second, pass.batch.packing.random.training));
-  });
+  };
+  return model::with_classes(model::classifier(weighted), options_.num_labels);
+}
+
+Model Classification::build(model::BertOptions encoder) const {
+  const format::BertConfig& config = encoder.config;
+  if (options_.regression != model::is_regression(config))
+    throw InputError(
+        "classification",
+        "the objective learns {}, and the configuration ({} labels, problem_type \"{}\") is that of a model "
+        "of {}; set {}",
+        options_.regression ? "numbers" : "classes", config.num_labels, config.problem_type,
+        options_.regression ? "classes" : "numbers",
+        options_.regression ? "num_labels of the configuration to 1 and problem_type to regression"
+                            : "num_labels of the configuration to the number of classes, and problem_type to "
+                              "single_label_classification");
+  if (!options_.regression) model::require_classes(config, options_.num_labels);
+  return Objective::build(std::move(encoder));
 }
 
 std::shared_ptr<const data::Dataset> Classification::samples(
     std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   return std::make_shared<data::RowDataset>(std::move(store));
 }
 
 std::unique_ptr<Metrics> Classification::metrics() const {
   if (options_.regression) return std::make_unique<RegressionMetrics>();
-  return std::make_unique<ClassificationMetrics>(options_.metrics);
+  return std::make_unique<ClassificationMetrics>(options_.metrics, options_.positive);
 }
 
 std::map<std::string, std::string> Classification::identity() const {

@@ -13,6 +13,7 @@ struct ClassificationOptions {
   bool regression = false;                       ///< labels are numbers; trained by squared error
   bool labelled = true;                          ///< false: for prediction; no `labels`
   std::vector<std::string> metrics{"accuracy"};  ///< names of objective/metrics.h
+  int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
   ClassLoss loss = {};                           ///< of classes, not of regression
 };
 
@@ -28,12 +29,17 @@ class Classification : public Objective {
   /// Each row is one.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override;
+  /// Throws InputError for a configuration with another number of classes, and for one of classes where numbers are
+  /// learnt, or the reverse.
+  Model build(model::BertOptions encoder) const override;
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<Classification>(); }
   std::map<std::string, std::string> identity() const override;
 
  private:
   ClassificationOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
 };
 
 }  // namespace funicular::objective

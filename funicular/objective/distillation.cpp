@@ -208,7 +208,8 @@ std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const Dist
                                                                 .num_labels = o.student.num_labels,
                                                                 .regression = model::is_regression(o.student),
                                                                 .labelled = o.reads_logits(),
-                                                                .metrics = o.metrics});
+                                                                .metrics = o.metrics,
+                                                                .positive = o.positive});
 }
 
 }  // namespace
@@ -237,7 +238,8 @@ Distillation::Distillation(const text::Tokenizer& tokenizer, DistillationOptions
     : options_(std::move(options)),
       make_teacher_(std::move(make_teacher)),
       rows_(std::move(rows)),
-      sequence_(tokenizer.sequence()) {
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer, {}) {
   check(options_, rows_ != nullptr);
   inner_ = inner_of(tokenizer, options_);
   reads_teacher_ = std::any_of(
@@ -247,6 +249,7 @@ Distillation::Distillation(const text::Tokenizer& tokenizer, DistillationOptions
 
 std::shared_ptr<const data::Dataset> Distillation::samples(
     std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   if (options_.documents)
     return std::make_shared<data::ChunkDataset>(std::move(store),
                                                 text_length(sequence_, options_.sequence, 1));
@@ -298,6 +301,7 @@ std::map<std::string, std::string> Distillation::identity() const {
 }
 
 Model Distillation::build_student(model::BertOptions encoder) const {
+  if (options_.reads_logits()) model::require_classes(encoder.config, options_.student.num_labels);
   encoder.head = head();
   encoder.gives = student_outputs(options_);
   return model::build_bert(encoder);
@@ -309,7 +313,10 @@ Model Distillation::build_teacher(model::BertOptions encoder) const {
   encoder.head = model::Head::none;
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has
   encoder.head.parameters = [](const format::BertConfig&) { return int64_t{0}; };
-  if (options_.has(Kind::soft)) encoder.head = model::Head::logits;
+  if (options_.has(Kind::soft)) {
+    model::require_classes(encoder.config, options_.teacher.num_labels);
+    encoder.head = model::Head::logits;
+  }
   if (options_.compares_words()) encoder.head = hidden_words_head(0, given_words(options_));
   return model::build_bert(encoder);
 }
@@ -358,6 +365,7 @@ Model Distillation::compose(Model student, Model teacher) const {
       return model;
     };
   add_terms(student);
+  student.declare_loss(loss_over());
   return student;
 }
 

@@ -28,6 +28,7 @@ struct DistillationOptions {
   int64_t relation_heads = 12;
   int64_t relation_layer = 0;                    ///< the teacher's, from 1; 0: its last
   std::vector<std::string> metrics{"accuracy"};  ///< of classes, names of objective/metrics.h
+  int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
 
   double weight(DistillationKind kind) const;  ///< 0: there is no such term
   bool has(DistillationKind kind) const { return weight(kind) > 0; }
@@ -64,6 +65,7 @@ class Distillation : public Objective {
   int64_t length(const data::Sample& sample) const override { return inner_->length(sample); }
   model::Head head() const override;
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<Distillation>(); }
   std::map<std::string, std::string> identity() const override;
 
   /// The student alone, with what the terms read of it.
@@ -88,6 +90,7 @@ class Distillation : public Objective {
   std::function<Model()> make_teacher_;
   std::shared_ptr<const TeacherRows> rows_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
   std::unique_ptr<Objective> inner_;  ///< what the batches are without a teacher
   bool reads_teacher_ = false;
 };

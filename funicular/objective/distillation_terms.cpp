@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/base/number.h"
 #include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
@@ -241,14 +242,14 @@ std::vector<DistillationTerm> parse_distillation_terms(const std::vector<std::st
     }
     DistillationTerm term{static_cast<Kind>(found - names.begin())};
     if (equals < text.size()) {
-      const char *const begin = text.data() + equals + 1, *const end = text.data() + text.size();
-      const auto parsed = std::from_chars(begin, end, term.weight);
-      if (parsed.ec != std::errc() || parsed.ptr != end || !(term.weight > 0) || term.weight > 1e9)
+      const std::string_view written = std::string_view(text).substr(equals + 1);
+      term.weight = read_number(written).value_or(0);
+      if (!(term.weight > 0) || term.weight > 1e9)
         throw InputError(
             "distillation",
             "the term {} has the weight \"{}\"; expected a number above 0 (a term that is not wanted "
             "is left out)",
-            name, std::string(begin, end));
+            name, written);
     }
     for (const DistillationTerm& other : terms)
       if (other.kind == term.kind) throw InputError("distillation", "the term {} is given twice", name);

@@ -12,6 +12,7 @@
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/electra.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
@@ -165,6 +166,7 @@ format::BertConfig generator_config(const format::BertConfig& discriminator, dou
   constexpr int64_t kHead = 64;
   format::BertConfig config = discriminator;
   config.embedding_size = discriminator.embedding_width();
+  config.tie_word_embeddings = model::says_tied(discriminator);  // a new head has new weights
   const auto width =
       static_cast<int64_t>(std::llround(size * static_cast<double>(discriminator.hidden_size)));
   config.num_attention_heads = std::max<int64_t>(1, width / kHead);
@@ -228,6 +230,7 @@ Model Electra::build(model::BertOptions discriminator) const {
   generator.seed = hash_bytes(fmt::format("{} {}", kGenerator, discriminator.seed));
   Model model = join_electra(std::move(discriminator), std::move(generator), options_.weight);
   if (generator_) load_generator(model, generator_->path());
+  model.declare_loss(loss_over());
   return model;
 }
 

@@ -50,6 +50,7 @@ class Electra : public Objective {
   /// perplexity and generator_accuracy (of the chosen tokens), discriminator_accuracy (of all), and
   /// replaced_precision and replaced_recall.
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<Electra>(); }
   std::map<std::string, std::string> identity() const override;
   /// The generator, as transformers' ElectraForMaskedLM, in folder/generator.
   void save_more(const Model& model, const format::BertConfig& config, const text::Tokenizer& tokenizer,

@@ -7,11 +7,15 @@
 namespace funicular::objective {
 
 MaskedLm::MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
+    : options_(options),
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer, {}),
+      masker_(tokenizer, options) {
   check_sequence_options(sequence_, options.sequence);
 }
 
 std::shared_ptr<const data::Dataset> MaskedLm::samples(std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   const int64_t length = text_length(sequence_, options_.sequence, 1);
   if (options_.pack == PackSentences::none)
     return std::make_shared<data::ChunkDataset>(std::move(store), length);

@@ -21,11 +21,13 @@ class MaskedLm : public Objective {
   model::Head head() const override { return model::Head::masked_lm; }
   /// Perplexity.
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<MaskedLm>(); }
   std::map<std::string, std::string> identity() const override;
 
  private:
   MaskedLmOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

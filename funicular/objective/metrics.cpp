@@ -130,19 +130,23 @@ double perplexity(double loss) {
   return std::exp(loss);
 }
 
+bool greater_is_better(std::string_view metric) {
+  return !metric.ends_with("loss") && metric != "mean_absolute_error" && metric != "perplexity";
+}
+
 const std::vector<std::string>& classification_metric_names() {
   static const std::vector<std::string> names{"accuracy", "f1", "macro_f1", "matthews_correlation"};
   return names;
 }
 
 std::map<std::string, double> compute(std::span<const std::string> names, std::span<const int64_t> predicted,
-                                      std::span<const int64_t> truth) {
+                                      std::span<const int64_t> truth, int64_t positive) {
   std::map<std::string, double> result;
   for (const std::string& name : names) {
     if (name == "accuracy") {
       result[name] = accuracy(predicted, truth);
     } else if (name == "f1") {
-      result[name] = f1(predicted, truth);
+      result[name] = f1(predicted, truth, positive);
     } else if (name == "macro_f1") {
       result[name] = macro_f1(predicted, truth);
     } else if (name == "matthews_correlation") {
@@ -157,7 +161,8 @@ std::map<std::string, double> compute(std::span<const std::string> names, std::s
   return result;
 }
 
-ClassificationMetrics::ClassificationMetrics(std::vector<std::string> names) : names_(std::move(names)) {
+ClassificationMetrics::ClassificationMetrics(std::vector<std::string> names, int64_t positive)
+    : names_(std::move(names)), positive_(positive) {
   const std::vector<int64_t> probe{0};
   compute(names_, probe, probe);  // unknown names are refused now, not after an epoch
 }
@@ -182,7 +187,7 @@ void ClassificationMetrics::add(const TensorMap& outputs) {
 }
 
 std::map<std::string, double> ClassificationMetrics::finish(double) {
-  return compute(names_, predicted_, truth_);
+  return compute(names_, predicted_, truth_, positive_);
 }
 
 // ---- regression
@@ -360,8 +365,12 @@ Json MultiLabelMetrics::kept() const {
   std::vector<double> thresholds;
   const std::span<const double> scores(probabilities_);
   const std::span<const uint8_t> truth(truth_);
-  for (int64_t label = 0; label < labels_; ++label)
-    thresholds.push_back(best_threshold(column(scores, label, labels_), column(truth, label, labels_)));
+  for (int64_t label = 0; label < labels_; ++label) {
+    const std::vector<uint8_t> own = column(truth, label, labels_);
+    const auto positives = std::count(own.begin(), own.end(), uint8_t{1});
+    thresholds.push_back(positives < kLeastPositives ? 0.5
+                                                     : best_threshold(column(scores, label, labels_), own));
+  }
   return {{"thresholds", thresholds}};
 }
 

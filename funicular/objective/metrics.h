@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,24 +38,28 @@ double spearmanr(std::span<const double> predicted, std::span<const double> trut
 /// exp(loss), for a mean loss in nats.
 double perplexity(double loss);
 
+/// Whether a larger value of this metric is a better one. Losses, errors and perplexities are better when smaller.
+bool greater_is_better(std::string_view metric);
+
 /// Names that compute() knows for classes.
 const std::vector<std::string>& classification_metric_names();
 
-/// The named metrics. Throws InputError for a name not in classification_metric_names().
+/// The named metrics; `positive`: the class of f1. Throws InputError for a name not in classification_metric_names().
 std::map<std::string, double> compute(std::span<const std::string> names, std::span<const int64_t> predicted,
-                                      std::span<const int64_t> truth);
+                                      std::span<const int64_t> truth, int64_t positive = 1);
 
 /// Metrics of a classifier: collects its outputs "logits" [S, classes] and "labels" [S].
 class ClassificationMetrics final : public Metrics {
  public:
-  /// Throws InputError for an unknown name.
-  explicit ClassificationMetrics(std::vector<std::string> names);
+  /// `positive`: the class of f1. Throws InputError for an unknown name.
+  explicit ClassificationMetrics(std::vector<std::string> names, int64_t positive = 1);
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
 
  private:
   std::vector<std::string> names_;
+  int64_t positive_;
   std::vector<int64_t> predicted_, truth_;
 };
 
@@ -106,7 +111,9 @@ class MultiLabelMetrics final : public Metrics {
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
-  /// The best threshold of each label, under "thresholds".
+  /// Labels with fewer rows than this keep the threshold 0.5: a few rows say nothing about the best one.
+  static constexpr int64_t kLeastPositives = 10;
+  /// The best threshold of each label, under "thresholds"; 0.5 for labels with fewer rows than kLeastPositives.
   Json kept() const override;
 
  private:

@@ -12,7 +12,10 @@
 namespace funicular::objective {
 
 MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()) {
+    : options_(options),
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer,
+                  options.labelled ? std::vector{data::LabelKind::sets} : std::vector<data::LabelKind>()) {
   check_sequence_options(sequence_, options.sequence);
   const auto& thresholds = options.thresholds;
   if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
@@ -29,6 +32,7 @@ int64_t MultiLabel::length(const data::Sample& sample) const {
 
 std::shared_ptr<const data::Dataset> MultiLabel::samples(
     std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   return std::make_shared<data::RowDataset>(std::move(store));
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/json.h"
@@ -34,19 +35,26 @@ class MultiLabel : public Objective {
   int64_t length(const data::Sample& sample) const override;
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// BertForSequenceClassification's weights. Loss term `multi_label`. Outputs: `logits`, `labels`.
-  model::Head head() const override { return loss_of_all_labels(); }
-  /// See multi_label_metric_names. Keeps the thresholds that are best on what it was fed: of each label those
-  /// with the greatest F1.
+  model::Head head() const override { return model::with_classes(loss_of_all_labels(), options_.num_labels); }
+  /// Throws InputError for a configuration with another number of labels.
+  Model build(model::BertOptions encoder) const override {
+    model::require_classes(encoder.config, options_.num_labels);
+    return Objective::build(std::move(encoder));
+  }
+  /// See multi_label_metric_names. Keeps for each label the threshold with the greatest F1 on the rows that it
+  /// was fed. A label with few rows keeps 0.5 (MultiLabelMetrics::kept).
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<MultiLabel>(); }
   std::map<std::string, std::string> identity() const override;
   static model::Head loss_of_all_labels();
 
  private:
   MultiLabelOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
 };
 
-/// Whether the configuration is of a model with any number of labels a text.
+/// Whether the configuration describes a model with any number of labels per text.
 bool is_multi_label(const format::BertConfig& config);
 
 /// The thresholds that `note` (config.json's key "funicular") keeps; empty where it has none. Throws InputError.

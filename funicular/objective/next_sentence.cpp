@@ -134,7 +134,6 @@ model::Head pretraining_head(const std::string& relation) {
   head.add = [relation](model::Builder& builder) { add_pretraining_head(builder, relation); };
   head.parameters = head_parameters;
   head.check = [](const format::BertConfig& config) {
-    model::Head::masked_lm.check(config);
     if (config.model_type != "bert")
       throw InputError("objective", "pairs of sentences are BERT's; a {} is trained with --objective mlm",
                        model::family_of(config).title);
@@ -147,13 +146,17 @@ std::unique_ptr<Metrics> pretraining_metrics(const std::string& relation) {
 }
 
 NextSentence::NextSentence(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
+    : options_(options),
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer, {}),
+      masker_(tokenizer, options) {
   check_sequence_options(sequence_, options.sequence);
   require_pairs(options);
 }
 
 std::shared_ptr<const data::Dataset> NextSentence::samples(
     std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 2));
 }
 

@@ -51,6 +51,7 @@ class NextSentence : public Objective {
   static model::Head head_of_both();
   /// perplexity (of the masked tokens) and next_sentence_accuracy.
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<NextSentence>(); }
   std::map<std::string, std::string> identity() const override;
 
   /// The two segments of a sample, and whether the second follows the first.
@@ -63,6 +64,7 @@ class NextSentence : public Objective {
  private:
   MaskedLmOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

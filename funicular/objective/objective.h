@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "funicular/base/file.h"
@@ -25,7 +26,8 @@ namespace funicular::objective {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// How the rows of a store become samples. Throws InputError (damaged store).
+  /// How the rows of a store become samples. Throws InputError (damaged store; the library's objectives also for a store of
+  /// another tokeniser or with another kind of labels).
   virtual std::shared_ptr<const data::Dataset> samples(
       std::shared_ptr<const data::TokenStore> store) const = 0;
   /// What Sample::other is drawn by, besides the seed; none: collate does not read it.
@@ -34,13 +36,20 @@ class Objective {
   virtual MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const = 0;
   /// Tokens that collate would give this sample, special tokens included: what micro-batches are cut by.
   virtual int64_t length(const data::Sample& sample) const = 0;
+  /// Says what its loss is a sum over. A loss that compares the rows of a batch with each other, as with in-batch negatives,
+  /// must say LossOver::batch. The trainer then refuses every cut of a batch. A class that inherits from one of the
+  /// library's declares nothing, whatever its base does (see of_class).
+  virtual LossOver loss_over() const { return LossOver::undeclared; }
   /// What it puts on an encoder.
   virtual model::Head head() const = 0;
-  /// The model that it trains: the encoder of these options with head(). Override it for a model of several
-  /// encoders.
+  /// The model that it trains: the encoder of these options with head(), whose segments declare loss_over(). Override it
+  /// for a model of several encoders, and call Model::declare_loss there. Throws InputError for a configuration
+  /// that does not fit.
   virtual Model build(model::BertOptions encoder) const {
     encoder.head = head();
-    return model::build_bert(encoder);
+    Model model = model::build_bert(encoder);
+    model.declare_loss(loss_over());
+    return model;
   }
   /// New ones, for one evaluation after the other; null: the loss alone.
   virtual std::unique_ptr<Metrics> metrics() const { return nullptr; }
@@ -49,6 +58,14 @@ class Objective {
                          const text::Tokenizer& /*tokenizer*/, const fs::path& /*folder*/) const {}
   /// What must be the same for a run to go on from a checkpoint: in words, by name.
   virtual std::map<std::string, std::string> identity() const = 0;
+
+ protected:
+  /// LossOver::rows if this object is a `Class` itself. A class that inherits from it may have another head or other
+  /// batches, of which `Class` knows nothing.
+  template <class Class>
+  LossOver of_class() const {
+    return typeid(*this) == typeid(Class) ? LossOver::rows : LossOver::undeclared;
+  }
 };
 
 }  // namespace funicular::objective

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "funicular/base/compressed.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/text_encoding.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::objective {
@@ -41,18 +42,17 @@ std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, 
 
 void for_each_line(const fs::path& file,
                    const std::function<void(std::string_view line, int64_t number)>& use) {
-  const MappedFile mapped(file);
-  refuse_compressed(mapped.text(), file.string());
-  std::string_view rest = mapped.text();
-  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  const MappedText mapped(file);
+  std::string_view rest = mapped.content();
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    while (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
     if (!text::is_valid_utf8(line))
-      throw InputError("masking", "{}:{}: the line is not UTF-8; convert the file", file.string(), number);
+      throw InputError("masking", "{}:{}: the line is not UTF-8; {}", file.string(), number,
+                       conversion_remedy(mapped.text(), file.string()));
     use(line, number);
   }
 }

@@ -34,6 +34,7 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, con
                                                                 .regression = model::is_regression(config),
                                                                 .labelled = options.labelled,
                                                                 .metrics = options.metrics,
+                                                                .positive = options.positive,
                                                                 .loss = options.loss});
 }
 

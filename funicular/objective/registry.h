@@ -18,6 +18,7 @@ struct ClassifierOptions {
   SequenceOptions sequence;
   bool labelled = true;                          ///< false: for prediction
   std::vector<std::string> metrics{"accuracy"};  ///< of single labels: names of objective/metrics.h
+  int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
   std::vector<double> thresholds = {};           ///< of several labels, see MultiLabelOptions
   ClassLoss loss = {};                           ///< of single labels and of tags
 };

@@ -9,13 +9,17 @@
 namespace funicular::objective {
 
 SentenceOrder::SentenceOrder(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
+    : options_(options),
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer, {}),
+      masker_(tokenizer, options) {
   check_sequence_options(sequence_, options.sequence);
   require_pairs(options);
 }
 
 std::shared_ptr<const data::Dataset> SentenceOrder::samples(
     std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 2));
 }
 

@@ -25,6 +25,7 @@ class SentenceOrder : public Objective {
   model::Head head() const override { return pretraining_head("sentence_order"); }
   /// perplexity (of the masked tokens) and sentence_order_accuracy.
   std::unique_ptr<Metrics> metrics() const override { return pretraining_metrics("sentence_order"); }
+  LossOver loss_over() const override { return of_class<SentenceOrder>(); }
   std::map<std::string, std::string> identity() const override;
 
   /// The two segments of a sample as they stand in the sequence; one, where it cannot be cut.
@@ -41,6 +42,7 @@ class SentenceOrder : public Objective {
  private:
   MaskedLmOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

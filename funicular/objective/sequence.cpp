@@ -2,6 +2,9 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "funicular/base/error.h"
 
 namespace funicular::objective {
@@ -33,7 +36,35 @@ int32_t separator_of(const text::SequenceTemplate& form) {
   return last.token;
 }
 
+const char* words_of(data::LabelKind kind) {
+  switch (kind) {
+    case data::LabelKind::classes:
+      return "a class for each row";
+    case data::LabelKind::values:
+      return "a number for each row";
+    case data::LabelKind::sets:
+      return "any number of classes for each row";
+    case data::LabelKind::tags:
+      return "a tag for each word";
+    default:
+      return "no labels";
+  }
+}
+
 }  // namespace
+
+OwnStores::OwnStores(const text::Tokenizer& tokenizer, std::vector<data::LabelKind> labels)
+    : fingerprint_(tokenizer.fingerprint()),
+      description_(tokenizer.description()),
+      labels_(std::move(labels)) {}
+
+void OwnStores::require(const data::TokenStore& store) const {
+  store.require_tokenizer(fingerprint_, description_);
+  const data::LabelKind found = store.meta().labels;
+  if (labels_.empty() || std::find(labels_.begin(), labels_.end(), found) != labels_.end()) return;
+  throw InputError("objective", "{}: the objective reads {}, and the rows have {}; make the store again",
+                   store.folder().string(), words_of(labels_.front()), words_of(found));
+}
 
 int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& options, int columns) {
   return options.max_length - form.special_count(columns);

@@ -3,10 +3,12 @@
 // [CLS] a [SEP] b [SEP] with token types 0 and 1.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "funicular/core/batch.h"
 #include "funicular/data/sample.h"
+#include "funicular/data/token_store.h"
 #include "funicular/text/tokenizer.h"
 #include "funicular/text/truncation.h"
 
@@ -15,6 +17,20 @@ namespace funicular::objective {
 struct SequenceOptions {
   int32_t max_length = 512;  ///< special tokens included
   text::Truncation truncation = text::Truncation::longest_first;
+};
+
+/// The properties that an objective expects of the token stores that it reads.
+class OwnStores {
+ public:
+  /// Stores made with this tokeniser. `labels`: what the rows' labels are; several kinds: one of them; empty: labels are not read.
+  OwnStores(const text::Tokenizer& tokenizer, std::vector<data::LabelKind> labels);
+  /// Throws InputError for a store that is not one of them.
+  void require(const data::TokenStore& store) const;
+
+ private:
+  uint64_t fingerprint_;
+  std::string description_;
+  std::vector<data::LabelKind> labels_;
 };
 
 /// Tokens of text that a sequence of so many columns has room for.

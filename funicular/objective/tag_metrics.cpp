@@ -12,44 +12,107 @@ namespace funicular::objective {
 
 namespace {
 
+constexpr std::string_view kLetters = "BIESLUMW";
+constexpr std::string_view kUntyped = "_";
+
 struct Tag {
-  char place = 'O';  ///< O, B, I, E or S
-  std::string_view type{};
+  char place = 'O';  ///< O, B, I, E, S or M
+  std::string_view type = kUntyped;
 };
 
-Tag parse_tag(std::string_view name) {
-  Tag tag;
-  if (name.empty() || name == "O") return tag;
-  tag.place = name.front() == 'L' ? 'E' : name.front() == 'U' ? 'S' : name.front();
-  if (const size_t dash = name.find('-'); dash != name.npos) tag.type = name.substr(dash + 1);
-  return tag;
+char to_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
 bool is_one_of(char place, std::string_view places) {
   return places.find(place) != places.npos;
 }
 
+bool is_outside(std::string_view name) {
+  return name == "O" || name == "o";
+}
+
+bool is_delimiter(char c) {
+  return c == '-' || c == '_';
+}
+
+bool has_prefix(std::string_view name) {
+  return name.size() > 2 && is_delimiter(name[1]) && is_one_of(to_upper(name[0]), kLetters);
+}
+
+bool has_suffix(std::string_view name) {
+  return name.size() > 2 && name[name.size() - 2] == '-' && is_one_of(name.back(), kLetters);
+}
+
+bool is_letter(std::string_view name) {
+  return name.size() == 1 && is_one_of(to_upper(name[0]), kLetters);
+}
+
+Tag parse_tag(std::string_view name, TagScheme scheme) {
+  Tag tag;
+  if (name.empty() || is_outside(name)) return tag;
+  tag.place = to_upper(scheme == TagScheme::suffix ? name.back() : name.front());
+  if (tag.place == 'L') tag.place = 'E';
+  if (is_one_of(tag.place, "UW")) tag.place = 'S';
+  if (name.size() > 2)
+    tag.type = scheme == TagScheme::suffix ? name.substr(0, name.size() - 2) : name.substr(2);
+  return tag;
+}
+
 /// Whether an entity ends between two words' tags.
 bool ends(const Tag& before, const Tag& now) {
   if (before.place == 'O') return false;
-  return is_one_of(before.place, "ES") || is_one_of(now.place, "BSO") || before.type != now.type;
+  if (is_one_of(before.place, "ES") || before.type != now.type) return true;
+  return before.place != 'M' && is_one_of(now.place, "BSO");
 }
 
 /// Whether one begins there.
 bool begins(const Tag& before, const Tag& now) {
   if (now.place == 'O') return false;
-  return is_one_of(now.place, "BS") || is_one_of(before.place, "ESO") || before.type != now.type;
+  if (is_one_of(now.place, "BS") || before.type != now.type) return true;
+  return now.place != 'M' && is_one_of(before.place, "ESO");
 }
 
 }  // namespace
 
-std::vector<Entity> entities_of(std::span<const std::string_view> tags) {
+TagScheme tag_scheme(std::span<const std::string> names) {
+  bool prefixes = true, suffixes = true, typed = false, small = false, outside = false, begins = false;
+  for (const std::string& name : names) {
+    if (is_outside(name)) {
+      outside = true;
+      continue;
+    }
+    prefixes = prefixes && (has_prefix(name) || is_letter(name));
+    suffixes = suffixes && has_suffix(name);
+    typed = typed || has_prefix(name);
+    small = small || (is_letter(name) && name[0] >= 'a');
+    begins = begins || (is_letter(name) && is_one_of(to_upper(name[0]), "BI"));
+  }
+  if (names.empty() || (names.size() == 1 && outside)) return TagScheme::none;
+  if (prefixes && (typed || (begins && (outside || !small)))) return TagScheme::prefix;
+  return suffixes ? TagScheme::suffix : TagScheme::none;
+}
+
+bool are_entity_tags(std::span<const std::string> names) {
+  return tag_scheme(names) != TagScheme::none;
+}
+
+std::vector<std::string> strangers_among_entity_tags(std::span<const std::string> names) {
+  std::vector<std::string> strangers;
+  for (const std::string& name : names)
+    if (!is_outside(name) && !has_prefix(name)) strangers.push_back(name);
+  const bool any = std::any_of(names.begin(), names.end(), has_prefix);
+  if (!any || are_entity_tags(names)) strangers.clear();
+  return strangers;
+}
+
+std::vector<Entity> entities_of(std::span<const std::string_view> tags, TagScheme scheme) {
   std::vector<Entity> found;
   Tag before;
   int64_t begin = 0;
   const auto count = static_cast<int64_t>(tags.size());
   for (int64_t i = 0; i <= count; ++i) {
-    const Tag now = i < count ? parse_tag(tags[static_cast<size_t>(i)]) : Tag();
+    const Tag now = i < count ? parse_tag(tags[static_cast<size_t>(i)], scheme) : Tag();
     if (ends(before, now)) found.push_back({begin, i, before.type});
     if (begins(before, now)) begin = i;
     before = now;
@@ -57,23 +120,12 @@ std::vector<Entity> entities_of(std::span<const std::string_view> tags) {
   return found;
 }
 
-bool are_entity_tags(std::span<const std::string> names) {
-  bool any = false;
-  for (const std::string& name : names) {
-    if (name == "O") continue;
-    if (name.size() < 3 || name[1] != '-' || !is_one_of(name[0], "BIESLU")) return false;
-    any = true;
-  }
-  return any;
-}
-
 std::vector<std::string> tag_metric_names(std::span<const std::string> tags) {
   if (are_entity_tags(tags)) return {"f1", "precision", "recall", "accuracy", "macro_f1"};
   return {"accuracy", "macro_f1"};
 }
 
-TagMetrics::TagMetrics(std::vector<std::string> tags)
-    : tags_(std::move(tags)), entities_(are_entity_tags(tags_)) {}
+TagMetrics::TagMetrics(std::vector<std::string> tags) : tags_(std::move(tags)), scheme_(tag_scheme(tags_)) {}
 
 void TagMetrics::start() {
   predicted_.clear();
@@ -98,7 +150,8 @@ void TagMetrics::add(const TensorMap& outputs) {
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     end = begin + 1;
     while (end < text.size() && text[end] == text[begin]) ++end;
-    if (entities_) add_entities(predicted.subspan(begin, end - begin), truth.subspan(begin, end - begin));
+    if (scheme_ != TagScheme::none)
+      add_entities(predicted.subspan(begin, end - begin), truth.subspan(begin, end - begin));
   }
   predicted_.insert(predicted_.end(), predicted.begin(), predicted.end());
   truth_.insert(truth_.end(), truth.begin(), truth.end());
@@ -112,7 +165,7 @@ std::vector<std::string_view> TagMetrics::names_of(std::span<const int64_t> numb
 
 void TagMetrics::add_entities(std::span<const int64_t> predicted, std::span<const int64_t> truth) {
   const std::vector<std::string_view> given = names_of(predicted), right = names_of(truth);
-  const std::vector<Entity> found = entities_of(given), there = entities_of(right);
+  const std::vector<Entity> found = entities_of(given, scheme_), there = entities_of(right, scheme_);
   for (const Entity& entity : found) {
     EntityCounts& counts = types_[std::string(entity.type)];
     ++counts.predicted;
@@ -124,7 +177,7 @@ void TagMetrics::add_entities(std::span<const int64_t> predicted, std::span<cons
 std::map<std::string, double> TagMetrics::finish(double) {
   std::map<std::string, double> result{{"accuracy", accuracy(predicted_, truth_)},
                                        {"macro_f1", macro_f1(predicted_, truth_)}};
-  if (!entities_) return result;
+  if (scheme_ == TagScheme::none) return result;
   EntityCounts all;
   for (const auto& [type, counts] : types_) {
     all.right += counts.right;
@@ -139,7 +192,7 @@ std::map<std::string, double> TagMetrics::finish(double) {
 
 OrderedJson TagMetrics::classes() const {
   std::map<std::string, EntityCounts> counts = types_;
-  if (!entities_)
+  if (scheme_ == TagScheme::none)
     for (size_t i = 0; i < truth_.size(); ++i) {
       ++counts[tags_.at(static_cast<size_t>(truth_[i]))].there;
       EntityCounts& given = counts[tags_.at(static_cast<size_t>(predicted_[i]))];

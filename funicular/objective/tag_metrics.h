@@ -1,5 +1,5 @@
 #pragma once
-// How well words are tagged: tag by tag, and, where the tags are of entities, entity by entity.
+// How well words are tagged: tag by tag, and, if the tags name entities, entity by entity.
 
 #include <cstdint>
 #include <map>
@@ -19,12 +19,24 @@ struct Entity {
   auto operator<=>(const Entity&) const = default;
 };
 
-/// The entities of one text's tags, by the rules of the CoNLL shared tasks' conlleval, which seqeval follows too: they read
-/// IOB1, IOB2, IOE and IOBES; BILOU's L and U are read as E and S. The types are views into the tags.
-std::vector<Entity> entities_of(std::span<const std::string_view> tags);
+/// How tags of entities are written: a letter and a type ("B-PER", "b-per", "B_PER"; "B" alone has the type "_"), or a type
+/// and a letter ("PER-B"). O (or o) is outside of all. The letters are those of IOB1, IOB2, IOE, IOBES, BILOU and BMEWO.
+enum class TagScheme { none, prefix, suffix };
 
-/// Whether these are names of tags of entities: O, or a letter of these schemes and a type ("B-PER"), of one type at least.
+/// How all of these names are written; none: one of them is no tag of entities, or all are O. Letters without a type are tags
+/// of entities where B or I is among them, and small ones where o or O is, too.
+TagScheme tag_scheme(std::span<const std::string> names);
+
+/// Whether their scheme is not none.
 bool are_entity_tags(std::span<const std::string> names);
+
+/// The names that are no tags of entities, where others of them are, with a type.
+std::vector<std::string> strangers_among_entity_tags(std::span<const std::string> names);
+
+/// The entities of one text's tags, those that seqeval finds by default (with `suffix` as its suffix=True): the rules of the CoNLL
+/// shared tasks' conlleval. Small letters are read as large ones, L as E, U and W as S; M (BMES) is seqeval's: it continues
+/// its type, and does not end where B or S of this type follows. The types are views into the tags.
+std::vector<Entity> entities_of(std::span<const std::string_view> tags, TagScheme scheme = TagScheme::prefix);
 
 /// accuracy and macro_f1 (of the words' tags); of entity tags first f1, precision and recall, where an entity is right if its
 /// words and its type are.
@@ -58,7 +70,7 @@ class TagMetrics final : public Metrics {
   std::vector<std::string_view> names_of(std::span<const int64_t> numbers) const;
 
   std::vector<std::string> tags_;
-  bool entities_;
+  TagScheme scheme_;
   std::vector<int64_t> predicted_, truth_;
   std::map<std::string, EntityCounts> types_;
 };

@@ -11,7 +11,10 @@
 namespace funicular::objective {
 
 Tags::Tags(const text::Tokenizer& tokenizer, const TagOptions& options)
-    : options_(options), sequence_(tokenizer.sequence()) {
+    : options_(options),
+      sequence_(tokenizer.sequence()),
+      own_stores_(tokenizer,
+                  options.labelled ? std::vector{data::LabelKind::tags} : std::vector<data::LabelKind>()) {
   check_sequence_options(sequence_, options.sequence);
   options.loss.check("tags", options.tags.size());
 }
@@ -21,15 +24,24 @@ int64_t Tags::length(const data::Sample& sample) const {
 }
 
 std::shared_ptr<const data::Dataset> Tags::samples(std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
   return std::make_shared<data::RowDataset>(std::move(store));
 }
 
 model::Head Tags::head() const {
-  if (options_.loss.is_plain()) return model::token_classifier();
-  return model::token_classifier(
-      [loss = options_.loss](const at::Tensor& logits, const at::Tensor& labels, bool training) {
-        return loss.sum(logits, labels, training);
-      });
+  const auto tags = static_cast<int64_t>(options_.tags.size());
+  if (options_.loss.is_plain()) return model::with_classes(model::token_classifier(), tags);
+  return model::with_classes(
+      model::token_classifier(
+          [loss = options_.loss](const at::Tensor& logits, const at::Tensor& labels, bool training) {
+            return loss.sum(logits, labels, training);
+          }),
+      tags);
+}
+
+Model Tags::build(model::BertOptions encoder) const {
+  model::require_classes(encoder.config, static_cast<int64_t>(options_.tags.size()));
+  return Objective::build(std::move(encoder));
 }
 
 std::unique_ptr<Metrics> Tags::metrics() const {

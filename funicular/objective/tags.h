@@ -35,13 +35,17 @@ class Tags : public Objective {
   /// Each row is one.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override;
+  /// Throws InputError for a configuration with another number of tags.
+  Model build(model::BertOptions encoder) const override;
   /// See objective/tag_metrics.h.
   std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<Tags>(); }
   std::map<std::string, std::string> identity() const override;
 
  private:
   TagOptions options_;
   text::SequenceTemplate sequence_;
+  OwnStores own_stores_;
 };
 
 }  // namespace funicular::objective

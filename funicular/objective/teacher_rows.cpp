@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -17,7 +16,9 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/base/number.h"
 #include "funicular/base/progress.h"
+#include "funicular/base/temporary.h"
 #include "funicular/objective/distillation_terms.h"
 
 namespace funicular::objective {
@@ -27,6 +28,7 @@ namespace {
 // ---- soft labels
 
 constexpr double kSumBound = 1e-3;
+constexpr double kMostRounding = 0.05;  // a sum that is further from 1 is no matter of rounding
 
 class SoftLabels final : public TeacherRows {
  public:
@@ -45,13 +47,71 @@ class SoftLabels final : public TeacherRows {
 };
 
 double probability(std::string_view text, const format::TextFile& file, uint64_t offset) {
-  double value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !(value >= 0 && value <= 1))
-    throw InputError("distillation", "{}: expected a probability from 0 to 1, found \"{}\"",
-                     file.where(offset), text);
-  return value;
+  const auto value = file.decimal_commas() ? read_number_with_comma(text) : read_number(text);
+  if (value && *value >= 0 && *value <= 1) return *value;
+  const bool comma = !value && read_number_with_comma(text);
+  throw InputError(
+      "distillation", "{}: expected a probability from 0 to 1, found \"{}\"{}", file.where(offset), text,
+      comma ? "; write a decimal point, not a comma (a comma is read where semicolons separate the columns)"
+            : "");
 }
+
+/// Decimals of the shortest text that is the number in float32: 3 for 0.125, also where it is written 0.12500000.
+int decimals_of(double value) {
+  const std::string text = fmt::format("{}", static_cast<float>(value));
+  const size_t exponent = text.find('e'), point = text.find('.');
+  const size_t end = std::min(exponent, text.size());
+  const int behind = point < end ? static_cast<int>(end - point - 1) : 0;
+  const int power = exponent == text.npos
+                        ? 0
+                        : read_whole_number<int>(std::string_view(text).substr(exponent + 1)).value_or(0);
+  return std::max(behind - power, 0);
+}
+
+/// Rows of probabilities that are read, and how far their sums are from 1.
+class SoftRows {
+ public:
+  void add(std::span<const double> row, uint64_t offset) {
+    double sum = 0;
+    for (const double value : row) {
+      sum += value;
+      decimals_ = std::max(decimals_, decimals_of(value));
+    }
+    for (const double value : row)
+      logits_.push_back(static_cast<float>(std::log(value / (sum > 0 ? sum : 1))));
+    if (std::abs(sum - 1) > kSumBound) off_.push_back({offset, sum});
+    ++rows_;
+  }
+
+  /// Refuses sums that the rounding of the written decimals does not explain, and says how many it does.
+  std::vector<float> take(const format::TextFile& file, int64_t classes) {
+    const double rounding = 0.5 * static_cast<double>(classes) * std::pow(10.0, -decimals_) + 1e-9;
+    const double bound = std::max(kSumBound, std::min(rounding, kMostRounding));
+    for (const auto& [offset, sum] : off_)
+      if (std::abs(sum - 1) > bound)
+        throw InputError(
+            "distillation",
+            "{}: the probabilities sum to {:.6g}; expected 1, or within {:.3g} of it, which the rounding to "
+            "{} decimals explains (logits become probabilities by a softmax)",
+            file.where(offset), sum, bound, decimals_);
+    if (!off_.empty())
+      log::warning(
+          "{}: in {} of {} rows the probabilities sum to 1 only within the rounding of their {} decimals; "
+          "they are divided by their sum",
+          file.path().string(), off_.size(), rows_, decimals_);
+    return std::move(logits_);
+  }
+
+ private:
+  struct Off {
+    uint64_t offset;
+    double sum;
+  };
+  std::vector<float> logits_;
+  std::vector<Off> off_;
+  int decimals_ = 0;
+  size_t rows_ = 0;
+};
 
 // ---- the cache's files
 
@@ -249,6 +309,7 @@ void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) {
   const int64_t batches_of_a_block =
       std::max<int64_t>(16, starts_.back() / std::max<int64_t>(tokens, 1) / 1000);
   make_directories(folder_);
+  const FolderLock lock(folder_, "distillation");
   std::vector<std::unique_ptr<Growing>> files;
   for (const KeptActivation& kept : activations_) {
     files.push_back(std::make_unique<Growing>(file(kept)));
@@ -302,22 +363,17 @@ std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format
                                                     int64_t rows) {
   const auto classes = static_cast<int64_t>(layout.columns.size());
   const format::TextFile file(path, std::move(layout));
-  std::vector<float> logits;
+  SoftRows soft;
+  std::vector<double> probabilities;
   format::RowReader reader(file);
   int64_t found = 0;
   for (const format::Row* row = reader.next(); row; row = reader.next(), ++found) {
-    double sum = 0;
-    for (const std::string_view text : row->columns) {
-      const double value = probability(text, file, row->offset);
-      sum += value;
-      logits.push_back(static_cast<float>(std::log(value)));
-    }
-    if (std::abs(sum - 1) > kSumBound)
-      throw InputError(
-          "distillation",
-          "{}: the probabilities sum to {:.6g}; expected 1 (logits become probabilities by a softmax)",
-          file.where(row->offset), sum);
+    probabilities.clear();
+    for (const std::string_view text : row->columns)
+      probabilities.push_back(probability(text, file, row->offset));
+    soft.add(probabilities, row->offset);
   }
+  std::vector<float> logits = soft.take(file, classes);
   if (found != rows)
     throw InputError("distillation", "{} has {} rows of probabilities; expected {}, one for each text",
                      path.string(), found, rows);

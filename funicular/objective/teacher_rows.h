@@ -26,8 +26,8 @@ class TeacherRows {
 };
 
 /// Probabilities of the classes, a column each, from the rows of a file: as logits, their logarithms [S, classes].
-/// Sample i is row i. Throws InputError naming FILE:LINE where a row's numbers are not from 0 to 1 or do not sum to 1
-/// (within 0.001), and where there are not `rows` rows.
+/// Sample i is row i. Throws InputError naming FILE:LINE if a row's numbers are not from 0 to 1 or do not sum to 1. Also throws it if
+/// there are not `rows` rows. A sum may be off by 0.001, or by the rounding to the written decimals; a warning counts the latter rows.
 std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format::TextOptions layout,
                                                     int64_t rows);
 

@@ -8,15 +8,23 @@ namespace funicular::objective {
 
 namespace {
 
-/// The maskable tokens of a sequence.
+/// The maskable tokens of a sequence; without special tokens that stand in the text itself, unless it has no others.
 struct Maskable {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> word_starts, text_starts, row_starts;
   std::vector<size_t> places;  ///< in the packed batch
 
-  Maskable(const PackedSequences& packed, size_t begin) {
+  Maskable(const PackedSequences& packed, size_t begin, const text::SpecialTokens& special) {
+    add(packed, begin, [&](int64_t id) {
+      return id == special.cls || id == special.sep || id == special.mask || id == special.pad;
+    });
+    if (tokens.empty()) add(packed, begin, [](int64_t) { return false; });
+  }
+
+  template <class IsSpecial>
+  void add(const PackedSequences& packed, size_t begin, const IsSpecial& is_special) {
     for (size_t i = begin; i < packed.token_ids.size(); ++i) {
-      if (!packed.maskable[i]) continue;
+      if (!packed.maskable[i] || is_special(packed.token_ids[i])) continue;
       tokens.push_back(static_cast<int32_t>(packed.token_ids[i]));
       word_starts.push_back(packed.word_starts[i]);
       text_starts.push_back(places.empty() || places.back() + 1 != i);
@@ -35,7 +43,7 @@ uint64_t TokenMasker::key_of(const data::Sample& sample, const MaskedLmOptions& 
 }
 
 TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
-    : options_(options) {
+    : options_(options), special_(tokenizer.special()) {
   check_masking(options);
   if (!options.word_dictionary.empty())
     chinese_words_ = std::make_shared<const ChineseWords>(tokenizer, options.word_dictionary);
@@ -46,7 +54,7 @@ TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions
 }
 
 void TokenMasker::mask(PackedSequences& packed, size_t begin, const data::Sample& sample, uint64_t seed) {
-  Maskable text(packed, begin);
+  Maskable text(packed, begin, special_);
   if (text.tokens.empty()) return;
   if (chinese_words_) chinese_words_->mark(text.view(), text.word_starts);
   const MaskView view = text.view();

@@ -38,6 +38,7 @@ class TokenMasker {
 
  private:
   MaskedLmOptions options_;
+  text::SpecialTokens special_;
   std::shared_ptr<const ChineseWords> chinese_words_;  ///< null: without a dictionary
   std::shared_ptr<const Selector> selector_;
   std::shared_ptr<const Replacer> replacer_;

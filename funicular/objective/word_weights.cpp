@@ -1,7 +1,6 @@
 #include "funicular/objective/word_weights.h"
 
-#include <charconv>
-#include <cmath>
+#include "funicular/base/number.h"
 
 namespace funicular::objective {
 
@@ -11,13 +10,8 @@ WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& token
   left_out = 0;
   for_each_line(file, [&](std::string_view line, int64_t number) {
     const size_t tab = line.find('\t');
-    double weight = -1;
-    if (tab != std::string_view::npos) {
-      const char *begin = line.data() + tab + 1, *end = line.data() + line.size();
-      const auto [read, error] = std::from_chars(begin, end, weight);
-      if (error != std::errc() || read != end) weight = -1;
-    }
-    if (!(weight >= 0 && std::isfinite(weight)) || tab == 0)
+    const double weight = tab == line.npos ? -1 : read_number(line.substr(tab + 1)).value_or(-1);
+    if (weight < 0 || tab == 0)
       throw InputError("masking",
                        "{}:{}: expected a word, a tab and a finite weight of at least 0, found \"{}\"",
                        file.string(), number, line);

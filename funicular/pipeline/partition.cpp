@@ -18,7 +18,7 @@ void check_costs(const SegmentCosts& costs) {
   if (segments == 0 || costs.weight_bytes.size() != segments || costs.activation_bytes.size() != borders ||
       (!costs.may_cut.empty() && costs.may_cut.size() != borders))
     throw InputError("partition",
-                     "costs of {} segments with {} sizes of weights and {} of activations; expected at least "
+                     "costs of {} segments with {} sizes of weights and {} of activations. Expected at least "
                      "1 segment, as "
                      "many sizes of weights, and one size of activations fewer",
                      segments, costs.weight_bytes.size(), costs.activation_bytes.size());

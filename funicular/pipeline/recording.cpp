@@ -11,6 +11,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/base/mapped_text.h"
 
 namespace funicular::pipeline {
 
@@ -101,7 +102,7 @@ Recording parse_recording(const std::string& text, const std::string& path) {
 }
 
 Recording read_recording(const std::string& path) {
-  Recording recording = parse_recording(read_file(path), path);
+  Recording recording = parse_recording(read_text(path, "a recording"), path);
   if (recording.spans.empty()) refuse(path, "it has no pass");
   return recording;
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/base/file.h"
+#include "funicular/base/mapped_text.h"
 
 namespace funicular::pipeline {
 
@@ -173,7 +173,7 @@ Schedule parse_schedule(std::string_view text, const std::string& name) {
 }
 
 Schedule read_schedule(const std::string& path) {
-  return parse_schedule(read_file_or_pipe(path), path);
+  return parse_schedule(read_text_or_pipe(path, "a schedule"), path);
 }
 
 std::string to_text(const Schedule& schedule) {

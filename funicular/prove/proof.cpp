@@ -93,7 +93,7 @@ class Pair {
  public:
   Pair(const fs::path& a, const fs::path& b) : a_(a), b_(b) {
     if (a_.entries().size() != b_.entries().size())
-      throw InputError("prove", "{} holds {} tensors and {} holds {}; they are of different models",
+      throw InputError("prove", "{} holds {} tensors and {} holds {}; they belong to different models",
                        a.string(), a_.entries().size(), b.string(), b_.entries().size());
     for (const format::TensorEntry& entry : b_.entries()) {
       const std::vector<double> values = widen(entry);
@@ -330,9 +330,9 @@ Layout Layout::parse(const std::string& text) {
   }
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
   if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
-    throw InputError("layout", "\"{}\": that fault is of pipelines", text);
+    throw InputError("layout", "\"{}\": that fault exists only in pipelines", text);
   if (layout.pipeline_fault >= parallel::PipelineFault::tied_weight_twice && layout.shared.asynchronous())
-    throw InputError("layout", "\"{}\": that fault is of schedules with a flush", text);
+    throw InputError("layout", "\"{}\": that fault exists only in schedules with a flush", text);
   if (!layout.recurrence().empty() && !layout.shared.replicas.empty())
     throw InputError(
         "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);

@@ -4,13 +4,14 @@
 #include <memory>
 
 #include "funicular/base/error.h"
-#include "funicular/base/temporary.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/electra.h"
@@ -46,8 +47,10 @@ format::BertConfig small_config(const std::string& objective, int64_t layers) {
 }
 
 format::BertConfig config_of(const ProofTask& task) {
-  return task.model.empty() ? small_config(task.objective, task.layers)
-                            : format::read_bert_config(task.model);
+  if (task.model.empty()) return small_config(task.objective, task.layers);
+  format::BertConfig config = format::read_bert_config(task.model);
+  config.tie_word_embeddings = config.tie_word_embeddings && !model::has_own_decoder(config, task.model);
+  return config;
 }
 
 /// Generated rows with labels, which mean nothing; every other row is a pair of texts.
@@ -121,11 +124,10 @@ std::unique_ptr<objective::Objective> macbert(const text::Tokenizer& tokenizer,
   objective::MaskedLmOptions options{.sequence = sequence};
   options.masking = objective::Masking::ngram;
   options.replacement = objective::Replacement::similar;
-  options.similar_words = temporary_name(fs::temp_directory_path() / "funicular-similar.txt");
+  const TemporaryFolder folder;
+  options.similar_words = folder.path() / "similar.txt";
   write_file_atomically(options.similar_words, lines);
-  auto made = objective::make_pretraining("mlm-sop", tokenizer, options);
-  fs::remove(options.similar_words);
-  return made;
+  return objective::make_pretraining("mlm-sop", tokenizer, options);
 }
 
 std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::BertConfig& config,
@@ -221,6 +223,8 @@ class WithFault final : public objective::Objective {
     return right_.samples(std::move(store));
   }
   model::Head head() const override { return right_.head(); }
+  /// A fault is for the comparison to find.
+  LossOver loss_over() const override { return LossOver::rows; }
   std::map<std::string, std::string> identity() const override { return right_.identity(); }
 
  private:

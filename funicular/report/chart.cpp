@@ -75,7 +75,7 @@ std::string draw_axes(const Frame& frame) {
                            kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
 }
 
-std::string draw_line(const Line& line, const Frame& frame, const char* colour) {
+std::string draw_line(const Line& line, const Frame& frame) {
   std::string path, dots;
   bool pen_is_down = false;
   const bool marked = line.x.size() <= kMostMarked;
@@ -91,16 +91,23 @@ std::string draw_line(const Line& line, const Frame& frame, const char* colour) 
       dots += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"><title>{}: {} at step "
           "{}</title></circle>",
-          x, y, colour, escaped(line.name), line.y[at], line.x[at]);
+          x, y, colour(line.run), escaped(line.name), line.y[at], line.x[at]);
   }
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>{}", path, colour,
-                     dots);
+  const std::string dashed =
+      dashes(line.run).empty() ? "" : fmt::format(" stroke-dasharray=\"{}\"", dashes(line.run));
+  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"{}/>{}", path,
+                     colour(line.run), dashed, dots);
 }
 
 }  // namespace
 
-const char* colour(size_t place) {
-  return kColours[place % kColours.size()];
+const char* colour(size_t run) {
+  return kColours[run % kColours.size()];
+}
+
+std::string dashes(size_t run) {
+  const size_t round = run / kColours.size();
+  return round == 0 ? "" : fmt::format("{} 3", 2 + 4 * (round - 1));
 }
 
 std::vector<double> ticks(double low, double high, int most) {
@@ -129,7 +136,7 @@ std::string short_value(double value) {
 Line thinned(const Line& line, size_t most) {
   const size_t count = line.x.size(), parts = std::max<size_t>(1, most / 4);
   if (count <= most) return line;
-  Line thin{line.name, {}, {}};
+  Line thin{line.name, {}, {}, line.run};
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = count * part / parts, end = count * (part + 1) / parts;
     size_t low = begin, high = begin;  // of values that are numbers, where there are any
@@ -153,7 +160,7 @@ std::string draw_svg(const Chart& chart) {
   if (!std::isfinite(frame.x.low))
     return svg + "<text x=\"64\" y=\"130\">nothing finite was recorded</text></svg>";
   svg += draw_axes(frame);
-  for (size_t at = 0; at < chart.lines.size(); ++at) svg += draw_line(chart.lines[at], frame, colour(at));
+  for (const Line& line : chart.lines) svg += draw_line(line, frame);
   return svg + "</svg>";
 }
 

@@ -10,16 +10,20 @@ namespace funicular::report {
 struct Line {
   std::string name;
   std::vector<double> x, y;  ///< of one length; a y that is not finite is a gap
+  size_t run = 0;            ///< its place among the runs of the report: it has one colour in all charts
 };
 
 /// What one picture shows.
 struct Chart {
   std::string title;
   std::vector<Line> lines;
+  std::vector<double> medians = {};  ///< of each line, shown beside its last value; empty: none is shown
 };
 
-/// The colour of the line at a place in its chart, "#rrggbb"; they come again after eight.
-const char* colour(size_t place);
+/// The colour of a run, "#rrggbb". Colours come again after eight, and then the lines are dashed.
+const char* colour(size_t run);
+/// Lengths of strokes and gaps of a run's lines, as SVG has them; "" for whole lines.
+std::string dashes(size_t run);
 
 /// Places of marks on an axis from `low` to `high`: 1, 2 or 5 times a power of ten apart, at most `most` of them.
 std::vector<double> ticks(double low, double high, int most);

@@ -93,8 +93,11 @@ ReportFiles read_files(const std::vector<fs::path>& folders) {
   ReportFiles files = reader.take();
   shorten(files.runs);
   shorten(files.evaluations);
-  for (RunFiles& run : files.runs)
-    for (auto& [field, line] : run.lines) line.name = run.name;
+  for (size_t place = 0; place < files.runs.size(); ++place)
+    for (auto& [field, line] : files.runs[place].lines) {
+      line.name = files.runs[place].name;
+      line.run = place;
+    }
   return files;
 }
 

@@ -9,34 +9,61 @@
 #include "funicular/base/progress.h"
 #include "funicular/base/version.h"
 #include "funicular/report/page_parts.h"
+#include "funicular/report/run_summary.h"
 
 namespace funicular::report {
 
 namespace {
 
 constexpr size_t kMostPoints = 2000;  ///< of a line in the page
+constexpr const char* kSpeed = "tokens_per_second";
 
 /// What people look for first.
-constexpr const char* kFirstFields[] = {"loss",          "eval_loss",         "eval_accuracy",
-                                        "eval_f1",       "eval_macro_f1",     "learning_rate",
-                                        "gradient_norm", "tokens_per_second", "memory_bytes"};
+constexpr const char* kFirstFields[] = {"loss",          "eval_loss",     "eval_accuracy",
+                                        "eval_f1",       "eval_macro_f1", "learning_rate",
+                                        "gradient_norm", kSpeed,          "memory_bytes"};
 /// Of little use as a curve of their own.
 const std::set<std::string> kLeftOut{"step_seconds", "wait_share", "skipped_steps"};
+constexpr std::string_view kTermPrefix = "loss_", kScale = "loss_scale";
 
-std::string title_of(const std::string& field) {
-  static const std::map<std::string, std::string> kTitles{
-      {"loss", "training loss"}, {"tokens_per_second", "tokens a second"}, {"memory_bytes", "memory, bytes"}};
+bool is_loss(const std::string& field) {
+  return field == "loss" || field == "eval_loss" || (field.starts_with(kTermPrefix) && field != kScale);
+}
+
+/// `kind`: of the runs, see kind_of.
+std::string title_of(const std::string& field, const std::string& kind) {
+  static const std::map<std::string, std::string> kOfElectra{
+      {"loss_mlm", "training loss, generator"}, {"loss_replaced", "training loss, discriminator"}};
+  if (const auto known = kOfElectra.find(field); kind == "electra" && known != kOfElectra.end())
+    return known->second;
+  static const std::map<std::string, std::string> kTitles{{"loss", "training loss"},
+                                                          {"tokens_per_second", "tokens per second"},
+                                                          {"memory_bytes", "memory, bytes"},
+                                                          {"eval_loss", "loss, evaluated"}};
   if (const auto known = kTitles.find(field); known != kTitles.end()) return known->second;
+  if (is_loss(field) && field.starts_with(kTermPrefix))
+    return "training loss, term " + field.substr(kTermPrefix.size());
   std::string title = field.starts_with("eval_") ? field.substr(5) + ", evaluated" : field;
   std::replace(title.begin(), title.end(), '_', ' ');
   return title;
 }
 
+std::string legend_value(double value) {
+  if (!std::isfinite(value)) return "–";
+  return std::abs(value) < 1e4 ? fmt::format("{:.5g}", value) : short_number(value);
+}
+
+/// The lines with their last values.
 std::string figure(const Chart& chart) {
   std::string legend;
-  for (size_t at = 0; at < chart.lines.size(); ++at)
-    legend += fmt::format("<span><i style=\"background:{}\"></i>{}</span>", colour(at),
-                          escaped(chart.lines[at].name));
+  for (size_t at = 0; at < chart.lines.size(); ++at) {
+    const Line& line = chart.lines[at];
+    legend += fmt::format("<span>{}{}<b>{}</b>", colour_mark(line.run), escaped(line.name),
+                          legend_value(last_value(line)));
+    if (at < chart.medians.size() && std::isfinite(chart.medians[at]))
+      legend += fmt::format("<small>median {}</small>", legend_value(chart.medians[at]));
+    legend += "</span>";
+  }
   return fmt::format(
       "<figure><figcaption>{}</figcaption><div class=\"chart\">{}</div><div "
       "class=\"legend\">{}</div></figure>\n",
@@ -60,11 +87,12 @@ std::string chart_data(const std::vector<Chart>& charts) {
   Json all = Json::array();
   for (const Chart& chart : charts) {
     Json lines = Json::array();
-    for (size_t at = 0; at < chart.lines.size(); ++at)
-      lines.push_back({{"name", chart.lines[at].name},
-                       {"colour", colour(at)},
-                       {"x", numbers(chart.lines[at].x)},
-                       {"y", numbers(chart.lines[at].y)}});
+    for (const Line& line : chart.lines)
+      lines.push_back({{"name", line.name},
+                       {"colour", colour(line.run)},
+                       {"dashes", dashes(line.run)},
+                       {"x", numbers(line.x)},
+                       {"y", numbers(line.y)}});
     all.push_back({{"title", chart.title}, {"lines", lines}});
   }
   return fmt::format("<script type=\"application/json\" id=\"charts\">{}</script>\n", embedded(all));
@@ -81,13 +109,21 @@ const wholeSteps = [...Array(12).keys()].flatMap(power => [1, 2, 5].map(number =
 for (const [at, chart] of JSON.parse(document.getElementById("charts").textContent).entries()) {
   const place = document.querySelectorAll("figure .chart")[at];
   const drawn = place.firstElementChild;
+  const told = [...place.nextElementSibling.querySelectorAll("b")], last = told.map(value => value.textContent);
   const series = chart.lines.map(line => ({label: line.name, stroke: line.colour, width: 1.5, spanGaps: true,
-                                           value: (_, value) => value == null ? "" : value.toPrecision(5)}));
-  (window.reportCharts ||= []).push(new uPlot({width: place.clientWidth, height: 260, scales: {x: {time: false}}, series: [{label: "step"}, ...series],
+                                           dash: line.dashes ? line.dashes.split(" ").map(Number) : []}));
+  // The legend tells the values under the pointer, and the last ones where there is none.
+  const tell = plot => told.forEach((value, line) => {
+    const found = plot.cursor.idx == null ? null : plot.data[line + 1][plot.cursor.idx];
+    value.textContent = found == null ? last[line] : `${short(+found.toPrecision(5))} at step ${plot.data[0][plot.cursor.idx]}`;
+  });
+  const plot = new uPlot({width: place.clientWidth, height: 260, scales: {x: {time: false}}, series: [{label: "step"}, ...series],
+             legend: {show: false}, hooks: {setCursor: [tell]},
              axes: [{incrs: wholeSteps}, {size: 64, values: (_, all) => all.map(value => value == null ? "" : short(value))}]},
-            uPlot.join(chart.lines.map(line => [line.x, line.y])), place));
+            uPlot.join(chart.lines.map(line => [line.x, line.y])), place);
+  (window.reportCharts ||= []).push(plot);
   drawn.remove();
-  place.nextElementSibling.remove();
+  window.addEventListener("resize", () => plot.setSize({width: place.clientWidth, height: 260}));
 }
 )js";
 
@@ -95,17 +131,34 @@ for (const [at, chart] of JSON.parse(document.getElementById("charts").textConte
 
 std::vector<Chart> charts_of(const ReportFiles& files) {
   std::vector<std::string> fields(std::begin(kFirstFields), std::end(kFirstFields));
+  const auto behind_loss = fields.begin() + 1;
+  std::set<std::string> terms;
+  for (const RunFiles& run : files.runs)
+    for (const auto& [field, line] : run.lines)
+      if (is_loss(field) && field.starts_with(kTermPrefix)) terms.insert(field);
+  fields.insert(behind_loss, terms.begin(), terms.end());
   for (const RunFiles& run : files.runs)
     for (const auto& [field, line] : run.lines)
       if (!kLeftOut.count(field) && std::find(fields.begin(), fields.end(), field) == fields.end())
         fields.push_back(field);
   std::vector<Chart> charts;
   for (const std::string& field : fields) {
-    Chart chart{title_of(field), {}};
+    // Losses of different kinds have axes of their own.
+    std::vector<std::pair<std::string, Chart>> of_kinds;
     for (const RunFiles& run : files.runs)
-      if (const auto line = run.lines.find(field); line != run.lines.end())
-        chart.lines.push_back(thinned(line->second, kMostPoints));
-    if (!chart.lines.empty()) charts.push_back(std::move(chart));
+      if (const auto line = run.lines.find(field); line != run.lines.end()) {
+        const std::string kind = is_loss(field) ? kind_of(run) : "";
+        auto place = std::find_if(of_kinds.begin(), of_kinds.end(),
+                                  [&](const auto& one) { return one.first == kind; });
+        if (place == of_kinds.end())
+          place = of_kinds.insert(place, std::pair(kind, Chart{title_of(field, kind), {}}));
+        place->second.lines.push_back(thinned(line->second, kMostPoints));
+        if (field == kSpeed) place->second.medians.push_back(median_value(line->second));
+      }
+    for (auto& [kind, chart] : of_kinds) {
+      if (of_kinds.size() > 1 && !kind.empty()) chart.title += ": " + kind;
+      charts.push_back(std::move(chart));
+    }
   }
   return charts;
 }
@@ -114,11 +167,11 @@ std::string render_page(const ReportFiles& files, const std::string& title, cons
   const std::vector<Chart> charts = charts_of(files);
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width\">\n"
+      "content=\"width=device-width, initial-scale=1\">\n"
       "<link rel=\"icon\" "
       "href=\"data:,\">\n<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
       escaped(title), page_style(), library.style, escaped(title));
-  page += models_section(files) + steps_section(files);
+  page += runs_section(files) + models_section(files) + steps_section(files);
   if (!charts.empty()) page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
   for (const Chart& chart : charts) page += figure(chart);
   if (!charts.empty()) page += "</div>\n";

@@ -7,6 +7,8 @@
 
 #include "funicular/base/progress.h"
 #include "funicular/report/page.h"
+#include "funicular/report/run_summary.h"
+#include "funicular/report/table.h"
 
 namespace funicular::report {
 
@@ -25,16 +27,6 @@ std::string text_in(const OrderedJson& json, const char* key) {
   if (found == json.end() || found->is_null()) return "";
   return found->is_string() ? found->get<std::string>()
                             : found->dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
-/// A table of texts: a head and rows. The first column stands left, the others right.
-struct Table {
-  std::vector<std::string> head;
-  std::vector<std::vector<std::string>> rows;
-};
-
-std::string fixed(double value, int digits, std::string_view behind = "") {
-  return std::isfinite(value) ? fmt::format("{:.{}f}{}", value, digits, behind) : "";
 }
 
 /// The names of all metrics, the loss last.
@@ -74,25 +66,13 @@ Table models_table(const ReportFiles& files) {
   return table;
 }
 
-std::string html(const Table& table, const char* style = "") {
-  std::string text = fmt::format("<table class=\"{}\"><thead><tr>", style);
-  for (const std::string& cell : table.head) text += "<th>" + escaped(cell) + "</th>";
-  text += "</tr></thead><tbody>\n";
-  for (const auto& row : table.rows) {
-    text += "<tr>";
-    for (const std::string& cell : row) text += "<td>" + escaped(cell) + "</td>";
-    text += "</tr>\n";
-  }
-  return text + "</tbody></table>\n";
-}
-
 std::string classes_of(const OrderedJson& classes) {
   Table table{{"class", "precision", "recall", "F1", "support"}, {}};
   for (const auto& [name, scores] : classes.items())
     table.rows.push_back({name, fixed(number_in(scores, "precision"), 3),
                           fixed(number_in(scores, "recall"), 3), fixed(number_in(scores, "f1"), 3),
                           fixed(number_in(scores, "support"), 0)});
-  return "<h4>Each class</h4>\n" + html(table);
+  return "<h4>Each class</h4>\n" + as_html(table);
 }
 
 /// Rows: what is right; columns: what was answered. The darker, the larger the share of its row.
@@ -121,17 +101,50 @@ std::string confusion(const OrderedJson& matrix, const OrderedJson& classes) {
   return text + "</tbody></table>\n";
 }
 
+/// A name, or a list of them.
+std::string names_in(const OrderedJson& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return text_in(json, key);
+  std::string text;
+  for (const OrderedJson& name : *found)
+    text += (text.empty() ? "" : ", ") + (name.is_string() ? name.get<std::string>() : name.dump());
+  return text;
+}
+
+/// The names of the columns that name a row.
+std::vector<std::string> ids_of(const OrderedJson& mistakes) {
+  std::vector<std::string> names;
+  if (mistakes.front().is_object())
+    if (const auto ids = mistakes.front().find("ids"); ids != mistakes.front().end() && ids->is_object())
+      for (const auto& [name, id] : ids->items()) names.push_back(name);
+  return names;
+}
+
 std::string mistakes_of(const OrderedJson& mistakes) {
-  Table table{{"row", "text", "is", "was answered", "probability"}, {}};
+  const std::vector<std::string> ids = ids_of(mistakes);
+  Table table{{"row"}, {}};
+  table.wide = "text";
+  table.head.insert(table.head.end(), ids.begin(), ids.end());
+  table.head.insert(table.head.end(),
+                    {"text", "label", "prediction", "probability of the label", "of the prediction"});
   for (const OrderedJson& mistake : mistakes) {
     if (!mistake.is_object() || table.rows.size() == kMostMistakes) break;
     std::string text;
     for (const OrderedJson& part : mistake.value("texts", OrderedJson::array()))
       text += (text.empty() ? "" : " | ") + (part.is_string() ? part.get<std::string>() : part.dump());
-    table.rows.push_back({text_in(mistake, "row"), text, text_in(mistake, "label"),
-                          text_in(mistake, "predicted"), fixed(number_in(mistake, "score"), 3)});
+    std::vector<std::string> row{text_in(mistake, "row")};
+    const OrderedJson of_row = mistake.value("ids", OrderedJson::object());
+    for (const std::string& id : ids) row.push_back(of_row.is_object() ? text_in(of_row, id.c_str()) : "");
+    row.insert(row.end(), {text, names_in(mistake, mistake.contains("labels") ? "labels" : "label"),
+                           names_in(mistake, "predicted"), fixed(number_in(mistake, "label_score"), 4),
+                           fixed(number_in(mistake, "score"), 4)});
+    table.rows.push_back(std::move(row));
   }
-  return fmt::format("<h4>Wrong answers, the surest first</h4>\n{}", html(table, "mistakes"));
+  return fmt::format(
+      "<h4>Wrong answers, the least probable labels first</h4>\n<p>{} of {} wrong answers. Labels that are "
+      "wrong in the "
+      "file stand near the top.</p>\n{}",
+      table.rows.size(), mistakes.size(), as_html(table, "mistakes"));
 }
 
 }  // namespace
@@ -140,44 +153,52 @@ std::string_view page_style() {
   return R"css(
 body{font:15px/1.45 system-ui,sans-serif;color:#222;background:#fff;max-width:1280px;margin:24px auto;padding:0 20px}
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #ddd;padding-bottom:4px}h4{margin:1.2em 0 .4em}
+h1,h3,figcaption,p,summary{overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;margin:8px 0}th,td{padding:3px 10px;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}
-thead th{border-bottom:1px solid #999}th:first-child,td:first-child{text-align:left}
-.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(500px,1fr));gap:16px 28px}
-figure{margin:0}figcaption{font-weight:600;margin-bottom:4px}
+thead th{border-bottom:1px solid #999;vertical-align:bottom}.wide th{white-space:normal}th:first-child,td:first-child,.runs :is(th,td):nth-child(2){text-align:left}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,500px),1fr));gap:16px 28px}
+figure{margin:0;min-width:0;break-inside:avoid}figcaption{font-weight:600;margin-bottom:4px}
 svg{width:100%;height:auto;display:block}svg text{font:11px system-ui,sans-serif;fill:#555}
 svg .grid{stroke:#e8e8e8}svg .axis{stroke:#999}
-.legend{font-size:13px}.legend span{margin-right:16px}.legend i{display:inline-block;width:11px;height:11px;margin-right:5px;border-radius:2px}
+.mark{display:inline-block;width:11px;height:11px;margin-right:6px;border-radius:2px;print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.legend{font-size:13px}.legend span{display:inline-block;margin-right:16px;overflow-wrap:anywhere}.legend b{font-weight:600;margin-left:5px;font-variant-numeric:tabular-nums}
+.legend small{color:#666;margin-left:5px}
 .matrix td{text-align:center;min-width:22px;padding:2px 4px;border:1px solid #f2f2f2}.matrix .dark{color:#fff}
 .matrix thead th{vertical-align:bottom;border:0;padding:4px 2px}.matrix thead span{writing-mode:vertical-rl;transform:rotate(180deg)}
-.mistakes td:nth-child(2),.mistakes th:nth-child(2){text-align:left;white-space:normal;min-width:340px}.mistakes td,.mistakes th{vertical-align:top}
-.mistakes :is(td,th):is(:nth-child(3),:nth-child(4)){text-align:left}
+.mistakes :is(td,th){vertical-align:top;text-align:left}.mistakes td.text{white-space:normal;min-width:340px}
+.mistakes :is(td,th):nth-last-child(-n+2){text-align:right}
 details{margin:6px 0}summary{cursor:pointer}pre{background:#f6f6f6;padding:10px;overflow-x:auto;font-size:12.5px}
 footer{margin:3em 0 1em;color:#888;font-size:13px}
+@media(max-width:600px){body{padding:0 12px;margin:12px auto}h1{font-size:1.3em}th,td{padding:3px 6px}
+svg text{font-size:17px}.mistakes td.text{min-width:220px}
+table.wide,.wide :is(tbody,tr,td){display:block}.wide thead{display:none}.wide tr{padding:6px 0;border-bottom:1px solid #999}
+.wide td,.runs td:nth-child(2){text-align:right;white-space:normal;overflow-wrap:anywhere;border:0}.wide td:first-child{font-weight:600;text-align:left}
+.wide td:empty{display:none}.wide td:not(:first-child)::before{content:attr(data-head);float:left;color:#666;margin-right:12px}}
+@media print{.charts{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal}}
 )css";
 }
 
 std::string models_section(const ReportFiles& files) {
   if (files.evaluations.empty()) return "";
-  return "<h2>Models</h2>\n<div class=\"scroll\">" + html(models_table(files), "models") +
-         "</div>\n<p>Speed: rows of the evaluated file a second, and as a multiple of the first model's, "
+  return "<h2>Models</h2>\n" + as_html(models_table(files), "wide") +
+         "<p>Speed: rows of the evaluated file a second, and as a multiple of the first model's, "
          "each on the machine that it was evaluated "
          "on.</p>\n";
 }
 
+std::string runs_section(const ReportFiles& files) {
+  if (files.runs.empty()) return "";
+  return "<h2>Runs</h2>\n" + as_html(runs_table(files), "runs wide") +
+         "<p>Loss: the mean since the record before. Losses of runs that learn different things do not "
+         "compare.</p>\n";
+}
+
 std::string render_table(const ReportFiles& files) {
-  if (files.evaluations.empty()) return "";
-  Table table = models_table(files);
-  table.rows.insert(table.rows.begin(), table.head);
-  std::vector<size_t> widths(table.head.size());
-  for (const auto& row : table.rows)
-    for (size_t at = 0; at < row.size(); ++at) widths[at] = std::max(widths[at], row[at].size());
   std::string text;
-  for (const auto& row : table.rows) {
-    text += fmt::format("{:<{}}", row[0], widths[0]);
-    for (size_t at = 1; at < row.size(); ++at) text += fmt::format("  {:>{}}", row[at], widths[at]);
-    text += '\n';
-  }
+  if (!files.evaluations.empty()) text += as_text(models_table(files));
+  if (!text.empty() && !files.runs.empty()) text += '\n';
+  if (!files.runs.empty()) text += as_text(runs_table(files));
   return text;
 }
 
@@ -187,7 +208,7 @@ std::string steps_section(const ReportFiles& files) {
   for (const ChainStep& step : files.steps)
     table.rows.push_back({step.name, step.command, step.done ? "done" : "not done",
                           step.done ? short_duration(step.seconds) : ""});
-  return "<h2>Chain</h2>\n" + html(table);
+  return "<h2>Chain</h2>\n" + as_html(table);
 }
 
 std::string evaluations_section(const ReportFiles& files) {
@@ -204,17 +225,18 @@ std::string evaluations_section(const ReportFiles& files) {
       text += "<details open><summary>Classes</summary>" + classes_of(classes) + "</details>\n";
     if (matrix.is_array() && !matrix.empty() && matrix.size() <= kMostClasses)
       text += "<div class=\"scroll\">" + confusion(matrix, classes) + "</div>\n";
-    if (mistakes.is_array() && !mistakes.empty())
-      text += "<div class=\"scroll\">" + mistakes_of(mistakes) + "</div>\n";
+    if (mistakes.is_array() && !mistakes.empty()) text += mistakes_of(mistakes);
   }
   return text.empty() ? "" : "<h2>Evaluations</h2>\n" + text;
 }
 
 std::string provenance_section(const ReportFiles& files) {
   std::string text;
-  for (const RunFiles& run : files.runs)
-    text += fmt::format("<details><summary>{}</summary><pre>{}</pre></details>\n", escaped(run.name),
-                        escaped(run.run.dump(2, ' ', false, OrderedJson::error_handler_t::replace)));
+  for (size_t place = 0; place < files.runs.size(); ++place)
+    text += fmt::format(
+        "<details><summary>{}{}</summary><pre>{}</pre></details>\n", colour_mark(place),
+        escaped(files.runs[place].name),
+        escaped(files.runs[place].run.dump(2, ' ', false, OrderedJson::error_handler_t::replace)));
   return text.empty() ? "" : "<h2>Provenance</h2>\n" + text;
 }
 

@@ -8,9 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
-#include "funicular/base/file.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/utf8.h"
 
@@ -48,7 +47,7 @@ std::string trimmed(const std::string& text) {
 /// What the first tab, and a carriage return at the end, leave of a line.
 std::string_view word_of_line(std::string_view line) {
   line = line.substr(0, line.find('\t'));
-  if (line.ends_with('\r')) line.remove_suffix(1);
+  while (line.ends_with('\r')) line.remove_suffix(1);
   return line;
 }
 
@@ -60,7 +59,7 @@ const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::files
       "vocabulary",
       "{}: expected a WordPiece tokeniser, found {}. A token of byte-level BPE is made by merges of its "
       "parts, and "
-      "further merges would also cut other words otherwise; train on the texts with the vocabulary as it is",
+      "further merges would also cut other words otherwise. Train on the texts with the vocabulary as it is",
       folder.string(), tokenizer.type());
 }
 
@@ -92,8 +91,7 @@ std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
 }
 
 NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file, bool leave_out) {
-  const std::string text = read_file_or_pipe(file);
-  refuse_compressed(text, file.string());
+  const std::string text = read_text_or_pipe(file);
   NewWords found;
   std::unordered_map<std::string, size_t> lines;  // of the words so far
   size_t number = 0;

@@ -1,16 +1,15 @@
 #include "funicular/text/segmenter.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
-#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
-#include "funicular/base/file.h"
+#include "funicular/base/mapped_text.h"
+#include "funicular/base/number.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
@@ -46,9 +45,7 @@ bool is_letter_or_digit(std::string_view word) {
 }  // namespace
 
 Segmenter::Segmenter(const std::filesystem::path& dictionary) {
-  const MappedFile file(dictionary);
-  refuse_compressed(file.text(), dictionary.string());
-  read(file.text(), dictionary.string());
+  read(read_text(dictionary), dictionary.string());
 }
 
 Segmenter::Segmenter(std::string_view dictionary, std::string_view name) {
@@ -58,24 +55,20 @@ Segmenter::Segmenter(std::string_view dictionary, std::string_view name) {
 void Segmenter::read(std::string_view dictionary, std::string_view name) {
   std::unordered_map<std::string_view, int64_t> frequencies;
   int64_t total = 0;
-  if (dictionary.starts_with("\xEF\xBB\xBF")) dictionary.remove_prefix(3);
   for (int64_t number = 1; !dictionary.empty(); ++number) {
     const size_t end = std::min(dictionary.find('\n'), dictionary.size());
     std::string_view line = dictionary.substr(0, end);
     dictionary.remove_prefix(std::min(end + 1, dictionary.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    while (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
     const size_t blank = line.find(' ');
     if (blank == 0 || blank == std::string_view::npos || !is_valid_utf8(line)) refuse(name, number, line);
     const std::string_view digits = line.substr(blank + 1, line.find(' ', blank + 1) - blank - 1);
-    int64_t frequency = -1;
-    const auto [read, error] = std::from_chars(digits.data(), digits.data() + digits.size(), frequency);
+    const auto frequency = read_whole_number<int64_t>(digits);
     constexpr int64_t kMost = int64_t{1} << 52;  // sums are exact
-    if (error != std::errc() || read != digits.data() + digits.size() || frequency < 0 ||
-        frequency > kMost - total)
-      refuse(name, number, line);
-    frequencies[line.substr(0, blank)] = frequency;
-    total += frequency;
+    if (!frequency || *frequency < 0 || *frequency > kMost - total) refuse(name, number, line);
+    frequencies[line.substr(0, blank)] = *frequency;
+    total += *frequency;
   }
   if (total == 0)
     throw InputError("word dictionary",

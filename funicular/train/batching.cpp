@@ -85,12 +85,15 @@ std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, 
   return pieces;
 }
 
-bool may_accumulate(const BatchPlan& plan, const Source& source) {
-  if (plan.accumulation > 1) return true;
-  if (plan.tokens == 0) return false;
+int64_t longest_sample(const Source& source) {
   int64_t longest = 0;
   for (int64_t i = 0; i < source.size(); ++i) longest = std::max<int64_t>(longest, source.length(i));
-  return longest * plan.batch > plan.tokens;
+  return longest;
+}
+
+bool may_accumulate(const BatchPlan& plan, const Source& source) {
+  if (plan.accumulation > 1) return true;
+  return plan.tokens > 0 && longest_sample(source) * plan.batch > plan.tokens;
 }
 
 namespace {

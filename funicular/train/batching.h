@@ -1,5 +1,6 @@
 #pragma once
-// How a global batch is cut into micro-batches. The cut changes speed and memory, never the result.
+// How a global batch is cut into micro-batches. The cut changes speed and memory, never the result: train/cut_check.h
+// refuses losses that it would change.
 
 #include <cstdint>
 #include <span>
@@ -27,6 +28,9 @@ struct BatchPlan {
 BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1, int64_t pieces = 1);
 /// Throws InputError for sizes below 0, whatever the number of ranks.
 void check_batch_sizes(const TrainerOptions& options);
+
+/// Tokens of the longest sample. Reads every row's length.
+int64_t longest_sample(const Source& source);
 
 /// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length where
 /// tokens decide.

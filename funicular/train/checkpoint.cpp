@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/comm/together.h"
@@ -56,7 +57,7 @@ format::DType to_dtype(at::ScalarType type, const std::string& name) {
     case at::kBool:
       return DType::BOOL;
     default:
-      throw RunError("checkpoint", "{} is of type {}, which checkpoints cannot hold", name,
+      throw RunError("checkpoint", "{} has type {}, which checkpoints cannot hold", name,
                      c10::toString(type));
   }
 }
@@ -195,7 +196,7 @@ std::string problem_of(const fs::path& checkpoint, std::optional<int64_t> step =
   if (const auto problem = format::verify_manifest(checkpoint)) return *problem;
   try {
     const int64_t found = read_state(checkpoint).step;
-    if (step && found != *step) return fmt::format("state.json is of step {}", found);
+    if (step && found != *step) return fmt::format("state.json belongs to step {}", found);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -327,7 +328,7 @@ fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& sta
         write_files(group, temporary, {{kModelFile, &files.model}, {kOptimizerFile, &files.optimizer}});
     together(group, [&] {
       if (!first) return;
-      write_file_atomically(temporary / kStateFile, state.to_json().dump(2) + "\n");
+      write_file_atomically(temporary / kStateFile, json_text(state.to_json(), 2) + "\n");
       if (before_commit) before_commit();
       format::write_manifest(temporary, hashes);
       // What has the temporary name from here on may be the only sound checkpoint of this step.

@@ -16,8 +16,8 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/core/loss_watch.h"
 #include "funicular/parallel/strategy.h"
-#include "funicular/train/loss_watch.h"
 
 namespace funicular::train {
 

@@ -13,6 +13,7 @@
 #include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
 #include "funicular/comm/together.h"
+#include "funicular/train/cut_check.h"
 #include "funicular/train/eval_codec.h"
 #include "funicular/train/prefetch.h"
 
@@ -221,6 +222,7 @@ std::map<std::string, double> evaluate(const Model& model, const Source& data, M
                                       ? at::kFloat
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   try {
+    check_evaluation_cuts(model, data, batch_size, batch_tokens);
     auto result = run_evaluation(
         data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating, group,
         [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); },

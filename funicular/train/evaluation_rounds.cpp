@@ -26,7 +26,7 @@ void EvaluationRounds::evaluate() {
   training_.result.evaluation = measure();
   const std::map<std::string, double>& found = training_.result.evaluation;
   check(found);
-  reports_.watch(found.at("loss"), "the loss of the evaluation");
+  reports_.require_sound(found.at("loss"), "the loss of the evaluation");
   note(found);
   tell(found);
   reports_.note_evaluation(seconds_since(start));

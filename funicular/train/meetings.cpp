@@ -82,8 +82,8 @@ void Meetings::meet_early(int64_t step) {
   agree_on_scale(step);
   if (strategy_.group().rank() == 0)
     log::warning(
-        "interrupted between two meetings: the pipeline was emptied after step {}, as it is not in a run "
-        "that goes on; the weights will differ from that one's",
+        "interrupted between two meetings, so the pipeline was emptied after step {}. Weights will differ "
+        "from those of a run that was not interrupted",
         step);
 }
 

@@ -29,6 +29,8 @@ class Meetings {
   /// The strategy must outlive it.
   Meetings(parallel::Strategy& strategy, const Every& every);
 
+  /// Whether this rank does not know the loss of the whole batch.
+  bool is_asynchronous() const { return asynchronous_ != nullptr; }
   /// Null unless steps overlap.
   parallel::Overlapping* overlapping() const { return overlapping_; }
   /// The step from which on this process trains: ranks are together there.

@@ -38,6 +38,7 @@ class MixedDatasetSource final : public MixedSource {
   bool found_damaged() const override { return data_.found_damaged(); }
   void require_sound() const override { data_.require_sound(); }
   int64_t length(int64_t sample_id) const override { return objective_.length(data_.get(sample_id)); }
+  LossOver loss_over() const override { return loss_over_of(objective_); }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
     std::vector<data::Sample> samples;
     samples.reserve(draws.size());

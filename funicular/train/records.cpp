@@ -12,6 +12,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/isa.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/version.h"
 #include "funicular/format/tensorboard.h"
 #include "funicular/train/trainer.h"
@@ -77,7 +78,7 @@ Records::~Records() {
 }
 
 void Records::append(const OrderedJson& line) {
-  const std::string text = line.dump() + "\n";
+  const std::string text = json_text(line) + "\n";
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t count = ::write(descriptor_, text.data() + done, text.size() - done);
@@ -97,6 +98,8 @@ void Records::add(const StepRecord& record) {
                       {"step_seconds", record.step_seconds},
                       {"wait_share", record.wait_share},
                       {"memory_bytes", record.memory_bytes}};
+  if (record.losses.size() > 1)
+    for (const auto& [name, loss] : record.losses) line["loss_" + name] = loss;
   if (record.loss_scale > 0) {
     line["loss_scale"] = record.loss_scale;
     line["skipped_steps"] = record.skipped_steps;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "funicular/base/hash.h"
+#include "funicular/base/json_text.h"
 #include "funicular/optim/schedules.h"
 #include "funicular/train/records.h"
 #include "funicular/train/trainer.h"
@@ -103,7 +104,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["resumed_from"] = resumed_from;
   if (o.run_info.is_object()) file.update(o.run_info);
   if (!outcome.is_null()) file["result"] = outcome;
-  write_file_atomically(o.output / "run.json", file.dump(2) + "\n");
+  write_file_atomically(o.output / "run.json", json_text(file, 2) + "\n");
 }
 
 OrderedJson finished_result(const fs::path& folder, int64_t step) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/comm/together.h"
@@ -44,7 +45,7 @@ void RunFolder::take() {
 void RunFolder::resume() {
   state_.identity = identity_of(training_.run);
   state_.settings = settings_of(training_.run);
-  // Saving empties the pipeline, after which gradients are of the newest weights.
+  // Saving empties the pipeline, after which gradients belong to the newest weights.
   if (const auto* const overlapping = training_.meetings.overlapping())
     state_.settings["pipeline"] =
         fmt::format("{}, saved every {} steps", overlapping->versions(), options_.save_steps);
@@ -110,7 +111,7 @@ void RunFolder::take_state(TrainingState saved, const fs::path& checkpoint) {
 /// Rank 0 may have forgotten the best model, where it is lost.
 void RunFolder::share_state() {
   if (training_.group.size() == 1) return;
-  const std::string text = from_first(training_.group, [&] { return state_.to_json().dump(); });
+  const std::string text = from_first(training_.group, [&] { return json_text(state_.to_json()); });
   state_ = TrainingState::from_json(parse_json(text, "rank 0's state"), "rank 0's state");
 }
 

@@ -13,6 +13,13 @@
 
 namespace funicular::train {
 
+/// The declaration of an objective; an objective without loss_over() declares nothing.
+template <class Objective>
+LossOver loss_over_of(const Objective& objective) {
+  if constexpr (requires { objective.loss_over(); }) return objective.loss_over();
+  return LossOver::undeclared;
+}
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -26,6 +33,8 @@ class Source {
   virtual void require_sound() const {}
   /// Tokens that this sample adds to a micro-batch: what --micro-batch-tokens counts.
   virtual int64_t length(int64_t sample_id) const = 0;
+  /// Says what the loss of its samples is a sum over, if the source knows it (objective::Objective::loss_over).
+  virtual LossOver loss_over() const { return LossOver::undeclared; }
   /// Thread-safe and pure: loader threads call it.
   virtual MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const = 0;
 };
@@ -42,6 +51,7 @@ class DatasetSource final : public Source {
   bool found_damaged() const override { return dataset_.found_damaged(); }
   void require_sound() const override { dataset_.require_sound(); }
   int64_t length(int64_t sample_id) const override { return objective_.length(dataset_.get(sample_id)); }
+  LossOver loss_over() const override { return loss_over_of(objective_); }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
     std::vector<data::Sample> samples;
     samples.reserve(draws.size());
@@ -71,6 +81,8 @@ class TensorDataset final : public Source {
   int64_t size() const override { return size_; }
   uint64_t fingerprint() const override { return fingerprint_; }
   int64_t length(int64_t) const override { return 1; }
+  /// As far as the data go: a lambda that computes the loss declares its own (Trainer::fit).
+  LossOver loss_over() const override { return LossOver::rows; }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override;
   const TensorMap& tensors() const { return tensors_; }
 

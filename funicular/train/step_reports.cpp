@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "funicular/base/log.h"
-#include "funicular/train/loss_watch.h"
+#include "funicular/comm/together.h"
 #include "funicular/train/records.h"
 
 namespace funicular::train {
@@ -21,6 +22,10 @@ void StepReports::begin() {
   if (training_.options.progress) log::info("{}", describe_steps());
   for (const std::string& line : training_.draws.describe_corpora(training_.max_steps)) log::info("{}", line);
   if (const std::string warning = unusual_rate(training_.optimizer); !warning.empty())
+    log::warning("{}", warning);
+  if (const std::string warning = unfinished_warmup(
+          training_.options.schedule, optim::peak_learning_rate(training_.optimizer), training_.max_steps);
+      !warning.empty())
     log::warning("{}", warning);
 }
 
@@ -98,17 +103,42 @@ void StepReports::record(const parallel::StepResult& result, double speed, int64
   record.skipped_steps = training_.skipped_steps();
   if (Records* const records = folder_.records()) records->add(record);
   if (training_.callbacks.on_log) training_.callbacks.on_log(record);
-  watch(record.loss, "the training loss");
+  require_sound(record.loss, "the training loss");
   state.loss_sum = 0;
   state.loss_steps = 0;
   window_steps_ = window_tokens_ = 0;
   window_seconds_ = window_wait_ = 0;
 }
 
-void StepReports::watch(double loss, const char* name) {
-  TrainingState& state = training_.state;
-  const std::string warning = state.loss_watch.check(state.step, loss, name);
-  if (training_.first() && !warning.empty()) log::warning("{}", warning);
+void StepReports::require_sound(double loss, const char* name) const {
+  // Rank 0 knows the losses of asynchronous ranks.
+  together(training_.group, [&] {
+    if (training_.first())
+      training_.state.loss_watch.require_sound(training_.state.step, loss, name,
+                                               training_.options.diverged_at);
+  });
+}
+
+void StepReports::require_success(double last_loss) const {
+  const int64_t steps = training_.state.step;
+  // This call may have taken no step: the run was finished before.
+  if (steps > training_.result.resumed_from && !training_.meetings.is_asynchronous())
+    require_sound(last_loss, "the loss of the last step");
+  require_updates(steps, training_.skipped_steps(),
+                  "a smaller --loss-scale or --initial-loss-scale, or --precision bf16, may help");
+}
+
+std::string unusual_rate(const optim::OptimizerSpec& spec) {
+  // An update of these changes a weight by about the rate (LAMB: by the rate times the weights' norm).
+  const bool adaptive = std::holds_alternative<optim::AdamW>(spec) ||
+                        std::holds_alternative<optim::Adam>(spec) ||
+                        std::holds_alternative<optim::Lamb>(spec);
+  const double rate = optim::peak_learning_rate(spec);
+  if (!adaptive || !(rate > 1)) return "";
+  return fmt::format(
+      "the learning rate {} is far above what {} learns with (1e-5 to 1e-2), and will most likely destroy "
+      "the weights; was the exponent's minus left out?",
+      rate, optim::optimizer_name(spec));
 }
 
 /// Where steps overlap rank 0 knows the loss of records alone.
@@ -132,6 +162,18 @@ double StepReports::evaluation_seconds_left() const {
   const int64_t every = training_.evaluation_steps(), all = training_.max_steps;
   const int64_t last = all % every != 0;  // one at the end of the run, too
   return static_cast<double>(all / every - training_.state.step / every + last) * evaluation_seconds_;
+}
+
+std::string unfinished_warmup(const optim::Schedule& schedule, double peak, int64_t max_steps) {
+  // A share below 1 that fills a run is the rounding of a run of a few steps.
+  const bool fills = schedule.warmup_steps >= max_steps || schedule.warmup_ratio >= 1;
+  if (schedule.kind == optim::ScheduleKind::constant || !fills) return "";
+  const int64_t warmup = optim::warmup_steps(schedule, max_steps);
+  return fmt::format(
+      "the warm-up takes {} steps and the run has {}: the learning rate reaches {:g} and never its peak "
+      "{:g}; "
+      "give a smaller --warmup-steps, or --warmup-ratio 0.1",
+      warmup, max_steps, optim::learning_rate(schedule, peak, max_steps - 1, max_steps), peak);
 }
 
 }  // namespace funicular::train

@@ -1,5 +1,5 @@
 #pragma once
-// What is told of the steps of a run: records, the progress line, warnings of losses that have diverged.
+// Tells about the steps of a run: records, the progress line, and losses that have diverged, which end the run.
 
 #include <cmath>
 #include <cstdint>
@@ -12,6 +12,13 @@
 
 namespace funicular::train {
 
+/// A warning if no training of this kind learns at such a rate; else "".
+std::string unusual_rate(const optim::OptimizerSpec& spec);
+
+/// A warning if the warm-up is longer than the run of `max_steps` steps, so that the learning rate never reaches its
+/// peak; else "".
+std::string unfinished_warmup(const optim::Schedule& schedule, double peak, int64_t max_steps);
+
 /// Everything is collective.
 class StepReports {
  public:
@@ -23,8 +30,11 @@ class StepReports {
   void add_step(int64_t tokens, double seconds, double waited);
   /// Tells the last step.
   void tell(const parallel::StepResult& result);
-  /// Warns where a loss, which `name` describes, has diverged.
-  void watch(double loss, const char* name);
+  /// Throws RunError on all ranks if a loss, which `name` describes, is not finite or has diverged.
+  void require_sound(double loss, const char* name) const;
+  /// To be called after the last step, before anything is saved. Throws RunError on all ranks if the last step's loss is not
+  /// sound, or if no step has updated a weight. `last_loss`: that of this call's last step, if it took one.
+  void require_success(double last_loss) const;
   /// An evaluation took so long, the best model's saving included.
   void note_evaluation(double seconds);
   /// After the last step.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
@@ -17,6 +18,7 @@
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/product_cache.h"
 #include "funicular/train/batching.h"
+#include "funicular/train/cut_check.h"
 #include "funicular/train/evaluation_rounds.h"
 #include "funicular/train/freezing.h"
 #include "funicular/train/memory_advice.h"
@@ -104,6 +106,7 @@ FitResult Fit::run() {
   const auto start = Clock::now();
   convert(training_.model, training_.floating);
   const Freezing freezing(training_.model, options_.trainable, options_.frozen);
+  check_cuts(training_);
   attach();
   folder_.resume();
   training_.meetings.begin_at(training_.result.resumed_from, training_.scaler ? &*training_.scaler : nullptr);
@@ -141,11 +144,13 @@ void Fit::train() {
     while (!training_.finished()) {
       stop_if_interrupted();
       take_step(loader);
+      if (state_.step == training_.max_steps) reports_.require_success(training_.result.loss);
       evaluations_.evaluate();
       if (options_.save_steps > 0 && (training_.due(options_.save_steps) || training_.finished()))
         folder_.save();
     }
     evaluations_.tell_early_stop();
+    reports_.require_success(training_.result.loss);
     training_.require_sound_data();
     if (training_.leaves_files() && !folder_.model_is_saved()) folder_.save_model();
   } catch (const Interrupted&) {
@@ -278,6 +283,7 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
   use_caching_allocator();
   limit_product_cache();
+  const bool expects_folder = std::exchange(expects_folder_, false);
   TrainingNeeds needs{.precision = options_.precision, .optimizer = optimizer_};
   for (const auto& parameter : model.parameters)
     (parameter->trainable ? needs.parameters : needs.constants) += parameter->master.numel();
@@ -285,6 +291,12 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
     std::unique_ptr<parallel::Strategy> strategy = strategy_();
     divide_as(*strategy, needs);
     Training training(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation);
+    if (expects_folder && training.writes() && !callbacks.save_model)
+      log::warning(
+          "{}/model will hold model.safetensors with the library's own names, and neither config.json nor a "
+          "tokeniser; to get a folder that funicular predict and transformers load, set "
+          "Trainer::callbacks.save_model to a function that calls model::save_folder",
+          options_.output.string());
     return Fit(training).run();
   } catch (const InputError&) {
     // If the data are damaged, that is the error, not what came of it.

@@ -14,6 +14,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/core/loss_watch.h"
 #include "funicular/core/model.h"
 #include "funicular/core/precision.h"
 #include "funicular/core/wrap_module.h"
@@ -63,6 +64,8 @@ struct TrainerOptions {
   std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"; of equal ones the
                                      ///< smaller loss is the better
   bool greater_is_better = false;
+  /// A loss that is this many times the first one ends the run: it has diverged. LossWatch::kGrowthOfSquares suits squared errors.
+  double diverged_at = LossWatch::kGrowth;
   std::string resume =
       "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
 
@@ -91,13 +94,14 @@ struct StepRecord {
   int64_t memory_bytes = 0;              ///< resident memory of the process
   double loss_scale = 0;                 ///< of fp16, after this step; 0: none
   int64_t skipped_steps = 0;             ///< steps of the run whose gradients overflowed: without an update
-  std::map<std::string, double> losses;  ///< this step's loss terms; in the event file only
+  std::map<std::string, double> losses;  ///< this step's loss terms; recorded where there are several
 };
 
 struct Callbacks {
   /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete,
   /// with its step in a training.json. Called for each new best evaluation, or at the end without evaluation.
-  /// Default: model.safetensors with the model's own names.
+  /// Default: model.safetensors with the model's own names. model::save_folder writes a folder that funicular
+  /// predict and transformers load.
   std::function<void(const fs::path& folder)> save_model;
   std::function<void(const StepRecord&)> on_log;
   /// After every step, an overflowed one of fp16 (StepResult::finite false) included.
@@ -147,14 +151,16 @@ class Trainer {
   ///
   /// Trains `model` in place, with use_caching_allocator (runtime/allocator.h). A loss or gradient that is not
   /// finite ends in RunError, with the checkpoints as they were; and so ends data that are found damaged
-  /// (Source::found_damaged), in InputError.
+  /// (Source::found_damaged), in InputError. A run that would cut the batches of a loss over the whole batch is refused, see
+  /// train/cut_check.h.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
   /// An objective (objective/objective.h) over a data set, measured by its own metrics on another, if there is
-  /// one.
+  /// one. Warns if the run keeps a model and callbacks.save_model is empty: then the weights lie there alone.
   template <class Objective>
   FitResult fit(Model& model, const Objective& objective, const data::Dataset& train,
                 const data::Dataset* held_out = nullptr) {
+    expects_folder_ = true;
     const DatasetSource<Objective> seen(objective, train);
     if (!held_out) return fit(model, seen);
     const DatasetSource<Objective> unseen(objective, *held_out);
@@ -162,10 +168,12 @@ class Trainer {
     return fit(model, seen, Evaluation{&unseen, metrics.get()});
   }
 
-  /// Any module: loss(net, batch, sink) adds the summed loss terms.
+  /// Any module: loss(net, batch, sink) adds the summed loss terms. `over`: LossOver::batch for a loss that compares the
+  /// rows of a batch with each other.
   template <class Net, class Loss>
-  FitResult fit(const Net& net, const Source& train, Loss loss, const Evaluation& evaluation = {}) {
-    Model model = wrap_module(net, std::move(loss));
+  FitResult fit(const Net& net, const Source& train, Loss loss, const Evaluation& evaluation = {},
+                LossOver over = LossOver::undeclared) {
+    Model model = wrap_module(net, std::move(loss), over);
     const FitResult result = fit(model, train, evaluation);
     Net same = net;  // the same module; a holder that is const shows it const
     same->eval();
@@ -178,6 +186,7 @@ class Trainer {
   TrainerOptions options_;
   StrategyFactory strategy_;
   optim::OptimizerSpec optimizer_;
+  bool expects_folder_ = false;  ///< of the next fit
 };
 
 }  // namespace funicular::train

@@ -42,7 +42,7 @@ TEST_F(TableTest, TsvKeepsAllButItsTexts) {
   EXPECT_EQ(table.write(rows[1].written, {"A", "B"}), "2\tB\tA");
   EXPECT_NE(error_of([&] {
               table.write(rows[0].written, {"A\t", "B"});
-            }).find("TSV cannot hold"),
+            }).find("a table without quotes cannot hold"),
             std::string::npos);
 }
 

@@ -153,10 +153,24 @@ TEST(Interrupt, ASignalIsARequestWhileAGuardLives) {
     ::raise(SIGTERM);
     EXPECT_EQ(interrupt_requested(), SIGTERM);
   }
-  struct sigaction now {};
-  ::sigaction(SIGTERM, nullptr, &now);
-  EXPECT_EQ(now.sa_handler, SIG_DFL);  // as before
+  for (const int signal : kStopSignals) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << signal << ": as before";
+  }
   clear_interrupt();
+}
+
+TEST(Interrupt, ASignalThatIsIgnoredStaysIgnored) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
+    ::signal(signal, SIG_IGN);
+    {
+      const InterruptGuard guard;
+      ::raise(signal);
+      EXPECT_EQ(interrupt_requested(), 0) << signal;
+    }
+    ::signal(signal, SIG_DFL);
+  }
 }
 
 TEST(InterruptDeathTest, ASecondInterruptEndsTheProcessWith130) {
@@ -174,7 +188,7 @@ TEST(InterruptDeathTest, ASecondSigtermOnlyAsksAgain) {
   EXPECT_EXIT(
       {
         const InterruptGuard guard;
-        ::raise(SIGTERM);
+        for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) ::raise(signal);
         ::raise(SIGTERM);
         ::_exit(interrupt_requested() == SIGTERM ? 7 : 8);
       },

@@ -2,8 +2,10 @@
 #include "funicular/base/temporary.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -55,6 +57,67 @@ TEST_F(Temporary, LeftoversAreThoseOfThatPlaceAlone) {
   EXPECT_EQ(temporaries_of(folder / "a" / ""), std::vector<fs::path>{a})
       << "a slash at the end changes nothing";
   EXPECT_TRUE(temporaries_of(folder / "nowhere" / "a").empty());
+}
+
+using Made = funicular::Temporary;
+
+TEST_F(Temporary, OneThatIsPutInPlaceIsGoneAndOneThatIsNotIsRemoved) {
+  {
+    Made file(folder / "a", Made::Kind::file), other(folder / "b", Made::Kind::file),
+        made(folder / "c", Made::Kind::folder);
+    std::ofstream(file.path()) << "new";
+    std::ofstream(made.path() / "inner") << "new";
+    file.rename_file();
+    made.rename_folder();
+    EXPECT_EQ(entries(), 3u);
+  }
+  EXPECT_EQ(entries(), 2u);
+  EXPECT_EQ(read_file(folder / "a"), "new");
+  EXPECT_EQ(read_file(folder / "c" / "inner"), "new");
+}
+
+TEST_F(Temporary, AFolderThatAnotherProcessHasMadeMeanwhileStays) {
+  Made made(folder / "c", Made::Kind::folder);
+  put("c/theirs", "old");
+  EXPECT_NE(what_of<RunError>([&] { made.rename_folder(); }).find("meanwhile"), std::string::npos);
+  EXPECT_EQ(read_file(folder / "c/theirs"), "old");
+}
+
+TEST_F(Temporary, ThoseOfTheSamePlaceAreRemovedUnlessAProcessHoldsThem) {
+  const Made held(folder / "a", Made::Kind::file);
+  put(".tmp-a-0123456789abcdef", "half");
+  put(".tmp-a-fedcba9876543210/deep/file", "half");
+  put(".tmp-a-not-hexadecimal", "a person's");
+  write_file_atomically(folder / "a", "whole");
+  EXPECT_TRUE(fs::exists(held.path()));
+  EXPECT_EQ(entries(), 3u);
+}
+
+TEST_F(Temporary, ASignalThatEndsTheProcessRemovesThem) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGXCPU}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      remove_temporaries_on_signals();
+      const Made file(folder / "a", Made::Kind::file), made(folder / "b", Made::Kind::folder);
+      fs::create_directories(made.path() / "deep" / "deeper");
+      for (int i = 0; i < 300; ++i) std::ofstream(made.path() / "deep" / std::to_string(i)) << "x";
+      ::raise(signal);
+      ::_exit(1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(entries(), 0u);
+  }
+}
+
+TEST_F(Temporary, AFolderIsLockedForOneAtATime) {
+  {
+    const FolderLock lock(folder, "test");
+    EXPECT_NE(what_of<InputError>([&] { FolderLock(folder, "test"); }).find("another process works in"),
+              std::string::npos);
+  }
+  FolderLock(folder, "test");
 }
 
 TEST_F(Temporary, AFolderAppearsWholeUnderItsName) {

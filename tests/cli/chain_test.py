@@ -107,6 +107,11 @@ class Chain(ChainTest):
         os.utime(self.folder / "train.tsv", (1, 1))
         self.change("save-steps = 1\nlearning-rate", "save-steps = 0\nlogging-steps = 1\nthreads = 2\nnum-workers = 3\nlearning-rate")
         self.assertEqual({kind for kind, _ in self.plan().values()}, {"done"})
+        # An option that changes a sum's rounding leaves the step done, and is told.
+        self.assertRegex(self.plan()["labels"][1], r"^--threads was .*, is 2 \(the same up to rounding\)$")
+        self.change("threads = 2", "micro-batch-tokens = 4096\nranks = 2")
+        self.assertEqual(self.plan()["labels"], ("done", "--micro-batch-tokens was 8192, is 4096 (the same up to rounding); "
+                                                         "ranks was 1, is 2 (the same up to rounding)"))
         # As it stands by default.
         self.change("save-steps = 0\n", "save-steps = 0\nweight-decay = 0\nseed = 42\n")
         self.assertEqual({kind for kind, _ in self.plan().values()}, {"done"})
@@ -222,13 +227,36 @@ class Kills(ChainTest):
         metrics = self.folder / "runs" / "adapted" / "metrics.jsonl"
         result = run_and_interrupt(metrics, 2, signal.SIGTERM, "chain", self.file)
         self.assertEqual(result.code, 75, result.err)
-        self.assertIn("adapted (chain.toml:7) was interrupted after saving".replace("chain.toml", str(self.file)), result.err)
+        self.assertIn("adapted (chain.toml:7) was interrupted; to resume, repeat the command".replace("chain.toml", str(self.file)), result.err)
         self.assertEqual(self.plan()["adapted"][0], "go on")
         self.assertEqual(self.plan()["store"][0], "done")
         self.change("max-steps = 3000", "max-steps = 5")
         self.assertEqual(self.plan()["adapted"], ("rerun", "--max-steps was 3000, is 5"))
         self.succeeds("chain", self.file)
         self.assertEqual(len(metrics.read_text().splitlines()), 5)
+
+
+class ManySteps(ProgramTest):
+    def test_a_thousand_are_planned_in_moments(self):
+        (self.folder / "texts.txt").write_text("a film\n")
+        write_model(self.folder / "model")
+        steps = [f'[s{number}]\ncommand = "tokenize"\ntokenizer = "model"\ninput = "texts.txt"\noutput = "t{number}.tokens"\n' for number in range(1000)]
+        reads = ", ".join(f'"t{number}.tokens"' for number in range(1000))
+        (self.folder / "chain.toml").write_text("".join(steps) + f'[all]\ncommand = "report"\ninput = [{reads}]\noutput = "all.html"\n')
+        begin = time.monotonic()
+        lines = self.succeeds("chain", self.folder / "chain.toml", "--dry-run").out.splitlines()
+        self.assertLess(time.monotonic() - begin, 20)  # about half a second; seconds for each hundred if every pair is compared
+        self.assertEqual(len(lines), 1001)
+        # As if all were done under other names, and one had changed.
+        inputs = {"tokenizer": [{"path": "model", "hash": ""}], "input": [{"path": "texts.txt", "hash": ""}]}
+        state = {"format": 1, "files": {}, "steps": {f"old{number}": {
+            "done": True, "command": "tokenize", "options": {"output": [f"t{number}.tokens"]}, "inputs": inputs, "made": {f"t{number}.tokens": ""},
+            "seconds": 0, "version": "", "place": number} for number in range(1000)}}
+        (self.folder / "chain.state").mkdir()
+        (self.folder / "chain.state" / "state.json").write_text(json.dumps(state))
+        begin = time.monotonic()
+        self.succeeds("chain", self.folder / "chain.toml", "--dry-run")
+        self.assertLess(time.monotonic() - begin, 20)
 
 
 class WrongChains(ChainTest):
@@ -288,7 +316,7 @@ class EveryOption(ProgramTest):
             steps.append(command)
             effects = dict(re.split(r" +", line, maxsplit=1) for line in found.out.splitlines())
             self.assertLessEqual(set(options.split()) - {"--help", "--config"}, set(effects), command)
-            known = {"result", "none", "presence", "input", "tokenizer", "input or name", "output"}
+            known = {"result", "rounding", "none", "presence", "input", "tokenizer", "input or name", "output"}
             unclassified += [f"{command} {option}" for option, effect in effects.items() if effect not in known]
         self.assertLessEqual({"tokenize", "pretrain", "finetune", "distill", "evaluate", "predict"}, set(steps))
         self.assertEqual(unclassified, [], "funicular/cli/option_effects.cpp tells which options change a result")

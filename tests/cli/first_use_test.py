@@ -126,6 +126,12 @@ class Slips(ProgramTest):
         for columns in (["--text-column", "label"], ["--text-column", "text", "text"], ["--text-column", 1]):
             self.refuses([*self.few(), *columns], "is given twice")
 
+    def test_a_number_that_is_another_columns_name_is_refused(self):
+        rows = self.table("rows.tsv", sentiment_rows(8), header=("0", "1"))
+        self.refuses([*self.few(train=rows), "--label-column", 1, "--text-column", 2], "rows.tsv:1: which column is 1?", "calls the 2. column so")
+        good = self.table("good.tsv", sentiment_rows(8), header=("1", "2"))
+        self.succeeds(*self.few(train=good), "--label-column", 1, "--text-column", 2)
+
     def test_the_classes_are_told_with_their_rows(self):
         rows = [("good", "film")] * 3 + [("good ", "film")] * 2 + [("Good", "book"), ("very bad", "old"), ("1", "a"), ("1.0", "b")]
         told = self.succeeds(*self.few(train=self.table("rows.tsv", rows))).err
@@ -147,6 +153,15 @@ class Slips(ProgramTest):
         none = self.table("none.tsv", [("a", ""), ("b", "")])
         self.refuses(self.few(train=none, output="none"), "none.tsv: no row has a text", "--text-column")
 
+    def test_missing_values_and_a_header_among_the_rows_are_told(self):
+        rows = self.table("rows.tsv", [("a", "film"), ("nan", "book"), ("None", "old"), ("a", "nan"), ("a", "null"), ("b", "nan film")])
+        told = self.succeeds(*self.few(train=rows, eval=rows)).err
+        self.assertIn('rows.tsv: there is a class "nan"; pandas and Excel write missing values so', told)
+        self.assertEqual(told.count("the text of 2 of 6 rows is only"), 2)
+        self.assertIn("first in row 4: was the text missing?", told)
+        told = self.succeeds(*self.few(train=rows, output="plain"), "--no-header", "--label-column", 1, "--text-column", 2).err
+        self.assertIn('the first row alone has the label "label": is it a header? Then leave out --no-header', told)
+
     def test_files_of_other_makers_are_not_replaced(self):
         model, rows, own = self.model(extra_shapes=CLASSIFIER), self.table("rows.tsv", [("a", "film book")]), self.folder / "own"
         for words in (["predict", "--model", model, "--input", rows], ["vectors", "--input", rows, "--text-column", "text", "--min-count", 1]):
@@ -155,6 +170,7 @@ class Slips(ProgramTest):
             self.assertEqual(own.read_text(), "mine")
             self.succeeds(*words, "--output", own, "--overwrite")
             self.assertNotIn("mine", own.read_text())
+        own = self.folder / "other"  # beside `own` lies what vectors has noted
         own.write_text("mine")
         self.refuses(["augment", "--model", model, "--task", "custom", "--input", rows, "--output", own], "augment did not write it")
         self.succeeds(*self.few())
@@ -282,6 +298,8 @@ class Losses(ProgramTest):
         words = self.finetune_words(self.model())
         self.refuses([*words, "--class-weights", 1, 2, 3], "there are 2 classes", "found 3 weights")
         self.refuses([*words, "--class-weights", "heavy", 1], "expects numbers above 0, or balanced")
+        told = self.succeeds(*self.finetune_words(self.folder / "model", output="told", max_steps=1, num_train_epochs=None), "--class-weights", 1, 4)
+        self.assertIn("class weights: contra 1, pro 4", told.err)
         self.refuses([*words, "--label-smoothing", 1], "--label-smoothing must be at least 0")
         for kind in ("--multi-label", "--regression"):
             file = write_rows(self.folder / "numbers.tsv", ("label", "text"), numbers(8, 1))

@@ -63,7 +63,7 @@ class Nesting(HostileInput):
         store = self.store(model)
         words = ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "16"]
         (self.folder / "options.toml").write_text("seed = " + "[" * 60000)
-        self.refuses([*words, "--config", self.folder / "options.toml"], "options.toml:1: not valid TOML", timeout=LIMIT)
+        self.refuses([*words, "--config", self.folder / "options.toml"], "options.toml:1: tables, arrays and dotted keys are nested", timeout=LIMIT)
         (store / "meta.json").write_text(DEEP)
         self.refuses(words, "meta.json:1: objects and lists are nested", timeout=LIMIT)
 
@@ -218,15 +218,27 @@ class FileSizes(HostileInput):
 
 
 class Divergence(HostileInput):
-    def test_a_loss_that_grew_a_hundredfold_is_told_once(self):
-        model = self.model()
-        result = self.succeeds(*self.finetune_words(model, learning_rate=1e6))
-        self.assertIn("the learning rate 1000000 is far above what adamw learns with", result.err)
-        self.assertEqual(result.err.count("the training diverges; a lower --learning-rate"), 1, result.err)
-        self.assertRegex(result.err, r"at step \d+, and the loss of step 1 was 0\.\d+: the training diverges")
-        longer = self.succeeds(*self.finetune_words(model, learning_rate=1e6, num_train_epochs=4))  # goes on with that run
-        self.assertIn("resumed from", longer.err)
-        self.assertNotIn("diverges", longer.err)
+    def test_a_loss_that_grew_a_hundredfold_ends_the_run(self):
+        words = self.finetune_words(self.model(), learning_rate=1e6)
+        for launch in ([], ["launch", "-n", 2, "--", PROGRAM]):
+            result = self.refuses([*launch, *words], "the learning rate 1000000 is far above what adamw learns with", code=1)
+            self.assertRegex(result.err, r"at step \d+, and the loss of step 1 was 0\.\d+: the training diverges")
+            self.assertFalse((self.folder / "run" / "model" / "model.safetensors").exists())
+
+    def test_a_run_in_which_every_step_overflowed_is_no_success(self):
+        words = self.finetune_words(self.model(), precision="fp16", loss_scale=1e30, max_steps=6, num_train_epochs=None, eval=None)
+        result = self.refuses(words, "all 6 steps were skipped, so that no weight was updated", code=1)
+        self.assertNotIn("the model is in", result.err)
+        self.assertFalse((self.folder / "run" / "model" / "model.safetensors").exists())
+        self.refuses(words, "all 6 steps were skipped", code=1)  # as it is when the command is repeated
+
+    def test_word_vectors_that_diverge_are_not_written(self):
+        text = self.folder / "text.txt"
+        text.write_text("the film is good and the book is not\n" * 50)
+        for rate in ("1e3", "1e6", "1e300"):
+            self.refuses(["vectors", "--input", text, "--output", self.folder / "v.txt", "--min-count", 1, "--size", 8, "--learning-rate", rate],
+                         "--learning-rate", code=1)
+        self.assertEqual(list(self.folder.glob("*v.txt*")), [])
 
     def test_a_sound_training_is_not_warned_of(self):
         result = self.succeeds(*self.finetune_words(self.model()))

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from harness import PROGRAM, ProgramTest, json, run, signal, subprocess, unittest
+from harness import PROGRAM, ProgramTest, environment, json, run, signal, subprocess, unittest
 from launching import VARIABLES, Started, alive, by_rank, children, launch, shell, wait_until
 
 
@@ -273,7 +273,7 @@ class Interrupted(ProgramTest):
         return started.end()
 
     def test_signals_are_passed_on_and_75_is_passed_through(self):
-        for name in ("INT", "TERM"):
+        for name in ("INT", "TERM", "HUP", "USR1", "USR2", "XCPU"):
             with self.subTest(name):
                 code, out, err = self.interrupt(
                     f"trap 'echo got {name}; sleep 0.$RANK; exit 75' {name}; READY; while :; do sleep 0.02; done",
@@ -334,6 +334,19 @@ class Refused(ProgramTest):
         self.refuses(["launch", "--rendezvous", "host", "--", "true"], "HOST:PORT", "host")
         self.refuses(["launch", "--nnodes", "2", "--", "true"], "--rendezvous")
         self.refuses(["launch", "--nnodes", "2", "--node-rank", "2", "--rendezvous", "a:1", "--", "true"], "--node-rank")
+
+    def test_a_limit_of_descriptors_or_memory_is_a_message_and_no_abort(self):
+        model = self.model()
+        words = ["launch", "-n", 2, "--", PROGRAM, "predict", "--model", model, "--input", model / "vocab.txt"]
+        for limit in ("-n 7", "-n 9", "-n 12", "-n 16", "-n 20", "-v 400000", "-v 800000"):
+            for command in (words, words[5:], ["mask", "--tokenizer", model, "--input", model / "vocab.txt"]):
+                with self.subTest(limit, command=command[0]):
+                    done = subprocess.run(["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", PROGRAM, *map(str, command)], capture_output=True, text=True,
+                                          timeout=120, check=False, env=environment())
+                    self.assertIn(done.returncode, (0, 1, 2), done.stderr)
+                    self.assertNotIn("terminate called", done.stderr)
+                    if done.returncode:
+                        self.assertRegex(done.stderr, "error: ")
 
     def test_programs_that_cannot_be_started(self):
         self.refuses(["launch", "--", "no-such-program"], "no-such-program", "PATH")

@@ -81,7 +81,50 @@ class Weights(ProgramTest):
         self.assertEqual(self.succeeds("predict", "--model", model, stdin="good film\n").out, expected)
 
 
+class Tokenizer(ProgramTest):
+    def with_added_tokens(self, **changes):
+        size = len(VOCABULARY)
+        model = self.model(extra_shapes={**CLASSIFIER, "embeddings.word_embeddings.weight": [size + 2, HIDDEN]}, vocab_size=size + 2,
+                           **changes)
+        (model / "added_tokens.json").write_text(json.dumps({"[E1]": size, "[/E1]": size + 1}))
+        return model
+
+    def test_tokens_that_were_added_survive_a_training_and_an_extension(self):
+        model = self.with_added_tokens()
+        self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None))
+        (self.folder / "words.txt").write_text("hobbit\n")
+        self.succeeds("vocabulary", "extend", "--model", model, "--words", self.folder / "words.txt", "--output", self.folder / "more")
+        for folder in (self.folder / "run" / "model", self.folder / "more"):
+            saved = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+            self.assertEqual({token["content"]: int(id) for id, token in saved.items() if int(id) >= len(VOCABULARY)},
+                             {"[E1]": len(VOCABULARY), "[/E1]": len(VOCABULARY) + 1}, folder)
+
+    def test_tokens_without_an_embedding_are_refused_by_name(self):
+        model = self.model(extra_shapes=CLASSIFIER)
+        (model / "added_tokens.json").write_text(json.dumps({"[E1]": len(VOCABULARY)}))
+        self.refuses(["predict", "--model", model], '"[E1]" has no embedding', "resize the model's embeddings", stdin="film\n")
+        self.assertIn('"[E1]" has no embedding', run("doctor", "--model", model).out)
+        (model / "added_tokens.json").unlink()
+        (model / "vocab.txt").write_text("\n".join(VOCABULARY).replace("[MASK]", "[unused0]") + "\n")
+        self.succeeds("predict", "--model", model, stdin="film\n")
+
+    def test_of_a_class_with_other_rules_is_refused_by_name(self):
+        model = self.model(extra_shapes=CLASSIFIER)
+        (model / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer", "do_lower_case": false}')
+        for words in (["predict", "--model", model], ["tokenize", "--tokenizer", model, "--input", "-", "--output", self.folder / "store"]):
+            self.refuses(words, "BertJapaneseTokenizer, which is not implemented", stdin="film\n")
+
+
 class Configuration(ProgramTest):
+    def test_classes_are_named_by_id2label_and_the_keys_of_published_models_are_known(self):
+        # transformers 5 leaves label2id as it was where from_pretrained gets id2label alone.
+        model = self.model(extra_shapes=CLASSIFIER, id2label={"1": "b", "0": "a"}, label2id={"LABEL_0": 0, "LABEL_1": 1},
+                           pooler_type="first_token_transform", pooler_fc_size=768, directionality="bidi", output_past=True)
+        result = self.succeeds("predict", "--model", model, stdin="film\n")
+        self.assertEqual(set(result.json()["probabilities"]), {"a", "b"})
+        self.assertEqual(result.err.count("warning"), 1)
+        self.assertIn('"label2id" says 0 for "LABEL_0", and "id2label" does not', result.err)
+
     def test_a_misspelt_key_is_named_with_the_one_that_was_meant(self):
         model = self.model()
         values = json.loads((model / "config.json").read_text())

@@ -109,6 +109,42 @@ class MultiLabel(ProgramTest):
         one = self.succeeds(*self.finetune_words(self.folder / "model", output="one", max_steps=1, num_train_epochs=None))
         self.assertNotIn(chosen, one.err)
 
+    def test_labels_with_few_rows_keep_a_threshold_of_a_half_and_the_best_model_has_the_best_average_precision(self):
+        held_out = self.folder / "rare.tsv"
+        many, rare = [row for row in rows(300, 3) if "blame" not in row[0]][:60], [(["blame"], "bad")] * 9
+        held_out.write_text("label\ttext\n" + "".join(f"{','.join(labels)}\t{text}\n" for labels, text in many + rare))
+        words = self.finetune_words(self.model(), train=self.write("sets-train.tsv", 96, 1), eval=held_out, num_train_epochs=4)
+        told = self.succeeds(*words, "--multi-label")
+        self.assertIn("1 of 4 labels keep the threshold 0.5, because fewer than 10 rows of", told.err)
+        thresholds = dict(zip(self.config()["id2label"].values(), self.config()["funicular"]["thresholds"]))
+        self.assertEqual(thresholds["blame"], 0.5)
+        self.assertNotEqual(thresholds["praise"], 0.5)
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        best = max((line for line in lines if "eval_average_precision" in line), key=lambda line: line["eval_average_precision"])
+        self.assertEqual(told.json()["best_step"], best["step"])
+
+    def test_another_separator_than_the_one_that_is_given_is_told(self):
+        def told(separator, *words, names=str):
+            data = self.folder / "separated.tsv"
+            found = [(labels, text) for labels, text in rows(60, 4) if labels]
+            data.write_text("label\ttext\n" + "".join(f"{separator.join(map(names, labels))}\t{text}\n" for labels, text in found))
+            model = self.folder / "model"
+            self.several = sum(len(labels) > 1 for labels, _ in found)
+            return self.succeeds(*self.finetune_words(model if model.exists() else self.model(), output=f"run{len(list(self.folder.iterdir()))}", train=data,
+                                                      eval=None, max_steps=1, num_train_epochs=None), "--multi-label", *words).err
+        for separator in ("|", ";", " | ", "、", "/", " "):
+            err = told(separator)
+            mark = separator.strip() or " "
+            self.assertIn("no row has a comma between labels", err, separator)
+            self.assertIn(f"{self.several} have a ", err)
+            self.assertIn(f'--label-separator "{mark}"', err)
+        self.assertIn('--label-separator ","', told(",", "--label-separator", ";"))
+        for words in ((",",), (";", "--label-separator", ";")):
+            self.assertNotIn("between labels", told(*words))
+        self.assertNotIn("between labels", told(",", names=lambda name: name + " & more"))
+        self.assertNotIn("a list that was written", told(",", names=lambda name: name + " [all]"))
+        self.assertIn("as [praise", told(", ", names=lambda name: "[" + name if name == "praise" else name))
+
     def test_thresholds_are_those_of_the_best_model(self):
         self.train("tsv", "run", num_train_epochs=4)
         self.train("tsv", "longer", num_train_epochs=40)

@@ -4,7 +4,7 @@ import re
 
 from harness import *
 from options import (answering, augmenting, chaining, comparing, distilling, machine, masking, measuring, own, processes, tokenizing,
-                     training, vocabulary)
+                     training, vocabulary, writing)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,

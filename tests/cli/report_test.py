@@ -24,8 +24,11 @@ class Pages(ProgramTest):
     def test_compare_what_was_measured_as_text_too(self):
         _, result = self.made()
         found = json.loads((self.folder / "tested" / "evaluation.json").read_text())
-        head, row = [line.split() for line in result.out.splitlines()]
+        models, runs = result.out.split("\n\n")
+        head, row = [line.split() for line in models.splitlines()]
         told = dict(zip(head, row, strict=True))
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        self.assertIn(f"{min(line['loss'] for line in lines if 'loss' in line):.4g}", runs.splitlines()[1].split())
         self.assertEqual(told["accuracy"], f"{found['metrics']['accuracy']:.4f}")
         self.assertEqual((told["layers"], told["MB"], told["speed"]), (str(found["layers"]), f"{found['bytes'] / 1e6:.1f}", "1.00x"))
 
@@ -44,17 +47,23 @@ class Pages(ProgramTest):
         lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
         titles = reader.evaluate("[...document.querySelectorAll('figcaption')].map(one => one.textContent)")
         for title, field in (("training loss", "loss"), ("loss, evaluated", "eval_loss"), ("accuracy, evaluated", "eval_accuracy"),
-                             ("learning rate", "learning_rate"), ("tokens a second", "tokens_per_second"), ("memory, bytes", "memory_bytes")):
+                             ("learning rate", "learning_rate"), ("tokens per second", "tokens_per_second"), ("memory, bytes", "memory_bytes")):
             expected = [(line["step"], line[field]) for line in lines if field in line]
             self.assertEqual(self.drawn(reader, titles.index(title)), expected, title)
 
         cells = reader.evaluate("[...document.querySelectorAll('.matrix td')].map(one => Number(one.textContent))")
         found = json.loads((self.folder / "tested" / "evaluation.json").read_text())
         self.assertEqual(cells, [count for row in found["confusion_matrix"] for count in row])
-        texts = reader.evaluate("[...document.querySelectorAll('.mistakes tbody td:nth-child(2)')].map(one => one.textContent)")
+        texts = reader.evaluate("[...document.querySelectorAll('.mistakes td.text')].map(one => one.textContent)")
         self.assertEqual(texts, [" | ".join(wrong["texts"]) for wrong in found["mistakes"]])
         self.assertTrue(all(text.endswith("<b>&amp;</script>") for text in texts))
-        self.assertTrue(reader.evaluate("document.body.scrollWidth <= window.innerWidth"), "nothing stands beyond the window's edge")
+        legend = reader.evaluate("[...document.querySelectorAll('.legend')].map(one => Number(one.querySelector('b').textContent))")
+        losses = [line["loss"] for line in lines if "loss" in line]
+        self.assertAlmostEqual(legend[titles.index("training loss")], losses[-1], places=3)
+        for width in (1280, 420):
+            reader.call("Emulation.setDeviceMetricsOverride", width=width, height=2400, deviceScaleFactor=1, mobile=width < 1000)
+            self.assertTrue(reader.evaluate("document.documentElement.scrollWidth <= window.innerWidth"),
+                            f"nothing stands beyond the edge of a window of {width} pixels")
 
     def drawn(self, reader, place):
         """(step, value) of each point of a chart: of the picture's, or of uPlot's where the page has it."""

@@ -22,7 +22,7 @@ def tags_of(words):
 class Tags(ProgramTest):
     def write(self, name, count, seed, tokens="tokens", tags="tags"):
         path, found = self.folder / name, sentences(count, seed)
-        if path.suffix == ".jsonl":
+        if path.suffix.lower() == ".jsonl":
             path.write_text("".join(json.dumps({tokens: words, tags: tags_of(words)}) + "\n" for words in found))
         else:
             path.write_text("-DOCSTART- O\n\n" + "\n".join("".join(f"{word} x {tag}\n" for word, tag in zip(words, tags_of(words)))
@@ -43,11 +43,12 @@ class Tags(ProgramTest):
         return [json.loads(line) for line in self.succeeds("predict", "--model", self.folder / "run" / "model", *words, **more).out.splitlines()]
 
     def test_are_learnt_from_columns_and_json_lines_alike(self):
-        found = {ending: self.train(ending=ending, output="run-" + ending) for ending in ("conll", "jsonl")}
+        found = {ending: self.train(ending=ending, output="run-" + ending) for ending in ("conll", "jsonl", "JSONL")}
         for metrics in found.values():
             metrics.pop("seconds")
         self.assertGreater(found["conll"]["f1"], 0.9)
         self.assertEqual(found["conll"], found["jsonl"])
+        self.assertEqual(found["JSONL"], found["jsonl"], "the case of a file's ending means nothing")
         self.assertEqual(set(found["conll"]) >= {"f1", "precision", "recall", "accuracy", "macro_f1", "loss"}, True)
         config = json.loads((self.folder / "run-conll" / "model" / "config.json").read_text())
         self.assertEqual(config["architectures"], ["BertForTokenClassification"])
@@ -67,7 +68,8 @@ class Tags(ProgramTest):
         self.assertEqual([answer["words"] for answer in answers], expected)
         right = sum(tag == own for answer, words in zip(answers, expected) for tag, own in zip(answer["tags"], tags_of(words)))
         self.assertAlmostEqual(right / sum(map(len, expected)), measured["accuracy"], places=9)
-        for words in (["--input", data], ["--input", self.write("eval.jsonl", 40, 2)], ["--input", data, "--window", "7"]):
+        for words in (["--input", data], ["--input", self.write("eval.jsonl", 40, 2)], ["--input", self.write("EVAL.CONLL", 40, 2)],
+                      ["--input", data, "--window", "7"]):
             self.assertEqual([answer["tags"] for answer in self.answers(*words)], [answer["tags"] for answer in answers])
 
     def test_evaluations_answers_are_those_of_predict_beside_what_is_right(self):
@@ -90,9 +92,12 @@ class Tags(ProgramTest):
             record = json.loads((self.folder / "found" / "evaluation.json").read_text())
             self.assertEqual(record["metrics"]["f1"], measured["f1"])
             self.assertEqual(set(record["classes"]), {"ART", "AGE", "PRAISE"})
-            wrong = sorted(((score, given, right, word) for given, right, score, word in pairs if given != right), key=lambda each: -each[0])
+            wrong = sorted((score, given, right, word) for given, right, score, word in pairs if given != right)
             self.assertGreater(len(wrong), 0, "a model that is right everywhere shows nothing")
-            self.assertEqual([(each["score"], each["predicted"], each["label"], each["texts"][1]) for each in record["mistakes"]], wrong[:50])
+            shown = record["mistakes"]
+            self.assertEqual(sorted((each["score"], each["predicted"], each["label"], each["texts"][1]) for each in shown), wrong)
+            self.assertEqual([each["label_score"] for each in shown], sorted(each["label_score"] for each in shown))
+            self.assertTrue(all(each["label_score"] <= min(each["score"], 1 - each["score"]) + 1e-9 for each in shown))
             self.assertTrue(all(each["texts"][0] == " ".join(expected[each["row"] - 1]) for each in record["mistakes"]))
         shared = self.folder / "shared.jsonl"
         self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--predictions", shared)
@@ -165,8 +170,58 @@ class Tags(ProgramTest):
         self.assertIn("gave an error instead of an answer to 2 rows", done.err)
         shared = self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--skip-bad-rows", "--window", 2)
         self.assertEqual(*[[json.loads(line).get("tags") for line in output.splitlines()] for output in (shared.out, done.out)])
-        self.refuses(["predict", "--model", self.folder / "run" / "model", "--input", self.folder / "eval.conll", "--skip-bad-rows"],
-                     "--skip-bad-rows is of lines and JSON lines")
+        (self.folder / "some.conll").write_text("the O\nold film O\n\n# a comment\nvery O\ngood O\n-DOCSTART- O\nfilm O\n")
+        words = ["predict", "--model", self.folder / "run" / "model", "--input", self.folder / "some.conll"]
+        self.refuses(words, "some.conll:2: expected 2 columns", "found 3", "--skip-bad-rows answers such rows")
+        answers = [json.loads(line) for line in self.succeeds(*words, "--skip-bad-rows").out.splitlines()]
+        self.assertEqual([answer.get("words") for answer in answers], [None, ["very", "good"], ["film"]])
+        self.assertIn("some.conll:2: expected 2 columns", answers[0]["error"])
+
+    def test_bad_sentences_of_columns_are_left_out_and_counted(self):
+        words = self.words(num_train_epochs=1)
+        (self.folder / "train.conll").write_text("old B-AGE\nfilm O\n\nNew York O\nis O\n\nfilm O\n\nold very B-AGE\n")
+        self.refuses(words, "train.conll:4: expected 2 columns, as in the sentence's other lines, found 3: \"New York O\"", "needs tabs")
+        err = self.succeeds(*words, "--skip-bad-rows").err
+        self.assertIn("left out 2 rows", err)
+        self.assertIn("train.conll:9: expected 2 columns, as in most lines of the file, found 3", err)
+        self.assertIn("train.conll: 2 rows", err)
+
+    def test_schemes_are_scored_by_entities_and_other_tags_by_words(self):
+        """What seqeval 1.2.2 finds in the sentence: an ART and an AGE of three words, in each of the spellings."""
+        spellings = {"bmes": "S-ART O B-AGE M-AGE E-AGE", "bmewo": "W-ART O B-AGE M-AGE E-AGE", "small": "b-ART o b-AGE i-AGE i-AGE",
+                     "suffix": "ART-B O AGE-B AGE-I AGE-I", "iob1": "I-ART O I-AGE I-AGE I-AGE", "ioe": "E-ART O I-AGE I-AGE E-AGE"}
+        for name, tags in spellings.items():
+            words = self.words(output=name, num_train_epochs=60, learning_rate=3e-3)
+            for file in ("train.conll", "eval.conll"):
+                lines = "".join(map("{} {}\n".format, ["film", "the", "old", "very", "good"], tags.split()))
+                (self.folder / file).write_text("\n".join([lines] * 8))
+            result = self.succeeds(*words)
+            self.assertEqual((result.json()["f1"], "words are scored" in result.err), (1, False), name)
+            answer = self.succeeds("predict", "--model", self.folder / name / "model", stdin="film the old very good\n").json()
+            self.assertEqual([(entity["type"], entity["begin"], entity["end"]) for entity in answer["entities"]], [("ART", 0, 1), ("AGE", 2, 5)])
+        words = self.words(output="stranger", num_train_epochs=1)
+        (self.folder / "train.conll").write_text((self.folder / "train.conll").read_text() + "\nis x domain:en\n")
+        result = self.succeeds(*words)
+        self.assertIn('words are scored, and not entities: 1 of 6 tags, such as "domain:en", are no letter and type', result.err)
+        self.assertNotIn("f1", result.json())
+
+    def test_scores_and_answers_of_texts_that_are_cut_say_how_much_is_left_out(self):
+        self.train(num_train_epochs=1)
+        model, texts = self.folder / "run" / "model", sentences(40, 2)
+        measured = self.succeeds("evaluate", "--model", model, "--data", self.folder / "eval.conll", "--max-length", 6, "--output", self.folder / "found")
+        cut, every = [text for text in texts if len(text) > 4], sum(map(len, texts))
+        beyond = sum(len(text) - 4 for text in cut)
+        expected = {"rows": len(cut), "rows_share": len(cut) / 40, "tokens": beyond, "tokens_share": beyond / every, "words": beyond, "words_share": beyond / every}
+        self.assertEqual(measured.json()["cut"], expected)
+        self.assertEqual(json.loads((self.folder / "found" / "evaluation.json").read_text())["cut"], expected)
+        told = f"{len(cut)} of 40 rows are longer than 6 tokens: {beyond} of {every} words ({100 * beyond / every:.1f} %)"
+        self.assertIn(told, measured.err)
+        self.assertIn("warning", measured.err)
+        answered = self.succeeds("predict", "--model", model, "--input", self.folder / "eval.conll", "--max-length", 6)
+        self.assertIn(told + " are not read, and have the tag null", answered.err)
+        self.assertEqual(answered.out.count("null"), beyond)
+        self.assertEqual(self.train(num_train_epochs=1, output="short", max_length=6)["cut"], expected)
+        self.assertNotIn("cut", self.succeeds("evaluate", "--model", model, "--data", self.folder / "eval.conll").json())
 
     def test_an_interrupted_run_goes_on_to_the_same_bits(self):
         self.succeeds(*self.words(output="whole", num_train_epochs=3, logging_steps=1))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 
 from harness import *
 
@@ -111,10 +112,11 @@ class Finetune(ProgramTest):
     def test_classifier_of_the_same_classes_is_the_start_whatever_their_order(self):
         before, after, log = self.start_of(["contra", "pro"])
         self.assertEqual(after, before)
-        before, after, log = self.start_of(["pro", "contra"])
-        half = len(before) // 2
-        self.assertEqual(after, before[half:] + before[:half], "the row of each name stays its row")
-        self.assertNotIn("taken for", log)
+        for names in (["pro", "contra"], ["PRO", "Contra"]):
+            before, after, log = self.start_of(names)
+            half = len(before) // 2
+            self.assertEqual(after, before[half:] + before[:half], "the row of each name stays its row")
+            self.assertNotIn("taken for", log)
 
     def test_classifier_of_as_many_other_classes_is_the_start_with_a_warning(self):
         before, after, log = self.start_of(["sad", "glad"])
@@ -202,7 +204,7 @@ class Finetune(ProgramTest):
             written = json.loads((self.folder / task / "model" / "config.json").read_text())
             self.assertEqual(list(written["id2label"].values()), names[task])
             found = self.succeeds("evaluate", "--model", self.folder / task / "model", "--task", task, "--data", path).json()
-            self.assertEqual(set(found), metrics[task] | {"loss", "samples"})
+            self.assertEqual(set(found) - {"cut"}, metrics[task] | {"loss", "samples"})
 
     def test_rows_that_are_cut_are_counted(self):
         rows = [("pro", "good " * words) for words in (3, 6, 7, 20)] + [("contra", "bad")]
@@ -213,10 +215,13 @@ class Finetune(ProgramTest):
         self.assertEqual(self.succeeds(*words).err.count(told), 2)
         trained = self.folder / "run" / "model"
         evaluate = ["evaluate", "--model", trained, "--task", "custom", "--data", path]
-        self.assertIn(told, self.succeeds(*evaluate).err)
+        told += ": 15 of 37 tokens (40.5 %) are not read"  # of 20 and of 7 words 6 are
+        measured = self.succeeds(*evaluate)
+        self.assertIn(told, measured.err)
+        self.assertEqual(measured.json()["cut"], {"rows": 2, "rows_share": 0.4, "tokens": 15, "tokens_share": 15 / 37})
         self.assertNotIn("longer than", self.succeeds(*evaluate, "--max-length", "22").err)
         lines = "".join(text + "\n" for _, text in rows)
-        self.assertIn("standard input: 2 of 5 rows are longer than 8 tokens",
+        self.assertIn("standard input: 2 of 5 rows are longer than 8 tokens: 15 of 37 tokens (40.5 %) are not read",
                       self.succeeds("predict", "--model", trained, stdin=lines).err)
 
     def test_json_lines_csv_and_columns_by_number(self):
@@ -267,6 +272,31 @@ class Interruption(ProgramTest):
 
     def test_sigterm_in_fine_tuning(self):
         self.check(self.finetune_for_long(), self.folder / "run", signal.SIGTERM, 130)
+
+    def test_the_other_signals_of_job_managers_save_too_alone_and_through_launch(self):
+        words = self.finetune_for_long()
+        words[words.index("--max-steps") + 1] = "100000"
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            for launch in ([], ["launch", "-n", 2, "--", PROGRAM]):
+                with self.subTest(number, launched=bool(launch)):
+                    output = self.folder / f"{number}-{len(launch)}"
+                    stopped = run_and_interrupt(output / "metrics.jsonl", 3, number, *launch, *words, "--output", output)
+                    self.assertEqual(stopped.code, 75, stopped.err)
+                    self.assertEqual(len(list((output / "checkpoints").iterdir())), 1)
+
+    def test_a_hangup_that_nohup_ignores_stops_nothing(self):
+        words = exact(self.finetune_for_long())
+        for launch in ([], ["launch", "-n", "2", "--", PROGRAM]):
+            output = self.folder / f"run-{len(launch)}"
+            process = subprocess.Popen(["nohup", PROGRAM, *launch, *words, "--output", str(output)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       env=environment())
+            records = output / "metrics.jsonl"
+            while process.poll() is None and not (records.exists() and records.read_bytes().count(b"\n") >= 3):
+                time.sleep(0.002)
+            process.send_signal(signal.SIGHUP)
+            out, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, err)
+            self.assertEqual(json.loads(out.splitlines()[-1])["steps"], 400)
 
     def pretrain_words(self, steps, head_steps):
         model = self.model()

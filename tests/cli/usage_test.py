@@ -118,6 +118,15 @@ class Usage(ProgramTest):
         self.refuses(["finetun"], 'unknown command "finetun"', "did you mean finetune?")
         self.refuses(["--verion"], 'unknown option "--verion"')
 
+    def test_words_from_elsewhere_are_answered_by_what_there_is(self):
+        for words, answer in {("finetune", "--task", "squad"): "are not there yet", ("finetune", "--task", "NER"): "write --task tags",
+                              ("distill", "--task", "ner"): "tags of words are for finetune, evaluate and predict",
+                              ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("embed",): "vectors of texts are not there yet",
+                              ("search", "x"): "there is no command \"search\"", ("train",): "funicular pretrain trains on texts, finetune on rows",
+                              ("predict", "--stride", "128"): "windows over long texts are not there yet",
+                              ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
+            self.refuses(list(words), answer)
+
     def test_unknown_option_suggests_the_nearest(self):
         self.refuses(["finetune", "--learning-rat", "1"], "unknown option --learning-rat", "did you mean --learning-rate?")
         self.refuses(["finetune", "--learning_rat", "1"], "did you mean --learning-rate?")
@@ -356,6 +365,39 @@ class Completion(ProgramTest):
             self.refuses(["completion", *words], "expects one shell: bash, zsh or fish; found \"" + " ".join(words))
         for shell in ("bash", "zsh", "fish"):
             self.refuses(["completion", shell, "absent"], f'completion {shell}: there is no command "absent"')
+
+
+
+class PlacesAndFiles(ProgramTest):
+    def test_a_file_that_nests_tables_too_deep_is_refused_with_its_line(self):
+        file = self.folder / "deep.toml"
+        for text in ("\n" + "a." * 100_000 + "a = 1\n", "\n[" + "a." * 100_000 + "a]\n", "\na = " + "[" * 100_000, "\na = " + "{b = " * 100_000):
+            file.write_text(text)
+            for words in (["plan", "--config", file], ["chain", file]):
+                self.refuses(words, f"{file}:2: tables, arrays and dotted keys are nested more than 128 deep")
+        file.write_text("".join(f"k{number}.a = 1\n" for number in range(100_000)))
+        self.refuses(["plan", "--config", file], f"{file}:1: [k0] is not the name of a command")
+
+    def test_help_is_no_key_of_a_file(self):
+        file = self.folder / "run.toml"
+        file.write_text("\nhelp = true\n")
+        self.refuses(["plan", "--config", file], f"{file}:2: help is no key of a file; for help run funicular plan --help")
+
+    def test_names_of_files_that_are_not_utf8_are_no_obstacle(self):
+        folder = os.fsencode(self.folder) + b"/m\xff"
+        os.rename(self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]}), folder)
+        rows = write_rows(self.folder / "rows.tsv", ("label", "text"), [("LABEL_0", "good"), ("LABEL_1", "bad")] * 4)
+        model = os.fsdecode(folder)
+        for words in (["finetune", "--model", model, "--task", "custom", "--train", rows, "--output", self.folder / "run", "--max-steps", 1,
+                       "--max-length", 16],
+                      ["evaluate", "--model", model, "--task", "custom", "--data", rows, "--output", self.folder / "evaluated"]):
+            done = subprocess.run([PROGRAM, *map(str, exact(words))], capture_output=True, check=False, env=environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("/m\ufffd", json.loads((self.folder / "run" / "run.json").read_text())["source_model"])
+
+    def test_a_folder_for_temporary_files_that_is_not_there_is_named(self):
+        self.refuses(["mask", "--tokenizer", self.model(), "--input", self.folder / "model/vocab.txt"],
+                     "TMPDIR=/none/such, does not exist; set TMPDIR to a folder", env={**environment(), "TMPDIR": "/none/such"})
 
 
 if __name__ == "__main__":

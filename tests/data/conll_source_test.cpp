@@ -36,6 +36,9 @@ class Conll : public ScratchTest {
       });
     return found;
   }
+  TaggedSentences read(const std::string& text, const ConllOptions& options = {}) const {
+    return read(ConllSource(write(text), options));
+  }
   std::string error_of(const std::string& text, ConllOptions options = {}) const {
     try {
       read(ConllSource(write(text), options));
@@ -47,8 +50,8 @@ class Conll : public ScratchTest {
 };
 
 constexpr const char* kText =
-    "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nPeter\tNNP\tI-NP\tB-PER\r\nBlackburn "
-    "NNP I-NP I-PER";
+    "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nPeter\tNNP\tI-NP\tB-PER\r\n"
+    "Blackburn\tNNP\tI-NP\tI-PER";
 
 TEST_F(Conll, SentencesEndAtBlankLinesAndTheLastColumnIsTheTag) {
   const ConllSource source(write(kText));
@@ -70,6 +73,93 @@ TEST_F(Conll, OfUniversalDependenciesHasCommentsAndRanges) {
   const fs::path file = write(text, "a.conllu");
   EXPECT_EQ(read(ConllSource(file, {.conll_u = is_conll_u(file)})),
             (TaggedSentences{{"in|dem|Haus", "ADP|DET|NOUN"}}));
+}
+
+TEST_F(Conll, TabsAloneSeparateWhereThereAreSome) {
+  const TaggedSentences expected{{"New York|is", "B-Home Town|O"}};
+  EXPECT_EQ(read("New York\tB-Home Town\nis\tO\n"), expected);
+  EXPECT_EQ(read("New York\t\tB-Home Town \nis\tO\t\n"), expected) << "tabs that line columns up";
+  EXPECT_EQ(read("\xC2\xA0\tO\n \tO\n\xE2\x80\x8B\tO\n"),
+            (TaggedSentences{{"\xC2\xA0| |\xE2\x80\x8B", "O|O|O"}}));
+  EXPECT_EQ(read("\xC2\xA0 O\n\xE2\x80\x8B O\n"), (TaggedSentences{{"\xC2\xA0|\xE2\x80\x8B", "O|O"}}));
+  const std::string others = "\n\na\tO\nb\tO\nc\tO\n";
+  for (const char* line : {"is\tO\nNew York\n", "New York\n"})
+    EXPECT_NE(error_of(line + others).find("in at least 2 columns between tabs, found 1: \"New York\""),
+              std::string::npos)
+        << error_of(line + others);
+}
+
+TEST_F(Conll, AllLinesHaveAsManyColumns) {
+  EXPECT_NE(error_of("a O\nNew York B-LOC\nb O\n")
+                .find("a.conll:2: expected 2 columns, as in the sentence's other lines, found 3: \"New York "
+                      "B-LOC\"; a "
+                      "word or tag that holds blanks needs tabs between the columns"),
+            std::string::npos);
+  EXPECT_NE(error_of("a O\nb O\n\nNew York B-LOC\n")
+                .find("a.conll:4: expected 2 columns, as in most lines of the file, found 3"),
+            std::string::npos);
+  EXPECT_NE(error_of("a\tO\nb\tx\tO\nc\tO\n").find("a.conll:2: expected 2 columns between tabs"),
+            std::string::npos);
+  EXPECT_NE(error_of("\tO\nb\tO\n").find("a.conll:1: expected a word in column 1, found none"),
+            std::string::npos);
+  // A column that is given by number is read whatever follows it.
+  EXPECT_EQ(read("a O x\n\nb O x y\n", {.tag_column = 1}), (TaggedSentences{{"a", "O"}, {"b", "O"}}));
+}
+
+TEST_F(Conll, OfLabelStudioHasTagsWithBlanks) {
+  EXPECT_EQ(read("-DOCSTART- -X- O\nPeter -X- _ B-First Name\nis -X- _ O\n\nNew -X- _ B-Home Town\nYork -X- "
+                 "_ I-Home Town\n"),
+            (TaggedSentences{{"Peter|is", "B-First Name|O"}, {"New|York", "B-Home Town|I-Home Town"}}));
+}
+
+TEST_F(Conll, CommentsAreNoWordsAndANumberSignIsOne) {
+  const TaggedSentences expected{{"a|b", "O|O"}};
+  for (const char* comment : {"# id 0000-1\tdomain=en", "# text = a b", "# sent_id=4", "# newdoc id = 5",
+                              "#text = a b", "# what else there is", "#"})
+    EXPECT_EQ(read(std::string(comment) + "\na O\nb O\n"), expected) << comment;
+  EXPECT_EQ(read("# id 0000-1\tdomain=en\na _ _ O\nb _ _ O\n"), expected);
+  EXPECT_EQ(read("a O\nb O\n\n# what is it\n\n# O\n"), (TaggedSentences{{"a|b", "O|O"}, {"#", "O"}}));
+  EXPECT_EQ(read("# O\n#1 B-X\n# I-X\n\na\tO\n#\tO\n"),
+            (TaggedSentences{{"#|#1|#", "O|B-X|I-X"}, {"a|#", "O|O"}}));
+  EXPECT_NE(error_of("a O\n# what is it\n").find("a.conll:2: expected 2 columns"), std::string::npos);
+}
+
+TEST_F(Conll, DocumentsEndTheirSentences) {
+  const TaggedSentences expected{{"a", "O"}, {"b", "O"}};
+  for (const char* between :
+       {"-DOCSTART- -X- O O\n", "-DOCSTART-\t-X-\n", "-DOCSTART-\n", "\xEF\xBB\xBF-DOCSTART- O\n"})
+    EXPECT_EQ(read(std::string("a O\n") + between + "b O\n"), expected) << between;
+}
+
+TEST_F(Conll, LinesEndAsInAnyFile) {
+  const TaggedSentences expected{{"a|b", "O|B-X"}, {"c", "O"}};
+  for (const char* end : {"\n", "\r\n", "\r\r\n", "\r"})
+    for (const char* blank : {"", " ", "\t", "\xC2\xA0", "\xE3\x80\x80 "}) {
+      const std::string text =
+          std::string("\xEF\xBB\xBF") + "a O" + end + "b B-X" + end + blank + end + "c O" + end;
+      EXPECT_EQ(read(text), expected) << testing::PrintToString(text);
+      EXPECT_NE(error_of(text + "d" + end).find("a.conll:5: "), std::string::npos);
+    }
+}
+
+TEST_F(Conll, WordsThatAreCountedAreOfCoNllUOrRefused) {
+  const std::string row = "\tin\tin\tADP\t_\t_\t0\troot\t_\t_\n";
+  EXPECT_EQ(read("# text = x\n1" + row + "2-3" + row + "2" + row + "3" + row),
+            (TaggedSentences{{"in|in|in", "ADP|ADP|ADP"}}));
+  EXPECT_NE(error_of("1 a O\n2 b O\n3 c O\n").find("the first column counts the words"), std::string::npos);
+  EXPECT_EQ(read("1 O\n\n1 O\n2 O\n"), (TaggedSentences{{"1", "O"}, {"1|2", "O|O"}}))
+      << "words may be numbers";
+}
+
+/// Names of CoNLL-2012 are spans in brackets; datasets reads them as B and I, too.
+TEST_F(Conll, SpansInBracketsAreTags) {
+  const std::string text =
+      "#begin document (a); part 000\nf 0 0 Mr. NNP *\nf 0 1 Wu NNP (PERSON)\nf 0 2 New NNP (GPE*\nf 0 3 "
+      "York NNP "
+      "*)\n\n#end document\n";
+  EXPECT_NE(error_of(text).find("CoNLL-2012"), std::string::npos);
+  EXPECT_EQ(read(text, {.word_column = 3, .tag_column = 5}),
+            (TaggedSentences{{"Mr.|Wu|New|York", "O|B-PERSON|B-GPE|I-GPE"}}));
 }
 
 TEST_F(Conll, PiecesOfAnySizeHoldTheSameSentences) {
@@ -121,13 +211,18 @@ TEST_F(Conll, AStoreOfKnownTagsRefusesOthersByTheSentencesLine) {
 
 TEST_F(Conll, BadSentencesCanBeLeftOut) {
   const auto bad = std::make_shared<format::BadRows>(true);
-  const ConllSource source(write("a O\n\nb\nc\n\nd B-X\n\ne O\n"), {.bad_rows = bad});
+  std::vector<std::string> told;
+  const ConllSource source(
+      write("a O\n\nb\nc\n\nd B-X\n\ne O\n"),
+      {.bad_rows = bad, .on_bad = [&](const std::string& problem) { told.push_back(problem); }});
   const StoreBuildResult result = build_token_store(letters(), source, folder_ / "a.tokens",
                                                     {.labels = LabelKind::tags, .label_names = {"O"}});
   EXPECT_EQ(result.meta.rows, 2u);
   EXPECT_EQ(result.skipped_rows, 2u);
   EXPECT_NE(bad->summary("left out").find("a.conll:3"), std::string::npos);
   EXPECT_NE(bad->summary("left out").find("a.conll:6"), std::string::npos);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_NE(told[0].find("a.conll:3: expected a word and its tag"), std::string::npos);
 }
 
 TEST_F(Conll, AWordWithoutATagIsRefused) {

@@ -33,6 +33,18 @@ TEST_F(SplitWordsTest, AreCountedOverAllRowsAndColumns) {
   EXPECT_EQ(found.unknown, 2u);
 }
 
+TEST_F(SplitWordsTest, OfScriptsWithoutBlanksAreCountedAsCharacters) {
+  std::vector<std::string> vocabulary = letters().vocabulary();
+  for (const char* piece : {"\u4E2D", "\u3042", "##\u308A"}) vocabulary.emplace_back(piece);
+  const text::WordPiece tokenizer(vocabulary, {}, {});
+  const std::string text =
+      "ab \u4E2D\u4E2D \u3042\u308A\u308A";  // three hiragana in a row: one word to the tokeniser
+  build_token_store(tokenizer, MemorySource({{{text}, "", false}}, 1, false), folder_ / "k.tokens");
+  const SplitWords found = count_split_words(*TokenStore::open(folder_ / "k.tokens"), tokenizer);
+  EXPECT_EQ(found.occurrences, 6u);
+  EXPECT_EQ(found.characters, 5u);
+}
+
 TEST_F(SplitWordsTest, AreInTheOrderOfTheTokensThatTheyWouldSave) {
   const SplitWords found = count_split_words(*store({{{"ab ab ab abcde zz zz yy"}, "", false}}), letters());
   std::vector<std::string> words;

@@ -402,6 +402,32 @@ TEST_F(StoreBuilder, NamesFileAndLineOfAWrongLabel) {
   EXPECT_NE(message.find("three"), std::string::npos) << message;
 }
 
+TEST_F(StoreBuilder, ReadsDecimalCommasWhereSemicolonsSeparate) {
+  const auto labels = [&](const char* name, const std::string& text) {
+    const TextFileSource source({write(name, text)},
+                                {.header = true, .text_columns = {"text"}, .label_column = "label"});
+    build_token_store(letters(), source, path(), {.overwrite = true, .labels = LabelKind::values});
+    const auto store = TokenStore::open(path());
+    return std::vector<double>{store->row(0).label, store->row(1).label};
+  };
+  EXPECT_EQ(labels("a.csv", "text;label\na;0,5\nb;-12\n"), (std::vector<double>{0.5, -12}));
+  for (const auto& [name, text] : {std::pair("b.tsv", "text\tlabel\na\t0,5\nb\t1\n"),
+                                   std::pair("c.csv", "text,label\na,\"0,5\"\nb,1\n")}) {
+    const std::string message = input_error([&, name = name, text = text] { labels(name, text); });
+    EXPECT_NE(message.find(":2: expected a finite number as label, found \"0,5\"; write a decimal point"),
+              std::string::npos)
+        << message;
+  }
+}
+
+TEST_F(StoreBuilder, RefusesNamesOfClassesWithControlCharacters) {
+  const TextFileSource source({write("in.csv", "a,x\nb,\"y\nz\"\n")},
+                              {.text_columns = {size_t{0}}, .label_column = size_t{1}});
+  const auto message =
+      input_error([&] { build_token_store(letters(), source, path(), {.labels = LabelKind::classes}); });
+  EXPECT_NE(message.find("in.csv:2: expected the name of a class"), std::string::npos) << message;
+}
+
 TEST_F(StoreBuilder, RefusesColumnsOfPlainText) {
   const auto file = write("in.txt", "a\n");
   EXPECT_THROW(TextFileSource({file}, {.label_column = size_t{1}}), InputError);

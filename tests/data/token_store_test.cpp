@@ -74,14 +74,6 @@ TEST_F(TokenStoreTest, KeepsRaggedAndEmptyRows) {
   EXPECT_EQ(store->meta().unknown_tokens, 1u);
 }
 
-TEST_F(TokenStoreTest, CountsRowsThatAreLongerThanALength) {
-  const std::vector<MemorySource::Row> rows = {
-      {{"a b c", "d"}, "0"}, {{"", ""}, "0"}, {{"a", "b c"}, "0"}, {{"a b c d e", ""}, "0"}};
-  const auto store = make_store(path(), rows, 2);
-  for (const auto& [tokens, longer] : std::map<uint64_t, int64_t>{{0, 3}, {2, 3}, {3, 2}, {4, 1}, {5, 0}})
-    EXPECT_EQ(store->rows_longer_than(tokens), longer) << tokens;
-}
-
 TEST_F(TokenStoreTest, AStoreWithoutRowsOpens) {
   const auto store = make_store(path(), {}, 1, {.labels = LabelKind::classes});
   EXPECT_EQ(store->rows(), 0);

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
 # What reads the options of a command of ./run, where that is not tools/NAME.sh alone.
 SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"],
-           "mutants": ["tools/mutants/__main__.py"], "clean": []}
+           "mutants": ["tools/mutants/__main__.py"], "evidence": ["tools/evidence.py"], "clean": []}
 
 
 def split(code):

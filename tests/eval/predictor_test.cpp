@@ -151,9 +151,9 @@ TEST_F(PredictorTest, AStreamGivesALineForEachRowInOrder) {
   const auto long_rows = std::count_if(texts.begin(), texts.end(), [](const TextRow& row) {
     return std::count(row[0].begin(), row[0].end(), ' ') + 2 > 32;  // [CLS] and [SEP]
   });
-  EXPECT_EQ(done.truncated, long_rows);
-  EXPECT_GT(done.truncated, 0);
-  EXPECT_LT(done.truncated, done.rows);
+  EXPECT_EQ(done.cut.cut, long_rows);
+  EXPECT_GT(done.cut.cut, 0);
+  EXPECT_LT(done.cut.cut, done.rows);
   ::close(ends[0]);
   EXPECT_EQ(calls, 7) << "windows of four";
   std::istringstream found(lines);
@@ -220,7 +220,7 @@ TEST_F(PredictorTest, ProcessesThatShareTheRowsGiveTheLinesOfOneAndEachAnswersIt
         EXPECT_EQ(written[rank], expected) << ranks << " " << window;
         EXPECT_EQ(answered[rank], (23 + given.size() - 1 - rank) / given.size()) << rank;
         EXPECT_EQ(done[rank].rows, 23);
-        EXPECT_EQ(done[rank].truncated, whole.truncated);
+        EXPECT_EQ(done[rank].cut.cut, whole.cut.cut);
       }
     }
   }

@@ -48,6 +48,67 @@ TEST(ConfigKeys, NothingIsSaidOfAKeyWhoseMeaningTheFileGivesElsewhere) {
   EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{});
 }
 
+TEST(ConfigKeys, KeysThatPublishedModelsCarryAreNoMisspeltOnes) {
+  // Of google-bert/bert-base-chinese, hfl/chinese-*, google/electra-*, FacebookAI/roberta-*, and what transformers 2 to 5
+  // write for every model.
+  for (const char* const key : {"pooler_type",
+                                "pooler_fc_size",
+                                "pooler_num_attention_heads",
+                                "pooler_num_fc_layers",
+                                "pooler_size_per_head",
+                                "directionality",
+                                "output_past",
+                                "summary_type",
+                                "summary_activation",
+                                "summary_last_dropout",
+                                "summary_use_proj",
+                                "finetuning_task",
+                                "language",
+                                "name",
+                                "adapters",
+                                "gradient_checkpointing",
+                                "_num_labels",
+                                "num_beams",
+                                "do_sample",
+                                "max_length",
+                                "min_length",
+                                "length_penalty",
+                                "torchscript",
+                                "use_bfloat16",
+                                "xla_device",
+                                "task_specific_params",
+                                "top_k",
+                                "num_hidden_groups",
+                                "net_structure_type",
+                                "vocab_size_or_config_json_file",
+                                "_attn_implementation"}) {
+    Json config = whole();
+    config[key] = 1;
+    EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{}) << key;
+    config.erase("hidden_size");
+    EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{}) << key;
+  }
+}
+
+TEST(ConfigKeys, ClassesOfWhichTheKeysDisagreeAreTold) {
+  Json config = whole();
+  const auto told = [&](const char* phrase) {
+    const std::vector<std::string> doubts = doubtful_keys(config);
+    return doubts.size() == 1 && doubts[0].find(phrase) != std::string::npos;
+  };
+  config["label2id"] = {{"b", 1}};
+  EXPECT_TRUE(told("no \"id2label\""));
+  config["id2label"] = {{"1", "b"}, {"0", "a"}, {"2", "b"}};
+  EXPECT_TRUE(told("classes 1 and 2 one name, \"b\""));
+  config["id2label"]["2"] = "c";
+  config["label2id"] = {{"c", "2"}, {"a", 0}};
+  EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{});
+  config["label2id"]["LABEL_1"] = 1;
+  EXPECT_TRUE(told("\"label2id\" says 1 for \"LABEL_1\""));
+  config["num_labels"] = 2;
+  EXPECT_TRUE(told("\"num_labels\" is 2, and \"id2label\" names 3"));
+}
+
 TEST(ConfigKeys, OtherUnknownKeysAreNamedWhereASizeIsLeftOut) {
   Json config = whole();
   config.erase("num_hidden_layers");

@@ -36,7 +36,7 @@ TEST(TextFile, FormatsAreGuessedFromTheName) {
   EXPECT_EQ(guess_text_format("b.txt"), TextFormat::text);
   EXPECT_EQ(guess_text_format("b"), TextFormat::text);
   EXPECT_NE(error_of([] { guess_text_format("b.txt.gz"); }).find("unpack it first"), std::string::npos);
-  EXPECT_NE(error_of([] { guess_text_format("b.parquet"); }).find("export it"), std::string::npos);
+  EXPECT_NE(error_of([] { guess_text_format("b.parquet"); }).find("read_parquet"), std::string::npos);
   EXPECT_NE(error_of([] { text_format_from_name("jsonll"); }).find("did you mean jsonl?"), std::string::npos);
 }
 
@@ -246,17 +246,24 @@ TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
   EXPECT_NE(refused("[1]\n").find("expected a JSON object, found array; is the file a JSON array?"),
             std::string::npos);
   EXPECT_NE(refused("[\n{\"text\": 1}\n]\n").find("lines=True"), std::string::npos);
+  EXPECT_NE(refused("{\"text\":-9223372036854775809}\n")
+                .find("the number 9223372036854775809 has more digits than 64 bits hold; write it in quotes"),
+            std::string::npos);
+  const fs::path large = scratch.put(
+      "c.jsonl", "{\"text\":18446744073709551615}\n{\"text\":1e20,\"id\":\"123456789012345678901\"}\n");
+  EXPECT_EQ(rows_of(large, {}), (Rows{{"18446744073709551615"}, {"1e+20"}}));
   EXPECT_NE(refused("{\"text\":null}\n").find("expected a string or a number, found null"),
             std::string::npos);
 }
 
 TEST(TextFile, BlankLinesSeparateDocumentsOfPlainText) {
   const Scratch scratch;
-  const TextFile file(scratch.put("a.txt", "\n \none\r\ntwo\n\t\r\n\nthree\nfour"));
+  const TextFile file(
+      scratch.put("a.txt", "\n \none\r\ntwo\n\t\r\n\nthree\nfour\n \u00A0\u3000\x1D\nfive\u00A0"));
   std::string seen;
   for (RowReader reader(file); const Row* row = reader.next();)
     seen += (row->new_document ? "|" : " ") + std::string(row->columns[0]);
-  EXPECT_EQ(seen, "|one two|three four");
+  EXPECT_EQ(seen, "|one two|three four|five\u00A0");
 }
 
 TEST(TextFile, BlankLinesAreRowsWhereAskedFor) {

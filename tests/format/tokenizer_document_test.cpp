@@ -55,7 +55,7 @@ TEST_F(DocumentTest, HoldsTheVocabularyByIdsAndTheRestAsItStands) {
 TEST_F(DocumentTest, WhatIsUnusualIsReadAsAWholeAndRefusedThere) {
   const auto vocabulary = [&](const std::string& value) { return "{\"model\": {\"vocab\": " + value + "}}"; };
   for (const char* value :
-       {R"({"a": 0, "b": 2})", R"({"a": 0, "b": 0})", R"({"a": 0, "b": -1})", R"({"a": 0, "b": 1.0})",
+       {R"({"a": 0, "b": 4})", R"({"a": 0, "b": 0})", R"({"a": 0, "b": -1})", R"({"a": 0, "b": 1.0})",
         R"({"a": 0, "b": "1"})", R"({"a": 0, "b": [1]})", R"({"a": 0, "b": {}})", R"(["a", "b"])", R"("a")",
         "7", R"({"a": 0, "b": 18446744073709551615})"}) {
     TokenizerDocument document = read(vocabulary(value));
@@ -67,6 +67,8 @@ TEST_F(DocumentTest, WhatIsUnusualIsReadAsAWholeAndRefusedThere) {
                     twice = read(R"({"model": {"vocab": {"a": 0}, "vocab": {"b": 0}}})");
   EXPECT_THROW(take_vocabulary(none, "file"), InputError);
   EXPECT_EQ(take_vocabulary(twice, "file"), (std::vector<std::string>{"b"})) << "the last one, as ever";
+  TokenizerDocument gap = read(vocabulary(R"({"a": 0, "b": 2})"));
+  EXPECT_EQ(take_vocabulary(gap, "file"), (std::vector<std::string>{"a", "[id 1 unused: ]", "b"}));
 }
 
 TEST_F(DocumentTest, DeepNestingAndWrongTextAreRefusedAsElsewhere) {

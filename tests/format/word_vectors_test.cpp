@@ -61,7 +61,8 @@ TEST_F(WordVectorsFile, ThatMakeNoSenseAreRefusedWithTheirLine) {
   refuses("a 1 2\nb 1 2 3\n", ":2: expected a word and 2 numbers");
   refuses("a 1 2\nb 1 x\n", ":2: expected a finite number, found \"x\"");
   refuses("a 1 inf\n", ":1: expected a finite number");
-  refuses("a 1 1e99\n", ":1: expected a finite number");
+  for (const char* text : {"a 1 1e99\n", "a 1 1e400\n", "a 1 -1e5000\n"})
+    refuses(text, ":1: expected a finite number");
   refuses("a 1 2\nb\xFF 1 2\n", ":2: expected UTF-8");
   refuses("3 2\na 1 2\nb 1 2\n", "promises 3 words, found 2");
   refuses("2 3\na 1 2\nb 1 2\n", ":2: expected a word and 3 numbers");

@@ -5,6 +5,7 @@ usage: interchange.py FUNICULAR_PROGRAM
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
                           BertForPreTraining, BertModel, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, RobertaConfig)
 
@@ -126,6 +128,53 @@ def check_students(program, root, teacher, store, start):
     return check_predictions(program, f"{root}/answers/model", sentences(60))
 
 
+def write_decoder(folder, start, change=lambda weights: None, **config):
+    """The model of `start` with a decoder of its own; `change` edits its tensors, `config` its config.json."""
+    shutil.copytree(start, folder)
+    weights = load_file(f"{start}/model.safetensors")
+    weights["cls.predictions.decoder.weight"] = torch.randn(weights["bert.embeddings.word_embeddings.weight"].shape,
+                                                            generator=torch.Generator().manual_seed(3))
+    change(weights)
+    save_file({name: value.contiguous() for name, value in weights.items()}, f"{folder}/model.safetensors", {"format": "pt"})
+    with open(f"{folder}/config.json") as file:
+        values = json.load(file)
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump({**values, **config}, file)
+    return folder
+
+
+def check_own_decoder(program, root, start, store):
+    """A decoder of its own is kept where transformers keeps it, and refused where transformers would make a new one."""
+    bias, both = "cls.predictions.bias", "cls.predictions.decoder.bias"
+    evaluate = lambda folder: json.loads(run(program, "evaluate", "--model", folder, "--task", "mlm", "--data", store))["loss"]
+    own = write_decoder(f"{root}/own", start)
+    assert evaluate(own) > evaluate(start) + 1
+    told = lambda *words: subprocess.run([program, *map(str, words)], text=True, capture_output=True)
+    assert "differs from the word embeddings and stays" in told("evaluate", "--model", own, "--task", "mlm", "--data", store).stderr
+    shift = lambda weights: weights.__setitem__(both, weights[bias].clone()) or weights[bias].add_(torch.arange(len(weights[bias])))
+    two = write_decoder(f"{root}/two-biases", start, shift)
+    said = told("evaluate", "--model", two, "--task", "mlm", "--data", store).stderr
+    assert f"{bias} and {both} differ" in said, said
+    untied = write_decoder(f"{root}/untied", start, shift, tie_word_embeddings=False)
+    only = lambda weights: weights.__setitem__("cls.predictions.decoder.weight", weights.pop("bert.embeddings.word_embeddings.weight"))
+    for folder, loss in ((two, evaluate(own)), (untied, evaluate(own)), (write_decoder(f"{root}/swapped", start, only), evaluate(start))):
+        assert abs(evaluate(folder) - loss) < 1e-4, folder
+    for folder in (own, two, untied):
+        words = "the river goes down".split()
+        logits = [AutoModelForMaskedLM.from_pretrained(at)(**AutoTokenizer.from_pretrained(at)(" ".join(words), return_tensors="pt")).logits
+                  for at in (own, folder)]
+        assert torch.equal(*logits), folder  # so transformers reads them
+    missing = told("evaluate", "--model", write_decoder(f"{root}/no-bias", start, tie_word_embeddings=False), "--task", "mlm", "--data", store)
+    assert missing.returncode == 2 and "set tie_word_embeddings to true" in missing.stderr, missing.stderr
+    run(program, "pretrain", "--model", own, "--data", store, "--output", f"{root}/own-trained", "--max-steps", 3, "--batch-size", 16,
+        "--max-length", 24, "--learning-rate", 1e-3)
+    trained, before = load(BertForMaskedLM, f"{root}/own-trained/model"), BertForMaskedLM.from_pretrained(own)
+    decoder = lambda model: model.cls.predictions.decoder.weight
+    assert not trained.config.tie_word_embeddings and trained.cls.predictions.decoder.bias is not None
+    assert 0 < (decoder(trained) - decoder(before)).abs().max() < 0.1
+    assert not torch.equal(decoder(trained), trained.bert.embeddings.word_embeddings.weight)
+
+
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as root:
@@ -155,6 +204,7 @@ def main():
         worst = check_predictions(program, f"{tuned}/model", sentences(60))
         check_tokenizer(f"{tuned}/model", start)
 
+        check_own_decoder(program, root, start, store)
         worst = max(worst, check_students(program, root, f"{tuned}/model", store, start))
 
         with open(f"{root}/sets.jsonl", "w") as file:

@@ -97,6 +97,52 @@ TEST(Environment, ABatchScriptOfSlurmIsOneProcess) {
   EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}}).size, 1);
 }
 
+TEST(Environment, AStepOfOneTaskIsOneProcessWhateverTheJobAskedFor) {
+  const Values one{{"SLURM_PROCID", "0"},  {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"},
+                   {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_NTASKS_PER_NODE", "2"}};
+  EXPECT_EQ(read(one).size, 1);
+  EXPECT_EQ(read(one).local_size, 1);
+  EXPECT_EQ(read(with(one, {{"SLURM_NTASKS_PER_NODE", "2(x3)"}, {"SLURM_LOCALID", "7"}})).size, 1);
+  // Variables about this host that are left over from an outer job decide nothing under other launchers either.
+  EXPECT_EQ(
+      read({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}}).local_rank,
+      0);
+  EXPECT_EQ(read({{"OMPI_COMM_WORLD_RANK", "0"},
+                  {"OMPI_COMM_WORLD_SIZE", "1"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})
+                .local_size,
+            1);
+  EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALNRANKS", "2"}}).local_size, 1);
+}
+
+TEST(Environment, AStepOnSeveralNodesKnowsHowManyOfItsTasksAreOnEach) {
+  Values step = with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "7"},
+                              {"SLURM_STEP_NUM_NODES", "4"},
+                              {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                              {"SLURM_NODEID", "1"},
+                              {"SLURM_LOCALID", "1"},
+                              {"SLURM_NTASKS_PER_NODE", "5"},
+                              {"MASTER_ADDR", "a"},
+                              {"MASTER_PORT", "1234"}});
+  EXPECT_EQ(read(step).local_size, 2);
+  step["SLURM_NODEID"] = "3";
+  step["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(read(step).local_size, 1);
+  step["SLURM_STEP_TASKS_PER_NODE"] = "many";
+  EXPECT_EQ(read(step).local_size, 1) << "as many as there must be";
+}
+
+TEST(Environment, TheHostOfRanksByPmiIsToldBySlurm) {
+  const Environment place = read(with(kSlurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}));
+  EXPECT_EQ(place.local_rank, 3);
+  EXPECT_EQ(place.local_size, 4);
+  EXPECT_EQ(
+      read(with(kMpich, {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})).size,
+      3)
+      << "mpirun within a step of one task";
+}
+
 TEST(Environment, RanksOfOneHostMeetOnLoopbackAtOnePort) {
   Values other = kOpenMpi;
   other["OMPI_COMM_WORLD_RANK"] = other["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";

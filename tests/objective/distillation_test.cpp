@@ -307,6 +307,30 @@ TEST(SoftLabels, AreTheLogarithmsOfTheirColumns) {
   }
 }
 
+TEST(SoftLabels, OfRoundedDecimalsAreDividedByTheirSum) {
+  const Folder folder;
+  std::string head, thirteenths,
+      logits;  // round(1 / 13, 3) is 0.077: 13 of them sum to 1.001, and 1.005 with one more 0.004
+  format::TextOptions layout{.header = true};
+  for (int i = 0; i < 13; ++i) {
+    const std::string name = "c" + std::to_string(i);
+    layout.columns.emplace_back(name);
+    head += (i ? ";" : "") + name;
+    thirteenths += std::string(i ? ";" : "") + (i == 0 ? "0,081" : "0,077");
+    logits += std::string(i ? ";" : "") + "0,090";
+  }
+  const fs::path file = write(folder.path / "a.csv", head + "\n" + thirteenths + "\n");
+  MicroBatch batch;
+  std::vector<data::Sample> samples = Rows().samples();
+  samples.resize(1);
+  read_soft_labels(file, layout, 1)->add(batch, samples);
+  const at::Tensor found = batch["teacher.logits"].exp();
+  EXPECT_NEAR(found.sum().item<double>(), 1, 1e-6);
+  EXPECT_NEAR(found[0][0].item<double>(), 0.081 / 1.005, 1e-6);
+  EXPECT_THROW(read_soft_labels(write(folder.path / "b.csv", head + "\n" + logits + "\n"), layout, 1),
+               InputError);
+}
+
 struct Asked {
   std::vector<std::pair<int64_t, int64_t>> ranges;
 };

@@ -86,6 +86,21 @@ TEST(Metrics, PerplexityIsTheExponentialOfTheLoss) {
   EXPECT_DOUBLE_EQ(perplexity(std::log(30522.0)), 30522);
 }
 
+TEST(Metrics, LossesAndErrorsAreBetterWhenSmaller) {
+  for (const char* name : {"loss", "eval_loss", "mean_absolute_error", "perplexity"})
+    EXPECT_FALSE(greater_is_better(name)) << name;
+  for (const char* name :
+       {"accuracy", "f1", "macro_f1", "matthews_correlation", "pearson", "spearmanr", "micro_f1"})
+    EXPECT_TRUE(greater_is_better(name)) << name;
+}
+
+TEST(Metrics, F1IsOfTheClassThatIsAskedFor) {
+  const Classes predicted{0, 0, 1, 1}, truth{0, 1, 1, 1};
+  const std::vector<std::string> names{"f1"};
+  EXPECT_DOUBLE_EQ(compute(names, predicted, truth).at("f1"), 2.0 * 2 / (2 + 3));
+  EXPECT_DOUBLE_EQ(compute(names, predicted, truth, 0).at("f1"), 2.0 * 1 / (2 + 1));
+}
+
 TEST(Metrics, NothingToMeasureIsAnErrorThatSaysSo) {
   const Classes none;
   EXPECT_THROW(accuracy(none, none), InputError);
@@ -163,8 +178,10 @@ TEST(Metrics, OfSeveralLabelsCollectBatchesGiveLabelsByTheirThresholdsAndKeepThe
   for (int round = 0; round < 2; ++round)
     for (MultiLabelMetrics* const metrics : {&half, &own}) {
       metrics->start();
-      metrics->add(outputs({0.3, 0.7, 0.2, 0.8}, {1, 0, 0, 1}));
-      metrics->add(outputs({0.1, 0.1}, {0, 0}));
+      for (int copy = 0; copy < 10; ++copy) {
+        metrics->add(outputs({0.3, 0.7, 0.2, 0.8}, {1, 0, 0, 1}));
+        metrics->add(outputs({0.1, 0.1}, {0, 0}));
+      }
     }
   const auto at_half = half.finish(0), at_own = own.finish(0);
   EXPECT_DOUBLE_EQ(at_half.at("accuracy"), 2.0 / 3);  // the first row's two decisions are wrong
@@ -176,6 +193,21 @@ TEST(Metrics, OfSeveralLabelsCollectBatchesGiveLabelsByTheirThresholdsAndKeepThe
   ASSERT_EQ(kept.size(), 2);
   EXPECT_NEAR(kept[0], 0.25, 1e-12);
   EXPECT_NEAR(kept[1], 0.75, 1e-12);
+}
+
+TEST(Metrics, OfALabelWithFewRowsKeepTheThresholdOfAHalf) {
+  MultiLabelMetrics metrics;
+  metrics.start();
+  for (int row = 0; row < 200; ++row) {
+    const at::Tensor labels = at::zeros({1, 2}, at::kDouble);
+    labels[0][0] = row < 9;
+    labels[0][1] = row < 10;
+    const double share = row < 10 ? 0.02 : 0.01;  // a threshold between would be right for all rows
+    metrics.add({{"logits", at::full({1, 2}, share, at::kDouble).logit()}, {"labels", labels}});
+  }
+  const auto kept = metrics.kept().at("thresholds").get<std::vector<double>>();
+  EXPECT_EQ(kept[0], 0.5);
+  EXPECT_NEAR(kept[1], 0.015, 1e-12);
 }
 
 }  // namespace

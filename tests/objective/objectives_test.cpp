@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -78,6 +79,22 @@ TEST(MaskedLm, HidesTheBudgetOfEverySequenceAndNeverASpecialToken) {
         EXPECT_EQ(ids[i + 1], sample.first[i]);
       }
   }
+}
+
+TEST(MaskedLm, NeverHidesASpecialTokenThatStandsInTheText) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  OwnedSample sample = make_sample(60);
+  for (size_t i = 0; i < 60; i += 3)
+    sample.first[i] = static_cast<uint16_t>(std::array{0, 2, 3, 4}[i / 3 % 4]);
+  for (int64_t draw = 0; draw < 50; ++draw) {
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {1, true});
+    EXPECT_EQ(batch["mlm_rows"].numel(), 6) << "15 % of the 40 others";
+    for (const int64_t label : values(batch["mlm_labels"])) EXPECT_GE(label, 5);
+  }
+  std::fill(sample.first.begin(), sample.first.end(), uint16_t{3});
+  EXPECT_EQ(objective.collate(std::vector<data::Sample>{sample.view(0)}, {1, true})["mlm_rows"].numel(), 9)
+      << "a text of nothing else";
 }
 
 TEST(MaskedLm, ShowsMasksRandomTokensAndOriginalsInTheSharesOfThePaper) {

@@ -37,7 +37,7 @@ TEST(Entities, OfIob2) {
 TEST(Entities, OfTagsAgainstTheRules) {
   EXPECT_EQ(entities({"O", "I-PER", "I-LOC", "I-LOC"}), (FoundEntities{{1, 2, "PER"}, {2, 4, "LOC"}}));
   EXPECT_EQ(entities({"B-PER", "I-LOC"}), (FoundEntities{{0, 1, "PER"}, {1, 2, "LOC"}}));
-  EXPECT_EQ(entities({"O", "I", "I", "O", "E"}), (FoundEntities{{1, 3, ""}, {4, 5, ""}}));  // all of one type
+  EXPECT_EQ(entities({"O", "I", "I", "O", "E"}), (FoundEntities{{1, 3, "_"}, {4, 5, "_"}}));
 }
 
 TEST(Entities, OfIobesAndBilou) {
@@ -74,12 +74,57 @@ TEST(Entities, OfRandomIob2AreThoseThatWereWritten) {
   }
 }
 
+/// FNV-1a of the entities of all sequences of `length` tags, in the order of the names.
+uint64_t hash_of_all(const TagNames& names, size_t length, TagScheme scheme) {
+  uint64_t hash = 14695981039346656037u;
+  std::vector<size_t> digits(length, 0);
+  while (true) {
+    TagNames tags;
+    for (const size_t digit : digits) tags.push_back(names[digit]);
+    std::string text;
+    for (const Entity& entity : entities_of(tags, scheme))
+      text += std::string(entity.type) + " " + std::to_string(entity.begin) + " " +
+              std::to_string(entity.end) + ";";
+    for (const char c : text + "\n") hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    size_t at = length;
+    while (at > 0 && ++digits[at - 1] == names.size()) digits[--at] = 0;
+    if (at == 0) return hash;
+  }
+}
+
+/// The numbers are those of seqeval 1.2.2: get_entities of each sequence, for the last one with suffix=True.
+TEST(Entities, OfEverySequenceAreThoseOfSeqeval) {
+  EXPECT_EQ(hash_of_all({"O", "B-A", "I-A", "E-A", "S-A", "M-A", "B-C", "I-C", "M-C"}, 4, TagScheme::prefix),
+            15940470662121103278u);
+  EXPECT_EQ(hash_of_all({"O", "B", "I", "E", "S", "M"}, 5, TagScheme::prefix), 12321814112342363752u);
+  EXPECT_EQ(hash_of_all({"O", "A-B", "A-I", "A-E", "A-S", "A-M", "C-B", "C-I"}, 4, TagScheme::suffix),
+            3193400569757348451u);
+}
+
+TEST(Entities, OfOtherSpellingsAreThoseOfIobes) {
+  const FoundEntities expected{{0, 3, "loc"}, {4, 5, "per"}, {5, 6, "per"}};
+  EXPECT_EQ(entities({"B-loc", "M-loc", "E-loc", "O", "S-per", "S-per"}), expected);
+  EXPECT_EQ(entities({"b-loc", "m-loc", "e-loc", "o", "w-per", "w-per"}), expected);
+  EXPECT_EQ(entities({"B_loc", "I_loc", "L_loc", "O", "U_per", "U_per"}), expected);
+  EXPECT_EQ(entities({"b-loc", "i-loc", "i-loc", "o", "b-per", "b-per"}), expected);
+}
+
 TEST(Entities, AreTagsOfTheirSchemesAlone) {
   using List = std::vector<std::string>;
   EXPECT_TRUE(are_entity_tags(List{"O", "B-PER", "I-PER"}));
   EXPECT_FALSE(are_entity_tags(List{"NOUN", "VERB"}));
   EXPECT_FALSE(are_entity_tags(List{"O"}));
   EXPECT_FALSE(are_entity_tags(List{"O", "B-PER", "X-PER"}));
+  for (const List& prefixes :
+       {List{"B-X", "M-X", "E-X", "W-X", "O"}, List{"b-x", "i-x", "o"}, List{"B", "I", "O"},
+        List{"B", "M", "E", "S"}, List{"b", "i", "o"}, List{"B_X", "O"}})
+    EXPECT_EQ(tag_scheme(prefixes), TagScheme::prefix) << prefixes.front();
+  EXPECT_EQ(tag_scheme(List{"PER-B", "PER-I", "O"}), TagScheme::suffix);
+  for (const List& words :
+       {List{"m", "s", "b"}, List{"M", "S"}, List{"ADJ", "X"}, List{"NN-B", "NN"}, List{}})
+    EXPECT_EQ(tag_scheme(words), TagScheme::none);
+  EXPECT_EQ(strangers_among_entity_tags(List{"O", "B-X", "I-X", "domain=en", "_"}), (List{"domain=en", "_"}));
+  EXPECT_EQ(strangers_among_entity_tags(List{"NOUN", "VERB"}), List());
   EXPECT_EQ(tag_metric_names(List{"NOUN", "VERB"}), (List{"accuracy", "macro_f1"}));
   EXPECT_EQ(tag_metric_names(List{"O", "B-PER"}).front(), "f1");
 }

@@ -43,7 +43,7 @@ class Reports : public testing::Test {
         fmt(R"({"model":"m","data":"d","samples":4,"precision":"fp32","metrics":{"loss":0.5,"accuracy":0.75},"parameters":2500000,
                          "bytes":10000000,"layers":3,"rows_per_second":%g,"classes":{"no":{"precision":1,"recall":0.5,"f1":0.667,"support":2},
                          "<yes>":{"precision":0.5,"recall":1,"f1":0.667,"support":2}},"confusion_matrix":[[1,1],[0,2]],
-                         "mistakes":[{"row":3,"label":"no","predicted":"<yes>","score":0.9,"texts":["one <i>","two"]}]})",
+                         "mistakes":[{"row":3,"ids":{"id":"<7>"},"label":"no","predicted":"<yes>","score":0.9,"label_score":0.1,"texts":["one <i>","two"]}]})",
             speed));
   }
 
@@ -76,6 +76,58 @@ TEST_F(Reports, ShowTheNumbersOfEachRun) {
   EXPECT_EQ(all[1]["lines"][0]["y"], Json::parse("[null]"));
 }
 
+TEST_F(Reports, GiveARunOneColourInAllChartsAndLossesOfOtherKindsOtherAxes) {
+  const fs::path first = run("first", 4), second = run("second", 3);
+  write("runs/electra/run.json",
+        R"({"command": "pretrain", "identity": {"objective": "electra, weight 50, mlm"}})");
+  const fs::path electra = write("runs/electra/metrics.jsonl",
+                                 R"({"step":1,"loss":60,"loss_mlm":9,"loss_replaced":51,"learning_rate":0.1})"
+                                 "\n");
+  const std::string page = render_page(read_files({first, electra, second}), "t", {});
+  const Json all = charts(page);
+  std::map<std::string, std::vector<std::string>> lines;
+  std::map<std::string, std::string> colours;
+  for (const Json& chart : all)
+    for (const Json& line : chart["lines"]) {
+      lines[chart["title"]].push_back(line["name"]);
+      const std::string colour = line["colour"];
+      EXPECT_EQ(colours.emplace(line["name"], colour).first->second, colour) << chart["title"];
+    }
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(lines["training loss"], (Names{"first", "second"}));
+  EXPECT_EQ(lines["training loss: electra"], Names{"electra"});
+  EXPECT_EQ(lines["training loss, generator"], Names{"electra"});
+  EXPECT_EQ(lines["training loss, discriminator"], Names{"electra"});
+  EXPECT_EQ(lines["learning rate"], (Names{"first", "electra", "second"}));
+  EXPECT_EQ(colours.size(), 3U);
+  EXPECT_NE(page.find(std::string("</i>electra<b>0.1</b>")), std::string::npos)
+      << "the last value stands in the legend";
+}
+
+TEST_F(Reports, HaveARowForEachRunAlsoWithoutAnEvaluation) {
+  write(
+      "runs/done/run.json",
+      R"({"command":"finetune","labels":["a","b"],"model":{"parameters":2500000},"max_steps":3,"options":{"best_metric":"accuracy"},
+            "result":{"step":3,"seconds":61,"best_step":2,"best_evaluation":{"accuracy":0.75}}})");
+  std::string lines;
+  for (const auto& [step, loss, speed] : {std::tuple{1, 2.0, 10}, {2, 0.5, 4000}, {3, 1.0, 3000}})
+    lines += "{\"step\":" + std::to_string(step) + ",\"loss\":" + std::to_string(loss) +
+             ",\"tokens_per_second\":" + std::to_string(speed) + "}\n";
+  const fs::path done = write("runs/done/metrics.jsonl", lines + "{\"step\":3,\"eval_loss\":0.25}\n");
+  const fs::path cut = run("cut", 4);
+  const ReportFiles files = read_files({done, cut});
+  EXPECT_EQ(render_table(files),
+            "run           learns  steps  time  parameters  last loss  least loss  least evaluate"
+            "d loss          best evaluation  tokens/s, median\n"
+            "done  classification      3  1:01       2.50M          1         0.5                "
+            "  0.25  accuracy 0.75 at step 2             3.00k\n"
+            "cut                       2                            2           2                "
+            "                                                 \n");
+  const std::string page = render_page(files, "t", {});
+  EXPECT_NE(page.find("<h2>Runs</h2>"), std::string::npos);
+  EXPECT_NE(page.find("<small>median 3000</small>"), std::string::npos);
+}
+
 TEST_F(Reports, AskForNothingFromAnywhereAndTakeTextsForTexts) {
   const std::string page = render_page(read_files({run("a", 1), evaluation("b", 10)}), "<title>", {});
   EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"(?!data:)"))) << page;
@@ -85,6 +137,7 @@ TEST_F(Reports, AskForNothingFromAnywhereAndTakeTextsForTexts) {
     EXPECT_EQ(page.find(tag), std::string::npos) << tag;
   EXPECT_NE(page.find("&lt;yes&gt;"), std::string::npos);
   EXPECT_NE(page.find("one &lt;i&gt; | two"), std::string::npos);
+  EXPECT_NE(page.find("<td>&lt;7&gt;</td>"), std::string::npos) << "the row's id";
   EXPECT_EQ(page.find("<script>"), std::string::npos) << "without a library nothing is to be run";
 }
 
@@ -96,6 +149,8 @@ TEST_F(Reports, CompareModelsAsTextToo) {
             "teacher       3       2.50M  10.0    0.7500  0.5000     100  1.00x\n"
             "student       3       2.50M  10.0    0.7500  0.5000     203  2.03x\n");
   EXPECT_EQ(render_table({}), "");
+  const std::string both = render_table(read_files({evaluation("teacher", 100), run("first", 4)}));
+  EXPECT_NE(both.find("1.00x\n\nrun"), std::string::npos) << both;
 }
 
 TEST_F(Reports, OfAChainShowItsStepsAndAllThatItMade) {

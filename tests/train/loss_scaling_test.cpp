@@ -116,8 +116,14 @@ TEST(LossScaling, GoesOnAfterAResumeAsIfThereHadBeenNone) {
   for (const int64_t cut : {2, 7, 20}) {
     const TemporaryFolder folder;
     options.output = folder / "run";
-    options.max_steps = cut;
-    fit(options, data);
+    // A run that ends before its first update is an error, and its checkpoint stays.
+    const bool updated = cut == 20;
+    options.save_steps = cut;
+    options.max_steps = updated ? cut : cut + 1;
+    if (updated)
+      fit(options, data);
+    else
+      EXPECT_THROW(fit(options, data), RunError);
     options.max_steps = 24;
     const Trained resumed = fit(options, data);
     EXPECT_EQ(resumed.result.resumed_from, cut);

@@ -35,6 +35,7 @@ struct Outcome {
 Outcome train_with(Recompute mode) {
   Outcome outcome;
   Model model = two_segments(outcome.runs);
+  model.declare_loss(LossOver::rows);  // or the trainer runs segments to test it
   TrainerOptions options = quiet();
   options.micro_batch_size = 3;
   options.recompute = mode;

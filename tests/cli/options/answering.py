@@ -87,6 +87,18 @@ def evaluated_task(lab):
     lab.assertEqual((set(found), found["samples"]), ({"matthews_correlation", "accuracy", "loss", "samples"}, 3))
     lab.assertAlmostEqual(found["accuracy"], 1 / 3, places=6)
     lab.assertEqual(set(evaluate(lab, model=model)), {"accuracy", "macro_f1", "loss", "samples"})
+    # transformers' run_glue.py finds the task's classes by their names in small letters, too.
+    sst2 = lab.once("sst2.tsv", lambda path: write_rows(path, ("sentence", "label"), [("film", "1"), ("book", "0"), ("old", "0")]))
+    for names in (("POSITIVE", "NEGATIVE"), ("NEGATIVE", "POSITIVE")):
+        capitals = lab.once("-".join(names), lambda path: lab.copy_model(model, path, id2label=dict(zip("01", names)),
+                                                                        label2id={name: number for number, name in enumerate(names)}))
+        lab.assertAlmostEqual(evaluate(lab, model=capitals, task="sst2", data=sst2)["accuracy"], (1 + (names[1] == "NEGATIVE")) / 3, places=6)
+    # MRPC's F1 is of "equivalent", wherever the model has it; here the answer is always the second class.
+    mrpc = lab.once("mrpc.tsv", lambda path: write_rows(path, ("Quality", "#1 String", "#2 String"), [("1", "a", "b"), ("1", "b", "a"), ("0", "a", "c")]))
+    for names, f1 in ((("not_equivalent", "equivalent"), 0.8), (("equivalent", "not_equivalent"), 0)):
+        pairs = lab.once("-".join(names), lambda path: lab.copy_model(model, path, id2label=dict(zip("01", names)),
+                                                                      label2id={name: number for number, name in enumerate(names)}))
+        lab.assertAlmostEqual(evaluate(lab, model=pairs, task="mrpc", data=mrpc)["f1"], f1, places=6)
     lab.assertEqual(set(evaluate(lab, **masked(lab))), {"perplexity", "loss", "samples"})
 
 
@@ -112,7 +124,9 @@ def evaluated_bad_rows(lab):
 @EVALUATE.row("--max-length", "what is longer is cut off")
 def evaluated_length(lab):
     short = lab.labelled("short", [" ".join(text.split()[:4]) for text in lab.texts()])
-    lab.assertEqual(evaluate(lab, "--max-length", 4 + SPECIAL), evaluate(lab, data=short))
+    cut = dict(evaluate(lab, "--max-length", 4 + SPECIAL))
+    lab.assertEqual(cut.pop("cut")["tokens"], sum(max(0, length - 4) for length in LENGTHS))
+    lab.assertEqual(cut, evaluate(lab, data=short))
     lab.assertNotEqual(evaluate(lab)["loss"], evaluate(lab, data=short)["loss"])
     pieces = sum(math.ceil(length / 4) for length in LENGTHS)
     lab.assertEqual(evaluate(lab, "--max-length", 4 + SPECIAL, **masked(lab))["samples"], pieces)

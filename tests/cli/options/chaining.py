@@ -33,7 +33,7 @@ def dry_run(lab):
 @CHAIN.row("--options", "tells which options of a command change its result")
 def options(lab):
     told = dict(line.split(maxsplit=1) for line in lab.succeeds("chain", "--options", "finetune").out.splitlines())
-    lab.assertEqual((told["--learning-rate"], told["--threads"], told["--model"], told["--output"]), ("result", "none", "input", "output"))
+    lab.assertEqual((told["--learning-rate"], told["--threads"], told["--model"], told["--output"]), ("result", "rounding", "input", "output"))
     lab.refuses(["chain", "--options", "finetun"], "finetune?")
 
 

@@ -58,6 +58,9 @@ def texts(lab):
     lab.assertAlmostEqual(score["perplexity"], math.exp(score["loss"]), places=6)
     unknown, = compare(lab, files=[corpus(lab, "unknown", ["good \u4e2d film", "bad"])])
     lab.assertEqual((unknown["unknown_tokens"], unknown["bytes"]), (1, len("good ... film") + 3))
+    lab.assertEqual((unknown["words"], unknown["characters"]), (4, 1))
+    chinese, = compare(lab, files=[corpus(lab, "chinese", ["\u6211\u4eec\u5728\u5317\u4eac\u3002good"])])
+    lab.assertEqual((chinese["words"], chinese["characters"]), (6, 5))
     (lab.folder / "empty.txt").write_text("\n")
     lab.refuses(words(lab, files=[lab.folder / "empty.txt"]), "empty.txt")
 

@@ -111,6 +111,12 @@ def train(lab):
     lab.assertEqual((own.read_words(run), run.tokens), ({"film", "good", "book", "bad"}, [8]))
     three = lab.once("three.tsv", lambda path: write_rows(path, ("label", "text"), [("pro", "a"), ("contra", "b"), ("neither", "c")]))
     lab.refuses_to_train("three.tsv", "neither", train=three)
+    weights = lab.train().weights
+    for name in ("no_labels.tsv", "no_labels.jsonl"):
+        run = lab.train(train=unlabelled(lab, name))
+        lab.assertEqual(run.weights, weights, "the teacher's answers need no label")
+        lab.assertIn(f'{name} has no column "label"', run.err)
+    lab.refuses_to_train('no column "label"', train=unlabelled(lab, "no_labels.tsv"), terms=["soft", "hard"])
 
 
 @DISTILL.row("--skip-bad-rows", "rows that cannot be read are left out; without it, the command stops there")
@@ -137,6 +143,22 @@ def metric(lab):
     for name, sign in (("accuracy", -1), ("loss", 1)):
         run = lab.train(metric_for_best_model=name, **words)
         lab.assertEqual(run.result["best_step"], own.best_by(run, name, sign), name)
+    numbers = {name: lab.once(f"{name}-numbers.tsv", lambda path, shift=shift: write_rows(path, ("label", "text"), [
+        (str(number % 4 / 2 + shift), text) for number, text in enumerate(lab.texts())])) for shift, name in enumerate(("train", "eval"))}
+    run = lab.train(teacher=answering.number_model(lab), regression=True, metric_for_best_model="mean_absolute_error",
+                    **{**words, **numbers})
+    lab.assertEqual(run.result["best_step"], own.best_by(run, "mean_absolute_error", 1))
+
+
+def unlabelled(lab, name):
+    """The rows of lab.data() without their labels, as TSV or JSON lines."""
+    def make(path):
+        texts = [line.split("\t")[1] for line in lab.data().read_text().splitlines()[1:]]
+        if path.suffix == ".tsv":
+            return write_rows(path, ("text",), [(text,) for text in texts])
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        return path
+    return lab.once(name, make)
 
 
 def with_probabilities(lab, name, shares):

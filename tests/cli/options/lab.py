@@ -230,6 +230,11 @@ class Lab(ProgramTest):
             self.done[key] = Run(output, self.succeeds(*self.launched(ranks, self.words(output, options))))
         return self.done[key]
 
+    def trains_without_update(self, **options):
+        """A run in which every step overflows: it ends with an error, and its records stay."""
+        output = self.folder / f"without-{len(list(self.folder.glob('without-*')))}"
+        return Run(output, self.refuses(self.words(output, options), "steps were skipped, so that no weight was updated", code=1))
+
     def refuses_to_train(self, *phrases, ranks=1, **options):
         return self.refuses(self.launched(ranks, self.words(self.folder / "refused", options)), *phrases)
 

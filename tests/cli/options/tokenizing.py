@@ -64,6 +64,19 @@ def inputs(lab):
     for name, text in (("a.txt", "film"), ("below/b.txt", "book"), (".hidden.txt", "song"), ("z.txt", "old")):
         (folder / name).write_text(text + "\n")
     lab.assertEqual(tokenize(lab, "good\n", more=[folder]).rows, ["good", "film", "book", "old"])
+    # Links to files and folders are followed, also in a circle; a file that is named twice is told of.
+    linked = lab.folder / "linked"
+    linked.mkdir()
+    (linked / "far").symlink_to(folder)
+    (linked / "self").symlink_to(linked)
+    (linked / "z.txt").symlink_to(folder / "a.txt")
+    lab.assertEqual(tokenize(lab, "good\n", more=[linked]).rows, ["good", "film", "book", "old", "film"])
+    said = lab.succeeds("tokenize", "--tokenizer", lab.plain_model(), "--output", lab.folder / "twice.tokens",
+                        "--input", folder, folder / "a.txt", folder / "below" / ".." / "z.txt").err
+    lab.assertIn(f"--input names 2 of 3 files more than once, the first of them {folder / 'a.txt'}", said)
+    (linked / "lost.txt").symlink_to(linked / "nothing.txt")
+    lab.refuses(["tokenize", "--tokenizer", lab.plain_model(), "--input", linked, "--output", lab.folder / "x.tokens"],
+                "lost.txt is a link to a file that is not there")
 
 
 @TOKENIZE.row("--output", "the store lies there")

@@ -104,7 +104,10 @@ def output(lab):
     folder, _ = extend(lab, "abc\n", "there")
     lab.assertLessEqual({"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}, {path.name for path in folder.iterdir()})
     path = lab.folder / "there-words.txt"
-    lab.refuses(["vocabulary", "extend", "--model", model(lab), "--words", path, "--output", folder], "exists; choose another folder")
+    again = ["vocabulary", "extend", "--model", model(lab), "--words", path, "--output", folder]
+    lab.assertIn("is complete already", lab.succeeds(*again).err)
+    path.write_text("abcd\n")
+    lab.refuses(again, "exists; choose another folder")
     lab.refuses(["vocabulary", "extend", "--model", model(lab), "--words", path], "--output is required")
 
 

@@ -18,6 +18,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/model/electra.h"
+#include "funicular/model/own_decoder.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/multi_label.h"
@@ -92,6 +93,7 @@ class BertGolden : public testing::TestWithParam<Case> {
   void check(const Comparison& how, at::Device place = at::kCPU) const {
     BertOptions options;
     options.config = format::read_bert_config(folder() / "model");
+    options.config.tie_word_embeddings = !has_own_decoder(options.config, folder() / "model");
     options.head = GetParam().head;
     options.dtype = how.dtype;
     options.device = place;
@@ -211,10 +213,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"electra_replaced_tokens", replaced_tokens_head()},
         Case{"electra_classification", Head::classification},
         Case{"electra_regression", Head::classification}, Case{"electra_multi_label", multi_label()},
-        Case{"long_masked_lm", Head::masked_lm}, Case{"long_classification", Head::classification},
-        Case{"minilm_masked_lm", Head::masked_lm}, Case{"minilm_classification", Head::classification},
-        Case{"tags", token_classifier()}, Case{"roberta_tags", token_classifier()},
-        Case{"electra_tags", token_classifier()}),
+        Case{"own_decoder_masked_lm", Head::masked_lm}, Case{"own_decoder_roberta", Head::masked_lm},
+        Case{"own_decoder_electra", Head::masked_lm}, Case{"long_masked_lm", Head::masked_lm},
+        Case{"long_classification", Head::classification}, Case{"minilm_masked_lm", Head::masked_lm},
+        Case{"minilm_classification", Head::classification}, Case{"tags", token_classifier()},
+        Case{"roberta_tags", token_classifier()}, Case{"electra_tags", token_classifier()}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -81,6 +81,13 @@ CASES = {
     "electra_multi_label": (ElectraForSequenceClassification, dict(ELECTRA, hidden_size=24, num_hidden_layers=2,
                                                                    num_attention_heads=2, intermediate_size=32, num_labels=5,
                                                                    problem_type="multi_label_classification"), [6, 31, 90, 1]),
+    # Decoders that are not the word embeddings, though the configuration says that they are.
+    "own_decoder_masked_lm": (BertForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                                    intermediate_size=40, own_decoder=True), [5, 31, 64]),
+    "own_decoder_roberta": (RobertaForMaskedLM, dict(ROBERTA, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                                     intermediate_size=40, own_decoder=True), [5, 31, 64]),
+    "own_decoder_electra": (ElectraForMaskedLM, dict(ELECTRA, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                                     intermediate_size=40, own_decoder=True), [5, 31, 64]),
     "minilm_masked_lm": (BertForMaskedLM, None, [128, 37, 64, 91, 15, 3]),
     "minilm_classification": (BertForSequenceClassification, None, [128, 45, 66, 12]),
     "tags": (BertForTokenClassification, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
@@ -96,7 +103,12 @@ def make_model(model_class, options, minilm):
     if options is None:
         extra = {} if model_class is BertForMaskedLM else {"num_labels": 2}
         return model_class.from_pretrained(minilm, attn_implementation="eager", dtype=torch.float32, **extra)
+    own_decoder = "own_decoder" in options
+    options = {name: value for name, value in options.items() if name != "own_decoder"}
     model = model_class(model_class.config_class(**options, attn_implementation="eager"))
+    if own_decoder:
+        decoder = model.get_output_embeddings()
+        decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
     with torch.no_grad():  # far from the initial state, so that every part of the network matters
         for name, parameter in model.named_parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.dim() == 1 else 0.2))

@@ -1,0 +1,116 @@
+#include "funicular/cli/answer_file.h"
+
+#include <fmt/format.h>
+
+#include "funicular/base/error.h"
+#include "funicular/cli/places.h"
+
+namespace funicular::cli {
+
+namespace {
+
+std::string quoted_if_needed(const std::string& cell, char separator) {
+  if (cell.find_first_of(std::string("\"\r\n") + separator) == cell.npos) return cell;
+  std::string quoted = "\"";
+  for (const char c : cell) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string cell_of(const OrderedJson& value, const std::string& separator) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const OrderedJson& element : value)
+    text += (text.empty() ? "" : separator) + cell_of(element, separator);
+  return text;
+}
+
+template <class Use>
+void for_each_line(std::string_view lines, const Use& use) {
+  for (size_t end; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
+    use(lines.substr(0, end));
+}
+
+}  // namespace
+
+AnswerFormat answer_format(const fs::path& file, const char* option) {
+  const std::string ending = require_ending(file, option, {"jsonl", "ndjson", "json", "csv", "tsv"});
+  if (ending == "json") return AnswerFormat::json;
+  if (ending == "csv") return AnswerFormat::csv;
+  return ending == "tsv" ? AnswerFormat::tsv : AnswerFormat::json_lines;
+}
+
+void refuse_table(AnswerFormat format, const fs::path& file, const char* option) {
+  if (format == AnswerFormat::csv || format == AnswerFormat::tsv)
+    throw InputError(
+        "usage",
+        "{} {}: the words of a text and their tags are lists, which a table cannot hold; expected a "
+        "name that ends in .jsonl or .json",
+        option, file.string());
+}
+
+AnswerText::AnswerText(AnswerFormat format, std::string_view example, bool errors, std::string separator)
+    : format_(format), separator_(std::move(separator)) {
+  const auto add = [&](const std::string& key, const std::string& member) {
+    keys_.push_back(key);
+    members_.push_back(member);
+    names_.push_back(member.empty() ? key : key + "_" + member);
+  };
+  const auto answer = OrderedJson::parse(example);
+  for (const auto& [key, value] : answer.items()) {
+    if (!value.is_object()) add(key, "");
+    if (value.is_object())
+      for (const auto& [member, inner] : value.items()) add(key, member);
+  }
+  if (errors) add("error", "");
+}
+
+std::string AnswerText::row_of(const std::vector<std::string>& cells) const {
+  const char between = format_ == AnswerFormat::tsv ? '\t' : ',';
+  std::string row;
+  for (const std::string& cell : cells)
+    row += (&cell == &cells.front() ? "" : std::string(1, between)) + quoted_if_needed(cell, between);
+  return row + "\n";
+}
+
+std::string AnswerText::table_row(const OrderedJson& answer) const {
+  std::vector<std::string> cells;
+  for (size_t at = 0; at < keys_.size(); ++at) {
+    OrderedJson value = answer.value(keys_[at], OrderedJson());
+    if (!members_[at].empty())
+      value = value.is_object() ? value.value(members_[at], OrderedJson()) : OrderedJson();
+    cells.push_back(cell_of(value, separator_));
+  }
+  return row_of(cells);
+}
+
+std::string AnswerText::begin() const {
+  if (format_ == AnswerFormat::json_lines) return "";
+  return format_ == AnswerFormat::json ? "[" : row_of(names_);
+}
+
+std::string AnswerText::rows(std::string_view lines) {
+  if (format_ == AnswerFormat::json_lines) return std::string(lines);
+  std::string text;
+  for_each_line(lines, [&](std::string_view line) {
+    if (format_ == AnswerFormat::json)
+      text += fmt::format("{}\n{}", first_ ? "" : ",", line);
+    else
+      text += table_row(OrderedJson::parse(line));
+    first_ = false;
+  });
+  return text;
+}
+
+std::string AnswerText::end() const {
+  return format_ == AnswerFormat::json ? "\n]\n" : "";
+}
+
+std::string AnswerText::whole(std::string_view lines) {
+  std::string text = begin();
+  text += rows(lines);
+  return text + end();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,68 @@
+#include "funicular/cli/cut_texts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "funicular/base/log.h"
+#include "funicular/objective/tag_metrics.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr double kMuch = 0.05;
+
+std::string part_of(int64_t part, int64_t all, double share, std::string_view what) {
+  return fmt::format("{} of {} {} ({:.1f} %)", part, all, what, 100 * share);
+}
+
+}  // namespace
+
+data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer) {
+  return data::count_cut_rows(store, max_length - tokenizer.sequence().special_count(store.meta().columns));
+}
+
+void report_cut(const data::CutRows& cut, std::string_view of, int64_t max_length,
+                std::string_view consequence) {
+  if (cut.cut == 0) return;
+  std::vector<std::string> parts;
+  if (cut.words > 0) parts.push_back(part_of(cut.words_left_out, cut.words, cut.word_share(), "words"));
+  if (cut.tokens > 0) parts.push_back(part_of(cut.tokens_left_out, cut.tokens, cut.token_share(), "tokens"));
+  const std::string text = fmt::format(
+      "{}: {} of {} rows are longer than {} tokens: {} are not read, and {}; raise --max-length, up to the "
+      "model's longest, or divide these texts",
+      of, cut.cut, cut.rows, max_length, fmt::join(parts, " and "), consequence);
+  if (std::max(cut.word_share(), cut.token_share()) > kMuch)
+    log::warning("{}", text);
+  else
+    log::info("{}", text);
+}
+
+OrderedJson with_cut(OrderedJson json, const data::CutRows& cut) {
+  if (cut.cut == 0) return json;
+  OrderedJson& found = json["cut"] = {{"rows", cut.cut},
+                                      {"rows_share", cut.row_share()},
+                                      {"tokens", cut.tokens_left_out},
+                                      {"tokens_share", cut.token_share()}};
+  if (cut.words > 0) {
+    found["words"] = cut.words_left_out;
+    found["words_share"] = cut.word_share();
+  }
+  return json;
+}
+
+void report_words_scored(const std::vector<std::string>& tags) {
+  if (objective::are_entity_tags(tags)) return;
+  const std::vector<std::string> strangers = objective::strangers_among_entity_tags(tags);
+  if (strangers.empty())
+    return log::info("the tags name no entities, as B-PER, I-PER and O do: words are scored");
+  log::warning(
+      "words are scored, and not entities: {} of {} tags, such as \"{}\", are no letter and type (B-PER) and "
+      "not "
+      "O; rename them to have entities scored",
+      strangers.size(), tags.size(), strangers.front());
+}
+
+}  // namespace funicular::cli

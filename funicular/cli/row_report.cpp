@@ -1,0 +1,304 @@
+#include "funicular/cli/row_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <set>
+#include <span>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/base/log.h"
+#include "funicular/base/number.h"
+#include "funicular/cli/cut_texts.h"
+#include "funicular/cli/missing_values.h"
+#include "funicular/eval/repeated_rows.h"
+#include "funicular/format/list.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr size_t kClassesShown = 10, kSmallestShown = 5;
+
+std::string_view trimmed(std::string_view text) {
+  constexpr const char* kBlanks = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+/// In quotes where its end could not be seen.
+std::string show_name(const std::string& name) {
+  return name.empty() || trimmed(name).size() != name.size() ? fmt::format("\"{}\"", name) : name;
+}
+
+}  // namespace
+
+std::string show_classes(const std::vector<std::string>& classes) {
+  std::string text;
+  for (size_t i = 0; i < std::min(kClassesShown, classes.size()); ++i)
+    text += (i > 0 ? ", " : "") + show_name(classes[i]);
+  return text + (kClassesShown < classes.size() ? ", …" : "");
+}
+
+// ---- classes
+
+std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
+  std::vector<int64_t> counts(store.meta().label_names.size());
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    if (!data::has_label_lists(store.meta().labels))
+      ++counts.at(static_cast<size_t>(sample.label));
+    else
+      for (const int32_t label : sample.label_set) ++counts.at(static_cast<size_t>(label));
+  }
+  return counts;
+}
+
+namespace {
+
+/// The same for names that differ only by blanks, case (of ASCII letters) or the form of a number.
+std::string alike(const std::string& name) {
+  std::string key(trimmed(name));
+  if (const auto value = read_number(key)) return fmt::to_string(*value);
+  for (char& c : key)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return key;
+}
+
+void warn_of_like_names(const std::vector<std::string>& names, const fs::path& file) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const std::string& name : names) groups[alike(name)].push_back(fmt::format("\"{}\"", name));
+  for (const auto& [key, same] : groups)
+    if (same.size() > 1)
+      log::warning(
+          "{}: the classes {} differ only by blanks, case or the form of a number; if they are one class, "
+          "write "
+          "them alike",
+          file.string(), fmt::join(same, " and "));
+}
+
+/// The smallest classes with their rows.
+std::string show_smallest(const std::vector<std::string>& names, const std::vector<int64_t>& rows) {
+  std::vector<size_t> order(names.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows[a] < rows[b]; });
+  std::string text;
+  for (size_t i = 0; i < std::min(kSmallestShown, order.size()); ++i)
+    text += fmt::format("{}{} ({})", i > 0 ? ", " : "", show_name(names[order[i]]), rows[order[i]]);
+  return text;
+}
+
+}  // namespace
+
+void report_classes(const data::TokenStore& store, const fs::path& file) {
+  const std::vector<std::string>& names = store.meta().label_names;
+  const std::vector<int64_t> rows = rows_of_classes(store);
+  const char* const counted = store.meta().labels == data::LabelKind::tags ? " words" : " rows";
+  std::string text;
+  for (size_t i = 0; i < std::min(kClassesShown, names.size()); ++i)
+    text +=
+        fmt::format("{}{} ({}{})", i > 0 ? ", " : "", show_name(names[i]), rows.at(i), i > 0 ? "" : counted);
+  if (kClassesShown < names.size()) text += ", …; the smallest: " + show_smallest(names, rows);
+  log::info("{} classes: {}", names.size(), text);
+  warn_of_like_names(names, file);
+  if (names.size() > 2 && std::all_of(rows.begin(), rows.end(), [](int64_t count) { return count <= 1; }))
+    log::warning("{}: each of the {} classes has one row; is the label column an id?", file.string(),
+                 names.size());
+}
+
+// ---- several labels a row
+
+namespace {
+
+/// A separator that people put between labels. `common` ones also stand within names ("R&D", "TCP/IP").
+struct Separator {
+  const char *text, *name;
+  bool common;
+};
+constexpr std::array<Separator, 12> kSeparators{{{",", "comma", false},
+                                                 {";", "semicolon", false},
+                                                 {"|", "|", false},
+                                                 {"\t", "tab", false},
+                                                 {"，", "，", false},
+                                                 {"、", "、", false},
+                                                 {"；", "；", false},
+                                                 {"/", "/", true},
+                                                 {"+", "+", true},
+                                                 {"&", "&", true},
+                                                 {":", ":", true},
+                                                 {" ", "blank", true}}};
+
+std::string name_of(const std::string& separator) {
+  for (const Separator& known : kSeparators)
+    if (separator == known.text) return known.name;
+  return separator;
+}
+
+/// For each class whether its name would be cut.
+std::vector<bool> cut_by(const Separator& separator, const std::vector<std::string>& names) {
+  std::vector<bool> cut(names.size());
+  std::set<std::string_view> parts;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto found = format::split_list(names[i], separator.text);
+    cut[i] = found.size() > 1;
+    parts.insert(found.begin(), found.end());
+  }
+  if (separator.common && parts.size() >= names.size()) cut.assign(names.size(), false);
+  return cut;
+}
+
+template <class Meets>
+int64_t count_rows(const data::TokenStore& store, const Meets& meets) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < store.rows(); ++row) count += meets(store.row(row).label_set);
+  return count;
+}
+
+}  // namespace
+
+void report_separator(const data::TokenStore& store, const std::string& separator, const fs::path& file) {
+  const std::vector<std::string>& names = store.meta().label_names;
+  using Labels = std::span<const int32_t>;
+  const auto rows_with = [&](const std::vector<bool>& classes) {
+    return count_rows(store, [&](Labels labels) {
+      return std::any_of(labels.begin(), labels.end(),
+                         [&](int32_t label) { return classes[static_cast<size_t>(label)]; });
+    });
+  };
+  std::vector<bool> lists(names.size());
+  for (size_t i = 0; i < names.size(); ++i)  // "toys [kids]" is a name.
+    lists[i] = names[i].starts_with('[') || (names[i].ends_with(']') && names[i].find('[') == names[i].npos);
+  if (const int64_t rows = rows_with(lists); rows > 0)
+    log::warning(
+        "{}: the labels of {} of {} rows begin or end with a bracket, as {}: a list that was written as "
+        "text. Write "
+        "lists in JSON lines, or the labels with \"{}\" between them",
+        file.string(), rows, store.rows(),
+        show_name(names[static_cast<size_t>(std::find(lists.begin(), lists.end(), true) - lists.begin())]),
+        separator);
+  const int64_t separated = count_rows(store, [](Labels labels) { return labels.size() > 1; });
+  int64_t most = separated;
+  const Separator* other = nullptr;
+  for (const Separator& known : kSeparators) {
+    // Names hold common ones in a table of labels that are separated as they should be ("news/world,sport/ball").
+    if (separator == known.text || (known.common && separated > 0)) continue;
+    if (const int64_t rows = rows_with(cut_by(known, names)); rows > most) {
+      most = rows;
+      other = &known;
+    }
+  }
+  if (other)
+    log::warning(
+        "{}: {} a {} between labels, and {} have a {}; if it separates labels, give --label-separator \"{}\"",
+        file.string(),
+        separated == 0 ? "no row has" : fmt::format("{} of {} rows have", separated, store.rows()),
+        name_of(separator), most, other->name, other->text);
+}
+
+// ---- texts
+
+void report_textless(const data::TokenStore& store, const fs::path& file) {
+  int64_t count = 0, first = 0;
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    const bool textless =
+        std::all_of(sample.columns.begin(), sample.columns.end(),
+                    [](const data::Sample::Column& column) { return column.tokens.size() == 0; });
+    if (textless && count++ == 0) first = row + 1;
+  }
+  if (count > 0)
+    log::warning(
+        "{}: {} of {} rows have no text, the first is row {}; a label is learnt or asked for there all the "
+        "same",
+        file.string(), count, store.rows(), first);
+}
+
+namespace {
+
+std::string counted(const eval::Repeats& found) {
+  return fmt::format("{}{} of {} rows", found.is_estimate ? "about " : "", found.repeated, found.rows);
+}
+
+void report_within(const eval::TextIndex& index, const fs::path& file) {
+  const eval::Repeats found = index.within();
+  if (found.repeated == 0) return;
+  const std::string text =
+      fmt::format("{}: {} repeat the text of another row", file.string(), counted(found));
+  if (found.other_label == 0) return log::info("{}", text);
+  log::warning("{}, {} of them with another label", text, found.other_label);
+}
+
+void report_shared(const eval::TextIndex& evaluated, const fs::path& eval_file,
+                   const eval::TextIndex& trained, const fs::path& train_file) {
+  const eval::Repeats found = evaluated.shared_with(trained);
+  if (found.repeated == 0) return;
+  std::error_code ignored;
+  const bool same_file = fs::equivalent(eval_file, train_file, ignored);
+  const std::string which = same_file ? "the evaluated file is the training file"
+                                      : fmt::format("{} have a text that stands in the training file {}",
+                                                    counted(found), train_file.string());
+  // Short texts repeat in any collection.
+  constexpr int64_t kFew = 100;
+  if (!same_file && found.other_label == 0 && found.repeated * kFew <= found.rows)
+    return log::info("{}: {}", eval_file.string(), which);
+  log::warning(
+      "{}: {}{}; scores on texts that the model has learnt say little about new ones", eval_file.string(),
+      which, found.other_label > 0 ? fmt::format(", {} of them with another label", found.other_label) : "");
+}
+
+}  // namespace
+
+void report_repeats(const data::TokenStore& trained, const fs::path& train_file,
+                    const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown) {
+  const eval::TextIndex rows(trained, unknown);
+  report_within(rows, train_file);
+  if (!evaluated) return;
+  const eval::TextIndex held_out(*evaluated, unknown);
+  std::error_code ignored;
+  if (!fs::equivalent(eval_file, train_file, ignored)) report_within(held_out, eval_file);
+  report_shared(held_out, eval_file, rows, train_file);
+}
+
+void report_texts(const data::TokenStore& trained, const fs::path& train_file,
+                  const data::TokenStore* evaluated, const fs::path& eval_file, int64_t max_length,
+                  const text::Tokenizer& tokenizer) {
+  const auto report = [&](const data::TokenStore& store, const fs::path& file, const char* consequence) {
+    report_textless(store, file);
+    report_cut(cut_rows(store, max_length, tokenizer), file.string(), max_length, consequence);
+    if (store.meta().labels != data::LabelKind::tags) warn_of_missing_texts(store, tokenizer, file);
+  };
+  report(trained, train_file, "the model learns from the rest");
+  if (evaluated) report(*evaluated, eval_file, "the scores cover the rest");
+  report_repeats(trained, train_file, evaluated, eval_file, tokenizer.special().unknown);
+}
+
+void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file, const fs::path& model,
+                    int32_t unknown) {
+  const eval::TextIndex rows(evaluated, unknown);
+  report_within(rows, eval_file);
+  std::error_code ignored;
+  const fs::path run = fs::weakly_canonical(model, ignored).parent_path();
+  if (!fs::is_regular_file(run / "run.json", ignored)) return;
+  const Json known = parse_json_or_null(read_file(run / "run.json"));
+  if (!known.is_object() || !known.contains("train_file") || !known["train_file"].is_string()) return;
+  const auto train_file = known["train_file"].get<std::string>();
+  for (const auto& entry : fs::directory_iterator(run / "data", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("train-") || !name.ends_with(".tokens")) continue;
+    try {
+      const auto trained = data::TokenStore::open(entry.path(), {.verify = false});
+      if (trained->meta().tokenizer_fingerprint == evaluated.meta().tokenizer_fingerprint)
+        report_shared(rows, eval_file, eval::TextIndex(*trained, unknown), train_file);
+    } catch (const InputError&) {
+      log::debug("{} cannot be read; its rows are not compared with those of {}", entry.path().string(),
+                 eval_file.string());
+    }
+  }
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,30 @@
+#pragma once
+// Counts the parts of long texts that sequences of a maximum length leave out.
+
+#include <cstdint>
+
+#include "funicular/data/token_store.h"
+
+namespace funicular::data {
+
+struct CutRows {
+  int64_t rows = 0, cut = 0;                ///< all rows, and those that are longer
+  int64_t tokens = 0, tokens_left_out = 0;  ///< special ones not counted
+  int64_t words = 0,
+          words_left_out = 0;  ///< of rows with a tag for each word: those whose first token is left out
+
+  double row_share() const { return share(cut, rows); }
+  double token_share() const { return share(tokens_left_out, tokens); }
+  double word_share() const { return share(words_left_out, words); }
+
+ private:
+  static double share(int64_t part, int64_t all) {
+    return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
+  }
+};
+
+/// Counts the rows of a store that a sequence with room for `room` tokens of all texts of a row together cuts. Words are counted
+/// only if the labels are tags.
+CutRows count_cut_rows(const TokenStore& store, int64_t room);
+
+}  // namespace funicular::data

@@ -1,0 +1,71 @@
+#pragma once
+// The tokens that the files beside a vocabulary name, put together as transformers 5 puts them together.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::format {
+
+/// Reads special_tokens_map.json and added_tokens.json beside tokenizer_config.json. If tokenizer_config.json has
+/// "added_tokens_decoder", it alone holds, as in transformers 5.
+class NamedTokens {
+ public:
+  /// `config`: tokenizer_config.json, `origin` its path. `listed`: the added tokens of tokenizer.json.
+  /// Throws InputError for files that are no objects of tokens.
+  NamedTokens(const fs::path& folder, Json config, std::string origin,
+              const std::vector<text::AddedToken>& listed);
+
+  /// tokenizer_config.json, without the keys of tokens.
+  const Json& config() const { return config_; }
+  const std::string& origin() const { return origin_; }
+
+  /// Adds the class's own token of a role ("mask_token"), unless a file names one or says null.
+  void add_default(const char* role, const std::string& content);
+  /// The token of a role; `fallback` where there is none.
+  std::string role(const char* role, const std::string& fallback) const;
+
+  /// All tokens with their ids. Tokens that the vocabulary lacks follow it in the order in which transformers
+  /// adds them, whatever ids the files give. A warning names ids that differ from the files', and tokens of the
+  /// class that the vocabulary lacks. `existing`: added tokens that
+  /// the tokenizer has. `repeated`: how many places of the vocabulary only repeat a token; new tokens are then
+  /// an InputError, for transformers gives them ids of other tokens.
+  std::vector<text::AddedToken> place(const std::vector<std::string>& vocabulary,
+                                      const std::vector<text::AddedToken>& existing,
+                                      size_t repeated = 0) const;
+
+ private:
+  /// A plain string is not the same as a token with flags: transformers compares both.
+  struct Named {
+    text::AddedToken token;
+    bool plain = false;
+    bool of_class = false;  ///< no file names it
+    bool raw =
+        false;  ///< an object of tokenizer_config.json: transformers does not find it among added_tokens.json's
+  };
+  Named parse(const Json& value, const std::string& origin) const;
+  void take_config();
+  void take_special_tokens_map(const fs::path& path);
+  void take_added_tokens(const fs::path& path);
+  void take_decoder(const Json& decoder);
+  void finish();
+  std::vector<Named> wanted(const std::vector<text::AddedToken>& existing) const;
+
+  Json config_;
+  std::string origin_;
+  std::map<std::string, std::optional<Named>> roles_;  ///< that a file gives; none where it says null
+  std::map<std::string, Named> more_;                  ///< other keys that end in "_token"
+  std::optional<std::vector<Named>> extra_, additional_;
+  std::map<int32_t, text::AddedToken> listed_;
+  std::map<std::string, text::AddedToken> by_content_;
+};
+
+/// The roles that every class of transformers knows, in the order in which it adds their tokens.
+const std::vector<std::string>& token_roles();
+
+}  // namespace funicular::format

@@ -1,0 +1,133 @@
+#include "funicular/format/tokenizer_class.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::format {
+namespace {
+
+struct Kin {
+  TokenizerRules rules;
+  const char* name;        ///< of the class that stands for all
+  std::string_view names;  ///< of the classes that do the same, without "Tokenizer" and "TokenizerFast"
+  std::string_view types;  ///< values of "model_type" whose tokenizer it is
+};
+
+constexpr std::array<Kin, 3> kKin = {{
+    {TokenizerRules::bert, "BertTokenizer",
+     " Bert ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader DistilBert Electra LayoutLM Lxmert "
+     "MobileBert "
+     "SqueezeBert ",
+     " bert electra distilbert convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert "
+     "qdqbert "
+     "realm retribert squeezebert visual_bert "},
+    {TokenizerRules::roberta, "RobertaTokenizer", " Roberta Bart LED Longformer Mvp ",
+     " roberta roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
+    {TokenizerRules::gpt2, "GPT2Tokenizer", " GPT2 ", " gpt2 gpt_neo gptj codegen opt "},
+}};
+
+/// Classes of transformers 5 with rules of their own, without "Tokenizer".
+constexpr std::string_view kOthers =
+    " Albert Barthez Bartpho BertGeneration BertJapanese BertLegacy Bertweet BigBird BioGpt Blenderbot "
+    "BlenderbotSmall ByT5 CLIP CTRL Camembert Canine Character Clvp CodeGen CodeLlama Cohere Cpm CpmAnt "
+    "Deberta "
+    "DebertaV2 Dia Esm Esmc FSMT FastSpeech2Conformer Flaubert Funnel GPTNeoX GPTNeoXJapanese GPTSw3 Gemma "
+    "Herbert Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Llama Luke M2M100 MBart MBart50 MLuke MPNet Marian "
+    "MarkupLM "
+    "Mecab Mgpstr MyT5 Nllb Nougat OpenAIGPT PLBart Pegasus Perceiver Phobert Pop2Piano ProphetNet Qwen2 "
+    "Qwen3_5 "
+    "Rag Reformer RemBert RoCBert RoFormer SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter T5 Tapas "
+    "Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLMRoberta XLNet ";
+
+bool lists(std::string_view words, const std::string& word) {
+  return !word.empty() && words.find(" " + word + " ") != words.npos;
+}
+
+std::string without(std::string name, std::string_view ending) {
+  if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  return name;
+}
+
+/// config.json, or an empty object where there is none that can be read: its reader is another.
+Json model_config(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return Json::object();
+  Json config = parse_json_or_null(read_file(path));
+  return config.is_object() ? config : Json::object();
+}
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& origin, const char* why) {
+  throw InputError(
+      text::kTokenizerComponent,
+      "{}: \"tokenizer_class\" is {}, which {}. Expected the class of a WordPiece tokeniser "
+      "(BertTokenizer, DistilBertTokenizer, ElectraTokenizer), of a byte-level BPE "
+      "(RobertaTokenizer, GPT2Tokenizer), or PreTrainedTokenizerFast with a tokenizer.json. Take "
+      "another model, or convert its tokeniser with transformers",
+      origin, name, why);
+}
+
+/// A Japanese model of transformers before 3 names no class, but its steps.
+void refuse_other_steps(const Json& config, const std::string& origin) {
+  for (const auto& [key, own] :
+       {std::pair{"word_tokenizer_type", "basic"}, std::pair{"subword_tokenizer_type", "wordpiece"}}) {
+    const std::string found = text_at(config, key);
+    if (!found.empty() && found != own)
+      throw InputError(text::kTokenizerComponent,
+                       "{}: \"{}\" is \"{}\", a step of BertJapaneseTokenizer, which is not implemented; "
+                       "expected \"{}\"; take a model that needs no other program to find words",
+                       origin, key, found, own);
+  }
+}
+
+/// Refuses settings that change the tokens of a text, whatever the class.
+void refuse_other_matching(const Json& config, const std::string& origin) {
+  if (json_get_or(config, "split_special_tokens", false, origin))
+    throw InputError(
+        text::kTokenizerComponent,
+        "{}: \"split_special_tokens\" is true, which is not implemented; expected false: special "
+        "tokens in a text are found whole",
+        origin);
+  if (text_at(config, "truncation_side") == "left")
+    log::warning(
+        "{}: \"truncation_side\" is left, which is not implemented; texts that are too long lose their end",
+        origin);
+}
+
+}  // namespace
+
+TokenizerClass tokenizer_class_of(const fs::path& folder, const Json& config, const std::string& origin) {
+  refuse_other_matching(config, origin);
+  const Json model = model_config(folder);
+  std::string name = text_at(config, "tokenizer_class"), from = origin;
+  if (name.empty()) name = text_at(model, "tokenizer_class"), from = (folder / "config.json").string();
+  const std::string type = text_at(model, "model_type");
+  const std::string kin = without(without(name, "Fast"), "Tokenizer");
+  TokenizerClass found{TokenizerRules::file, name, !name.empty()};
+  for (const Kin& one : kKin) {
+    if (name.empty() ? !lists(one.types, type) : !lists(one.names, kin)) continue;
+    found = {one.rules, name.empty() ? one.name : name, !name.empty()};
+    if (one.rules == TokenizerRules::bert) refuse_other_steps(config, origin);
+    return found;
+  }
+  if (name.empty()) return found;
+  if (lists(kOthers, kin)) refuse(name, from, "is not implemented");
+  const bool of_file =
+      lists(" PreTrainedTokenizer PreTrainedTokenizerFast TokenizersBackend PythonBackend ", name);
+  if (!of_file && !fs::exists(folder / "tokenizer.json"))
+    refuse(name, from, "transformers does not know, and there is no tokenizer.json to read as it stands");
+  return found;
+}
+
+}  // namespace funicular::format
