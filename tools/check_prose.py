@@ -83,6 +83,8 @@ def of_document(path: str, text: str):
             yield from (Sentence("docs", f"{path}:{start}", sentence) for sentence in sentences(" ".join(block)))
             block = []
         for cell in cells:
+            if re.fullmatch(r"`[^`]*`", cell):
+                continue  # a command
             yield from (Sentence("docs", f"{path}:{number}", sentence) for sentence in sentences(cell))
         if line.strip() and not cells and not line.startswith("#"):
             start = start if block else number

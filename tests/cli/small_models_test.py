@@ -73,7 +73,7 @@ class Quickstart(ChainTest):
         first = self.succeeds("chain", self.file)
         self.assertEqual(self.started(first), ["distill"] * 2 + ["evaluate"] * 3 + ["report"])
         for model in ("small/student", "small/alone"):
-            self.assertEqual(json.loads((self.folder / model / "model/config.json").read_text())["num_hidden_layers"], 3)
+            self.assertEqual(json.loads((self.folder / model / "model/config.json").read_text())["num_hidden_layers"], 1)
         page = (self.folder / "small/report.html").read_text()
         for name in ("teacher", "student", "alone"):
             self.assertIn(name, page)

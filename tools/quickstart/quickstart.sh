@@ -8,7 +8,7 @@ here=tools/quickstart
 # How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
 head_steps=60 steps=150 batch=32 pretrain_length=128
 rows=2000 epochs=5 finetune_length=64 finetune_batch=16 held_out=1000
-texts=6000 student_epochs=3
+texts=10000 student_epochs=4
 fast=
 fast_sizes() { fast=1 head_steps=10 steps=15 rows=500 epochs=4 held_out=200 texts=1500 student_epochs=2; }
 

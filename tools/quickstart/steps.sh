@@ -87,10 +87,10 @@ write_texts() {
   } | awk -v limit="$texts" 'BEGIN { print "text" } !($0 in seen) && n++ < limit { seen[$0]; print }' >"$folder/data/texts.tsv"
 }
 
-# write_chain LABELLED UNLABELLED: a student of 3 layers of the teacher that learns its answers to UNLABELLED texts; 3 layers of the
+# write_chain LABELLED UNLABELLED: a student of one layer of the teacher that learns its answers to UNLABELLED texts; one layer of the
 # model that the teacher was made from, which learn the labels of LABELLED rows in as many steps; all three models measured.
 write_chain() {
-  local common=('task = "custom"' 'eval = "data/eval.tsv"' 'stage = "prediction"' 'student = "3-layers"' 'init-layers = "even"' "max-length = $finetune_length" "batch-size = $finetune_batch"
+  local common=('task = "custom"' 'eval = "data/eval.tsv"' 'stage = "prediction"' 'student = "1-layer"' 'init-layers = "even"' "max-length = $finetune_length" "batch-size = $finetune_batch"
     "max-steps = $(($2 * student_epochs / finetune_batch))" 'learning-rate = 2e-4' 'warmup-ratio = 0.1' 'save-steps = 0' "seed = $seed")
   chain_step student distill 'teacher = "runs/labels-adapted/model"' 'train = "data/texts.tsv"' 'cache-teacher = "small/answers"' "${common[@]}" 'output = "small/student"'
   chain_step alone distill 'teacher = "runs/adapt/model"' 'train = "data/train.tsv"' 'terms = "hard"' "${common[@]}" 'output = "small/alone"'
@@ -105,7 +105,7 @@ write_chain() {
 
 shrink() {
   local labelled unlabelled
-  title "8. Make it small: a student of 3 layers learns from the model above, by a chain of commands that can be stopped and rerun"
+  title "8. Make it small: a student of one layer learns from the model above, by a chain of commands that can be stopped and rerun"
   write_texts
   labelled=$(awk 'END { print NR - 1 }' "$folder/data/train.tsv")
   unlabelled=$(awk 'END { print NR - 1 }' "$folder/data/texts.tsv")
@@ -118,8 +118,8 @@ $folder/small.toml. The last line of each training is its result."
   # shellcheck disable=SC2046
   score "always the most frequent label" $(majority)
   scores "the teacher, 6 layers" "$folder/small/tested/teacher/evaluation.json"
-  scores "its student, 3 layers" "$folder/small/tested/student/evaluation.json"
-  scores "3 layers that learn the $labelled labels alone, as many steps" "$folder/small/tested/alone/evaluation.json"
+  scores "its student, 1 layer" "$folder/small/tested/student/evaluation.json"
+  scores "1 layer that learns the $labelled labels alone, as many steps" "$folder/small/tested/alone/evaluation.json"
 }
 
 where_things_are() {
