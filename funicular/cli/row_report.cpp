@@ -61,7 +61,7 @@ std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
 
 namespace {
 
-/// The same for names that differ only by blanks, case (of ASCII letters) or the form of a number.
+/// Gives one key to names that differ only by blanks, case (of ASCII letters) or the form of a number.
 std::string alike(const std::string& name) {
   std::string key(trimmed(name));
   if (const auto value = read_number(key)) return fmt::to_string(*value);
