@@ -1,4 +1,4 @@
-"""tools/check_sizes.py finds files and functions that are too long, and takes nothing else for one."""
+"""tools/check_sizes.py finds files, classes, functions and lines that are too long, and takes nothing else for one."""
 import pathlib
 import subprocess
 import sys
@@ -30,7 +30,7 @@ class CheckSizes(unittest.TestCase):
         self.assertEqual((code, output), (1, f"funicular/nn/a.cpp:{line}: {name} has {lines} lines; expected at most 60\n"))
 
     def assert_fits(self, text: str):
-        self.assertEqual(check({"funicular/nn/a.cpp": text}), (0, "1 files and their functions fit\n"))
+        self.assertEqual(check({"funicular/nn/a.cpp": text}), (0, "1 files and their classes and functions fit\n"))
 
     def test_a_file_of_500_lines_fits_and_one_of_501_does_not(self):
         self.assert_fits("int a;\n" * 500)
@@ -63,6 +63,23 @@ class CheckSizes(unittest.TestCase):
     def test_braces_in_strings_comments_and_macros_do_not_count(self):
         self.assert_fits('void f() {\n  g("{", \'{\');  // {\n}\n#define A(x) {\\\n  x\n/* { */\n' + "int a;\n" * 90)
         self.assert_fits('const char* a = R"({\n)";\n' + "int a;\n" * 90)
+
+    def test_a_class_is_counted_over_the_files_of_its_folder(self):
+        header = "class A final : public B<int> {\n public:\n" + "  void f();\n" * 97 + "};\n"
+        source = "void A::g() " + body(50)
+        files = {"funicular/nn/a.h": header, "funicular/nn/a.cpp": source * 2, "funicular/nn/b.cpp": source, "funicular/core/a.cpp": source}
+        self.assertEqual(check(files), (0, "4 files and their classes and functions fit\n"))
+        files["funicular/nn/b.cpp"] += "int A::h() " + body(2)
+        self.assertEqual(check(files), (1, "funicular/nn/a.h:1: class A has 252 lines over all files; expected at most 250\n"))
+        limits = '{"long_lines": 0, "classes": {"funicular/nn/A": %d}}'
+        self.assertEqual(check(files | {"tools/size_limits.json": limits % 252})[0], 0)
+        self.assertEqual(check(files | {"tools/size_limits.json": limits % 251})[0], 1)
+
+    def test_a_line_of_120_characters_fits_and_one_of_121_does_not(self):
+        self.assert_fits("// " + "ä" * 117 + "\n")
+        code, output = check({"funicular/nn/a.cpp": "// " + "a" * 118 + "\n"})
+        self.assertEqual((code, output), (1, "funicular: 1 lines have more than 120 characters; expected at most 0\n"))
+        self.assertEqual(check({"funicular/nn/a.cpp": "// " + "a" * 118 + "\n", "tools/size_limits.json": '{"long_lines": 1, "classes": {}}'})[0], 0)
 
     def test_an_empty_tree_is_not_success(self):
         self.assertEqual(check({})[0], 1)
