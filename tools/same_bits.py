@@ -21,21 +21,55 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RANKS = {"single": 1, "dp": 1, "ddp": 2, "zero1": 2, "zero2": 2, "zero3": 2, "ps-sync": 3, "ps-async": 3}
+# The ranks of each layout, and its options.
+LAYOUTS = {"single": (1, []), "dp": (1, []), "ddp": (2, []), "zero1": (2, []), "zero2": (2, []), "zero3": (2, []), "ps-sync": (3, []),
+           "ps-async": (3, [])}
+# Layouts with options of their own: "NAME: RANKS OPTIONS".
+for line in """
+    three-zero1: 3 zero1
+    three-zero2: 3 zero2
+    three-zero3: 3 zero3
+    devices-of-a-pipeline: 1 pipeline --devices 2
+    1f1b: 2 pipeline
+    interleaved: 2 pipeline --schedule interleaved
+    zb-h1: 2 pipeline --schedule zb-h1
+    zb-v: 2 pipeline --schedule zb-v
+    pipedream: 2 pipeline --schedule pipedream
+    2bw: 2 pipeline --schedule pipedream-2bw
+    two-pipelines: 4 pipeline --pipeline-parallel 2
+    replicated-stage: 3 pipeline --stages 0x2,2
+    1f1b-zero1: 4 pipeline --pipeline-parallel 2 --zero 1
+    1f1b-zero2: 4 pipeline --pipeline-parallel 2 --zero 2
+    1f1b-zero3: 4 pipeline --pipeline-parallel 2 --zero 3
+    zb-h1-zero3: 4 pipeline --pipeline-parallel 2 --zero 3 --schedule zb-h1
+    zb-v-zero2: 4 pipeline --pipeline-parallel 2 --zero 2 --schedule zb-v
+    pipedream-zero3: 4 pipeline --pipeline-parallel 2 --zero 3 --schedule pipedream
+    tensor: 2 tensor
+    sequence: 2 tensor --sequence-parallel
+    tensor-zero1: 4 zero1 --tensor-parallel 2
+    tensor-zero3: 4 zero3 --tensor-parallel 2
+    tensor-1f1b: 4 pipeline --pipeline-parallel 2 --tensor-parallel 2
+    tensor-pipedream: 4 pipeline --pipeline-parallel 2 --tensor-parallel 2 --schedule pipedream
+""".strip().splitlines():
+    name, text = line.split(":")
+    ranks, *words = text.split()
+    LAYOUTS[name.strip()] = (int(ranks), ["--strategy", *words])
 WAYS = {"plain": [], "accumulation": ["--micro-batch-size", "2"], "tokens": ["--micro-batch-tokens", "40"],
         "recompute": ["--recompute", "full"], "selective": ["--recompute", "selective"], "sqrt": ["--recompute", "sqrt"],
         "bf16": ["--precision", "bf16"], "fp16": ["--precision", "fp16"], "fp64": ["--precision", "fp64"], "lamb": ["--optim", "lamb"],
         "deterministic": ["--deterministic"]}
-# Every layout is trained in these ways; single in all.
+# Every layout is trained in these ways; single in all; layouts of replicas alone in a few more.
 OF_EVERY_LAYOUT = ("plain", "accumulation", "recompute", "bf16")
+OF_REPLICAS = (*OF_EVERY_LAYOUT, "sqrt", "fp16", "lamb", "deterministic")
 COMPARED = ("loss", "gradient_norm", "learning_rate", "epoch", "step", "loss_scale", "skipped_steps")
 STEPS = 4
 
 
 def cases():
     for objective in ("pretrain", "finetune"):
-        for layout in RANKS:
-            for way in WAYS if layout == "single" else OF_EVERY_LAYOUT:
+        for layout in LAYOUTS:
+            replicas = layout in ("dp", "ddp") or layout.startswith("zero")
+            for way in WAYS if layout == "single" else OF_REPLICAS if replicas else OF_EVERY_LAYOUT:
                 yield f"{objective}/{layout}/{way}"
 
 
@@ -64,16 +98,17 @@ class Bench:
 
     def train(self, program, case, output, *more):
         objective, layout, way = case.split("/")
+        ranks, options = LAYOUTS[layout]
         words = [objective, "--model", self.folder / "model", "--output", output, "--batch-size", 8, "--max-length", 24,
-                 "--logging-steps", 1, "--eval-steps", 2, "--learning-rate", 1e-3, "--strategy", layout, *WAYS[way]]
+                 "--logging-steps", 1, "--eval-steps", 2, "--learning-rate", 1e-3, *(options or ["--strategy", layout]), *WAYS[way]]
         if "--precision" not in words:  # whose default depends on the processor, and on the program
             words += ["--precision", "fp32"]
         if objective == "pretrain":
             words += ["--data", self.folder / "texts.tokens", "--eval-fraction", "0.2"]
         else:
             words += ["--task", "custom", "--train", self.folder / "train.tsv", "--eval", self.folder / "eval.tsv"]
-        if RANKS[layout] > 1:
-            words = ["launch", "-n", RANKS[layout], "--", program, *words]
+        if ranks > 1:
+            words = ["launch", "-n", ranks, "--", program, *words]
         self.call(program, *words, *more)
 
     def differences(self, case):
