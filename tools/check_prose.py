@@ -3,14 +3,16 @@
 
 usage: check_prose.py [ROOT]               exit code 0 if no count is above its limit
        check_prose.py --list KIND [RULE]   each place: PATH:LINE: RULE: sentence
+       check_prose.py --changed [COMMIT]   each place in a sentence that COMMIT (default: the last one) does not have; exit code 1 if any
        check_prose.py --lower              writes today's counts as limits where they are lower
 
 Kinds: help (texts of options and commands), messages (all other texts of the program), comments, docs.
-Rules: opening (a sentence begins with "Of", "What", "Where", "Those of", "That of", "The same"), is_of ("is of" for "applies to"),
+Rules: opening (a sentence begins with "Of", "What", "Where", "Those of", "That of", "The same"), is_of ("is of" for "applies to"), noun ("those", "the others", "the latter" for a noun),
 long (more than 25 words), a_for_per ("tokens a second"), words (words that have a plainer one).
 """
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +26,7 @@ UNITS = "second|minute|hour|step|row|rank|token|layer|weight|text|line|batch|epo
 COUNTED = "tokens|rows|lines|texts|bytes|[KMG]i?B|steps|ms|times|words|values|numbers|sequences|calls"
 PATTERNS = {
     "opening": re.compile(r"^(Of|What|Where|Whoever|Whose|Those of|That of|The same)\b(?!.*\?$)"),
+    "noun": re.compile(r"\b(those|the (others?|former|latter))\b", re.IGNORECASE),
     "is_of": re.compile(r"\b(is|are|was|were) of (?!course\b)"),
     "a_for_per": re.compile(rf"\b({COUNTED}) an? ({UNITS})\b"),
     "words": re.compile(r"\b(goes on|went on|go on|given again|anew|that is (said|told)|is (said|told) (of|so)|hidden words?|called as)\b"),
@@ -122,6 +125,27 @@ def check(root: Path) -> tuple[list[str], int]:
     return problems, len({sentence.place.rpartition(":")[0] for sentence in all_sentences(root)})
 
 
+def changed(root: Path, commit: str) -> list[str]:
+    """What breaks a rule in a sentence that a file has and had not at a commit."""
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        return done.stdout if done.returncode == 0 else ""
+
+    files = set(git("diff", "--name-only", "--relative", commit).split("\n")) | set(git("ls-files", "--others", "--exclude-standard").split("\n"))
+    before = {}  # the sentences of a file at the commit
+    problems = []
+    for sentence in all_sentences(root):
+        path = sentence.place.rpartition(":")[0]
+        if path not in files:
+            continue
+        if path not in before:
+            read = of_document if path.endswith(".md") else of_source
+            before[path] = {old.text for old in read(path, git("show", f"{commit}:./{path}"))}
+        if sentence.text not in before[path]:
+            problems += [f"{sentence.place}: {rule}: {sentence.text}" for rule in broken(sentence)]
+    return problems
+
+
 def main() -> int:
     words, root = sys.argv[1:], Path(__file__).resolve().parents[1]
     if words[:1] == ["--list"] and len(words) in (2, 3) and words[1] in KINDS:
@@ -130,6 +154,10 @@ def main() -> int:
                 if sentence.kind == words[1] and (len(words) == 2 or rule == words[2]):
                     print(f"{sentence.place}: {rule}: {sentence.text}")
         return 0
+    if words[:1] == ["--changed"] and len(words) <= 2:
+        problems = changed(root, *(words[1:] or ["HEAD"]))
+        print("\n".join(problems) or "the changed sentences obey the rules")
+        return 1 if problems else 0
     if words == ["--lower"]:
         old = json.loads((root / LIMITS).read_text(encoding="utf-8")) if (root / LIMITS).exists() else {}
         lower = {kind: {rule: min(count, old.get(kind, {}).get(rule, count)) for rule, count in rules.items()}
