@@ -1,4 +1,7 @@
 # cmake --install: the library, its headers, the program, and what find_package(Funicular) reads.
+if(FUNICULAR_KERNELS STREQUAL "native")
+  install(CODE "message(FATAL_ERROR \"This build has kernels for one kind of processor only; run ./run build first\")")
+endif()
 include(CMakePackageConfigHelpers)
 set(FUNICULAR_PACKAGE "${CMAKE_INSTALL_LIBDIR}/cmake/Funicular")
 

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Builds the program and the library; other targets (all, test_nn …) and ninja's options may follow.
+# usage: ./run build [--native] [TARGET…]: builds the program and the library; other targets (all, test_nn …) and ninja's options may follow.
+# --native leaves out kernels that this processor cannot use, until something else is built.
 set -euo pipefail
 . tools/common.sh
 bash tools/setup.sh
 
+kernels=all
+if [ "${1:-}" = --native ]; then
+  shift
+  # A build that has the others already keeps them.
+  grep -qs '^FUNICULAR_KERNELS:STRING=all$' build/release/CMakeCache.txt && [ -x build/release/funicular ] || kernels=native
+fi
 start=$SECONDS
 step configure "Configuring build/release" \
-  cmake --preset release "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" -Wno-dev
+  cmake --preset release "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" "-DFUNICULAR_KERNELS=$kernels" -Wno-dev
 jobs=$(jobs)
 [ $# -gt 0 ] || set -- funicular funicular_cli
 if [ -t 1 ]; then

@@ -1,7 +1,36 @@
 #!/usr/bin/env bash
-# Builds everything and runs every test; arguments go to ctest (as in -R tokenizer). The last line counts.
+# usage: ./run test [ROOM [FILTER] | CTEST-OPTION…]: builds and runs all tests, or those of one folder of tests/; the last line counts.
+# Options such as -R tokenizer go to ctest. FILTER is a part of the tests' names.
 set -euo pipefail
 . tools/common.sh
+
+# One folder alone: only what its tests need is built, and they run without ctest, which would ask every program for its tests.
+room_test() {
+  local room=$1 filter=${2:-} log=$logs/room.log status=0
+  if [ -n "$(find "tests/$room" -maxdepth 1 -name '*_test.cpp' -print -quit)" ]; then
+    bash tools/build.sh "tests/test_$room"
+    "build/release/tests/test_$room" --gtest_filter="*$filter*" --gtest_brief=1 2>&1 | tee "$log" || status=$?
+    passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log") failed=$(sed -n 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p' "$log")
+  else
+    bash tools/build.sh
+    (cd "tests/$room" && FUNICULAR_BUILD_DIR=$PWD/../../build/release FUNICULAR_PYTHON=$PWD/../../.deps/python/bin/python \
+      python3 -B -m unittest -k "*$filter*" ./*_test.py) 2>&1 | tee "$log" || status=$?
+    total=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$log")
+    failed=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -o '\(failures\|errors\)=[0-9]*' | awk -F= '{ sum += $2 } END { print sum }')
+    passed=$((${total:-0} - ${failed:-0}))
+  fi
+  [ "${passed:-0}" -gt 0 ] || [ "${failed:-0}" -gt 0 ] || { say "no test of tests/$room matches '$filter'"; status=1; }
+  echo "${passed:-0} passed, ${failed:-0} failed"
+  exit "$status"
+}
+
+case "${1:-}" in
+  "" | -*) ;;
+  *)
+    [ -n "$(find "tests/$1" -maxdepth 1 -name '*_test.*' -print -quit 2>/dev/null)" ] ||
+      die "./run test: there are no tests in tests/$1; its folders are $(find tests -maxdepth 2 -name '*_test.*' -printf '%h\n' | sed 's|tests/||' | sort -u | tr '\n' ' ')"
+    room_test "$@" ;;
+esac
 bash tools/build.sh all
 
 results=$PWD/build/release/tests.xml

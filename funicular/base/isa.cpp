@@ -137,4 +137,11 @@ const char* isa_name(Isa isa) {
   return "baseline";
 }
 
+void throw_missing_kernels() {
+  throw RunError("kernels",
+                 "this program was built without kernels for {}: it holds only those of the processor that built it; "
+                 "./run build adds the others",
+                 processor_isa_name());
+}
+
 }  // namespace funicular

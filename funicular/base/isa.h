@@ -52,4 +52,17 @@ const char* isa_name(Isa isa);
 /// That of best_isa(), with what is beside it: "avx2_vnni".
 const char* processor_isa_name();
 
+/// Throws RunError: this build has no kernels for processor_isa_name().
+[[noreturn]] void throw_missing_kernels();
+
+/// Marks the declaration of a kernel that a build may leave out (FUNICULAR_KERNELS in cmake/layers.cmake).
+#define FUNICULAR_OPTIONAL_KERNEL __attribute__((weak))
+
+/// Returns a kernel or its table. Throws RunError if this build has left it out.
+template <class T>
+T* built(T* kernel) {
+  if (!kernel) throw_missing_kernels();
+  return kernel;
+}
+
 }  // namespace funicular

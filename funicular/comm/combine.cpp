@@ -5,13 +5,13 @@
 namespace funicular::comm {
 
 namespace baseline {
-void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
+FUNICULAR_OPTIONAL_KERNEL void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
 }
 namespace avx2 {
-void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
+FUNICULAR_OPTIONAL_KERNEL void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
 }
 namespace avx512 {
-void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
+FUNICULAR_OPTIONAL_KERNEL void combine(Element, Reduction, void*, const void* const*, int, int64_t, double);
 }
 
 void combine(Element element, Reduction reduction, void* out, const void* const* inputs, int count,
@@ -21,7 +21,7 @@ void combine(Element element, Reduction reduction, void* out, const void* const*
   if (best_isa() == Isa::avx2) best = avx2::combine;
   if (best_isa() >= Isa::avx512) best = avx512::combine;
 #endif
-  best(element, reduction, out, inputs, count, size, divisor);
+  built(best)(element, reduction, out, inputs, count, size, divisor);
 }
 
 }  // namespace funicular::comm

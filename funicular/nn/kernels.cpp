@@ -4,12 +4,12 @@
 
 namespace funicular::nn {
 
-#define FUNICULAR_TABLES(isa)               \
-  namespace isa {                           \
-  const Kernels<float>& table(float);       \
-  const Kernels<double>& table(double);     \
-  const Kernels<BFloat16>& table(BFloat16); \
-  const Kernels<Half>& table(Half);         \
+#define FUNICULAR_TABLES(isa)                                         \
+  namespace isa {                                                     \
+  FUNICULAR_OPTIONAL_KERNEL const Kernels<float>& table(float);       \
+  FUNICULAR_OPTIONAL_KERNEL const Kernels<double>& table(double);     \
+  FUNICULAR_OPTIONAL_KERNEL const Kernels<BFloat16>& table(BFloat16); \
+  FUNICULAR_OPTIONAL_KERNEL const Kernels<Half>& table(Half);         \
   }
 FUNICULAR_TABLES(baseline)
 FUNICULAR_TABLES(avx2)
@@ -33,13 +33,15 @@ namespace {
 
 template <class S>
 const Kernels<S>& table_of_isa() {
+  using Table = const Kernels<S>& (S);
+  Table* table = baseline::table;
 #ifdef FUNICULAR_X86_KERNELS
-  if (best_isa() == Isa::amx) return amx::table(S{});
-  if (best_isa() == Isa::avx512_bf16) return avx512_bf16::table(S{});
-  if (best_isa() == Isa::avx512) return avx512::table(S{});
-  if (best_isa() == Isa::avx2) return avx2::table(S{});
+  if (best_isa() == Isa::amx) table = amx::table;
+  if (best_isa() == Isa::avx512_bf16) table = avx512_bf16::table;
+  if (best_isa() == Isa::avx512) table = avx512::table;
+  if (best_isa() == Isa::avx2) table = avx2::table;
 #endif
-  return baseline::table(S{});
+  return built(table)(S{});
 }
 
 /// The instruction set's table, with products of bytes by what the processor has beside it.

@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-bash tools/build.sh
+bash tools/build.sh --native
 export PATH=$PWD/build/release:$PATH
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
