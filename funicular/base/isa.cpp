@@ -139,8 +139,8 @@ const char* isa_name(Isa isa) {
 
 void throw_missing_kernels() {
   throw RunError("kernels",
-                 "this program was built without kernels for {}: it holds only those of the processor that built it; "
-                 "./run build adds the others",
+                 "this program has no kernels for {}, only those for the processor that built it; "
+                 "./run build adds kernels for other processors",
                  processor_isa_name());
 }
 
