@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/json_text.h"
 
@@ -17,8 +18,13 @@ std::string hash_of_output(const fs::path& output) {
   std::error_code error;
   if (!fs::is_directory(output, error)) return hash_text(hash_file(output));
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(output))
-    if (entry.is_regular_file()) files.push_back(entry.path());
+  try {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(output))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+  } catch (const fs::filesystem_error& failure) {
+    const fs::path& at = failure.path1().empty() ? output : failure.path1();
+    throw InputError("file", "cannot read {}: {}", at.string(), failure.code().message());
+  }
   std::sort(files.begin(), files.end());
   std::string list;
   for (const fs::path& file : files)

@@ -10,7 +10,8 @@ namespace funicular {
 /// OUTPUT.made.json
 fs::path made_record_of(const fs::path& output);
 
-/// The hash of a file's contents; of a folder, that of the names and contents of all files in it and below.
+/// The hash of a file's contents; of a folder, that of the names and contents of all files in it and below. Throws
+/// InputError for what cannot be read.
 std::string hash_of_output(const fs::path& output);
 
 /// Writes the record of an output whose contents have that hash (hash_of_output). `made_of`: everything that decides the output;

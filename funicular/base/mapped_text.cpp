@@ -76,19 +76,13 @@ MappedFile converted(std::string_view bytes, const std::string& encoding, bool l
   return file.map();
 }
 
-void say_of_lone_returns(const std::string& name) {
-  static std::mutex mutex;
-  static std::unordered_set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(name).second)
-    log::info("{}: its lines end in CR alone, as on old Macs, and are read so", name);
-}
-
 std::string checked(std::string text, const fs::path& path, std::string_view expected) {
   refuse_foreign(text, path.string(), expected);
   refuse_wide_text(text, path.string(), /*has_option=*/false);
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (has_lone_returns(text)) std::replace(text.begin(), text.end(), '\r', '\n');
+  if (!has_lone_returns(text)) return text;
+  note_lone_returns(path.string());
+  std::replace(text.begin(), text.end(), '\r', '\n');
   return text;
 }
 
@@ -98,6 +92,14 @@ bool has_lone_returns(std::string_view text) {
   if (text.find('\n') != text.npos) return false;
   const size_t first = text.find('\r');
   return first != text.npos && text.find_first_not_of('\r', first) != text.npos;
+}
+
+void note_lone_returns(const std::string& name) {
+  static std::mutex mutex;
+  static std::unordered_set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(name).second)
+    log::info("{}: its lines end in CR alone, as on old Macs, and are read so", name);
 }
 
 void refuse_wide_text(std::string_view begin, const std::string& name, bool has_option) {
@@ -119,7 +121,7 @@ MappedText::MappedText(const fs::path& path, const std::string& encoding, std::s
   if (!given) refuse_wide_text(file_.text(), name);
   if (given) file_ = converted(file_.text(), encoding, false);
   if (!has_lone_returns(content())) return;
-  say_of_lone_returns(name);
+  note_lone_returns(name);
   file_ = converted(file_.text(), "", true);
 }
 

@@ -12,6 +12,8 @@ inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Whether lines end in CR alone, as on old Macs: no LF is in the text, and a CR is. A CR at the end alone ends a text of one line.
 bool has_lone_returns(std::string_view text);
+/// Says, once per name, that lines end in CR alone.
+void note_lone_returns(const std::string& name);
 
 /// A read-only mapping of a text file. A file in another encoding, or whose lines end in CR alone, is converted into a
 /// temporary file without a name, which is mapped instead.
@@ -38,7 +40,8 @@ std::string read_text(const fs::path& path, std::string_view expected = "text");
 /// Like read_text, but also reads a pipe or a device, as the shell gives for <(…).
 std::string read_text_or_pipe(const fs::path& path, std::string_view expected = "text");
 
-/// Throws InputError where a text begins as one of UTF-16 or UTF-32 does. `remedy`: whether --encoding is an option for it.
+/// Throws InputError if a text begins as UTF-16 or UTF-32 does. `has_option`: whether the text has the option
+/// --encoding; the message names the option then, and iconv otherwise.
 void refuse_wide_text(std::string_view begin, const std::string& name, bool has_option = true);
 
 }  // namespace funicular

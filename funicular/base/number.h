@@ -1,5 +1,6 @@
 #pragma once
-// Numbers as people and programs write them, read whole: the one place where text becomes a number.
+// Numbers that people write in data, read whole. Numbers of options, file names and formats of ours are read where they
+// stand.
 
 #include <charconv>
 #include <concepts>

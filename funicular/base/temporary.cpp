@@ -13,6 +13,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
 
 namespace funicular {
@@ -57,6 +60,54 @@ bool is_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
 }
 
+/// The entries of a folder whose names begin as those of temporaries.
+std::vector<fs::path> list_temporaries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(kTemporaryPrefix)) found.push_back(entry->path());
+  return found;
+}
+
+/// Whether the name is that of a temporary of `place`.
+bool is_temporary_of(const fs::path& path, const fs::path& place) {
+  const std::string name = path.filename().string(),
+                    start = fmt::format("{}{}-", kTemporaryPrefix, place.filename().string());
+  return name.starts_with(start) && name.size() == start.size() + 16 &&
+         std::all_of(name.begin() + static_cast<ptrdiff_t>(start.size()), name.end(), is_digit);
+}
+
+/// The temporaries of `place` that were there when this process first asked for its folder. A folder may have many
+/// entries, and files are written into it again and again.
+std::vector<fs::path> first_temporaries_of(const fs::path& place) {
+  static std::mutex mutex;
+  static std::map<std::tuple<fs::path, dev_t, ino_t>, std::vector<fs::path>> known;
+  const fs::path named = trimmed(place), folder = folder_of(named);
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return {};
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known.try_emplace({fs::absolute(folder), status.st_dev, status.st_ino});
+  if (is_new) found->second = list_temporaries(folder);
+  std::vector<fs::path> own;
+  for (const fs::path& path : found->second)
+    if (is_temporary_of(path, named)) own.push_back(folder / path.filename());
+  return own;
+}
+
+/// Removes those whose processes are gone.
+void remove_unlocked(const std::vector<fs::path>& temporaries) {
+  for (const fs::path& path : temporaries) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    struct stat status {};
+    std::error_code ignored;
+    if (::fstat(descriptor, &status) == 0 && status.st_uid == ::geteuid() &&
+        ::flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+      fs::remove_all(path, ignored);
+    ::close(descriptor);
+  }
+}
+
 /// For systems that cannot exchange two names. A kill between the renames leaves two whole temporaries.
 fs::path replace_in_two_steps(const fs::path& temporary, const fs::path& place) {
   const fs::path aside = temporary_name(place);
@@ -87,7 +138,7 @@ fs::path make_temporary_folder(const fs::path& place) {
 }
 
 Temporary::Temporary(const fs::path& place, Kind kind, unsigned mode) : place_(place) {
-  remove_abandoned(place);
+  remove_unlocked(first_temporaries_of(place));
   make(kind, mode);
   slot_ = register_temporary(path_);
 }
@@ -141,16 +192,7 @@ void Temporary::rename_folder() {
 }
 
 void remove_abandoned(const fs::path& place) {
-  for (const fs::path& path : temporaries_of(place)) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (descriptor < 0) continue;
-    struct stat status {};
-    std::error_code ignored;
-    if (::fstat(descriptor, &status) == 0 && status.st_uid == ::geteuid() &&
-        ::flock(descriptor, LOCK_EX | LOCK_NB) == 0)
-      fs::remove_all(path, ignored);
-    ::close(descriptor);
-  }
+  remove_unlocked(temporaries_of(place));
 }
 
 FolderLock::FolderLock(const fs::path& folder, std::string_view component)
@@ -168,16 +210,8 @@ FolderLock::~FolderLock() {
 
 std::vector<fs::path> temporaries_of(const fs::path& place) {
   const fs::path named = trimmed(place);
-  const std::string start = fmt::format("{}{}-", kTemporaryPrefix, named.filename().string());
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder_of(named), error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with(start) && name.size() == start.size() + 16 &&
-        std::all_of(name.begin() + static_cast<ptrdiff_t>(start.size()), name.end(), is_digit))
-      found.push_back(entry->path());
-  }
+  std::vector<fs::path> found = list_temporaries(folder_of(named));
+  std::erase_if(found, [&](const fs::path& path) { return !is_temporary_of(path, named); });
   return found;
 }
 

@@ -19,12 +19,13 @@ fs::path temporary_name(const fs::path& place);
 fs::path make_temporary_folder(const fs::path& place);
 
 /// An empty file or folder with such a name, for what will be `place`. It is locked while its process lives, so that
-/// others know what a killed process has left. A signal that ends the process removes it too, if
-/// remove_temporaries_on_signals() has been called.
+/// others know what a killed process has left. A signal that ends the process removes it too, if end_on_signals() has
+/// been called.
 class Temporary {
  public:
   enum class Kind { file, folder };
-  /// Removes the abandoned temporaries of `place` first. `mode`: the folder's rights, before the umask. Throws RunError.
+  /// Removes the abandoned temporaries of `place` first; a process lists each folder once for them, and later processes
+  /// find what is left there afterwards. `mode`: the folder's rights, before the umask. Throws RunError.
   Temporary(const fs::path& place, Kind kind, unsigned mode = 0777);
   /// Removes it, unless it has been put in place.
   ~Temporary();
@@ -48,9 +49,10 @@ class Temporary {
 /// where the file system has no locks.
 void remove_abandoned(const fs::path& place);
 
-/// From now on a signal that ends this process (one of kStopSignals that nobody handles or ignores) first removes its
-/// temporaries. For programs; a library leaves signals to them.
-void remove_temporaries_on_signals();
+/// From now on one of kStopSignals that nobody handles or ignores removes the temporaries of this process, and ends it
+/// with ExitCode::interrupted and a message, unless `quiet`. For programs whose files get their names when they are
+/// complete, so that the same command can be run again; a library leaves signals to them.
+void end_on_signals(bool quiet);
 
 /// Lets one process at a time work in a folder, until the object or the process is gone.
 class FolderLock {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/temporary.h"
 
@@ -25,7 +26,8 @@ struct Slot {
   char path[PATH_MAX];
 };
 Slot slots[kSlots];
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only use lock-free atomics");
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "a signal handler may only use lock-free atomics");
 
 /// The record that getdents64 writes for a name.
 struct DirectoryEntry {
@@ -55,13 +57,21 @@ void remove_tree(int folder, const char* name, int depth) {
   ::unlinkat(folder, name, AT_REMOVEDIR);
 }
 
-void remove_all_and_end(int signal) {
+std::atomic<bool> is_quiet{false};
+
+void remove_all_and_end(int) {
   const int self = ::getpid();                   // a fork has its parent's registry, and leaves it alone
   for (int attempt = 0; attempt < 3; ++attempt)  // other threads may still write
     for (Slot& slot : slots)
       if (slot.owner.load() == self) remove_tree(AT_FDCWD, slot.path, 0);
-  ::signal(signal, SIG_DFL);
-  ::raise(signal);  // it comes when this handler returns
+  constexpr char kMessage[] = "\nfunicular: interrupted; nothing unfinished is left, run the same command again\n";
+  // At a terminal the shell shows ^C, or a progress line stands there.
+  const size_t begin = ::isatty(STDERR_FILENO) == 1 ? 0 : 1;
+  if (!is_quiet) {
+    [[maybe_unused]] const ssize_t ignored =
+        ::write(STDERR_FILENO, kMessage + begin, sizeof kMessage - 1 - begin);
+  }
+  ::_exit(static_cast<int>(ExitCode::interrupted));
 }
 
 }  // namespace
@@ -85,7 +95,8 @@ void unregister_temporary(int slot) {
   if (slot >= 0) slots[slot].owner = 0;
 }
 
-void remove_temporaries_on_signals() {
+void end_on_signals(bool quiet) {
+  is_quiet = quiet;
   for (const int signal : kStopSignals) {
     struct sigaction now {};
     if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;

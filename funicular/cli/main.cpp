@@ -41,8 +41,8 @@ std::string overview() {
   return text +
          "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
          "  funicular --version         versions of Funicular and LibTorch\n\n"
-         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted, repeat the "
-         "command to resume.\n"
+         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted by a signal: "
+         "nothing unfinished is left, repeat the command.\n"
          "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
          "FUNICULAR_LOG_TIMES=off leaves out the time that begins each message where standard error is no "
          "terminal.\n"
@@ -192,7 +192,8 @@ int start(const std::vector<std::string>& words) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(end_by_uncaught_exception);
-  remove_temporaries_on_signals();
+  // The ranks of funicular launch leave the message to it.
+  end_on_signals(/*quiet=*/launch::process_variable("FUNICULAR_LAUNCH").has_value());
   return guarded(words);
 }
 

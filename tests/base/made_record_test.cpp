@@ -31,5 +31,17 @@ TEST(MadeRecord, TellsAnOutputThatIsCompleteAndUnchangedFromOthers) {
   }
 }
 
+TEST(MadeRecord, AFolderThatCannotBeReadIsRefusedByName) {
+  const TemporaryFolder folder;
+  const fs::path loop = folder.path() / "loop";
+  fs::create_symlink(loop, loop);
+  try {
+    hash_of_output(folder.path());
+    FAIL() << "a symbolic link to itself is no file";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("cannot read " + loop.string()), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace funicular

@@ -2,6 +2,7 @@
 #include "funicular/base/temporary.h"
 
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,20 +85,49 @@ TEST_F(Temporary, AFolderThatAnotherProcessHasMadeMeanwhileStays) {
 }
 
 TEST_F(Temporary, ThoseOfTheSamePlaceAreRemovedUnlessAProcessHoldsThem) {
-  const Made held(folder / "a", Made::Kind::file);
   put(".tmp-a-0123456789abcdef", "half");
   put(".tmp-a-fedcba9876543210/deep/file", "half");
   put(".tmp-a-not-hexadecimal", "a person's");
+  put(".tmp-b-0123456789abcdef", "half");
+  const Made held(folder / "a", Made::Kind::file);
   write_file_atomically(folder / "a", "whole");
+  EXPECT_TRUE(fs::exists(folder / ".tmp-b-0123456789abcdef"));
+  write_file_atomically(folder / "b", "whole");
+  fs::remove(folder / "b");
   EXPECT_TRUE(fs::exists(held.path()));
   EXPECT_EQ(entries(), 3u);
 }
 
-TEST_F(Temporary, ASignalThatEndsTheProcessRemovesThem) {
+/// Whether the folder itself has been listed since the last call.
+bool was_listed(int watch) {
+  bool listed = false;
+  alignas(inotify_event) char buffer[4096];
+  for (ssize_t size; (size = ::read(watch, buffer, sizeof buffer)) > 0;)
+    for (ssize_t at = 0; at < size;) {
+      const auto* const event = reinterpret_cast<const inotify_event*>(buffer + at);
+      listed |= event->len == 0;
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+  return listed;
+}
+
+TEST_F(Temporary, AFolderIsListedOnceHoweverManyFilesAreWrittenIntoIt) {
+  const int watch = ::inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(::inotify_add_watch(watch, folder.c_str(), IN_ACCESS), 0);
+  write_file_atomically(folder / "a", "whole");
+  EXPECT_TRUE(was_listed(watch));
+  for (const char* const name : {"b", "c", "a"}) {
+    write_file_atomically(folder / name, "whole");
+    EXPECT_FALSE(was_listed(watch)) << name;
+  }
+  ::close(watch);
+}
+
+TEST_F(Temporary, ASignalEndsTheProcessWithItsExitCodeAndRemovesThem) {
   for (const int signal : {SIGTERM, SIGHUP, SIGXCPU}) {
     const pid_t child = ::fork();
     if (child == 0) {
-      remove_temporaries_on_signals();
+      end_on_signals(/*quiet=*/true);
       const Made file(folder / "a", Made::Kind::file), made(folder / "b", Made::Kind::folder);
       fs::create_directories(made.path() / "deep" / "deeper");
       for (int i = 0; i < 300; ++i) std::ofstream(made.path() / "deep" / std::to_string(i)) << "x";
@@ -106,7 +136,7 @@ TEST_F(Temporary, ASignalThatEndsTheProcessRemovesThem) {
     }
     int status = 0;
     ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 75) << status;
     EXPECT_EQ(entries(), 0u);
   }
 }
