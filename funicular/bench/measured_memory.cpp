@@ -9,7 +9,6 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/core/storages.h"
-#include "funicular/parallel/device_replicas.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/dry_run.h"
 
@@ -159,7 +158,7 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   memory.weights = held.weights.bytes() + copies;
   memory.gradients = held.gradients.bytes();
   memory.optimizer = held.optimizer.bytes();
-  const std::vector<parallel::DeviceUse> devices = parallel::device_uses(strategy);
+  const std::vector<parallel::DeviceUse> devices = strategy.device_uses();
   for (size_t i = 1; i < devices.size(); ++i) {
     memory.weights += devices[i].weights;
     memory.gradients += devices[i].gradients;

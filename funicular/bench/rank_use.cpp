@@ -126,7 +126,7 @@ void RankBench::time(TrainingStep& step, const train::BatchPlan& plan, const com
   double tokens = 0;
   for (int64_t number = 0; number < last(); ++number) {
     const train::GlobalBatch share = batch(number, plan, strategy);
-    if (number == options_.warmup) before = parallel::device_uses(strategy);
+    if (number == options_.warmup) before = strategy.device_uses();
     group.barrier();
     const auto start = Clock::now();
     const double waited = strategy.costs().exchange_wait_seconds;
@@ -141,7 +141,7 @@ void RankBench::time(TrainingStep& step, const train::BatchPlan& plan, const com
   use.step_seconds = median(seconds);
   use.wait_seconds = median(waits);
   use.tokens_per_second = tokens / std::accumulate(seconds.begin(), seconds.end(), 0.0);
-  use.devices = parallel::device_uses(strategy);
+  use.devices = strategy.device_uses();
   for (size_t i = 0; i < before.size(); ++i)
     use.devices[i].busy_seconds =
         (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);

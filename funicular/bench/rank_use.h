@@ -12,8 +12,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/parallel/device_replicas.h"
+#include "funicular/format/model_config.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::bench {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "funicular/base/clock.h"
-#include "funicular/parallel/overlapping.h"
 #include "funicular/runtime/dry_run.h"
 #include "funicular/train/prefetch.h"
 
@@ -38,7 +37,7 @@ parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch,
 }
 
 void TrainingStep::run_full(const train::GlobalBatch& batch) {
-  const bool overlaps = dynamic_cast<parallel::Overlapping*>(strategy_.get());
+  const bool overlaps = strategy_->overlapping() != nullptr;
   const int64_t last = updates_ + (overlaps ? 2 * strategy_->group().size() + 2 : 1);
   while (updates_ < last) take(batch, last, {});
 }

@@ -64,6 +64,7 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
                   const StepSettings& settings) override {
     return serves() ? serve(settings) : work(micro_batches, counts, settings);
   }
+  Asynchronous* asynchronous() override { return this; }
   void meet() override;
   void detach() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
@@ -99,13 +100,6 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
   /// Waits until `condition`. Throws what broke another lane, or Ended.
   template <class Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, const Condition& condition);
-
-  // Replicated's own step() is not used.
-  void start_step(const StepSettings&) override {}
-  void start_round(bool) override {}
-  void finish_round(bool) override {}
-  void finish_gradients() override {}
-  void finish_update() override {}
 
   std::vector<Lane> lanes_;  ///< of this rank
   std::vector<int64_t> histogram_;

@@ -26,7 +26,7 @@ namespace funicular::parallel {
 
 namespace {
 
-class DataParallel final : public Replicated {
+class DataParallel final : public Replicated, private StepParts {
  public:
   DataParallel(comm::Group group, const StrategyOptions& options) : Replicated(std::move(group), options) {
     if (options.reduction.type && options.deterministic)
@@ -36,6 +36,10 @@ class DataParallel final : public Replicated {
   }
   std::string name() const override { return group().size() == 1 ? "single" : "ddp"; }
 
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    return take_step(*this, micro_batches, global, settings);
+  }
   void state_changed() override { refresh_all(); }
 
   bool row_gradients() const override { return flat_->row_gradients(); }
@@ -89,16 +93,17 @@ class DataParallel final : public Replicated {
     for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
   }
 
-  void start_round(bool last) override {
-    reducing_ = last && !options().deterministic;
-    passing_ = false;
-    recomputed_ = recomputed_runs();
-  }
-
-  void finish_round(bool) override {
-    if (!options().deterministic) return;
-    tree_.add(gradients());
-    flat_->zero_gradient();
+  void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings, TermSums& sums) override {
+    for (const MicroBatch& batch : micro_batches) {
+      reducing_ = &batch == &micro_batches.back() && !options().deterministic;
+      passing_ = false;
+      recomputed_ = recomputed_runs();
+      run(model(), batch, global, settings, sums);
+      if (!options().deterministic) continue;
+      tree_.add(gradients());
+      flat_->zero_gradient();
+    }
   }
 
   /// The first that a backward pass of the step does, and none within its forward pass does.
@@ -250,14 +255,14 @@ class DataParallel final : public Replicated {
   std::optional<comm::ErrorFeedback> feedback_;
   TreeSum tree_;
   size_t started_ = 0;
-  bool reducing_ = false;  ///< in this round
+  bool reducing_ = false;  ///< in the last micro-batch
   bool passing_ = false;   ///< in its backward pass
   bool gradients_are_zero_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_data_parallel(comm::Group group, const StrategyOptions& options) {
+std::unique_ptr<Replicated> make_data_parallel(comm::Group group, const StrategyOptions& options) {
   return std::make_unique<DataParallel>(std::move(group), options);
 }
 

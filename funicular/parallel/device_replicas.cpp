@@ -23,7 +23,7 @@ namespace funicular::parallel {
 
 namespace {
 
-class DeviceReplicas final : public Replicated {
+class DeviceReplicas final : public Replicated, private StepParts {
  public:
   explicit DeviceReplicas(const StrategyOptions& options) : Replicated(comm::Group(), options) {
     if (options.devices < 1)
@@ -35,7 +35,11 @@ class DeviceReplicas final : public Replicated {
   std::string name() const override { return "dp"; }
   int64_t device_count() const override { return static_cast<int64_t>(threads_.size()); }
   int64_t parts() const override { return options().devices; }
-  std::vector<DeviceUse> devices() const;
+  std::vector<DeviceUse> device_uses() const override;
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    return take_step(*this, micro_batches, global, settings);
+  }
   void state_changed() override;
 
  private:
@@ -54,14 +58,12 @@ class DeviceReplicas final : public Replicated {
   Replica make_replica(const MatrixTypes& types) const;
   void broadcast(Replica& replica) const;
   void start_step(const StepSettings&) override;
-  void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+  void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
   void run_on(size_t device, std::span<const MicroBatch> own, const Counts& global,
               const StepSettings& settings, TermSums& sums);
   void finish_gradients() override;
   void finish_update() override;
-  void start_round(bool) override {}
-  void finish_round(bool) override {}
 
   std::vector<at::Tensor> gradients(size_t device) const {
     if (device > 0) return {replicas_[device - 1].matrix_gradient, replicas_[device - 1].vector_gradient};
@@ -148,7 +150,7 @@ void DeviceReplicas::start_step(const StepSettings&) {
   gradients_are_zero_ = false;
 }
 
-void DeviceReplicas::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+void DeviceReplicas::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                                 const StepSettings& settings, TermSums& sums) {
   const size_t devices = threads_.size();
   const size_t share = (micro_batches.size() + devices - 1) / devices;
@@ -189,7 +191,7 @@ void DeviceReplicas::finish_update() {
   busy_[0] += seconds_since(reduced_);
 }
 
-std::vector<DeviceUse> DeviceReplicas::devices() const {
+std::vector<DeviceUse> DeviceReplicas::device_uses() const {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : int64_t{0};
   };
@@ -205,11 +207,6 @@ std::vector<DeviceUse> DeviceReplicas::devices() const {
 }
 
 }  // namespace
-
-std::vector<DeviceUse> device_uses(const Strategy& strategy) {
-  const auto* const replicas = dynamic_cast<const DeviceReplicas*>(&strategy);
-  return replicas ? replicas->devices() : std::vector<DeviceUse>();
-}
 
 std::unique_ptr<Strategy> make_device_replicas(const StrategyOptions& options) {
   return std::make_unique<DeviceReplicas>(options);

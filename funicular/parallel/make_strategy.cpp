@@ -11,6 +11,7 @@
 #include "funicular/parallel/layout.h"
 #include "funicular/parallel/parameter_server.h"
 #include "funicular/parallel/pipeline_parallel.h"
+#include "funicular/parallel/replicated.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/parallel/tensor_parallel.h"
 #include "funicular/parallel/zero.h"

@@ -11,18 +11,22 @@ namespace funicular::parallel {
 
 namespace {
 
-class ParameterServer final : public ServedModel {
+class ParameterServer final : public ServedModel, private StepParts {
  public:
   ParameterServer(comm::Group group, const StrategyOptions& options)
       : ServedModel(std::move(group), options, "ps-sync") {}
   std::string name() const override { return "ps-sync"; }
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    return take_step(*this, micro_batches, global, settings);
+  }
 
  private:
   void start_step(const StepSettings&) override {
     if (!serves()) zero_gradients();
   }
-  void start_round(bool) override {}
-  void finish_round(bool) override;
+  void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings, TermSums& sums) override;
   void finish_gradients() override;
   void finish_update() override { spread_weights(); }
   void push(const Part& part) const;
@@ -30,10 +34,14 @@ class ParameterServer final : public ServedModel {
   TreeSum tree_;
 };
 
-void ParameterServer::finish_round(bool) {
-  if (!options().deterministic || serves()) return;
-  tree_.add({matrices().gradient, vectors().gradient});
-  zero_gradients();
+void ParameterServer::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                                 const StepSettings& settings, TermSums& sums) {
+  for (const MicroBatch& batch : micro_batches) {
+    run(model(), batch, global, settings, sums);
+    if (!options().deterministic) continue;
+    tree_.add({matrices().gradient, vectors().gradient});
+    zero_gradients();
+  }
 }
 
 void ParameterServer::finish_gradients() {

@@ -44,6 +44,8 @@ class Pipedream final : public StagedModel, public Overlapping {
   Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
+  Asynchronous* asynchronous() override { return this; }
+  Overlapping* overlapping() override { return this; }
   void meet() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
   /// The most that older versions have taken at a time, those of weights of other ranks included; and what ZeRO's stage 3 has.
@@ -106,13 +108,6 @@ class Pipedream final : public StagedModel, public Overlapping {
   StageInput input(int micro_batch);
   StepResult whole_result(const Step& step, double norm) const;
   void send(const at::Tensor& tensor, int to, int owner);
-
-  // Replicated's own step() is not used.
-  void start_step(const StepSettings&) override {}
-  void start_round(bool) override {}
-  void finish_round(bool) override {}
-  void finish_gradients() override {}
-  void finish_update() override {}
 
   const AsynchronousRows rows_;
   const PipelineFault fault_;
@@ -485,8 +480,8 @@ void check_pipedream(const StrategyOptions& options, int ranks, int zero) {
   Pipedream::check(options, ranks, AsynchronousRows(options.pipeline, ranks).placement(), zero);
 }
 
-std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                         PipelineFault fault, int zero) {
+std::unique_ptr<Replicated> make_pipedream(comm::Group group, const StrategyOptions& options,
+                                           PipelineFault fault, int zero) {
   return std::make_unique<Pipedream>(group, options, fault, zero);
 }
 

@@ -38,8 +38,8 @@ namespace funicular::parallel {
 /// other stages do not hear of it: its version t + 1 has the weights of t, and the update counts as one.
 ///
 /// Implements Overlapping. Throws InputError where make_pipeline does.
-std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                         PipelineFault fault = PipelineFault::none, int zero = 0);
+std::unique_ptr<Replicated> make_pipedream(comm::Group group, const StrategyOptions& options,
+                                           PipelineFault fault = PipelineFault::none, int zero = 0);
 
 /// Into how many micro-batches its step is cut unless the caller says it.
 int64_t pipedream_pieces(const PipelineOptions& options, int ranks);

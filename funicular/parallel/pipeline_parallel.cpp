@@ -70,13 +70,17 @@ class Rows {
   std::map<int, pipeline::Schedule> made_;
 };
 
-class PipelineParallel final : public StagedModel {
+class PipelineParallel final : public StagedModel, private StepParts {
  public:
   PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
       : PipelineParallel(world, options, fault, zero,
                          Rows(options.pipeline, ranks_of(world, options.pipeline))) {}
 
   using StagedModel::check;
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    return take_step(*this, micro_batches, global, settings);
+  }
   int64_t pieces() const override { return ranks(); }
   DataShare data_share() const override {
     DataShare share = StagedModel::data_share();
@@ -94,10 +98,8 @@ class PipelineParallel final : public StagedModel {
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_step(const StepSettings&) override { zero_gradients(); }
-  void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+  void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
-  void start_round(bool) override {}
-  void finish_round(bool) override {}
   void finish_gradients() override;
   void finish_update() override {
     gather_update();
@@ -117,7 +119,7 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTa
   };
 }
 
-void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+void PipelineParallel::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                                   const StepSettings& settings, TermSums& sums) {
   const auto own = static_cast<int>(micro_batches.size());
   const int count = static_cast<int>(passes_of(own));
@@ -171,8 +173,8 @@ void check_pipeline(const StrategyOptions& options, int ranks, int zero) {
   PipelineParallel::check(options, ranks, rows.placement, zero);
 }
 
-std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                        PipelineFault fault, int zero) {
+std::unique_ptr<Replicated> make_pipeline(comm::Group group, const StrategyOptions& options,
+                                          PipelineFault fault, int zero) {
   if (updates_while_full(options.pipeline.schedule))
     return make_pipedream(std::move(group), options, fault, zero);
   return std::make_unique<PipelineParallel>(group, options, fault, zero);

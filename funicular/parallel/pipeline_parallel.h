@@ -10,6 +10,8 @@
 
 namespace funicular::parallel {
 
+class Replicated;  // parallel/replicated.h
+
 /// Whether it is the name or the file of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
 bool updates_while_full(const std::string& schedule);
 
@@ -49,8 +51,8 @@ const std::vector<std::string>& pipeline_fault_names();
 /// several ranks of other schedules than pipeline::make_replicated has, or with a `zero` of 2 or 3.
 ///
 /// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h).
-std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                        PipelineFault fault = PipelineFault::none, int zero = 0);
+std::unique_ptr<Replicated> make_pipeline(comm::Group group, const StrategyOptions& options,
+                                          PipelineFault fault = PipelineFault::none, int zero = 0);
 
 /// Throws what make_pipeline would on so many ranks of a pipeline, but for the number of ranks in all.
 void check_pipeline(const StrategyOptions& options, int ranks, int zero);

@@ -98,17 +98,17 @@ Counts Replicated::global_counts(const Counts& own) const {
   return all;
 }
 
-StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Counts& global,
-                            const StepSettings& settings) {
+StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> micro_batches,
+                                 const Counts& global, const StepSettings& settings) {
   TermSums sums;
-  start_step(settings);
+  parts.start_step(settings);
   // Where gradients are freed, no other rank or device adds to them.
   const bool frees = group_.size() == 1 && !target_->matrix_gradient.defined() && !target_->add_over_ranks;
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();
-  run_rounds(micro_batches, global, settings, sums);
+  parts.run_passes(micro_batches, global, settings, sums);
   finish_backward_of_slices();
-  finish_gradients();
+  parts.finish_gradients();
   StepResult result;
   add_losses(result, add_over_ranks(group_, sums.totals()), global);
   {
@@ -131,26 +131,12 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
                       .step = settings.update,
                       .zero_gradients = true});
   }
-  finish_update();
+  parts.finish_update();
   if (options_.compare_every > 0 && group_.size() > 1 && settings.update % options_.compare_every == 0) {
     settle();
     compare_replicas(settings.update);
   }
   return result;
-}
-
-void Replicated::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
-                            const StepSettings& settings, TermSums& sums) {
-  const auto own = static_cast<int64_t>(micro_batches.size());
-  const int64_t count = rounds(own);
-  for (int64_t round = 0; round < count; ++round) {
-    start_round(round + 1 == count);
-    if (round < own)
-      run(*model_, micro_batches[static_cast<size_t>(round)], global, settings, sums);
-    else
-      run_empty();
-    finish_round(round + 1 == count);
-  }
 }
 
 void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts,

@@ -1,5 +1,5 @@
 #pragma once
-// The base of all strategies but tensor slices: what a step is on each rank, wherever weights, gradients and state lie.
+// The base of all strategies but tensor slices: a model on ranks, wherever weights, gradients and state lie.
 
 #include <functional>
 #include <memory>
@@ -26,9 +26,23 @@ struct SliceRanks {
   std::function<void()> finish_backward;
 };
 
-/// One step: forward and backward passes over this rank's micro-batches; gradients reduced over the ranks;
-/// the loss and the norm of the whole; the update of what this rank updates. Subclasses say where weights,
-/// gradients and state lie, and reduce.
+/// The parts of a step that all ranks take together (Replicated::take_step), in the order in which they come.
+class StepParts {
+ public:
+  virtual ~StepParts() = default;
+  /// Before the first forward pass: afterwards all gradients are zero or, where they are freed, gone.
+  virtual void start_step(const StepSettings& settings) = 0;
+  /// Forward and backward passes over this rank's micro-batches; adds their loss terms to `sums`.
+  virtual void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                          const StepSettings& settings, TermSums& sums) = 0;
+  /// Afterwards UpdateTarget's gradients are those of the global batch.
+  virtual void finish_gradients() = 0;
+  /// After an update: the weights that are computed with follow.
+  virtual void finish_update() = 0;
+};
+
+/// What every strategy over ranks has: the model, its optimiser, and what this rank shows of their state. Subclasses say where
+/// weights, gradients and state lie. A strategy whose ranks take every step together implements StepParts, too.
 class Replicated : public Strategy, protected SegmentEvents {
  public:
   Replicated(comm::Group group, const StrategyOptions& options);
@@ -41,8 +55,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   const comm::Group& group() const final { return group_; }
   DataShare data_share() const override;
   Counts global_counts(const Counts& own) const override;
-  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
-                  const StepSettings& settings) override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void visit_state(StateVisitor& visitor) final;
   void visit_gradients(StateVisitor& visitor) final;
@@ -54,23 +66,9 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) = 0;
   /// The rank whose value of a buffer is the model's. Rank 0 until `allocate`.
   virtual int home_of(const Buffer&) const { return 0; }
-  /// Before the first forward pass of a step: afterwards all gradients are zero or, where they are freed,
-  /// gone.
-  virtual void start_step(const StepSettings& settings) = 0;
-  /// Forward and backward passes over this rank's micro-batches: in its own thread, one after the other.
-  virtual void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
-                          const StepSettings& settings, TermSums& sums);
-  /// How many forward and backward passes this rank takes part in, `own` of them with data.
-  virtual int64_t rounds(int64_t own) const { return own; }
-  virtual void start_round(bool last) = 0;
-  /// After the backward pass of one micro-batch.
-  virtual void finish_round(bool last) = 0;
-  /// A round without data.
-  virtual void run_empty() {}
-  /// Afterwards UpdateTarget's gradients are those of the global batch.
-  virtual void finish_gradients() = 0;
-  /// After an update: what is computed with follows.
-  virtual void finish_update() = 0;
+  /// A step of all ranks: passes; gradients, loss and norm of the global batch; the update of this rank's blocks.
+  StepResult take_step(StepParts& parts, std::span<const MicroBatch> micro_batches, const Counts& global,
+                       const StepSettings& settings);
   /// Whether the segments' events are needed.
   virtual bool needs_events() const { return group_.size() > 1; }
   /// The ranks that hold the same weights, among which they are compared.

@@ -116,7 +116,16 @@ struct StrategyCosts {
   double exchange_wait_seconds = 0;
 };
 
-/// The ranks take every step together, unless it is Asynchronous too (parallel/asynchronous.h).
+/// What one of several devices in this process holds and does.
+struct DeviceUse {
+  int64_t weights = 0, gradients = 0, state = 0;  ///< bytes
+  double busy_seconds = 0;                        ///< since attach
+};
+
+class Asynchronous;  // parallel/asynchronous.h
+class Overlapping;   // parallel/overlapping.h
+
+/// The ranks take every step together, unless asynchronous() says otherwise.
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -159,6 +168,12 @@ class Strategy {
   virtual StrategyCosts costs() const { return {}; }
   /// Of this process, that compute at a time: of replicas (dp), or of stages. Not collective.
   virtual int64_t device_count() const { return 1; }
+  /// What each replica of dp holds and does, the first device first; empty for other strategies. Not collective.
+  virtual std::vector<DeviceUse> device_uses() const { return {}; }
+  /// This strategy, if its ranks are steps apart; else null. Not collective.
+  virtual Asynchronous* asynchronous() { return nullptr; }
+  /// This strategy, if its steps overlap; else null. Not collective.
+  virtual Overlapping* overlapping() { return nullptr; }
   /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those of devices with
   /// stages. Not collective.
   virtual std::vector<const Model*> copies() const { return {}; }

@@ -134,11 +134,9 @@ StrategyOptions TensorParallel::inner_options() const {
 
 std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group same_slices) const {
   const StrategyOptions options = inner_options();
-  std::unique_ptr<Strategy> strategy =
-      layout_.staged     ? make_pipeline(std::move(same_slices), options, fault_, layout_.zero)
-      : layout_.zero > 0 ? make_zero(layout_.zero, std::move(same_slices), options)
-                         : make_data_parallel(std::move(same_slices), options);
-  return std::unique_ptr<Replicated>(&dynamic_cast<Replicated&>(*strategy.release()));
+  if (layout_.staged) return make_pipeline(std::move(same_slices), options, fault_, layout_.zero);
+  if (layout_.zero > 0) return make_zero(layout_.zero, std::move(same_slices), options);
+  return make_data_parallel(std::move(same_slices), options);
 }
 
 /// Stages and replicas of this rank's slices, in the order of the world.
@@ -444,6 +442,8 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
     }
     return result;
   }
+  Asynchronous* asynchronous() override { return this; }
+  Overlapping* overlapping() override { return this; }
   void meet() override {
     stages().meet();
     compare_after_meeting();
@@ -454,7 +454,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
   void watch(Watcher watcher) override { stages().watch(std::move(watcher)); }
 
  private:
-  Overlapping& stages() const { return dynamic_cast<Overlapping&>(inner()); }
+  Overlapping& stages() const { return *inner().overlapping(); }
   void compare_after_meeting() { compare_if_due(std::exchange(compared_, update_), update_); }
 
   int64_t update_ = 0, compared_ = 0;  ///< the last update, and that at the last meeting

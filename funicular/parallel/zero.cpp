@@ -19,7 +19,7 @@
 namespace funicular::parallel {
 namespace {
 
-class Zero final : public Replicated {
+class Zero final : public Replicated, private StepParts {
  public:
   Zero(int stage, comm::Group group, const StrategyOptions& options)
       : Replicated(std::move(group), options), stage_(stage) {
@@ -33,6 +33,10 @@ class Zero final : public Replicated {
     // Sums over the ranks come first here, those over micro-batches second.
     if (options().deterministic && stage_ >= 2) share.cut = DataShare::Cut::interleaved;
     return share;
+  }
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    return take_step(*this, micro_batches, global, settings);
   }
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
@@ -65,10 +69,11 @@ class Zero final : public Replicated {
 
   // ---- a step
   void start_step(const StepSettings& settings) override;
-  int64_t rounds(int64_t own) const override;
-  void start_round(bool last) override;
-  void finish_round(bool last) override;
-  void run_empty() override { forward_without_data(); }
+  void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings, TermSums& sums) override;
+  int64_t rounds(int64_t own) const;
+  void start_round(bool last);
+  void finish_round();
   void finish_gradients() override;
   void finish_update() override;
   void spread_weights();
@@ -285,6 +290,21 @@ void Zero::start_step(const StepSettings& settings) {
       entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
 
+void Zero::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
+                      const StepSettings& settings, TermSums& sums) {
+  const auto own = static_cast<int64_t>(micro_batches.size());
+  const int64_t count = rounds(own);
+  for (int64_t round = 0; round < count; ++round) {
+    start_round(round + 1 == count);
+    if (round < own)
+      run(model(), micro_batches[static_cast<size_t>(round)], global, settings, sums);
+    else
+      forward_without_data();
+    finish_round();
+  }
+}
+
+/// How many forward and backward passes this rank takes part in, `own` of them with data.
 int64_t Zero::rounds(int64_t own) const {
   if (stage_ == 1) return own;
   const at::Tensor most = at::tensor({own}, at::kLong);
@@ -300,7 +320,7 @@ void Zero::start_round(bool last) {
   for (ZeroUnit& unit : units_) unit.reduced = false;
 }
 
-void Zero::finish_round(bool) {
+void Zero::finish_round() {
   if (stage_ > 1 && !in_backward_) backward_without_data();
   if (stage_ > 1) reduce_until(0);
   take_reduced();
@@ -492,7 +512,7 @@ EvalResult Zero::evaluate(std::span<const MicroBatch> micro_batches) {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_zero(int stage, comm::Group group, const StrategyOptions& options) {
+std::unique_ptr<Replicated> make_zero(int stage, comm::Group group, const StrategyOptions& options) {
   if (stage < 1 || stage > 3) throw InputError("strategy", "ZeRO has the stages 1, 2 and 3, found {}", stage);
   return std::make_unique<Zero>(stage, std::move(group), options);
 }

@@ -8,6 +8,8 @@
 
 namespace funicular::parallel {
 
+class Replicated;  // parallel/replicated.h
+
 /// Of R ranks each updates a piece of every unit's matrices (core/flat_layout.h: the weights of one segment),
 /// and a piece of the vectors, and holds their optimiser state alone. With P matrix elements, w bytes of a
 /// weight that is computed with, g of a gradient, m of a master weight where that is not the weight itself (4
@@ -25,6 +27,6 @@ namespace funicular::parallel {
 ///
 /// Vectors (biases, normalisation: a thousandth of the weights) are whole everywhere but for their state.
 /// Ranks with fewer micro-batches take part in the others' exchanges without data.
-std::unique_ptr<Strategy> make_zero(int stage, comm::Group group, const StrategyOptions& options = {});
+std::unique_ptr<Replicated> make_zero(int stage, comm::Group group, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

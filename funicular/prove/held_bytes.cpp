@@ -6,7 +6,6 @@
 #include <string>
 
 #include "funicular/core/storages.h"
-#include "funicular/parallel/device_replicas.h"
 
 namespace funicular::prove {
 namespace {
@@ -60,7 +59,7 @@ void HeldBytesProbe::look_at_weights(parallel::Strategy& strategy) {
   strategy.visit_state(shown);
   held_.weights = shown.rest.bytes() + strategy.costs().shadow_bytes;
   held_.state = shown.state.bytes();
-  const std::vector<parallel::DeviceUse> devices = parallel::device_uses(strategy);
+  const std::vector<parallel::DeviceUse> devices = strategy.device_uses();
   for (size_t other = 1; other < devices.size(); ++other) {
     held_.weights += devices[other].weights;
     held_.gradients += devices[other].gradients;

@@ -21,8 +21,8 @@ double sum_over_ranks(const comm::Group& group, double value) {
 
 Meetings::Meetings(parallel::Strategy& strategy, const Every& every)
     : strategy_(strategy),
-      asynchronous_(dynamic_cast<parallel::Asynchronous*>(&strategy)),
-      overlapping_(dynamic_cast<parallel::Overlapping*>(&strategy)),
+      asynchronous_(strategy.asynchronous()),
+      overlapping_(strategy.overlapping()),
       every_(every) {}
 
 bool Meetings::after(int64_t step) const {

@@ -232,7 +232,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
   if (inspected) training_.callbacks.inspect(state_.step + 1, true, *strategy_);
   if (result.losses.empty() && !batch.micro_batches.empty() &&
-      !dynamic_cast<parallel::Asynchronous*>(strategy_))
+      !strategy_->asynchronous())
     throw InputError(
         "loss", "step {}: nothing was added to the loss, so that nothing is learnt; expected LossSink::add",
         state_.step + 1);

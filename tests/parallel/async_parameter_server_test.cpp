@@ -75,10 +75,10 @@ Outcome train(const comm::Group& group, StrategyOptions options, uint64_t seed) 
                                               .update = step,
                                               .meeting = meeting});
     EXPECT_TRUE(result.finite);
-    if (step == meeting) dynamic_cast<Asynchronous&>(*strategy).meet();
+    if (step == meeting) strategy->asynchronous()->meet();
   }
   strategy->detach();
-  return {weights_of(model), dynamic_cast<Asynchronous&>(*strategy).staleness()};
+  return {weights_of(model), strategy->asynchronous()->staleness()};
 }
 
 std::vector<ServerEvent> read_events(const fs::path& file) {

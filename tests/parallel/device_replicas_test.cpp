@@ -117,7 +117,7 @@ TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
   ReplicasRun ours("dp", {.devices = 3});
   EXPECT_EQ(ours.strategy->parts(), 3);
   for (int64_t update = 1; update <= 3; ++update) ours.step(update, 6);
-  const std::vector<DeviceUse> uses = device_uses(*ours.strategy);
+  const std::vector<DeviceUse> uses = ours.strategy->device_uses();
   ASSERT_EQ(uses.size(), 3U);
   for (const DeviceUse& use : uses) {
     EXPECT_EQ(use.weights, uses[0].weights);

@@ -19,6 +19,7 @@
 #include "cut_net.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/pipedream.h"
+#include "funicular/parallel/replicated.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/schedule.h"
 #include "recurrence.h"
@@ -124,7 +125,7 @@ inline void let_spoil(Model& model, const std::string& segment, const std::strin
 /// Watches every update: gradients before, weights after it, and the losses are the oracle's.
 inline void expect_each_update(Strategy& strategy, const std::map<int64_t, Oracle>& after,
                                const std::string& name) {
-  dynamic_cast<Overlapping&>(strategy).watch(
+  strategy.overlapping()->watch(
       [&after, &strategy, name](int64_t update, bool updated, const StepResult& result) {
         const Oracle& expected = after.at(update);
         Compare compare(updated ? "model" : "gradient", updated ? expected.weights() : expected.gradient);
@@ -157,7 +158,7 @@ inline double follow(const comm::Group& group, const Case& each) {
   const int replicas = group.size() / each.pipeline, replica = group.rank() / each.pipeline;
   Model model = make_cut_model(1 + group.rank());
   for (const auto& [step, place] : each.spoilt) let_spoil(model, place.first, place.second);
-  const auto strategy = make_pipeline(group,
+  const std::unique_ptr<Strategy> strategy = make_pipeline(group,
                                       {.compare_every = 1,
                                        .pipeline = {.ranks = each.pipeline,
                                                     .schedule = each.schedule,
@@ -215,9 +216,9 @@ inline double follow(const comm::Group& group, const Case& each) {
       losses += result.loss;
       expected_losses += oracle.losses.at("nll") + 0.1 * oracle.losses.at("middle");
     }
-    dynamic_cast<Asynchronous&>(*strategy).meet();
+    strategy->asynchronous()->meet();
     if (own_rows.updates == 0) oracle.meet();
-    expect_left_out(dynamic_cast<Overlapping&>(*strategy), each, group.rank() % each.pipeline, step - segment,
+    expect_left_out(*strategy->overlapping(), each, group.rank() % each.pipeline, step - segment,
                     step);
     Compare compare("model", oracle.weights());
     strategy->visit_state(compare);

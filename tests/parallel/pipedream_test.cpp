@@ -18,6 +18,7 @@
 #include "funicular/base/error.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/pipedream.h"
+#include "funicular/parallel/replicated.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/schedule.h"
 #include "pipedream_rig.h"
@@ -228,7 +229,7 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
     const auto group = comm::Group::from_environment();
     for (const std::string schedule : kSchedules) {
       Model model = make_cut_model(1);
-      const auto strategy = make_pipeline(group, {.pipeline = {.schedule = schedule, .begins = kIn3}});
+      const std::unique_ptr<Strategy> strategy = make_pipeline(group, {.pipeline = {.schedule = schedule, .begins = kIn3}});
       strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
       for (int64_t step = 1; step <= 8; ++step) {
         const std::vector<MicroBatch> batches = batches_of(step, strategy->pieces());
@@ -288,7 +289,7 @@ TEST(PipelinesThatUpdateWhileFull, WhoseReplicasDivideWhatTheyHaveKeepVersionsOf
     for (const std::string schedule : kSchedules)
       for (const int zero : {1, 2, 3}) {
         Model model = test::make_wide_model(kWide);
-        const auto strategy =
+        const std::unique_ptr<Strategy> strategy =
             make_pipeline(group, {.pipeline = {.ranks = 2, .schedule = schedule, .begins = {0, 2}}},
                           PipelineFault::none, zero);
         strategy->attach(model, optim::make_optimizer(optim::Sgd{}));

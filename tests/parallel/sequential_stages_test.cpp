@@ -227,7 +227,7 @@ TEST(SequentialStages, ThatUpdateWhileFullFollowTheRecurrencesOfThePapers) {
         ours.strategy->step(all, counts,
                             {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = step, .meeting = 6});
       }
-      dynamic_cast<Asynchronous&>(*ours.strategy).meet();
+      ours.strategy->asynchronous()->meet();
       const Weights own = ours.weights();
       for (const auto& [name, value] : oracle.weights())
         EXPECT_LT(difference(own.at(name), value), 1e-11) << schedule << " " << name;

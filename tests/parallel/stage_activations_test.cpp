@@ -98,7 +98,7 @@ double measured(const comm::Group& group, const std::string& schedule, const std
     strategy->step(batches, strategy->global_counts(counts),
                    {.learning_rate = 1e-3, .update = step, .meeting = steps});
   }
-  if (auto* const asynchronous = dynamic_cast<Asynchronous*>(strategy.get())) asynchronous->meet();
+  if (auto* const asynchronous = strategy->asynchronous()) asynchronous->meet();
   EXPECT_EQ(held.now, 0) << schedule << ": nothing is kept behind the last backward pass";
   return static_cast<double>(held.most * stages) / (4 * kBytes);
 }

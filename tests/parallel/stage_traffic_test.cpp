@@ -39,7 +39,7 @@ Traffic of_a_step(const comm::Group& group, const Case& each, int64_t width) {
       own_part(test::wide_batches(width, kMicroBatches), rig.strategy->data_share());
   const Traffic before = group.traffic();
   rig.step(own, 1);
-  if (auto* const overlapping = dynamic_cast<Asynchronous*>(rig.strategy.get())) overlapping->meet();
+  if (auto* const overlapping = rig.strategy->asynchronous()) overlapping->meet();
   const Traffic after = group.traffic().since(before);
   rig.strategy->detach();
   group.barrier();

@@ -126,7 +126,7 @@ void expect_close(const Compare& compare, const std::string& what) {
 /// Watches every update: gradients before, weights after it, and the losses are the oracle's.
 void expect_each_update(Strategy& strategy, const std::map<int64_t, Oracle>& after, const WholeModel& one,
                         const std::string& name) {
-  dynamic_cast<Overlapping&>(strategy).watch(
+  strategy.overlapping()->watch(
       [&after, &strategy, &one, name](int64_t update, bool updated, const StepResult& result) {
         const Oracle& expected = after.at(update);
         const Weights values = one.logical(updated ? expected.weights() : expected.gradient);
@@ -144,7 +144,7 @@ double follow(const comm::Group& group, const Case& each) {
   const int64_t replicas = group.size() / (kStages * kSlices);
   Model model = make_model({}, 1 + static_cast<uint64_t>(group.rank()));
   const auto strategy = make(group, each);
-  EXPECT_TRUE(dynamic_cast<Asynchronous*>(strategy.get()));
+  EXPECT_TRUE(strategy->asynchronous());
   EXPECT_EQ(strategy->pieces(), each.schedule == "pipedream-2bw" ? kStages : 1);
   strategy->attach(model, optim::make_optimizer(test::optimizer_of(each.update)));
   const WholeModel one;
@@ -178,7 +178,7 @@ double follow(const comm::Group& group, const Case& each) {
       losses += result.loss;
       expected_losses += oracle.losses.at("mlm");
     }
-    dynamic_cast<Asynchronous&>(*strategy).meet();
+    strategy->asynchronous()->meet();
     oracle.meet();
     const Weights values = one.logical(oracle.weights());
     Compare compare("model", values);
@@ -190,9 +190,9 @@ double follow(const comm::Group& group, const Case& each) {
   if (each.fault == PipelineFault::none) {
     EXPECT_NEAR(sum.item<double>(), expected_losses, 1e-10) << name;
   }
-  EXPECT_FALSE(dynamic_cast<Overlapping&>(*strategy).versions().empty());
+  EXPECT_FALSE(strategy->overlapping()->versions().empty());
   strategy->detach();
-  EXPECT_GE(dynamic_cast<Asynchronous&>(*strategy).staleness().size(), 1u);
+  EXPECT_GE(strategy->asynchronous()->staleness().size(), 1u);
   double largest = 0;
   for (const auto& parameter : model.parameters) {
     const double difference = test::largest(parameter->master, oracle.weights().at(parameter->name));
@@ -267,7 +267,7 @@ TEST(SlicesThatUpdateWhileFull, NoticeAtAnEarlyMeetingThatWholeWeightsHaveComeAp
           parameter->master.variable_data().add_(1);  // which backward passes under way may not notice
     std::string message;
     try {
-      dynamic_cast<Asynchronous&>(*strategy).meet();
+      strategy->asynchronous()->meet();
     } catch (const RunError& error) {
       message = error.what();
     }
