@@ -8,17 +8,17 @@ CutRows count_cut_rows(const TokenStore& store, int64_t room) {
   const auto limit = static_cast<size_t>(std::max<int64_t>(room, 0));
   const bool tagged = store.meta().labels == LabelKind::tags;
   CutRows found;
-  found.rows = store.rows();
-  found.tokens = static_cast<int64_t>(store.meta().tokens);
   if (tagged) found.words = static_cast<int64_t>(store.meta().set_labels);
-  if (store.meta().longest_row <= limit) return found;
+  if (store.meta().longest_row <= limit) {
+    found.rows = store.rows();
+    found.tokens = static_cast<int64_t>(store.meta().tokens);
+    return found;
+  }
   for (int64_t row = 0; row < store.rows(); ++row) {
     const Sample sample = store.row(row);
     size_t tokens = 0;
     for (const Sample::Column& column : sample.columns) tokens += column.tokens.size();
-    if (tokens <= limit) continue;
-    ++found.cut;
-    found.tokens_left_out += static_cast<int64_t>(tokens - limit);
+    found.add(static_cast<int64_t>(tokens), static_cast<int64_t>(limit));
     for (size_t i = limit; tagged && i < tokens; ++i)
       found.words_left_out += sample.columns.front().word_starts[i] ? 1 : 0;
   }

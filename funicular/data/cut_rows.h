@@ -1,6 +1,7 @@
 #pragma once
 // Counts the parts of long texts that sequences of a maximum length leave out.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "funicular/data/token_store.h"
@@ -12,6 +13,22 @@ struct CutRows {
   int64_t tokens = 0, tokens_left_out = 0;  ///< special ones not counted
   int64_t words = 0,
           words_left_out = 0;  ///< of rows with a tag for each word: those whose first token is left out
+
+  /// Counts a row of so many tokens, of which a sequence has room for `room`.
+  void add(int64_t row_tokens, int64_t room) {
+    const int64_t left_out = std::max<int64_t>(row_tokens - std::max<int64_t>(room, 0), 0);
+    ++rows;
+    tokens += row_tokens;
+    cut += left_out > 0;
+    tokens_left_out += left_out;
+  }
+  /// Counts a row of so many words of which only `tagged` have a tag; its tokens are not known.
+  void add_words(int64_t row_words, int64_t tagged) {
+    ++rows;
+    cut += tagged < row_words;
+    words += row_words;
+    words_left_out += row_words - tagged;
+  }
 
   double row_share() const { return share(cut, rows); }
   double token_share() const { return share(tokens_left_out, tokens); }

@@ -2,7 +2,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
-#include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/mapped_text.h"
 #include "funicular/data/store_files.h"
 #include "funicular/data/store_verification.h"
@@ -176,7 +176,7 @@ std::string write_store_meta(const StoreMeta& meta) {
   if (meta.block_bytes > 0) json["block_bytes"] = meta.block_bytes;
   json["files"] = files;
   // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
-  return seal_store_meta(json.dump(1, ' ', false, OrderedJson::error_handler_t::replace));
+  return seal_store_meta(json_text(json, 1));
 }
 
 std::string seal_store_meta(std::string_view object) {

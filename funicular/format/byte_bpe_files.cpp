@@ -1,7 +1,6 @@
 #include "funicular/format/byte_bpe_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -236,9 +235,9 @@ ByteBpe make(std::vector<std::string> vocabulary, std::vector<Merge> merges, Byt
                              origin);
 }
 
-/// Tells of what tokenizer.json says otherwise than the rules that hold.
-void warn_of_other_rules(const Json& root, const ByteBpeOptions& options, const NamedTokens& named,
-                         const std::string& class_name) {
+/// What tokenizer.json says otherwise than the rules that hold.
+std::vector<std::string> other_rules(const Json& root, const ByteBpeOptions& options,
+                                     const NamedTokens& named) {
   std::vector<std::string> differences;
   const Json none = Json::object();
   const Json& splitting = root.contains("pre_tokenizer") ? root["pre_tokenizer"] : none;
@@ -252,11 +251,7 @@ void warn_of_other_rules(const Json& root, const ByteBpeOptions& options, const 
   if (root.contains("normalizer") && !root["normalizer"].is_null())
     differences.push_back(
         fmt::format("the normaliser there, {}, is left out", found_type(root["normalizer"])));
-  if (!differences.empty())
-    log::warning(
-        "{}: tokenizer.json says otherwise than tokenizer_config.json, which holds for a {}, as in "
-        "transformers 5: {}",
-        fs::path(named.origin()).parent_path().string(), class_name, fmt::join(differences, "; "));
+  return differences;
 }
 
 /// A tokenizer.json of which RobertaTokenizer or GPT2Tokenizer reads only the tokens.
@@ -264,7 +259,7 @@ ByteBpe read_by_class(TokenizerDocument document, const std::string& origin, Nam
                       const TokenizerClass& type) {
   const Json& root = document.root;
   ByteBpeOptions options = options_of_class(type.rules, named);
-  warn_of_other_rules(root, options, named, type.name);
+  warn_of_other_rules(named, type.name, other_rules(root, options, named));
   std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   std::vector<Merge> merges = read_merges(root["model"], vocabulary, origin);
   std::vector<AddedToken> added = named.place(vocabulary, {}, count_unused(vocabulary));

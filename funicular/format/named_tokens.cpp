@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -38,6 +39,23 @@ Json read_object(const fs::path& path, const char* of_what) {
   return object;
 }
 
+using IdsByText = std::unordered_map<std::string_view, int32_t>;
+
+/// The first id behind those of the vocabulary, which has `size` tokens, and of the added tokens. Throws InputError for an added token that the vocabulary has with another id.
+int64_t first_free_id(size_t size, const IdsByText& vocabulary, const std::vector<AddedToken>& added) {
+  auto next = static_cast<int64_t>(size);
+  for (const AddedToken& token : added) {
+    next = std::max(next, int64_t{token.id} + 1);
+    if (const auto found = vocabulary.find(token.content);
+        found != vocabulary.end() && found->second != token.id)
+      throw InputError(
+          text::kTokenizerComponent,
+          "the added token \"{}\" has the id {}, and in the vocabulary it is {}; expected one id",
+          token.content, token.id, found->second);
+  }
+  return next;
+}
+
 int32_t parse_id(const std::string& key, const std::string& origin) {
   if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != key.npos)
     throw InputError(text::kTokenizerComponent, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id",
@@ -45,7 +63,26 @@ int32_t parse_id(const std::string& key, const std::string& origin) {
   return std::stoi(key);
 }
 
+NamedToken parse(const Json& value, const std::string& origin) {
+  if (value.is_string()) return {{.content = value.get<std::string>()}, true};
+  if (!value.is_object())
+    throw InputError(text::kTokenizerComponent,
+                     "{}: expected a token, a text or an object with \"content\", found {}", origin,
+                     value.dump().substr(0, 80));
+  return {.token = read_added_token(value, origin),
+          .follows_special = value.value("normalized", Json()).is_null()};
+}
+
 }  // namespace
+
+void warn_of_other_rules(const NamedTokens& named, const std::string& class_name,
+                         const std::vector<std::string>& differences) {
+  if (differences.empty()) return;
+  log::warning(
+      "{}: tokenizer.json says otherwise than tokenizer_config.json, which holds for a {}, as in "
+      "transformers 5: {}",
+      fs::path(named.origin()).parent_path().string(), class_name, fmt::join(differences, "; "));
+}
 
 const std::vector<std::string>& token_roles() {
   static const std::vector<std::string> roles{"bos_token", "eos_token", "unk_token", "sep_token",
@@ -53,13 +90,16 @@ const std::vector<std::string>& token_roles() {
   return roles;
 }
 
-NamedTokens::Named NamedTokens::parse(const Json& value, const std::string& origin) const {
-  if (value.is_string()) return {{.content = value.get<std::string>()}, true};
-  if (!value.is_object())
-    throw InputError(text::kTokenizerComponent,
-                     "{}: expected a token, a text or an object with \"content\", found {}", origin,
-                     value.dump().substr(0, 80));
-  return {read_added_token(value, origin), false};
+void NamedTokens::list(NamedToken named) {
+  const AddedToken& token = named.token;
+  by_content_.insert_or_assign(token.content, named);
+  const auto before = listed_.find(token.id);
+  if (before != listed_.end() && before->second.token.content != token.content)
+    log::warning(
+        "{}: the added tokens \"{}\" and \"{}\" share the id {}, and \"{}\" gets it, as in transformers",
+        fs::path(origin_).parent_path().string(), before->second.token.content, token.content, token.id,
+        token.content);
+  listed_.insert_or_assign(token.id, std::move(named));
 }
 
 NamedTokens::NamedTokens(const fs::path& folder, Json config, std::string origin,
@@ -73,21 +113,21 @@ NamedTokens::NamedTokens(const fs::path& folder, Json config, std::string origin
     if (const fs::path map = folder / "special_tokens_map.json"; fs::exists(map))
       take_special_tokens_map(map);
     if (const fs::path added = folder / "added_tokens.json"; fs::exists(added)) take_added_tokens(added);
-    for (const AddedToken& token : listed) listed_[token.id] = by_content_[token.content] = token;
+    for (const AddedToken& token : listed) list({.token = token});
   }
   finish();
 }
 
 void NamedTokens::take_config() {
   const auto own = [&](const Json& value) {
-    Named named = parse(value, origin_);
+    NamedToken named = parse(value, origin_);
     named.raw = !named.plain;
     return named;
   };
-  const auto tokens_at = [&](const char* key) -> std::optional<std::vector<Named>> {
+  const auto tokens_at = [&](const char* key) -> std::optional<std::vector<NamedToken>> {
     const auto found = config_.find(key);
     if (found == config_.end()) return {};
-    std::vector<Named> tokens;
+    std::vector<NamedToken> tokens;
     if (found->is_object()) {
       for (const auto& [name, item] : found->items()) more_[name] = own(item);
       return {};
@@ -98,7 +138,7 @@ void NamedTokens::take_config() {
     for (const Json& item : *found) tokens.push_back(own(item));
     return tokens;
   };
-  std::optional<std::vector<Named>> older = tokens_at(kAdditional);
+  std::optional<std::vector<NamedToken>> older = tokens_at(kAdditional);
   extra_ = tokens_at(kExtra);
   const auto named_extra = config_.find(kExtra);
   if (named_extra != config_.end() && named_extra->is_object() && !named_extra->empty())
@@ -117,7 +157,7 @@ void NamedTokens::take_special_tokens_map(const fs::path& path) {
   const std::string from = path.string();
   // Its objects are special tokens, whatever they say.
   const auto special = [&](const Json& value) {
-    Named named = parse(value, from);
+    NamedToken named = parse(value, from);
     if (named.plain) return named;
     named.token.special = true;
     named.token.normalized = json_get_or(value, "normalized", false, from);
@@ -127,14 +167,14 @@ void NamedTokens::take_special_tokens_map(const fs::path& path) {
   for (const auto& [key, value] : map.items()) {
     const bool is_list = key == kExtra || key == kAdditional;
     if (is_list && value.is_array()) {
-      std::vector<Named> tokens;
+      std::vector<NamedToken> tokens;
       for (const Json& item : value) tokens.push_back(special(item));
       if (key == kAdditional) {
         additional_ = std::move(tokens);
         continue;
       }
       if (!extra_) extra_.emplace();
-      for (Named& token : tokens) extra_->push_back(std::move(token));
+      for (NamedToken& token : tokens) extra_->push_back(std::move(token));
     } else if (is_list && value.is_object()) {
       for (const auto& [name, item] : value.items()) more_[name] = special(item);
     } else if (is_role(key)) {
@@ -150,14 +190,14 @@ void NamedTokens::take_added_tokens(const fs::path& path) {
   for (const auto& [role, named] : roles_)
     if (named && !named->raw) special.insert(named->token.content);
   if (extra_)
-    for (const Named& named : *extra_)
+    for (const NamedToken& named : *extra_)
       if (!named.raw) special.insert(named.token.content);
   const Json ids = read_object(path, "tokens and ids");
   for (const auto& [content, id] : ids.items()) {
     AddedToken token{.content = content, .special = special.contains(content)};
     token.id = json_get<int32_t>(ids, content.c_str(), path.string());
     token.normalized = !token.special;
-    listed_[token.id] = by_content_[content] = std::move(token);
+    list({.token = std::move(token)});
   }
 }
 
@@ -167,9 +207,10 @@ void NamedTokens::take_decoder(const Json& decoder) {
                      "{}: \"added_tokens_decoder\": expected an object of ids and tokens, found {}", origin_,
                      decoder.dump().substr(0, 80));
   for (const auto& [key, item] : decoder.items()) {
-    AddedToken token = parse(item, origin_).token;
-    token.id = parse_id(key, origin_);
-    listed_[token.id] = by_content_[token.content] = std::move(token);
+    NamedToken named = parse(item, origin_);
+    named.plain = false;
+    named.token.id = parse_id(key, origin_);
+    list(std::move(named));
   }
 }
 
@@ -177,13 +218,13 @@ void NamedTokens::finish() {
   for (auto& [role, named] : roles_) {
     if (!named) continue;
     const auto found = by_content_.find(named->token.content);
-    if (found != by_content_.end()) named = Named{found->second, false};
+    if (found != by_content_.end()) named = found->second;
   }
   if (!extra_) extra_ = std::move(additional_);
 }
 
 void NamedTokens::add_default(const char* role, const std::string& content) {
-  roles_.try_emplace(role, Named{{.content = content}, true, true});
+  roles_.try_emplace(role, NamedToken{{.content = content}, true, true});
 }
 
 std::string NamedTokens::role(const char* role, const std::string& fallback) const {
@@ -191,19 +232,19 @@ std::string NamedTokens::role(const char* role, const std::string& fallback) con
   return found != roles_.end() && found->second ? found->second->token.content : fallback;
 }
 
-std::vector<NamedTokens::Named> NamedTokens::wanted(const std::vector<AddedToken>& existing) const {
-  std::vector<Named> result;
+std::vector<NamedToken> NamedTokens::wanted(const std::vector<AddedToken>& existing) const {
+  std::vector<NamedToken> result;
   std::set<std::string> known, named;
   for (const AddedToken& token : existing) known.insert(token.content);
-  for (const auto& [id, token] : listed_) {
+  for (const auto& [id, listed] : listed_) {
     const bool there = std::any_of(existing.begin(), existing.end(),
-                                   [&](const AddedToken& one) { return same(one, token); });
-    if (!there) result.push_back({token, false});
-    known.insert(token.content);
+                                   [&](const AddedToken& one) { return same(one, listed.token); });
+    if (!there) result.push_back(listed);
+    known.insert(listed.token.content);
   }
-  const auto want = [&](const Named& next) {
+  const auto want = [&](const NamedToken& next) {
     if (known.contains(next.token.content)) return;
-    const bool there = std::any_of(result.begin(), result.end(), [&](const Named& one) {
+    const bool there = std::any_of(result.begin(), result.end(), [&](const NamedToken& one) {
       return one.plain == next.plain && same(one.token, next.token);
     });
     if (!there) result.push_back(next);
@@ -218,21 +259,23 @@ std::vector<NamedTokens::Named> NamedTokens::wanted(const std::vector<AddedToken
     want(token);
   }
   if (extra_)
-    for (const Named& token : *extra_) want(token);
-  for (Named& next : result)
-    if (named.contains(next.token.content)) next.token.special = true;
+    for (const NamedToken& token : *extra_) want(token);
+  for (NamedToken& next : result)
+    if (named.contains(next.token.content)) {
+      next.token.special = true;
+      if (next.follows_special) next.token.normalized = false;
+    }
   return result;
 }
 
 std::vector<AddedToken> NamedTokens::place(const std::vector<std::string>& vocabulary,
                                            const std::vector<AddedToken>& existing, size_t repeated) const {
-  std::unordered_map<std::string_view, int32_t> ids;
+  IdsByText ids;
   for (size_t i = 0; i < vocabulary.size(); ++i) ids.emplace(vocabulary[i], static_cast<int32_t>(i));
-  auto next = static_cast<int64_t>(vocabulary.size());
-  for (const AddedToken& token : existing) next = std::max(next, int64_t{token.id} + 1);
+  int64_t next = first_free_id(vocabulary.size(), ids, existing);
   std::vector<AddedToken> added = existing;
   std::vector<std::string> moved, lacking;
-  for (const Named& named : wanted(existing)) {
+  for (const NamedToken& named : wanted(existing)) {
     AddedToken token = named.token;
     if (token.content.empty()) continue;
     const int32_t stated = token.id;
@@ -243,6 +286,11 @@ std::vector<AddedToken> NamedTokens::place(const std::vector<std::string>& vocab
       token.id = before->id;
       *before = token;
     } else {
+      if (found == ids.end() && next > INT32_MAX)
+        throw InputError(text::kTokenizerComponent,
+                         "no id is left for the token \"{}\", since an added token has the id {}; "
+                         "expected ids that follow the vocabulary without a gap",
+                         token.content, next - 1);
       token.id = found != ids.end() ? found->second : static_cast<int32_t>(next++);
       added.push_back(token);
     }

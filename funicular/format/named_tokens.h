@@ -12,6 +12,17 @@
 
 namespace funicular::format {
 
+/// A token as a file names it. A plain string is not the same as a token with flags: transformers compares both.
+struct NamedToken {
+  text::AddedToken token;
+  bool plain = false;
+  bool of_class = false;  ///< no file names it
+  /// An object of tokenizer_config.json: transformers does not find it among added_tokens.json's.
+  bool raw = false;
+  /// Nothing is said of "normalized": it is the opposite of "special", also if its role makes the token special.
+  bool follows_special = false;
+};
+
 /// Reads special_tokens_map.json and added_tokens.json beside tokenizer_config.json. If tokenizer_config.json has
 /// "added_tokens_decoder", it alone holds, as in transformers 5.
 class NamedTokens {
@@ -40,30 +51,28 @@ class NamedTokens {
                                       size_t repeated = 0) const;
 
  private:
-  /// A plain string is not the same as a token with flags: transformers compares both.
-  struct Named {
-    text::AddedToken token;
-    bool plain = false;
-    bool of_class = false;  ///< no file names it
-    bool raw =
-        false;  ///< an object of tokenizer_config.json: transformers does not find it among added_tokens.json's
-  };
-  Named parse(const Json& value, const std::string& origin) const;
   void take_config();
   void take_special_tokens_map(const fs::path& path);
   void take_added_tokens(const fs::path& path);
   void take_decoder(const Json& decoder);
+  /// The later one of two tokens with one id holds; a warning says so.
+  void list(NamedToken named);
   void finish();
-  std::vector<Named> wanted(const std::vector<text::AddedToken>& existing) const;
+  std::vector<NamedToken> wanted(const std::vector<text::AddedToken>& existing) const;
 
   Json config_;
   std::string origin_;
-  std::map<std::string, std::optional<Named>> roles_;  ///< that a file gives; none where it says null
-  std::map<std::string, Named> more_;                  ///< other keys that end in "_token"
-  std::optional<std::vector<Named>> extra_, additional_;
-  std::map<int32_t, text::AddedToken> listed_;
-  std::map<std::string, text::AddedToken> by_content_;
+  std::map<std::string, std::optional<NamedToken>> roles_;  ///< that a file gives; none where it says null
+  std::map<std::string, NamedToken> more_;                  ///< other keys that end in "_token"
+  std::optional<std::vector<NamedToken>> extra_, additional_;
+  std::map<int32_t, NamedToken> listed_;
+  std::map<std::string, NamedToken> by_content_;
 };
+
+/// Warns of the differences between tokenizer.json and the rules that hold, which the class `class_name` takes from
+/// tokenizer_config.json; silent if there are none.
+void warn_of_other_rules(const NamedTokens& named, const std::string& class_name,
+                         const std::vector<std::string>& differences);
 
 /// The roles that every class of transformers knows, in the order in which it adds their tokens.
 const std::vector<std::string>& token_roles();

@@ -51,7 +51,9 @@ void StreamRowReader::settle_line_ends() {
   };
   while (!end_ && buffer_.size() < kPiece && undecided()) fill();
   lone_returns_ = has_lone_returns(std::string_view(buffer_).substr(begin_));
-  if (lone_returns_) std::replace(buffer_.begin(), buffer_.end(), '\r', '\n');
+  if (!lone_returns_) return;
+  note_lone_returns(name_);
+  std::replace(buffer_.begin(), buffer_.end(), '\r', '\n');
 }
 
 void StreamRowReader::choose_fields() {
@@ -158,7 +160,16 @@ bool StreamRowReader::fill() {
     converter_->finish(buffer_);
   else
     converter_->convert(piece, buffer_);
-  if (lone_returns_) std::replace(buffer_.begin() + static_cast<ptrdiff_t>(size), buffer_.end(), '\r', '\n');
+  if (lone_returns_) {
+    // A file is seen whole before this is decided, and its CRs would then be no line ends.
+    if (buffer_.find('\n', size) != buffer_.npos)
+      throw InputError(
+          "text",
+          "{}: its first lines end in CR alone, and a later one in LF; expected lines that end in one way. "
+          "Write the text to a file and give that, or convert it first (tr '\\r' '\\n')",
+          name_);
+    std::replace(buffer_.begin() + static_cast<ptrdiff_t>(size), buffer_.end(), '\r', '\n');
+  }
   return !end_;
 }
 

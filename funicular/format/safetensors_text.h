@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 
 namespace funicular::format {
 
@@ -17,7 +17,7 @@ inline constexpr uint64_t kMaximumSafetensorsHeader = 100'000'000;  // bytes, th
 
 /// A name from an untrusted file as it may stand in a message: quoted, escaped and short.
 inline std::string shown(std::string_view name) {
-  std::string text = Json(std::string(name)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string text = json_text(Json(std::string(name)), -1, /*ascii=*/true);
   if (text.size() > 100) text = text.substr(0, 96) + "…\"";
   return text;
 }

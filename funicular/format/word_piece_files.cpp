@@ -265,9 +265,9 @@ WordPieceOptions options_of_class(NamedTokens& named) {
   return options;
 }
 
-/// Tells of what tokenizer.json says otherwise than the rules that hold.
-void warn_of_other_rules(const Json& root, const WordPieceOptions& options, const NamedTokens& named,
-                         const TokenizerClass& type) {
+/// What tokenizer.json says otherwise than the rules that hold.
+std::vector<std::string> other_rules(const Json& root, const WordPieceOptions& options,
+                                     const NamedTokens& named) {
   std::vector<std::string> differences;
   const auto compare = [&](const char* key, const Json& own, const char* theirs_key, const Json& part) {
     const auto theirs = part.is_object() ? part.find(theirs_key) : part.end();
@@ -289,11 +289,7 @@ void warn_of_other_rules(const Json& root, const WordPieceOptions& options, cons
   compare("unk_token", options.unknown_token, "unk_token", *model);
   compare("the prefix of pieces", options.continuing_prefix, "continuing_subword_prefix", *model);
   compare("the longest word", options.max_characters_per_word, "max_input_chars_per_word", *model);
-  if (!differences.empty())
-    log::warning(
-        "{}: tokenizer.json says otherwise than tokenizer_config.json, which holds for a {}, as in "
-        "transformers 5: {}",
-        fs::path(named.origin()).parent_path().string(), type.name, fmt::join(differences, "; "));
+  return differences;
 }
 
 /// Tells of rules in tokenizer_config.json that nothing reads, because tokenizer.json holds as it stands.
@@ -368,7 +364,7 @@ WordPiece read_word_piece(TokenizerDocument document, const fs::path& path) {
   if (type.rules != TokenizerRules::bert)
     return read_as_it_stands(std::move(document), origin, named, listed);
   WordPieceOptions options = options_of_class(named);
-  warn_of_other_rules(document.root, options, named, type);
+  warn_of_other_rules(named, type.name, other_rules(document.root, options, named));
   std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   warn_of_other_vocabulary(vocabulary, path.parent_path() / "vocab.txt");
   std::vector<AddedToken> added = named.place(vocabulary, {}, count_unused(vocabulary));

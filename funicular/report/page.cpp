@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "funicular/base/json_text.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/version.h"
 #include "funicular/report/page_parts.h"
@@ -24,26 +25,36 @@ constexpr const char* kFirstFields[] = {"loss",          "eval_loss",     "eval_
                                         "gradient_norm", kSpeed,          "memory_bytes"};
 /// Of little use as a curve of their own.
 const std::set<std::string> kLeftOut{"step_seconds", "wait_share", "skipped_steps"};
-constexpr std::string_view kTermPrefix = "loss_", kScale = "loss_scale";
+constexpr std::string_view kTermPrefix = "loss_", kScale = "loss_scale", kEvaluated = "eval_";
+
+/// The term of a loss that a field is about; "" if it is about none.
+std::string_view term_of(std::string_view field) {
+  if (field.starts_with(kEvaluated)) field.remove_prefix(kEvaluated.size());
+  if (!field.starts_with(kTermPrefix) || field == kScale) return {};
+  return field.substr(kTermPrefix.size());
+}
 
 bool is_loss(const std::string& field) {
-  return field == "loss" || field == "eval_loss" || (field.starts_with(kTermPrefix) && field != kScale);
+  return field == "loss" || field == "eval_loss" || !term_of(field).empty();
 }
 
 /// `kind`: of the runs, see kind_of.
 std::string title_of(const std::string& field, const std::string& kind) {
-  static const std::map<std::string, std::string> kOfElectra{
-      {"loss_mlm", "training loss, generator"}, {"loss_replaced", "training loss, discriminator"}};
-  if (const auto known = kOfElectra.find(field); kind == "electra" && known != kOfElectra.end())
-    return known->second;
+  static const std::map<std::string, std::string, std::less<>> kOfElectra{{"mlm", "generator"},
+                                                                          {"replaced", "discriminator"}};
   static const std::map<std::string, std::string> kTitles{{"loss", "training loss"},
                                                           {"tokens_per_second", "tokens per second"},
                                                           {"memory_bytes", "memory, bytes"},
                                                           {"eval_loss", "loss, evaluated"}};
   if (const auto known = kTitles.find(field); known != kTitles.end()) return known->second;
-  if (is_loss(field) && field.starts_with(kTermPrefix))
-    return "training loss, term " + field.substr(kTermPrefix.size());
-  std::string title = field.starts_with("eval_") ? field.substr(5) + ", evaluated" : field;
+  const bool evaluated = field.starts_with(kEvaluated);
+  if (const std::string_view term = term_of(field); !term.empty()) {
+    const auto known = kOfElectra.find(term);
+    return fmt::format("{}, {}", evaluated ? "loss, evaluated" : "training loss",
+                       kind == "electra" && known != kOfElectra.end() ? known->second
+                                                                      : fmt::format("term {}", term));
+  }
+  std::string title = evaluated ? field.substr(kEvaluated.size()) + ", evaluated" : field;
   std::replace(title.begin(), title.end(), '_', ' ');
   return title;
 }
@@ -78,7 +89,7 @@ Json numbers(const std::vector<double>& values) {
 
 /// JSON that may stand in a <script>: nothing in it ends the element.
 std::string embedded(const Json& json) {
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace), safe;
+  std::string text = json_text(json), safe;
   for (const char c : text) safe += c == '<' ? "\\u003c" : std::string(1, c);
   return safe;
 }
@@ -131,12 +142,12 @@ for (const [at, chart] of JSON.parse(document.getElementById("charts").textConte
 
 std::vector<Chart> charts_of(const ReportFiles& files) {
   std::vector<std::string> fields(std::begin(kFirstFields), std::end(kFirstFields));
-  const auto behind_loss = fields.begin() + 1;
-  std::set<std::string> terms;
+  std::set<std::string> trained, evaluated;
   for (const RunFiles& run : files.runs)
     for (const auto& [field, line] : run.lines)
-      if (is_loss(field) && field.starts_with(kTermPrefix)) terms.insert(field);
-  fields.insert(behind_loss, terms.begin(), terms.end());
+      if (!term_of(field).empty()) (field.starts_with(kEvaluated) ? evaluated : trained).insert(field);
+  fields.insert(std::find(fields.begin(), fields.end(), "eval_loss") + 1, evaluated.begin(), evaluated.end());
+  fields.insert(fields.begin() + 1, trained.begin(), trained.end());
   for (const RunFiles& run : files.runs)
     for (const auto& [field, line] : run.lines)
       if (!kLeftOut.count(field) && std::find(fields.begin(), fields.end(), field) == fields.end())

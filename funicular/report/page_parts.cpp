@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "funicular/base/json_text.h"
 #include "funicular/base/progress.h"
 #include "funicular/report/page.h"
 #include "funicular/report/run_summary.h"
@@ -26,7 +27,7 @@ std::string text_in(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return "";
   return found->is_string() ? found->get<std::string>()
-                            : found->dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+                            : json_text(*found);
 }
 
 /// The names of all metrics, the loss last.
@@ -236,7 +237,7 @@ std::string provenance_section(const ReportFiles& files) {
     text += fmt::format(
         "<details><summary>{}{}</summary><pre>{}</pre></details>\n", colour_mark(place),
         escaped(files.runs[place].name),
-        escaped(files.runs[place].run.dump(2, ' ', false, OrderedJson::error_handler_t::replace)));
+        escaped(json_text(files.runs[place].run, 2)));
   return text.empty() ? "" : "<h2>Provenance</h2>\n" + text;
 }
 

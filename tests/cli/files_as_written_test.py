@@ -124,7 +124,14 @@ class LineEnds(WrittenFiles):
         words = ["predict", "--model", self.classifier()]
         expected = self.succeeds(*words, stdin="good film\nbad\n").out
         for end in ("\r\r\n", "\r\n", "\r"):
-            self.assertEqual(self.succeeds(*words, stdin=f"good film{end}bad{end}").out, expected, repr(end))
+            done = self.succeeds(*words, stdin=f"good film{end}bad{end}")
+            self.assertEqual(done.out, expected, repr(end))
+            self.assertEqual("standard input: its lines end in CR alone" in done.err, end == "\r", repr(end))
+
+    def test_a_stream_whose_first_lines_alone_end_in_cr_is_refused(self):
+        done = run("predict", "--model", self.classifier(), stdin="good film\r" * 8000 + "bad\n")
+        self.assertEqual(done.code, 2, done.err)
+        self.assertIn("standard input: its first lines end in CR alone, and a later one in LF", done.err)
 
     def test_a_carriage_return_elsewhere_is_refused_and_shown(self):
         path = self.put("train.csv", "text,label\ngood film,ham\rbad\nbad film,spam\n")

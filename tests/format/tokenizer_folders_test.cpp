@@ -58,6 +58,30 @@ TEST_F(TokenizerFolders, SpecialTokensComeOfEitherFileAndTheMapHolds) {
   EXPECT_EQ(load_tokenizer(scratch_.path())->special().mask, 4);
 }
 
+TEST_F(TokenizerFolders, ATokenThatSaysNothingOfNormalisationFollowsItsRole) {
+  const auto token = [](const char* name, const char* more = "") {
+    return std::string(R"({"__type": "AddedToken", "content": ")") + name + '"' + more + "}";
+  };
+  const auto found = [&](const std::string& config) {
+    settings(("{" + config + "}").c_str());
+    return ids("a <M> <m> <X> <x>");
+  };
+  const Ids as_it_stands{5, 1, 1, 1, 1, 1, 1, 10, 1, 1, 1};
+  EXPECT_EQ(found("\"mask_token\": " + token("<M>")), (Ids{5, 10, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(found("\"mask_token\": " + token("<M>", ", \"normalized\": true")),
+            (Ids{5, 10, 10, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(found("\"eos_token\": " + token("<X>")), as_it_stands);
+  EXPECT_EQ(found("\"additional_special_tokens\": [" + token("<X>", ", \"special\": true") + "]"),
+            as_it_stands);
+  EXPECT_EQ(found("\"additional_special_tokens\": [" + token("<X>") + "]"),
+            (Ids{5, 1, 1, 1, 1, 1, 1, 10, 10}))
+      << "it has no role";
+  EXPECT_EQ(
+      found(
+          R"("added_tokens_decoder": {"10": {"content": "<X>"}, "11": {"content": "<M>"}}, "mask_token": "<M>")"),
+      (Ids{5, 11, 1, 1, 1, 10, 10}));
+}
+
 TEST_F(TokenizerFolders, WhereTheConfigurationListsAddedTokensItAloneHolds) {
   settings(R"({"added_tokens_decoder": {"10": {"content": "<y>", "special": true}}})");
   scratch_.put("added_tokens.json", R"({"<x>": 10})");
@@ -98,6 +122,30 @@ TEST_F(TokenizerFolders, ClassesWithRulesOfTheirOwnAreRefusedByName) {
     settings((std::string(R"({"tokenizer_class": ")") + name + "\"}").c_str());
     EXPECT_EQ(error(), "") << name;
   }
+}
+
+TEST_F(TokenizerFolders, TwoAddedTokensWithOneIdAreTold) {
+  scratch_.put("added_tokens.json", R"({"<x>": 10, "<y>": 10})");
+  EXPECT_EQ(ids("<x><y>"), (Ids{1, 1, 1, 10}));
+  EXPECT_NE(warnings().find("the added tokens \"<x>\" and \"<y>\" share the id 10, and \"<y>\" gets it"),
+            std::string::npos);
+}
+
+TEST_F(TokenizerFolders, TheLargestIdLeavesNoneForATokenThatFollows) {
+  save_tokenizer(scratch_.path(), *load_tokenizer(scratch_.path()));
+  settings(R"({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>"})");
+  Json json = read_json(scratch_ / "tokenizer.json");
+  json["added_tokens"].push_back({{"id", 2147483646}, {"content", "<x>"}});
+  scratch_.put("tokenizer.json", json.dump());
+  EXPECT_NE(error().find("tokenizer.json: the added token \"<x>\" has the id 2147483646"), std::string::npos)
+      << error();
+  json["added_tokens"].back()["id"] = 2147483647;
+  scratch_.put("tokenizer.json", json.dump());
+  EXPECT_NE(
+      error().find(
+          "tokenizer.json: no id is left for the token \"<s>\", since an added token has the id 2147483647"),
+      std::string::npos)
+      << error();
 }
 
 TEST_F(TokenizerFolders, ATokenOnTwoLinesHasTheIdOfTheLast) {

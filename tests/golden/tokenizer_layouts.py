@@ -32,7 +32,9 @@ ROLES = ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
 def flags(source, content, special=None, dtype=False):
     token = {"content": content, "lstrip": source.random() < 0.3, "rstrip": source.random() < 0.2,
              "normalized": source.random() < 0.5, "single_word": source.random() < 0.2}
-    if special is not None:
+    if source.random() < 0.3:
+        del token["normalized"]
+    if special is not None and source.random() < 0.8:
         token["special"] = special
     return {"__type": "AddedToken", **token} if dtype else token
 

@@ -82,6 +82,8 @@ TEST_F(Reports, GiveARunOneColourInAllChartsAndLossesOfOtherKindsOtherAxes) {
         R"({"command": "pretrain", "identity": {"objective": "electra, weight 50, mlm"}})");
   const fs::path electra = write("runs/electra/metrics.jsonl",
                                  R"({"step":1,"loss":60,"loss_mlm":9,"loss_replaced":51,"learning_rate":0.1})"
+                                 "\n"
+                                 R"({"step":1,"eval_loss":50,"eval_loss_mlm":8,"eval_loss_replaced":42})"
                                  "\n");
   const std::string page = render_page(read_files({first, electra, second}), "t", {});
   const Json all = charts(page);
@@ -98,6 +100,8 @@ TEST_F(Reports, GiveARunOneColourInAllChartsAndLossesOfOtherKindsOtherAxes) {
   EXPECT_EQ(lines["training loss: electra"], Names{"electra"});
   EXPECT_EQ(lines["training loss, generator"], Names{"electra"});
   EXPECT_EQ(lines["training loss, discriminator"], Names{"electra"});
+  EXPECT_EQ(lines["loss, evaluated, generator"], Names{"electra"});
+  EXPECT_EQ(lines["loss, evaluated, discriminator"], Names{"electra"});
   EXPECT_EQ(lines["learning rate"], (Names{"first", "electra", "second"}));
   EXPECT_EQ(colours.size(), 3U);
   EXPECT_NE(page.find(std::string("</i>electra<b>0.1</b>")), std::string::npos)
