@@ -56,7 +56,8 @@ for line in """
     LAYOUTS[name.strip()] = (int(ranks), ["--strategy", *words])
 WAYS = {"plain": [], "accumulation": ["--micro-batch-size", "2"], "tokens": ["--micro-batch-tokens", "40"],
         "recompute": ["--recompute", "full"], "selective": ["--recompute", "selective"], "sqrt": ["--recompute", "sqrt"],
-        "bf16": ["--precision", "bf16"], "fp16": ["--precision", "fp16"], "fp64": ["--precision", "fp64"], "lamb": ["--optim", "lamb"],
+        "bf16": ["--precision", "bf16"], "fp16": ["--precision", "fp16"], "fp64": ["--precision", "fp64"], "lamb": ["--optim", "lamb"], "lars": ["--optim", "lars"],
+        "adam": ["--optim", "adam"], "sgd": ["--optim", "sgd"], "sgd16": ["--optim", "sgd", "--precision", "bf16"],
         "deterministic": ["--deterministic"]}
 # Every layout is trained in these ways; single in all; layouts of replicas alone in a few more.
 OF_EVERY_LAYOUT = ("plain", "accumulation", "recompute", "bf16")

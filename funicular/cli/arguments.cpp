@@ -66,6 +66,11 @@ Option& Option::choices(std::vector<std::string> values) {
   return *this;
 }
 
+Option& Option::suggests(std::vector<std::string> values) {
+  suggestions_ = std::move(values);
+  return *this;
+}
+
 Option& Option::accept(std::string spelling, std::string value) {
   spellings_.emplace(std::move(spelling), std::move(value));
   return *this;
@@ -101,6 +106,18 @@ Option& Option::above(double low) {
   low_ = low;
   low_excluded_ = true;
   return *this;
+}
+
+Option& Option::affects(Effect effect) {
+  effect_ = effect;
+  return *this;
+}
+
+std::string Option::usual_value() const {
+  double number = 0;
+  if (kind_ == Kind::toggle && (default_.empty() || default_ == "on")) return default_.empty() ? "false" : "true";
+  if (kind_ == Kind::number && parse_number(std::string_view(default_), number)) return fmt::to_string(number);
+  return default_;
 }
 
 Arguments::Arguments(std::string command, std::string description)
@@ -432,17 +449,11 @@ void Arguments::check_required(const std::string& origin) const {
 std::vector<Arguments::Setting> Arguments::settings() const {
   std::vector<Setting> all;
   for (const auto& option : options_) {
-    Setting setting{option->name_, option->values_, option->given_, option->kind_ == Option::Kind::path};
-    if (!option->given_) {
-      std::string text = option->default_;
-      double number = 0;
-      if (option->kind_ == Option::Kind::toggle && (text.empty() || text == "on"))
-        text = text.empty() ? "false" : "true";
-      else if (option->kind_ == Option::Kind::number && parse_number(std::string_view(text), number))
-        text = fmt::to_string(number);
-      if (!text.empty()) setting.values = {std::move(text)};
-    }
-    all.push_back(std::move(setting));
+    Setting& setting = all.emplace_back(Setting{option->name_, option->values_, option->given_,
+                                                option->kind_ == Option::Kind::path});
+    setting.effect = option->effect_ ? option->effect_ : effect_of(command_, option->name_);
+    if (std::string usual = option->usual_value(); !option->given_ && !usual.empty())
+      setting.values = {std::move(usual)};
   }
   return all;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "funicular/cli/config_file.h"
+#include "funicular/cli/option_effects.h"
 
 namespace funicular::cli {
 
@@ -29,6 +30,8 @@ class Option {
   Option& letter(char letter);
   /// The values allowed; anything else is refused with the nearest one suggested.
   Option& choices(std::vector<std::string> values);
+  /// Values that completion offers, for an option that takes others, too.
+  Option& suggests(std::vector<std::string> values);
   /// Another spelling of one of the values ("adamw_torch" for "adamw").
   Option& accept(std::string spelling, std::string value);
   /// Must be given, on the command line or in the configuration file.
@@ -43,21 +46,29 @@ class Option {
   Option& range(double low, double high = std::numeric_limits<double>::infinity());
   /// Numbers above this only.
   Option& above(double low);
+  /// Says how the option affects the command's result, unless option_effects.cpp lists it.
+  Option& affects(Effect effect);
 
   const std::string& name() const { return name_; }
   bool given() const { return given_; }
 
  private:
   friend class Arguments;
+  /// The default in the one spelling of its kind; what --help says of a default that is decided later.
+  std::string usual_value() const;
+  /// What completion offers.
+  const std::vector<std::string>& offered() const { return choices_.empty() ? suggestions_ : choices_; }
+
   enum class Kind { toggle, text, path, integer, number };
 
   std::string name_, value_, help_, default_, section_, unless_;
-  std::vector<std::string> aliases_, choices_;
+  std::vector<std::string> aliases_, choices_, suggestions_;
   std::map<std::string, std::string, std::less<>> spellings_;
   Kind kind_ = Kind::text;
   bool many_ = false, required_ = false, hidden_ = false, given_ = false;
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
   bool low_excluded_ = false;
+  std::optional<Effect> effect_;
   char letter_ = 0;
   std::vector<std::string> values_;  ///< what was given, each in one spelling
   /// What was written, read as the option's kind wants it.
@@ -123,6 +134,7 @@ class Arguments {
     std::vector<std::string> values;
     bool given = false;
     bool path = false;
+    std::optional<Effect> effect{};  ///< none: nobody has classified the option
   };
   /// Of all options, hidden ones too, after parsing.
   std::vector<Setting> settings() const;
@@ -131,7 +143,7 @@ class Arguments {
   const std::string& command() const { return command_; }
   /// All visible option names with dashes, for completion.
   std::vector<std::string> option_names() const;
-  /// The allowed values of an option, empty if any.
+  /// Values of an option that completion offers: all that are allowed, or those that it suggests.
   struct Choices {
     std::string option;
     std::vector<std::string> values;

@@ -86,8 +86,8 @@ std::vector<std::string> Arguments::option_names() const {
 std::vector<Arguments::Choices> Arguments::option_choices() const {
   std::vector<Choices> result;
   for (const auto& option : options_)
-    if (!option->hidden_ && !option->choices_.empty())
-      result.push_back({"--" + option->name_, option->choices_});
+    if (!option->hidden_ && !option->offered().empty())
+      result.push_back({"--" + option->name_, option->offered()});
   return result;
 }
 

@@ -90,8 +90,7 @@ class StepReader {
     if (setting.name == "config") return;
     // What stands there is this step's own, of a call that was killed before it could note that it had ended.
     if (setting.name == "overwrite" && !setting.given) step_.words.push_back("--overwrite=true");
-    const std::optional<Effect> effect = effect_of(written_.command, setting.name);
-    if (!effect)
+    if (!setting.effect)
       throw InputError(
           "chain",
           "{}: nobody has told yet whether --{} of {} changes the result (funicular/cli/option_effects.cpp)",
@@ -101,7 +100,7 @@ class StepReader {
         step_.words.push_back(fmt::format("--{}={}", setting.name, value));
       step_.given.push_back(setting.name);
     }
-    switch (*effect) {
+    switch (*setting.effect) {
       case Effect::none:
         return;
       case Effect::rounding:
@@ -222,10 +221,8 @@ class Chain final : public Command {
   int list_options() const {
     const std::unique_ptr<Command> command = make_step_command(
         {.name = options_of_, .origin = "--options", .command = options_of_, .entries = {}});
-    for (const Arguments::Setting& setting : command->arguments.settings()) {
-      const std::optional<Effect> effect = effect_of(options_of_, setting.name);
-      fmt::print("--{:<30}{}\n", setting.name, effect ? name_of(*effect) : "not classified");
-    }
+    for (const Arguments::Setting& setting : command->arguments.settings())
+      fmt::print("--{:<30}{}\n", setting.name, setting.effect ? name_of(*setting.effect) : "not classified");
     return 0;
   }
 

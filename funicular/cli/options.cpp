@@ -19,6 +19,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/nn/precision_choice.h"
+#include "funicular/optim/optimizer_kind.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
@@ -63,32 +64,26 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
       .alias("dataloader-drop-last");
 }
 
-void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
-  arguments.section("Optimisation");
-  arguments.add("optim", "NAME", options.optim, "optimiser")
-      .choices({"adamw", "adam", "sgd", "lamb", "lars"})
-      .accept("adamw_torch", "adamw")
-      .accept("adamw_torch_fused", "adamw");
+void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
+  std::vector<SettingOptions::Row> rows;
+  for (const optim::OptimizerKind* kind : optim::optimizer_kinds())
+    rows.push_back({kind->name, kind->settings, [kind](const optim::Setting& setting) {
+                      return optim::usual_optimizer(kind->name).get(setting.name);
+                    }});
+  Option& optim =
+      arguments.add("optim", "NAME", options.optim, "optimiser").choices(optim::optimizer_names());
+  for (const optim::OptimizerKind* kind : optim::optimizer_kinds())
+    for (const std::string& spelling : kind->spellings) optim.accept(spelling, kind->name);
   arguments.add("learning-rate", "RATE", options.learning_rate, "peak learning rate").alias("lr").above(0);
   arguments
       .add("weight-decay", "RATE", options.weight_decay, "decay of all weights but biases and normalisations")
       .range(0);
-  arguments.add("adam-beta1", "B", options.adam_beta1, "decay of the mean of gradients").range(0, 1);
-  arguments.add("adam-beta2", "B", options.adam_beta2, "decay of the mean of squared gradients").range(0, 1);
-  arguments
-      .add("adam-epsilon", "E", options.adam_epsilon,
-           "added to the denominator, of adamw, adam, lamb and lars")
-      .default_text("1e-8; lamb 1e-6")
-      .above(0);
-  arguments.add("bias-correction", options.bias_correction,
-                "of adamw, adam and lamb; --no-bias-correction: as BERT was trained at first");
-  arguments.add("momentum", "M", options.momentum, "of sgd and lars").range(0, 1);
-  arguments.add("nesterov", options.nesterov, "Nesterov's momentum, of sgd and lars");
-  arguments
-      .add("trust-ratio", "NAME", options.trust_ratio,
-           "which layers of lamb and lars have one: matrices only (apex), or all (paper)")
-      .choices({"apex", "paper"});
-  arguments.add("trust-coefficient", "ETA", options.trust_coefficient, "of lars").above(0);
+  options.optimizer_settings.declare(arguments, "optim", rows);
+}
+
+void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Optimisation");
+  declare_optimizer(options, arguments);
   arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
       .choices(optim::schedule_names());
   arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up")
@@ -291,6 +286,7 @@ void TrainingOptions::apply() {
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
+  optimizer().check();
   const bool choose = precision == kAutoPrecision;
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
@@ -362,12 +358,8 @@ void TrainingOptions::warn_of_idle_options() const {
   };
   Names warming = optim::schedule_names();
   std::erase(warming, "constant");
-  belong({"momentum", "nesterov"}, "optim", optim, {"sgd", "lars"});
-  belong({"adam-beta1", "adam-beta2", "bias-correction"}, "optim", optim, {"adamw", "adam", "lamb"});
-  belong({"adam-epsilon"}, "optim", optim, {"adamw", "adam", "lamb", "lars"});
+  optimizer_settings.warn_of_idle(*arguments_, optim);
   belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", lr_scheduler_type, warming);
-  belong({"trust-ratio"}, "optim", optim, {"lamb", "lars"});
-  belong({"trust-coefficient"}, "optim", optim, {"lars"});
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
   RankOptions::warn_of_idle_options(*arguments_);
@@ -424,32 +416,12 @@ train::TrainerOptions TrainingOptions::trainer() const {
 }
 
 optim::OptimizerSpec TrainingOptions::optimizer() const {
-  const auto ratio = trust_ratio == "paper" ? optim::TrustRatio::paper : optim::TrustRatio::apex;
-  if (optim == "sgd")
-    return optim::Sgd{.learning_rate = learning_rate,
-                      .momentum = momentum,
-                      .nesterov = nesterov,
-                      .weight_decay = weight_decay};
-  if (optim == "lamb")
-    return optim::Lamb{.learning_rate = learning_rate,
-                       .beta1 = adam_beta1,
-                       .beta2 = adam_beta2,
-                       .epsilon = adam_epsilon.value_or(optim::Lamb{}.epsilon),
-                       .weight_decay = weight_decay,
-                       .bias_correction = bias_correction,
-                       .trust_ratio = ratio};
-  if (optim == "lars")
-    return optim::Lars{.learning_rate = learning_rate,
-                       .trust_coefficient = trust_coefficient,
-                       .momentum = momentum,
-                       .nesterov = nesterov,
-                       .weight_decay = weight_decay,
-                       .epsilon = adam_epsilon.value_or(optim::Lars{}.epsilon),
-                       .trust_ratio = ratio};
-  const double epsilon = adam_epsilon.value_or(optim::AdamW{}.epsilon);
-  if (optim == "adam")
-    return optim::Adam{learning_rate, adam_beta1, adam_beta2, epsilon, weight_decay, bias_correction};
-  return optim::AdamW{learning_rate, adam_beta1, adam_beta2, epsilon, weight_decay, bias_correction};
+  optim::OptimizerSpec spec = optim::usual_optimizer(optim);
+  spec.set("learning_rate", learning_rate);
+  spec.set("weight_decay", weight_decay);
+  for (const optim::Setting& setting : spec.kind().settings)
+    if (const auto value = optimizer_settings.value_of(setting)) spec.set(setting.name, *value);
+  return spec;
 }
 
 at::ScalarType TrainingOptions::dtype() const {

@@ -14,6 +14,7 @@
 #include "funicular/cli/arguments.h"
 #include "funicular/cli/places.h"
 #include "funicular/cli/rank_options.h"
+#include "funicular/cli/setting_options.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/data/token_store.h"
@@ -85,12 +86,8 @@ struct TrainingOptions : RankOptions {
   bool shuffle = true, drop_last = false;
 
   std::string optim = "adamw";
-  double learning_rate = 5e-5;
-  double weight_decay = 0, adam_beta1 = 0.9, adam_beta2 = 0.999, momentum = 0.9;
-  std::optional<double> adam_epsilon;  ///< none: the optimiser's own
-  bool bias_correction = true, nesterov = false;
-  std::string trust_ratio = "apex";
-  double trust_coefficient = 0.001;
+  double learning_rate = 5e-5, weight_decay = 0;
+  SettingOptions optimizer_settings;
   std::string lr_scheduler_type = "linear";
   std::optional<int64_t> warmup_steps;
   std::optional<double> warmup_ratio;

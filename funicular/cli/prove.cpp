@@ -20,6 +20,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/format/config_keys.h"
 #include "funicular/launch/launcher.h"
+#include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/pairs.h"
 #include "funicular/prove/proof.h"
 
@@ -108,7 +109,7 @@ class Prove final : public Command {
     arguments.add("max-length", "TOKENS", task_.max_length, "longest row").range(32);
     arguments.add("precision", "NAME", precision_, "arithmetic; in fp64 a difference is an error of logic")
         .choices({"fp64", "fp32", "bf16"});
-    arguments.add("optim", "NAME", optim_, "optimiser").choices({"adamw", "adam", "sgd", "lamb", "lars"});
+    arguments.add("optim", "NAME", optim_, "optimiser").choices(optim::optimizer_names());
     arguments.add("learning-rate", "RATE", rate_, "constant learning rate").above(0);
     arguments.add("max-grad-norm", "NORM", task_.max_grad_norm, "clipping by the global norm; 0: none")
         .range(0);
@@ -143,11 +144,10 @@ class Prove final : public Command {
 
  private:
   optim::OptimizerSpec optimizer() const {
-    TrainingOptions options;
-    options.optim = optim_;
-    options.learning_rate = rate_;
-    options.weight_decay = 0.01;
-    return options.optimizer();
+    optim::OptimizerSpec spec = optim::usual_optimizer(optim_);
+    spec.set("learning_rate", rate_);
+    spec.set("weight_decay", 0.01);
+    return spec;
   }
 
   void set_objective(const std::string& name) {

@@ -218,7 +218,7 @@ void warn_unless_used(const Arguments& arguments, const std::vector<std::string>
   if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
   for (const std::string& option : options)
     if (arguments.given(option))
-      log::warning("--{} has no effect with {}: it is of {}", option, choice, fmt::join(users, ", "));
+      log::warning("--{} has no effect with {}; it works only with {}", option, choice, fmt::join(users, ", "));
 }
 
 void share_threads(const launch::Environment& place) {

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/core/flat_layout.h"
@@ -196,6 +198,42 @@ void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update upd
         update_block<T>(target, block, pass, update, fused);
     });
   });
+}
+
+/// Updates a block, UpdateBlock or HalfBlock, whose states are parts of these.
+template <class Update, class Block>
+void update_one(const Block& block, const std::vector<at::Tensor>& states, const Update& update) {
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    if constexpr (requires { block.shadow; }) {
+      const HalfUpdateKernel<std::remove_cvref_t<decltype(*block.shadow)>, Update>& kernel = block.kernels();
+      kernel.run(block.parameter, block.gradient, block.of(states[I])..., block.shadow, block.size, update);
+    } else {
+      const UpdateKernel<typename Block::Value, Update>& kernel = block.kernels();
+      kernel.run(block.parameter, block.gradient, block.of(states[I])..., block.size, update);
+    }
+  }
+  (States<Update>());
+}
+
+/// DirectionKernel::measure for an UpdateBlock.
+template <class Update, class Block>
+void measure_one(const Block& block, const std::vector<at::Tensor>& states, const Update& update,
+                 double* squares) {
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    const DirectionKernel<typename Block::Value, Update>& kernel = block.kernels();
+    kernel.measure(block.parameter, block.gradient, block.of(states[I])..., block.size, update, squares);
+  }
+  (States<Update>());
+}
+
+/// DirectionKernel::apply for an UpdateBlock.
+template <class Update, class Block>
+void apply_one(const Block& block, const std::vector<at::Tensor>& states, const Update& update, double rate) {
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    const DirectionKernel<typename Block::Value, Update>& kernel = block.kernels();
+    kernel.apply(block.parameter, block.of(states[I])..., block.size, update, rate);
+  }
+  (States<Update>());
 }
 
 /// Throws InputError for parameters that the kernels cannot update.

@@ -1,67 +1,77 @@
 #pragma once
-// The CPU kernels of optimisers, as tables of functions: one table an instruction set and scalar type. They
-// work on ranges of flat buffers and know no tensors.
+// The CPU kernels of optimisers, one table per instruction set. They work on ranges of flat buffers, without tensors.
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "funicular/base/half.h"
+#include "funicular/optim/registry.h"
 
 namespace funicular::optim {
 
-/// One pass of Adam or AdamW over a range. Everything that depends on the step alone is computed by the
-/// caller in double.
-struct AdamConstants {
-  double gradient_scale = 1;  ///< multiplies the gradient first
-  double beta1 = 0, beta2 = 0;
-  double penalty = 0;       ///< added to the gradient: penalty * parameter (Adam's L2)
-  double decay_factor = 1;  ///< multiplies the parameter before the update (AdamW: 1 - rate * weight decay)
-  double step_size = 0;     ///< rate / (1 - beta1^t)
-  double second_correction = 1;  ///< 1 / sqrt(1 - beta2^t)
-  double epsilon = 0;
-};
-
-struct SgdConstants {
-  double gradient_scale = 1, penalty = 0, momentum = 0, rate = 0;
-  bool nesterov = false;
-};
-
-/// LAMB's direction of a range is r = m c1 / (sqrt(v c2 + e1) + e2) + decay * parameter, with the moments m,
-/// v of the scaled gradient.
-struct LambConstants {
-  double gradient_scale = 1;
-  double beta1 = 0, beta2 = 0;
-  double first_correction = 1, second_correction = 1;  ///< c1, c2: 1 / (1 - beta^t), or 1
-  double inner_epsilon = 0, outer_epsilon = 0;         ///< e1, e2
-  double decay = 0;
-};
-
 template <class T>
-struct Kernels {
-  void (*adam)(T* parameter, const T* gradient, T* first, T* second, int64_t size,
-               const AdamConstants& constants);
-  /// `velocity` may be null where there is no momentum.
-  void (*sgd)(T* parameter, const T* gradient, T* velocity, int64_t size, const SgdConstants& constants);
-  /// Updates the moments; adds the squares of the parameter to squares[0] and those of the direction to
-  /// squares[1].
-  void (*lamb_moments)(const T* parameter, const T* gradient, T* first, T* second, int64_t size,
-                       const LambConstants& constants, double squares[2]);
-  /// parameter -= rate * direction, which is computed again: that is cheaper than to store it.
-  void (*lamb_apply)(T* parameter, const T* first, const T* second, int64_t size,
-                     const LambConstants& constants, double rate);
+struct SquareSum {
   /// Sum of squares, in double.
   double (*square_sum)(const T* values, int64_t size);
 };
 
-/// Between a 16-bit format and float; `square_sum` as above, sixteen squares at a time in float; `adam` as
-/// above, from a gradient of 16 bits, and shadow = the new parameters.
+/// Between a 16-bit format and float; squares are added sixteen at a time in float.
 template <class S>
-struct HalfKernels {
+struct Conversions {
   void (*widen)(const S* in, float* out, int64_t size);
   void (*narrow)(const float* in, S* out, int64_t size);
   double (*square_sum)(const S* values, int64_t size);
-  void (*adam)(float* parameter, const S* gradient, float* first, float* second, S* shadow, int64_t size,
-               const AdamConstants& constants);
 };
+
+/// T, as many times as there are indices.
+template <class T, size_t>
+using Each = T;
+
+/// One pass over a range of an update of single elements (FUNICULAR_UPDATES in optim/registry.h).
+template <class T, class Update, class = States<Update>>
+struct UpdateKernel;
+template <class T, class Update, size_t... I>
+struct UpdateKernel<T, Update, std::index_sequence<I...>> {
+  void (*run)(T* parameter, const T* gradient, Each<T, I>*... states, int64_t size, const Update& update);
+};
+
+/// One pass from gradients of 16 bits. Writes the new parameters to the shadow, too.
+template <class S, class Update, class = States<Update>>
+struct HalfUpdateKernel;
+template <class S, class Update, size_t... I>
+struct HalfUpdateKernel<S, Update, std::index_sequence<I...>> {
+  void (*run)(float* parameter, const S* gradient, Each<float, I>*... states, S* shadow, int64_t size,
+              const Update& update);
+};
+
+/// Two passes of an update along a direction (FUNICULAR_DIRECTIONS in optim/registry.h).
+template <class T, class Update, class = States<Update>>
+struct DirectionKernel;
+template <class T, class Update, size_t... I>
+struct DirectionKernel<T, Update, std::index_sequence<I...>> {
+  /// Updates the states. Adds the squares of the parameter to squares[0] and the squares of the direction to
+  /// squares[1].
+  void (*measure)(const T* parameter, const T* gradient, Each<T, I>*... states, int64_t size,
+                  const Update& update, double squares[2]);
+  /// parameter -= rate * direction, which is computed again: that is cheaper than to store it.
+  void (*apply)(T* parameter, const Each<T, I>*... states, int64_t size, const Update& update, double rate);
+};
+
+/// All kernels for a type, float or double. A kernel of an update is reached by its base class.
+#define FUNICULAR_BASE(Update) , UpdateKernel<T, Update>
+#define FUNICULAR_DIRECTION_BASE(Update) , DirectionKernel<T, Update>
+template <class T>
+struct Kernels : SquareSum<T> FUNICULAR_UPDATES(FUNICULAR_BASE)
+                     FUNICULAR_DIRECTIONS(FUNICULAR_DIRECTION_BASE) {};
+#undef FUNICULAR_BASE
+#undef FUNICULAR_DIRECTION_BASE
+
+/// All kernels for a 16-bit type of gradients, BFloat16 or Half.
+#define FUNICULAR_BASE(Update) , HalfUpdateKernel<S, Update>
+template <class S>
+struct HalfKernels : Conversions<S> FUNICULAR_UPDATES(FUNICULAR_BASE) {};
+#undef FUNICULAR_BASE
 
 /// The table for the best instruction set of this processor.
 template <class T>

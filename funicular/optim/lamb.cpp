@@ -2,9 +2,10 @@
 
 #include <cmath>
 
+#include "funicular/optim/common_settings.h"
 #include "funicular/optim/device/passes.h"
 #include "funicular/optim/layers.h"
-#include "funicular/optim/settings.h"
+#include "funicular/optim/optimizer_kind.h"
 
 namespace funicular::optim {
 
@@ -21,46 +22,43 @@ class LambOptimizer final : public Optimizer {
     layers_ = std::make_unique<LayerPass>(target);
     target_ = std::move(target);
     passes_ = device::make_passes(target_);
-    first_ = make_state(*target_);
-    second_ = make_state(*target_);
+    states_ = {make_state(*target_), make_state(*target_)};
   }
 
   void step(const StepInput& input) override {
-    const LambConstants without = constants(input);
-    LambConstants with = without;
+    const LambUpdate without = constants(input);
+    LambUpdate with = without;
     with.decay = options_.weight_decay;
     if (passes_) return step_on_device(input, {with, without});
     update_layers(
         *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
         [&](const auto& block, double* squares) {
-          block.kernels().lamb_moments(block.parameter, block.gradient, block.of(first_), block.of(second_),
-                                       block.size, block.decay ? with : without, squares);
+          measure_one(block, states_, block.decay ? with : without, squares);
         },
         [&](const FlatLayout::Layer& layer, const LayerNorms& norms) { return trust_ratio(layer, norms); },
         {.read_gradient = false},
         [&](const auto& block, double ratio) {
-          block.kernels().lamb_apply(block.parameter, block.of(first_), block.of(second_), block.size,
-                                     block.decay ? with : without, input.learning_rate * ratio);
+          apply_one(block, states_, block.decay ? with : without, input.learning_rate * ratio);
         });
   }
 
-  bool needs_layer_norms() const override { return true; }
+  bool needs_layer_norms() const override { return Lamb::kind().layer_norms; }
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
-    return {{"exp_avg", first_}, {"exp_avg_sq", second_}};
+    return {{"exp_avg", states_[0]}, {"exp_avg_sq", states_[1]}};
   }
 
  private:
-  void step_on_device(const StepInput& input, const device::Both<LambConstants>& constants) {
-    const auto norms = passes_->lamb_moments(constants, first_, second_, input.zero_gradients);
+  void step_on_device(const StepInput& input, const device::Both<LambUpdate>& constants) {
+    const auto norms = passes_->measure<LambUpdate>(constants, states_, input.zero_gradients);
     std::vector<double> ratios;
     for (const FlatLayout::Layer& layer : target_->layout->layers())
       ratios.push_back(trust_ratio(layer, norms[ratios.size()]));
-    passes_->lamb_apply(constants, first_, second_, input.learning_rate, ratios);
+    passes_->apply<LambUpdate>(constants, states_, input.learning_rate, ratios);
   }
 
-  LambConstants constants(const StepInput& input) const {
+  LambUpdate constants(const StepInput& input) const {
     const double t = static_cast<double>(input.step);
-    LambConstants result;
+    LambUpdate result;
     result.gradient_scale = input.gradient_scale;
     result.beta1 = options_.beta1;
     result.beta2 = options_.beta2;
@@ -84,35 +82,34 @@ class LambOptimizer final : public Optimizer {
   std::shared_ptr<const UpdateTarget> target_;
   std::unique_ptr<LayerPass> layers_;
   std::unique_ptr<device::Passes> passes_;  ///< on a GPU
-  at::Tensor first_, second_;
+  std::vector<at::Tensor> states_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_one(const Lamb& options) {
-  check_range("lamb", "learning_rate", options.learning_rate);
-  check_range("lamb", "weight_decay", options.weight_decay);
-  check_range("lamb", "beta1", options.beta1, 1);
-  check_range("lamb", "beta2", options.beta2, 1);
-  check_epsilon("lamb", options.epsilon);
-  check_bounds("lamb", "trust_bounds", options.trust_bounds);
-  check_bounds("lamb", "weight_norm_bounds", options.weight_norm_bounds);
-  return std::make_unique<LambOptimizer>(options);
-}
-
-OrderedJson describe_one(const Lamb& options) {
-  const bool inside = options.epsilon_placement == EpsilonPlacement::inside;
-  return {{"name", "lamb"},
-          {"learning_rate", options.learning_rate},
-          {"beta1", options.beta1},
-          {"beta2", options.beta2},
-          {"epsilon", options.epsilon},
-          {"epsilon_placement", inside ? "inside" : "outside"},
-          {"weight_decay", options.weight_decay},
-          {"bias_correction", options.bias_correction},
-          {"trust_ratio", trust_ratio_name(options.trust_ratio)},
-          {"trust_bounds", describe_bounds(options.trust_bounds)},
-          {"weight_norm_bounds", describe_bounds(options.weight_norm_bounds)}};
+const OptimizerKind& Lamb::kind() {
+  static const OptimizerKind kind{OptimizerRow<Lamb>{
+      .name = "lamb",
+      .adaptive = true,
+      .layer_norms = true,
+      .settings = {learning_rate_setting(&Lamb::learning_rate), beta1_setting(&Lamb::beta1),
+                   beta2_setting(&Lamb::beta2), epsilon_setting(&Lamb::epsilon),
+                   choice("epsilon_placement", &Lamb::epsilon_placement, {"outside", "inside"})
+                       .of_option("epsilon-placement", "NAME",
+                                  "where epsilon is added, beside the root or inside it"),
+                   weight_decay_setting(&Lamb::weight_decay), bias_correction_setting(&Lamb::bias_correction),
+                   trust_ratio_setting(&Lamb::trust_ratio), trust_bounds_setting(&Lamb::trust_bounds),
+                   field("weight_norm_bounds", &Lamb::weight_norm_bounds)
+                       .of_option("weight-norm-bounds", "LOWEST,HIGHEST",
+                                  "bounds of the weights' norm in the trust ratio")},
+      .states = [](const Lamb&) -> std::vector<std::string> {
+        return {"exp_avg", "exp_avg_sq"};
+      },
+      .check = [](const Lamb& lamb) { require_epsilon("lamb", lamb.epsilon); },
+      .make = [](const Lamb& lamb) -> std::unique_ptr<Optimizer> {
+        return std::make_unique<LambOptimizer>(lamb);
+      }}};
+  return kind;
 }
 
 }  // namespace funicular::optim

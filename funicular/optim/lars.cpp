@@ -2,14 +2,18 @@
 
 #include <cmath>
 
+#include "funicular/optim/common_settings.h"
 #include "funicular/optim/device/passes.h"
 #include "funicular/optim/layers.h"
-#include "funicular/optim/settings.h"
+#include "funicular/optim/optimizer_kind.h"
+#include "funicular/optim/sgd.h"
 
 namespace funicular::optim {
 
 namespace {
 
+/// Update: MomentumUpdate, or DescentUpdate where there is no momentum.
+template <class Update>
 class LarsOptimizer final : public Optimizer {
  public:
   explicit LarsOptimizer(const Lars& options) : options_(options) {}
@@ -21,7 +25,8 @@ class LarsOptimizer final : public Optimizer {
     layers_ = std::make_unique<LayerPass>(target);
     target_ = std::move(target);
     passes_ = device::make_passes(target_);
-    if (options_.momentum != 0) velocity_ = make_state(*target_);
+    states_.clear();
+    for (int i = 0; i < Update::kStates; ++i) states_.push_back(make_state(*target_));
   }
 
   void step(const StepInput& input) override {
@@ -39,26 +44,26 @@ class LarsOptimizer final : public Optimizer {
         {.zero_gradient = input.zero_gradients},
         [&](const auto& block, double ratio) {
           const double share = options_.rate_in_momentum ? ratio * input.learning_rate : ratio;
-          const SgdConstants constants = descent(input, block.decay, share);
-          block.kernels().sgd(block.parameter, block.gradient,
-                              velocity_.defined() ? block.of(velocity_) : nullptr, block.size, constants);
+          update_one(block, states_, descent(input, block.decay, share));
         });
   }
 
-  bool needs_layer_norms() const override { return true; }
+  bool needs_layer_norms() const override { return Lars::kind().layer_norms; }
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
-    if (!velocity_.defined()) return {};
-    return {{"momentum_buffer", velocity_}};
+    std::vector<std::pair<std::string, at::Tensor>> named;
+    for (const std::string& name : velocity_states(options_.momentum))
+      named.emplace_back(name, states_.front());
+    return named;
   }
 
  private:
   /// With the ratio in the gradient and the penalty, the rest is gradient descent.
-  SgdConstants descent(const StepInput& input, bool decay, double share) const {
-    return {.gradient_scale = share * input.gradient_scale,
-            .penalty = decay ? share * options_.weight_decay : 0,
-            .momentum = options_.momentum,
-            .rate = options_.rate_in_momentum ? 1 : input.learning_rate,
-            .nesterov = options_.nesterov};
+  Update descent(const StepInput& input, bool decay, double share) const {
+    return {{.gradient_scale = share * input.gradient_scale,
+             .penalty = decay ? share * options_.weight_decay : 0,
+             .momentum = options_.momentum,
+             .rate = options_.rate_in_momentum ? 1 : input.learning_rate,
+             .nesterov = options_.nesterov}};
   }
 
   void step_on_device(const StepInput& input) {
@@ -70,8 +75,8 @@ class LarsOptimizer final : public Optimizer {
       const double ratio = trust_ratio(layer, scaled, input.learning_rate);
       shares.push_back(options_.rate_in_momentum ? ratio * input.learning_rate : ratio);
     }
-    passes_->sgd({descent(input, true, 1), descent(input, false, 1)}, velocity_, shares,
-                 input.zero_gradients);
+    passes_->template update<Update>({descent(input, true, 1), descent(input, false, 1)}, states_,
+                                     input.zero_gradients, shares);
   }
 
   double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms, double rate) const {
@@ -90,35 +95,35 @@ class LarsOptimizer final : public Optimizer {
   std::shared_ptr<const UpdateTarget> target_;
   std::unique_ptr<LayerPass> layers_;
   std::unique_ptr<device::Passes> passes_;  ///< on a GPU
-  at::Tensor velocity_;
+  std::vector<at::Tensor> states_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_one(const Lars& options) {
-  check_range("lars", "learning_rate", options.learning_rate);
-  check_range("lars", "weight_decay", options.weight_decay);
-  check_range("lars", "momentum", options.momentum, 1);
-  check_range("lars", "trust_coefficient", options.trust_coefficient);
-  check_range("lars", "epsilon", options.epsilon);
-  check_bounds("lars", "trust_bounds", options.trust_bounds);
-  if (options.nesterov && options.momentum == 0)
-    throw InputError("optimizer", "lars: Nesterov's method needs a momentum above 0");
-  return std::make_unique<LarsOptimizer>(options);
-}
-
-OrderedJson describe_one(const Lars& options) {
-  return {{"name", "lars"},
-          {"learning_rate", options.learning_rate},
-          {"trust_coefficient", options.trust_coefficient},
-          {"momentum", options.momentum},
-          {"nesterov", options.nesterov},
-          {"weight_decay", options.weight_decay},
-          {"epsilon", options.epsilon},
-          {"rate_in_momentum", options.rate_in_momentum},
-          {"trust_ratio", trust_ratio_name(options.trust_ratio)},
-          {"trust_bounds", describe_bounds(options.trust_bounds)},
-          {"clip", options.clip}};
+const OptimizerKind& Lars::kind() {
+  static const OptimizerKind kind{OptimizerRow<Lars>{
+      .name = "lars",
+      .layer_norms = true,
+      .settings =
+          {learning_rate_setting(&Lars::learning_rate),
+           field("trust_coefficient", &Lars::trust_coefficient)
+               .of_option("trust-coefficient", "ETA", "factor of the trust ratio"),
+           momentum_setting(&Lars::momentum), nesterov_setting(&Lars::nesterov),
+           weight_decay_setting(&Lars::weight_decay), epsilon_setting(&Lars::epsilon).in({}),
+           field("rate_in_momentum", &Lars::rate_in_momentum)
+               .of_option(
+                   "rate-in-momentum", "",
+                   "the momentum holds the learning rate; --no-rate-in-momentum: as in PyTorch and timm"),
+           trust_ratio_setting(&Lars::trust_ratio), trust_bounds_setting(&Lars::trust_bounds),
+           field("clip", &Lars::clip)
+               .of_option("trust-clip", "", "no layer moves faster than at the plain learning rate")},
+      .states = [](const Lars& lars) { return velocity_states(lars.momentum); },
+      .check = [](const Lars& lars) { require_momentum("lars", lars.nesterov, lars.momentum); },
+      .make = [](const Lars& lars) -> std::unique_ptr<Optimizer> {
+        if (lars.momentum == 0) return std::make_unique<LarsOptimizer<DescentUpdate>>(lars);
+        return std::make_unique<LarsOptimizer<MomentumUpdate>>(lars);
+      }}};
+  return kind;
 }
 
 }  // namespace funicular::optim

@@ -1,9 +1,11 @@
 #pragma once
-// LARS's settings. The optimiser itself is made by make_optimizer().
+// LARS's settings. It shares the rules of gradient descent (optim/sgd.h).
 
 #include "funicular/optim/trust_ratio.h"
 
 namespace funicular::optim {
+
+struct OptimizerKind;
 
 /// You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888, 2017,
 /// Algorithm 1. For each layer w with its gradient g:
@@ -28,6 +30,8 @@ struct Lars {
   /// apex's LARC and timm's trust_clip: the ratio becomes min(ratio / rate, 1), so that no layer moves faster
   /// than at the plain learning rate.
   bool clip = false;
+
+  static const OptimizerKind& kind();
 };
 
 }  // namespace funicular::optim

@@ -3,17 +3,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "funicular/base/json.h"
 #include "funicular/core/flat_parameters.h"
-#include "funicular/optim/lamb.h"
-#include "funicular/optim/lars.h"
+#include "funicular/optim/registry.h"  // IWYU pragma: export
+#include "funicular/optim/setting.h"
 
 namespace funicular::optim {
 
@@ -48,40 +49,43 @@ class Optimizer {
   virtual std::unique_ptr<Optimizer> another() const { return nullptr; }
 };
 
-/// Decoupled weight decay: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Algorithm
-/// 2; the decay is multiplied by the learning rate, as in PyTorch.
-struct AdamW {
-  double learning_rate = 1e-3;  ///< the peak; schedules scale it
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;    ///< on weights that decay (Parameter::decays)
-  bool bias_correction = true;  ///< false: as BERT was trained at first
-};
+/// Which optimiser with which settings. It is made of the settings of one in optim/registry.h, or of a type of your own
+/// that has kind().
+class OptimizerSpec {
+ public:
+  template <class Settings>
+  requires requires {
+    { Settings::kind() } -> std::same_as<const OptimizerKind&>;
+  }
+  OptimizerSpec(Settings settings)  // implicit: AdamW{} is a specification
+      : kind_(&Settings::kind()), settings_(std::make_shared<Settings>(std::move(settings))) {}
 
-/// Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, Algorithm 1; the decay is an L2
-/// penalty: it is added to the gradient.
-struct Adam {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;  ///< L2 penalty on weights that decay
-  bool bias_correction = true;
-};
+  const OptimizerKind& kind() const { return *kind_; }
+  /// Returns the settings; null: they belong to another optimiser.
+  template <class Settings>
+  const Settings* as() const {
+    return kind_ == &Settings::kind() ? static_cast<const Settings*>(settings_.get()) : nullptr;
+  }
+  /// Settings by their names in run.json. Throws std::out_of_range for a name that the optimiser does not have.
+  SettingValue get(std::string_view name) const;
+  void set(std::string_view name, const SettingValue& value);
+  /// Throws InputError naming the first setting that is out of range.
+  void check() const;
+  /// Names of the states that the optimiser will have: each is as large as the weights.
+  std::vector<std::string> states() const;
 
-/// Gradient descent with heavy-ball or Nesterov momentum, as torch.optim.SGD without dampening.
-struct Sgd {
-  double learning_rate = 1e-2;
-  double momentum = 0.0;
-  bool nesterov = false;
-  double weight_decay = 0.0;  ///< L2 penalty on weights that decay
-};
+ private:
+  friend std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 
-/// Which optimiser with which settings.
-using OptimizerSpec = std::variant<AdamW, Adam, Sgd, Lamb, Lars>;
+  const OptimizerKind* kind_;
+  std::shared_ptr<void> settings_;  ///< copies of a specification share it until one of them is set
+};
 
 /// Throws InputError naming the first setting that is out of range.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 double peak_learning_rate(const OptimizerSpec& spec);
-/// "adamw", "adam", "sgd", "lamb", "lars".
-std::string optimizer_name(const OptimizerSpec& spec);
+/// "adamw", "lamb", …
+const std::string& optimizer_name(const OptimizerSpec& spec);
 /// Name and settings, for run.json.
 OrderedJson describe(const OptimizerSpec& spec);
 

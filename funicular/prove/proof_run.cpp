@@ -334,7 +334,7 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch) {
 }
 
 ReferenceSettings settings_of(const ProofTask& task, const format::BertConfig& config) {
-  const auto& adamw = std::get<optim::AdamW>(task.optimizer);
+  const auto& adamw = *task.optimizer.as<optim::AdamW>();
   return {.config = config,
           .classifies = task.head == model::Head::classification,
           .seed = task.seed,
@@ -424,7 +424,7 @@ std::string reference_refuses(const ProofTask& task) {
   if (!task.objective.empty())
     return "the reference knows hidden words and classes alone; expected --objective masked-lm or "
            "classification";
-  const auto* const adamw = std::get_if<optim::AdamW>(&task.optimizer);
+  const auto* const adamw = task.optimizer.as<optim::AdamW>();
   if (!adamw || !adamw->bias_correction)
     return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";
   // Of a small gradient AdamW makes a whole step, so 16 bits that turn its sign show in the weight as an

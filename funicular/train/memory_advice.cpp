@@ -7,7 +7,6 @@
 #include <cmath>
 #include <fstream>
 #include <string>
-#include <variant>
 
 #include "funicular/base/memory.h"
 #include "funicular/parallel/layout.h"
@@ -18,11 +17,6 @@ namespace {
 
 constexpr double kShare = 2.0 / 3;   // of a limit, for what is held all the time
 constexpr double kShareOfAll = 0.9;  // and for that with the others' weights
-
-int64_t states_of(const optim::OptimizerSpec& optimizer) {
-  if (const auto* sgd = std::get_if<optim::Sgd>(&optimizer)) return sgd->momentum != 0;
-  return std::holds_alternative<optim::Lars>(optimizer) ? 1 : 2;
-}
 
 /// Of this process, "VmSize:" and the like; 0 if it is not told.
 double status_bytes(const std::string& name) {
@@ -45,7 +39,7 @@ double bytes_held(const TrainingNeeds& needs, const Division& division) {
   const bool mixed = needs.precision == Precision::bf16 || needs.precision == Precision::fp16;
   const auto parameters = static_cast<double>(needs.parameters),
              constants = static_cast<double>(needs.constants);
-  const double states = static_cast<double>(states_of(needs.optimizer)) + (mixed ? 1 : 0);
+  const double states = static_cast<double>(needs.optimizer.states().size()) + (mixed ? 1 : 0);
   return (parameters + constants) * (mixed ? 2 : master) / division.weights +
          parameters * master / division.gradients + parameters * master * states / division.states;
 }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <variant>
 
 #include "funicular/base/log.h"
 #include "funicular/comm/together.h"
+#include "funicular/optim/optimizer_kind.h"
 #include "funicular/train/records.h"
 
 namespace funicular::train {
@@ -129,12 +129,8 @@ void StepReports::require_success(double last_loss) const {
 }
 
 std::string unusual_rate(const optim::OptimizerSpec& spec) {
-  // An update of these changes a weight by about the rate (LAMB: by the rate times the weights' norm).
-  const bool adaptive = std::holds_alternative<optim::AdamW>(spec) ||
-                        std::holds_alternative<optim::Adam>(spec) ||
-                        std::holds_alternative<optim::Lamb>(spec);
   const double rate = optim::peak_learning_rate(spec);
-  if (!adaptive || !(rate > 1)) return "";
+  if (!spec.kind().adaptive || !(rate > 1)) return "";
   return fmt::format(
       "the learning rate {} is far above what {} learns with (1e-5 to 1e-2), and will most likely destroy "
       "the weights; was the exponent's minus left out?",

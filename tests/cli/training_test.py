@@ -30,10 +30,10 @@ class Finetune(ProgramTest):
         words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None, resume="never")
         idle = ["--momentum", 0.5, "--trust-coefficient", 0.1, "--loss-scale", 8, "--staleness", 2]
         log = self.succeeds(*words, *idle).err
-        self.assertIn("--momentum has no effect with --optim adamw: it is of sgd, lars", log)
-        self.assertIn("--trust-coefficient has no effect with --optim adamw: it is of lars", log)
-        self.assertIn("--loss-scale has no effect with --precision fp32: it is of fp16", log)
-        self.assertIn("--staleness has no effect with --strategy auto: it is of ps-async", log)
+        self.assertIn("--momentum has no effect with --optim adamw; it works only with sgd, lars", log)
+        self.assertIn("--trust-coefficient has no effect with --optim adamw; it works only with lars", log)
+        self.assertIn("--loss-scale has no effect with --precision fp32; it works only with fp16", log)
+        self.assertIn("--staleness has no effect with --strategy auto; it works only with ps-async", log)
         self.assertNotIn("--adam-beta1", log)
         words[words.index("--output") + 1] = self.folder / "other"
         self.assertNotIn("no effect", self.succeeds(*words, "--optim", "sgd", "--momentum", 0.5).err)

@@ -281,7 +281,7 @@ class Stores(ProgramTest):
         words = [*self.pretrain(model, self.store(model), "--staleness", 2), "--zero"]
         told = self.succeeds(*words, 1).err
         self.assertIn("--zero 1 shares the work of several ranks", told)
-        self.assertIn("--staleness has no effect with --zero 1: it is of ps-async", told)
+        self.assertIn("--staleness has no effect with --zero 1; it works only with ps-async", told)
         self.assertNotIn("--strategy", told)
         self.refuses([*words, 3, "--strategy", "zero1"], "--zero 3 and the strategy zero1 contradict each other")
 

@@ -1,5 +1,5 @@
-// Weights after steps of LAMB and LARS in float64, for optimizers.py: each line of standard input is a JSON
-// object {optimizer, options, layers: [{decay, values}], steps: [{rate, gradients}]}, each line of the answer
+// Weights after steps of an optimiser in float64, for optimizers.py: each line of standard input is a JSON
+// object {optimizer, settings, layers: [{decay, values}], steps: [{rate, gradients}]}, each line of the answer
 // the layers' values at the end.
 
 #include <fmt/format.h>
@@ -11,31 +11,23 @@
 
 #include "funicular/base/json.h"
 #include "funicular/core/flat_parameters.h"
-#include "funicular/optim/optimizer.h"
+#include "funicular/optim/optimizer_kind.h"
 
 namespace {
 
 using namespace funicular;
 
-optim::OptimizerSpec spec_of(const std::string& name, const Json& options) {
-  const auto convention =
-      options.at("all_layers").get<bool>() ? optim::TrustRatio::paper : optim::TrustRatio::apex;
-  if (name == "lamb")
-    return optim::Lamb{.beta1 = options.at("beta1"),
-                       .beta2 = options.at("beta2"),
-                       .epsilon = options.at("epsilon"),
-                       .weight_decay = options.at("weight_decay"),
-                       .bias_correction = options.at("bias_correction"),
-                       .trust_ratio = convention,
-                       .trust_bounds = {0, options.at("highest_ratio")}};
-  return optim::Lars{.trust_coefficient = options.at("trust_coefficient"),
-                     .momentum = options.at("momentum"),
-                     .nesterov = options.at("nesterov"),
-                     .weight_decay = options.at("weight_decay"),
-                     .epsilon = options.at("epsilon"),
-                     .rate_in_momentum = false,
-                     .trust_ratio = convention,
-                     .clip = options.at("clip")};
+optim::SettingValue value_of(const Json& value) {
+  if (value.is_array()) return optim::Bounds{value.at(0), value.at(1)};
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return value.get<std::string>();
+  return value.get<double>();
+}
+
+optim::OptimizerSpec spec_of(const std::string& name, const Json& settings) {
+  optim::OptimizerSpec spec = optim::optimizer_kind(name).defaults();
+  for (const auto& [setting, value] : settings.items()) spec.set(setting, value_of(value));
+  return spec;
 }
 
 at::Tensor tensor_of(const Json& values) {
@@ -48,7 +40,7 @@ std::vector<std::vector<double>> run(const Json& test) {
     model.add_parameter(fmt::format("layer {}", model.parameters.size()), tensor_of(layer.at("values")),
                         layer.at("decay").get<bool>() ? ParameterKind::matrix : ParameterKind::vector);
   FlatParameters flat(model);
-  const auto optimizer = optim::make_optimizer(spec_of(test.at("optimizer"), test.at("options")));
+  const auto optimizer = optim::make_optimizer(spec_of(test.at("optimizer"), test.at("settings")));
   optimizer->attach(flat);
   int64_t count = 0;
   for (const Json& step : test.at("steps")) {

@@ -35,33 +35,34 @@ def layers():
 
 
 def cases():
+    """(optimiser, first rate, settings)"""
     lamb = {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.1, "bias_correction": True,
-            "all_layers": False, "highest_ratio": 1e300}
-    for change in ({}, {"bias_correction": False}, {"all_layers": True}, {"highest_ratio": 1.0}, {"epsilon": 1e-6, "weight_decay": 0.01}):
+            "trust_ratio": "apex"}
+    for change in ({}, {"bias_correction": False}, {"trust_ratio": "paper"}, {"trust_bounds": [0, 1]}, {"epsilon": 1e-6, "weight_decay": 0.01}):
         yield "lamb", 0.05, {**lamb, **change}
     lars = {"trust_coefficient": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.1, "epsilon": 1e-8,
-            "all_layers": False, "clip": False}
-    for change in ({}, {"nesterov": True}, {"all_layers": True}, {"momentum": 0.0}, {"clip": True, "trust_coefficient": 0.5}):
+            "trust_ratio": "apex", "clip": False, "rate_in_momentum": False}
+    for change in ({}, {"nesterov": True}, {"trust_ratio": "paper"}, {"momentum": 0.0}, {"clip": True, "trust_coefficient": 0.5}):
         yield "lars", 0.01 if "clip" in change else 5.0, {**lars, **change}
 
 
-def peer(name: str, options: dict, parameters: list):
+def peer(name: str, settings: dict, parameters: list):
     groups = [{"params": [p for (decay, _), p in zip(layers(), parameters) if decay == which],
-               "weight_decay": options["weight_decay"] if which else 0.0} for which in (True, False)]
+               "weight_decay": settings["weight_decay"] if which else 0.0} for which in (True, False)]
     if name == "lamb":
         return timm_optimizer("lamb", "Lamb")(
-            groups, betas=(options["beta1"], options["beta2"]), eps=options["epsilon"], max_grad_norm=None,
-            bias_correction=options["bias_correction"], always_adapt=options["all_layers"], trust_clip=options["highest_ratio"] == 1)
+            groups, betas=(settings["beta1"], settings["beta2"]), eps=settings["epsilon"], max_grad_norm=None,
+            bias_correction=settings["bias_correction"], always_adapt=settings["trust_ratio"] == "paper", trust_clip="trust_bounds" in settings)
     return timm_optimizer("lars", "Lars")(
-        groups, lr=1.0, momentum=options["momentum"], nesterov=options["nesterov"], trust_coeff=options["trust_coefficient"],
-        eps=options["epsilon"], always_adapt=options["all_layers"], trust_clip=options["clip"])
+        groups, lr=1.0, momentum=settings["momentum"], nesterov=settings["nesterov"], trust_coeff=settings["trust_coefficient"],
+        eps=settings["epsilon"], always_adapt=settings["trust_ratio"] == "paper", trust_clip=settings["clip"])
 
 
 def main():
     tests, expected = [], []
-    for name, rate, options in cases():
+    for name, rate, settings in cases():
         parameters = [torch.nn.Parameter(values.clone()) for _, values in layers()]
-        optimizer, steps = peer(name, options, parameters), []
+        optimizer, steps = peer(name, settings, parameters), []
         for step in range(1, STEPS + 1):
             for group in optimizer.param_groups:
                 group["lr"] = rate / step
@@ -69,7 +70,7 @@ def main():
                 p.grad = torch.randn_like(p)
             steps.append({"rate": rate / step, "gradients": [p.grad.flatten().tolist() for p in parameters]})
             optimizer.step()
-        tests.append({"optimizer": name, "options": options, "steps": steps,
+        tests.append({"optimizer": name, "settings": settings, "steps": steps,
                       "layers": [{"decay": decay, "values": values.flatten().tolist()} for decay, values in layers()]})
         expected.append([p.detach().flatten() for p in parameters])
     done = subprocess.run([sys.argv[1]], input="".join(json.dumps(test) + "\n" for test in tests),
@@ -82,7 +83,7 @@ def main():
             found = torch.tensor(b, dtype=torch.double)
             assert not torch.equal(a, start.flatten()), "nothing was learnt"
             difference = ((a - found).abs() / a.abs().clamp_min(1)).max().item()
-            assert difference <= TOLERANCE, f"{test['optimizer']} {test['options']}: {difference}"
+            assert difference <= TOLERANCE, f"{test['optimizer']} {test['settings']}: {difference}"
             largest = max(largest, difference)
     print(f"{len(tests)} cases of {STEPS} steps, largest difference {largest:.1e}")
 

@@ -9,8 +9,6 @@
 
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
-#include "funicular/optim/lamb.h"
-#include "funicular/optim/lars.h"
 #include "funicular/optim/optimizer.h"
 #include "tests/optim/helpers.h"
 #include "tests/team_kernels.h"

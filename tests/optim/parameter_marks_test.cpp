@@ -6,9 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "funicular/optim/lamb.h"
-#include "funicular/optim/lars.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/optim/optimizer_kind.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::optim {
@@ -52,7 +51,7 @@ std::vector<OptimizerSpec> specs(double decay) {
 }
 
 bool has_trust_ratio(const OptimizerSpec& spec) {
-  return std::holds_alternative<Lamb>(spec) || std::holds_alternative<Lars>(spec);
+  return spec.kind().layer_norms;
 }
 
 TEST(ParameterMarks, AreThoseOfTheKindUnlessGiven) {

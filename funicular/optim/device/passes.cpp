@@ -21,7 +21,7 @@ T* data(const at::Tensor& tensor) {
 
 /// How a kernel's buffers differ from pass to pass.
 struct State {
-  at::Tensor first{}, second{};
+  std::vector<at::Tensor> tensors{};
   bool zero_gradient = false, write_shadow = true;
 };
 
@@ -35,8 +35,7 @@ void run_typed(const UpdateTarget& target, const at::Tensor& blocks, const State
   buffers.matrix_gradients = data<G>(target.matrix_gradient);
   buffers.vector_gradients = data<T>(target.vector_gradient);
   buffers.shadow = data<S>(target.shadow);
-  buffers.first = data<T>(state.first);
-  buffers.second = data<T>(state.second);
+  for (size_t i = 0; i < state.tensors.size(); ++i) buffers.states[i] = data<T>(state.tensors[i]);
   buffers.zero_gradient = state.zero_gradient;
   buffers.write_shadow = state.write_shadow;
   run(buffers);
@@ -116,24 +115,15 @@ std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& t
   return funicular::device::takes(target->matrix_master) ? std::make_unique<Passes>(target) : nullptr;
 }
 
-void Passes::adam(const Both<AdamConstants>& constants, const at::Tensor& first, const at::Tensor& second,
-                  bool zero_gradients) const {
-  run_typed(*target_, blocks_, {first, second, zero_gradients},
-            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
-              funicular::device::run(blocks_, a_team_a_block(*target_),
-                                     AdamBlocks<T, G, S>{b, constants.with, constants.without});
-            });
-}
-
-void Passes::sgd(const Both<SgdConstants>& constants, const at::Tensor& velocity,
-                 const std::vector<double>& shares, bool zero_gradients) const {
+template <class Update>
+void Passes::update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
+                    const std::vector<double>& shares) const {
   const at::Tensor by_number = shares.empty() ? at::Tensor() : by_block(shares);
-  run_typed(*target_, blocks_, {velocity, {}, zero_gradients},
-            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
-              funicular::device::run(
-                  blocks_, a_team_a_block(*target_),
-                  SgdBlocks<T, G, S>{b, constants.with, constants.without, data<const double>(by_number)});
-            });
+  run_typed(*target_, blocks_, {states, zero_gradients}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+    funicular::device::run(
+        blocks_, a_team_a_block(*target_),
+        UpdateBlocks<Update, T, G, S>{b, updates.with, updates.without, data<const double>(by_number)});
+  });
 }
 
 std::vector<LayerNorms> Passes::norms() const {
@@ -144,25 +134,26 @@ std::vector<LayerNorms> Passes::norms() const {
   return roots(sums);
 }
 
-std::vector<LayerNorms> Passes::lamb_moments(const Both<LambConstants>& constants, const at::Tensor& first,
-                                             const at::Tensor& second, bool zero_gradients) const {
+template <class Update>
+std::vector<LayerNorms> Passes::measure(const Both<Update>& updates, const std::vector<at::Tensor>& states,
+                                        bool zero_gradients) const {
   const at::Tensor sums = empty_sums();
-  run_typed(*target_, blocks_, {first, second, zero_gradients},
-            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
-              funicular::device::run(
-                  blocks_, a_team_a_block(*target_),
-                  LambMoments<T, G, S>{b, constants.with, constants.without, data<double>(sums)});
-            });
+  run_typed(*target_, blocks_, {states, zero_gradients}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+    funicular::device::run(
+        blocks_, a_team_a_block(*target_),
+        MeasureBlocks<Update, T, G, S>{b, updates.with, updates.without, data<double>(sums)});
+  });
   return roots(sums);
 }
 
-void Passes::lamb_apply(const Both<LambConstants>& constants, const at::Tensor& first,
-                        const at::Tensor& second, double rate, const std::vector<double>& ratios) const {
+template <class Update>
+void Passes::apply(const Both<Update>& updates, const std::vector<at::Tensor>& states, double rate,
+                   const std::vector<double>& ratios) const {
   const at::Tensor by_number = by_block(ratios);
-  run_typed(*target_, blocks_, {first, second}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+  run_typed(*target_, blocks_, {states}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
     funicular::device::run(
         blocks_, a_team_a_block(*target_),
-        LambApply<T, G, S>{b, constants.with, constants.without, rate, data<const double>(by_number)});
+        ApplyBlocks<Update, T, G, S>{b, updates.with, updates.without, rate, data<const double>(by_number)});
   });
 }
 
@@ -191,5 +182,18 @@ std::vector<LayerNorms> Passes::roots(const at::Tensor& sums) const {
   }
   return norms;
 }
+
+#define FUNICULAR_INSTANTIATE(Update)                                                     \
+  template void Passes::update(const Both<Update>&, const std::vector<at::Tensor>&, bool, \
+                               const std::vector<double>&) const;
+FUNICULAR_UPDATES(FUNICULAR_INSTANTIATE)
+#undef FUNICULAR_INSTANTIATE
+#define FUNICULAR_INSTANTIATE(Update)                                                                   \
+  template std::vector<LayerNorms> Passes::measure(const Both<Update>&, const std::vector<at::Tensor>&, \
+                                                   bool) const;                                         \
+  template void Passes::apply(const Both<Update>&, const std::vector<at::Tensor>&, double,              \
+                              const std::vector<double>&) const;
+FUNICULAR_DIRECTIONS(FUNICULAR_INSTANTIATE)
+#undef FUNICULAR_INSTANTIATE
 
 }  // namespace funicular::optim::device

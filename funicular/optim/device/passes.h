@@ -1,14 +1,12 @@
 #pragma once
-// What optimisers call to update parameters on a GPU: the passes of optim/device/update.h on the tensors of an UpdateTarget that lies on a GPU.
+// Updates of parameters on a GPU: the passes of optim/device/update.h on the tensors of an UpdateTarget.
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "funicular/core/flat_layout.h"
-#include "funicular/optim/kernels.h"
 #include "funicular/optim/layers.h"
 
 namespace funicular::optim::device {
@@ -25,20 +23,21 @@ class Passes {
   /// Throws InputError for gradients that are freed, and where other ranks hold some of the blocks.
   explicit Passes(std::shared_ptr<const UpdateTarget> target);
 
-  /// State tensors are as optim::make_state makes them; undefined: the optimiser has none.
-  void adam(const Both<AdamConstants>& constants, const at::Tensor& first, const at::Tensor& second,
-            bool zero_gradients) const;
-  /// `shares`: one a layer, or none.
-  void sgd(const Both<SgdConstants>& constants, const at::Tensor& velocity, const std::vector<double>& shares,
-           bool zero_gradients) const;
+  /// Runs one of FUNICULAR_UPDATES (optim/registry.h). optim::make_state makes the states. `shares`: one per layer if the
+  /// update has times(), or none.
+  template <class Update>
+  void update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
+              const std::vector<double>& shares = {}) const;
   /// Norms of parameters and gradients of each layer.
   std::vector<LayerNorms> norms() const;
-  /// Updates the moments; norms of parameters and directions of each layer.
-  std::vector<LayerNorms> lamb_moments(const Both<LambConstants>& constants, const at::Tensor& first,
-                                       const at::Tensor& second, bool zero_gradients) const;
-  /// `ratios`: one a layer.
-  void lamb_apply(const Both<LambConstants>& constants, const at::Tensor& first, const at::Tensor& second,
-                  double rate, const std::vector<double>& ratios) const;
+  /// Measures one of FUNICULAR_DIRECTIONS: updates the states, returns each layer's norms of parameters and direction.
+  template <class Update>
+  std::vector<LayerNorms> measure(const Both<Update>& updates, const std::vector<at::Tensor>& states,
+                                  bool zero_gradients) const;
+  /// `ratios`: one per layer.
+  template <class Update>
+  void apply(const Both<Update>& updates, const std::vector<at::Tensor>& states, double rate,
+             const std::vector<double>& ratios) const;
 
  private:
   at::Tensor empty_sums() const;  ///< two a block

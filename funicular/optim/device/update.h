@@ -3,12 +3,13 @@
 // layout (core/flat_layout.h). Sums are one for each block, so that their order does not depend on the team's
 // size beyond the block.
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "funicular/base/half.h"
 #include "funicular/base/team.h"
-#include "funicular/optim/update_rules.h"
+#include "funicular/optim/registry.h"
 
 namespace funicular::optim::device {
 
@@ -18,6 +19,9 @@ struct Block {
   bool matrix, decay;
 };
 
+/// The most states that an update may have.
+inline constexpr int kMostStates = 2;
+
 /// T: the masters; G: the matrices' gradients; S: the matrices' copy, T where there is none.
 template <class T, class G, class S>
 struct Buffers {
@@ -26,7 +30,7 @@ struct Buffers {
   G* matrix_gradients = nullptr;
   T* vector_gradients = nullptr;
   S* shadow = nullptr;
-  T *first = nullptr, *second = nullptr;  ///< state; null where the optimiser has none
+  T* states[kMostStates] = {};  ///< null where the optimiser has fewer
   bool zero_gradient = false, write_shadow = true;
 };
 
@@ -41,8 +45,7 @@ struct Element {
   FUNICULAR_DEVICE Element(const Buffers<T, G, S>& from, const Block& of, int64_t i)
       : buffers(from), block(of), index(i), parameter(master()[of.master + i]), gradient(0) {}
   FUNICULAR_DEVICE T* master() const { return block.matrix ? buffers.matrices : buffers.vectors; }
-  FUNICULAR_DEVICE T& first() const { return buffers.first[block.state + index]; }
-  FUNICULAR_DEVICE T& second() const { return buffers.second[block.state + index]; }
+  FUNICULAR_DEVICE T& state(size_t which) const { return buffers.states[which][block.state + index]; }
   FUNICULAR_DEVICE void load_gradient() {
     gradient = block.matrix ? static_cast<T>(widen(buffers.matrix_gradients[block.gradient + index]))
                             : buffers.vector_gradients[block.gradient + index];
@@ -70,48 +73,34 @@ FUNICULAR_DEVICE const Block& over_elements(const Buffers<T, G, S>& buffers, con
   return block;
 }
 
-/// Of Adam and AdamW.
-template <class T, class G, class S>
-struct AdamBlocks {
+/// Runs an update of single elements. If the update has times(), as LARS's has, block b takes the share shares[b]
+/// (null: 1).
+template <class Update, class T, class G, class S>
+struct UpdateBlocks {
+  using Rule = typename Update::template Rule<T>;
   Buffers<T, G, S> buffers;
-  AdamConstants with, without;  ///< weight decay
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const AdamRule<T> decayed(with), plain(without);
-    over_elements(buffers, team, [&](Element<T, G, S> e) {
-      e.load_gradient();
-      (e.block.decay ? decayed : plain)(e.parameter, e.gradient, e.first(), e.second());
-      e.store();
-      e.clear_gradient();
-    });
-  }
-};
-
-/// Gradient descent, of which LARS takes the share `shares[block number]` (null: 1) of gradient and penalty.
-template <class T, class G, class S>
-struct SgdBlocks {
-  Buffers<T, G, S> buffers;
-  SgdConstants with, without;
+  Update with, without;  ///< weight decay
   const double* shares = nullptr;
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     const Block& block = buffers.blocks[team.row()];
-    SgdConstants constants = block.decay ? with : without;
-    const double share = shares ? shares[block.number] : 1;
-    constants.gradient_scale *= share;
-    constants.penalty *= share;
-    const SgdRule<T> rule(constants);
+    Update update = block.decay ? with : without;
+    if constexpr (requires { update.times(1.0); })
+      if (shares) update.times(shares[block.number]);
+    const Rule rule(update);
     over_elements(buffers, team, [&](Element<T, G, S> e) {
       e.load_gradient();
-      if (buffers.first)
-        rule(e.parameter, e.gradient, e.first());
-      else
-        rule(e.parameter, e.gradient);
+      change(rule, e, States<Update>());
       e.store();
       e.clear_gradient();
     });
+  }
+
+ private:
+  template <size_t... I>
+  FUNICULAR_DEVICE static void change(const Rule& rule, Element<T, G, S>& e, std::index_sequence<I...>) {
+    rule(e.parameter, e.gradient, e.state(I)...);
   }
 };
 
@@ -141,20 +130,22 @@ struct SquareSums {
   }
 };
 
-/// Updates the moments; sums as above, with those of LAMB's direction instead of the gradients.
-template <class T, class G, class S>
-struct LambMoments {
+/// Updates the states of an update along a direction. sums[2 * number] = the squares of the parameters,
+/// sums[2 * number + 1] = the squares of the direction.
+template <class Update, class T, class G, class S>
+struct MeasureBlocks {
+  using Rule = typename Update::template Rule<T>;
   Buffers<T, G, S> buffers;
-  LambConstants with, without;
+  Update with, without;
   double* sums;
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const LambRule<T> decayed(with), plain(without);
+    const Rule decayed(with), plain(without);
     double parameters = 0, directions = 0;
     const Block& block = over_elements(buffers, team, [&](Element<T, G, S> e) {
       e.load_gradient();
-      const T direction = (e.block.decay ? decayed : plain)(e.parameter, e.gradient, e.first(), e.second());
+      const T direction = change(e.block.decay ? decayed : plain, e, States<Update>());
       e.clear_gradient();
       parameters += static_cast<double>(e.parameter) * static_cast<double>(e.parameter);
       directions += static_cast<double>(direction) * static_cast<double>(direction);
@@ -162,24 +153,38 @@ struct LambMoments {
     write_sum(team, parameters, sums + 2 * block.number);
     write_sum(team, directions, sums + 2 * block.number + 1);
   }
+
+ private:
+  template <size_t... I>
+  FUNICULAR_DEVICE static T change(const Rule& rule, const Element<T, G, S>& e, std::index_sequence<I...>) {
+    return rule(e.parameter, e.gradient, e.state(I)...);
+  }
 };
 
 /// parameter -= rate * ratios[block number] * direction.
-template <class T, class G, class S>
-struct LambApply {
+template <class Update, class T, class G, class S>
+struct ApplyBlocks {
+  using Rule = typename Update::template Rule<T>;
   Buffers<T, G, S> buffers;
-  LambConstants with, without;
+  Update with, without;
   double rate;
   const double* ratios;
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const LambRule<T> decayed(with), plain(without);
+    const Rule decayed(with), plain(without);
     const T step = static_cast<T>(rate * ratios[buffers.blocks[team.row()].number]);
     over_elements(buffers, team, [&](Element<T, G, S> e) {
-      e.parameter -= step * (e.block.decay ? decayed : plain).direction(e.parameter, e.first(), e.second());
+      e.parameter -= step * direction(e.block.decay ? decayed : plain, e, States<Update>());
       e.store();
     });
+  }
+
+ private:
+  template <size_t... I>
+  FUNICULAR_DEVICE static T direction(const Rule& rule, const Element<T, G, S>& e,
+                                      std::index_sequence<I...>) {
+    return rule.direction(e.parameter, e.state(I)...);
   }
 };
 

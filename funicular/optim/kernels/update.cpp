@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "funicular/optim/kernels.h"
-#include "funicular/optim/update_rules.h"
+#include "funicular/optim/rule.h"
 
 namespace funicular::optim::FUNICULAR_ISA {
 
@@ -49,62 +49,53 @@ FUNICULAR_RULE void end_stream() {
 #endif
 }
 
-template <class T>
-void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict first, T* __restrict second,
-          int64_t size, const AdamConstants& constants) {
-  const AdamRule<T> update(constants);
+template <class T, class Update, size_t... I>
+void update(T* __restrict parameter, const T* __restrict gradient, Each<T, I>* __restrict... states,
+            int64_t size, const Update& constants) {
+  const typename Update::template Rule<T> rule(constants);
   int64_t i = 0;
   for (; i + kLine <= size; i += kLine) {
     fetch(parameter + i);
     fetch(gradient + i);
-    fetch(first + i);
-    fetch(second + i);
-    for (int64_t k = i; k < i + kLine; ++k) update(parameter[k], gradient[k], first[k], second[k]);
+    (fetch(states + i), ...);
+    for (int64_t k = i; k < i + kLine; ++k) rule(parameter[k], gradient[k], states[k]...);
   }
-  for (; i < size; ++i) update(parameter[i], gradient[i], first[i], second[i]);
+  for (; i < size; ++i) rule(parameter[i], gradient[i], states[i]...);
 }
 
-template <bool kPast, class S>
-FUNICULAR_RULE void adam_lines(float* __restrict parameter, const S* __restrict gradient,
-                               float* __restrict first, float* __restrict second, S* __restrict shadow,
-                               int64_t lines, const AdamRule<float>& update) {
+template <bool kPast, class S, class Rule, class... State>
+FUNICULAR_RULE void update_lines(float* __restrict parameter, const S* __restrict gradient,
+                                 State* __restrict... states, S* __restrict shadow, int64_t lines,
+                                 const Rule& rule) {
   for (int64_t i = 0; i < lines * kLine; i += kLine) {
     fetch(parameter + i);
     fetch(gradient + i);
-    fetch(first + i);
-    fetch(second + i);
-    for (int64_t k = i; k < i + kLine; ++k) update(parameter[k], widen(gradient[k]), first[k], second[k]);
+    (fetch(states + i), ...);
+    for (int64_t k = i; k < i + kLine; ++k) rule(parameter[k], widen(gradient[k]), states[k]...);
     write_line<kPast>(parameter + i, shadow + i);
   }
 }
 
 /// One pass: memory is what bounds it, and a block that is widened, updated and narrowed in three leaves it
 /// waiting.
-template <class S>
-void narrow_adam(float* __restrict parameter, const S* __restrict gradient, float* __restrict first,
-                 float* __restrict second, S* __restrict shadow, int64_t size,
-                 const AdamConstants& constants) {
-  const AdamRule<float> update(constants);
+template <class S, class Update, size_t... I>
+void half_update(float* __restrict parameter, const S* __restrict gradient,
+                 Each<float, I>* __restrict... states, S* __restrict shadow, int64_t size,
+                 const Update& constants) {
+  using Rule = typename Update::template Rule<float>;
+  const Rule rule(constants);
   if (lies_on_line(shadow)) {
-    adam_lines<true>(parameter, gradient, first, second, shadow, size / kLine, update);
+    update_lines<true, S, Rule, Each<float, I>...>(parameter, gradient, states..., shadow, size / kLine,
+                                                   rule);
     end_stream();
   } else {
-    adam_lines<false>(parameter, gradient, first, second, shadow, size / kLine, update);
+    update_lines<false, S, Rule, Each<float, I>...>(parameter, gradient, states..., shadow, size / kLine,
+                                                    rule);
   }
   for (int64_t i = size / kLine * kLine; i < size; ++i) {
-    update(parameter[i], widen(gradient[i]), first[i], second[i]);
+    rule(parameter[i], widen(gradient[i]), states[i]...);
     narrow(parameter[i], shadow[i]);
   }
-}
-
-template <class T>
-void sgd(T* __restrict parameter, const T* __restrict gradient, T* __restrict velocity, int64_t size,
-         const SgdConstants& constants) {
-  const SgdRule<T> update(constants);
-  if (velocity)
-    for (int64_t i = 0; i < size; ++i) update(parameter[i], gradient[i], velocity[i]);
-  else
-    for (int64_t i = 0; i < size; ++i) update(parameter[i], gradient[i]);
 }
 
 template <class S>
@@ -169,34 +160,55 @@ void narrow_all(const float* __restrict in, S* __restrict out, int64_t size) {
   for (int64_t i = whole; i < size; ++i) narrow(in[i], out[i]);
 }
 
-template <class T>
-void lamb_moments(const T* __restrict parameter, const T* __restrict gradient, T* __restrict first,
-                  T* __restrict second, int64_t size, const LambConstants& constants, double squares[2]) {
-  const LambRule<T> update(constants);
+template <class T, class Update, size_t... I>
+void measure(const T* __restrict parameter, const T* __restrict gradient, Each<T, I>* __restrict... states,
+             int64_t size, const Update& constants, double squares[2]) {
+  const typename Update::template Rule<T> rule(constants);
   constexpr int64_t kPart = 1024;  // stays in the first-level cache
   T direction[kPart];
   for (int64_t begin = 0; begin < size; begin += kPart) {
     const int64_t count = size - begin < kPart ? size - begin : kPart;
     for (int64_t i = 0; i < count; ++i)
-      direction[i] = update(parameter[begin + i], gradient[begin + i], first[begin + i], second[begin + i]);
+      direction[i] = rule(parameter[begin + i], gradient[begin + i], states[begin + i]...);
     squares[0] += square_sum(parameter + begin, count);
     squares[1] += square_sum(direction, count);
   }
 }
 
-template <class T>
-void lamb_apply(T* __restrict parameter, const T* __restrict first, const T* __restrict second, int64_t size,
-                const LambConstants& constants, double rate) {
-  const LambRule<T> update(constants);
+template <class T, class Update, size_t... I>
+void apply(T* __restrict parameter, const Each<T, I>* __restrict... states, int64_t size,
+           const Update& constants, double rate) {
+  const typename Update::template Rule<T> rule(constants);
   const T step = static_cast<T>(rate);
-  for (int64_t i = 0; i < size; ++i)
-    parameter[i] -= step * update.direction(parameter[i], first[i], second[i]);
+  for (int64_t i = 0; i < size; ++i) parameter[i] -= step * rule.direction(parameter[i], states[i]...);
 }
 
+template <class T, class Update, size_t... I>
+constexpr UpdateKernel<T, Update> update_kernel(std::index_sequence<I...>) {
+  return {update<T, Update, I...>};
+}
+template <class S, class Update, size_t... I>
+constexpr HalfUpdateKernel<S, Update> half_update_kernel(std::index_sequence<I...>) {
+  return {half_update<S, Update, I...>};
+}
+template <class T, class Update, size_t... I>
+constexpr DirectionKernel<T, Update> direction_kernel(std::index_sequence<I...>) {
+  return {measure<T, Update, I...>, apply<T, Update, I...>};
+}
+
+#define FUNICULAR_KERNEL(Update) , update_kernel<T, Update>(States<Update>())
+#define FUNICULAR_DIRECTION_KERNEL(Update) , direction_kernel<T, Update>(States<Update>())
 template <class T>
-constexpr Kernels<T> kTable{adam<T>, sgd<T>, lamb_moments<T>, lamb_apply<T>, square_sum<T>};
+constexpr Kernels<T> kTable{{square_sum<T>} FUNICULAR_UPDATES(FUNICULAR_KERNEL)
+                                FUNICULAR_DIRECTIONS(FUNICULAR_DIRECTION_KERNEL)};
+#undef FUNICULAR_KERNEL
+#undef FUNICULAR_DIRECTION_KERNEL
+
+#define FUNICULAR_KERNEL(Update) , half_update_kernel<S, Update>(States<Update>())
 template <class S>
-constexpr HalfKernels<S> kHalfTable{widen_all<S>, narrow_all<S>, narrow_square_sum<S>, narrow_adam<S>};
+constexpr HalfKernels<S> kHalfTable{
+    {widen_all<S>, narrow_all<S>, narrow_square_sum<S>} FUNICULAR_UPDATES(FUNICULAR_KERNEL)};
+#undef FUNICULAR_KERNEL
 
 }  // namespace
 

@@ -200,6 +200,46 @@ def trust_coefficient(lab):
             lab.assertAlmostEqual(norm(moved[name]) / norm(start[name]) / 0.01 / share, 1, delta=1e-2, msg=name)
 
 
+@OPTIMISATION.row("--epsilon-placement", "inside: the first step is rate g / sqrt(g^2 + E)")
+def epsilon_placement(lab):
+    gradient, moved = lab.gradient(), lab.moved(optim="lamb", adam_epsilon=0.5, epsilon_placement="inside")
+    outside = lab.moved(optim="lamb", adam_epsilon=0.5)
+    for name in filter(lambda name: not is_matrix(name), gradient):  # which have no trust ratio
+        inside = [-0.01 * g / math.sqrt(g * g + 0.5) for g in gradient[name]]
+        lab.assertLess(max(map(abs, less(moved[name], inside))), 1e-9, name)
+        lab.assertLess(max(map(abs, less(outside[name], signs(gradient, 0.01, 0.5)[name]))), 1e-9, name)
+
+
+@OPTIMISATION.row("--trust-bounds", "a trust ratio outside of the bounds is the nearer one of them")
+def trust_bounds(lab):
+    gradient = lab.gradient()
+    bounded = {"lamb": signs(gradient, 0.01 * 100, 1e-6), "lars": scaled(gradient, -0.01 * 100)}
+    for name, expected in lab.few(tuple(bounded.items())):
+        moved = lab.moved(optim=name, trust_bounds="100,inf")
+        for parameter in filter(is_matrix, moved):
+            lab.assertAlmostEqual(norm(moved[parameter]) / norm(expected[parameter]), 1, delta=1e-2, msg=parameter)
+    lab.refuses(lab.words(lab.folder / "wrong", {"optim": "lamb", "trust_bounds": "10"}), "--trust-bounds expects LOWEST,HIGHEST")
+
+
+@OPTIMISATION.row("--weight-norm-bounds", "a step of LAMB on a matrix is as long as if its norm lay within the bounds")
+def weight_norm_bounds(lab):
+    moved = lab.moved(optim="lamb", weight_norm_bounds="7,7")
+    for name in filter(is_matrix, moved):
+        lab.assertAlmostEqual(norm(moved[name]), 0.01 * 7, delta=1e-3, msg=name)
+
+
+@OPTIMISATION.row("--rate-in-momentum", "without it the momentum of LARS does not hold the rate")
+def rate_in_momentum(lab):
+    with_rate, without = (lab.train(optim="lars", rate_in_momentum=on).state("momentum_buffer") for on in (True, False))
+    lab.assert_near(scaled(without, 0.01), with_rate)
+
+
+@OPTIMISATION.row("--trust-clip", "no layer moves faster than at the plain rate")
+def trust_clip(lab):
+    moved = lab.moved(optim="lars", trust_clip=True, trust_coefficient=1000)
+    lab.assert_near(moved, scaled(lab.gradient(), -0.01))
+
+
 def rate_at(schedule, step, warmup, total):
     """Of a peak of 1; steps from 0."""
     if schedule == "constant":
