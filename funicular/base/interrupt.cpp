@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "funicular/base/error.h"
+
 namespace funicular {
 
 namespace {
@@ -60,6 +62,12 @@ InterruptGuard::~InterruptGuard() {
 
 int interrupt_requested() {
   return requested.load(std::memory_order_relaxed);
+}
+
+void stop_if_interrupted(std::string_view component, std::string_view state) {
+  if (interrupt_requested() != 0)
+    throw Error(ExitCode::interrupted, component, "interrupted; {}: run the same command again",
+                fmt::make_format_args(state));
 }
 
 void clear_interrupt() {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <string_view>
 
 namespace funicular {
 
@@ -30,6 +31,9 @@ class InterruptGuard {
 
 /// The signal that asked to stop, one of kStopSignals, or 0.
 int interrupt_requested();
+/// Throws Error with ExitCode::interrupted if a signal asked to stop. `state`: what the command leaves, such as "nothing was
+/// written". To be called before a guard ends in a command that goes on without one: it would not hear of the request.
+void stop_if_interrupted(std::string_view component, std::string_view state);
 /// Forgets the request (for tests, and for programs that go on).
 void clear_interrupt();
 

@@ -64,7 +64,8 @@ void remove_all_and_end(int) {
   for (int attempt = 0; attempt < 3; ++attempt)  // other threads may still write
     for (Slot& slot : slots)
       if (slot.owner.load() == self) remove_tree(AT_FDCWD, slot.path, 0);
-  constexpr char kMessage[] = "\nfunicular: interrupted; nothing unfinished is left, run the same command again\n";
+  constexpr char kMessage[] =
+      "\nfunicular: interrupted; nothing unfinished is left, run the same command again\n";
   // At a terminal the shell shows ^C, or a progress line stands there.
   const size_t begin = ::isatty(STDERR_FILENO) == 1 ? 0 : 1;
   if (!is_quiet) {

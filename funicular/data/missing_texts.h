@@ -14,8 +14,8 @@ namespace funicular::data {
 /// What pandas writes for a missing value after astype(str), and Excel for a failed formula. Excel takes a text that begins
 /// with a dash for a formula.
 inline constexpr std::array<std::string_view, 13> kMissingValues = {
-    "nan",    "NaN",     "<NA>",   "NaT",   "#N/A", "#NAME?", "#VALUE!",
-    "#REF!",  "#DIV/0!", "#NULL!", "#NUM!", "None", "null"};
+    "nan",   "NaN",     "<NA>",   "NaT",   "#N/A", "#NAME?", "#VALUE!",
+    "#REF!", "#DIV/0!", "#NULL!", "#NUM!", "None", "null"};
 inline constexpr size_t kMissingLabels = 11;  ///< the first ones; the others are common names of a class
 
 /// Recognises rows one of whose texts is nothing but such a value.

@@ -131,7 +131,8 @@ double perplexity(double loss) {
 }
 
 bool greater_is_better(std::string_view metric) {
-  return !metric.ends_with("loss") && metric != "mean_absolute_error" && metric != "perplexity";
+  return !metric.ends_with("loss") && !metric.starts_with("loss_") && metric != "mean_absolute_error" &&
+         metric != "perplexity";
 }
 
 const std::vector<std::string>& classification_metric_names() {

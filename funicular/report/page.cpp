@@ -50,9 +50,9 @@ std::string title_of(const std::string& field, const std::string& kind) {
   const bool evaluated = field.starts_with(kEvaluated);
   if (const std::string_view term = term_of(field); !term.empty()) {
     const auto known = kOfElectra.find(term);
-    return fmt::format("{}, {}", evaluated ? "loss, evaluated" : "training loss",
-                       kind == "electra" && known != kOfElectra.end() ? known->second
-                                                                      : fmt::format("term {}", term));
+    return fmt::format(
+        "{}, {}", evaluated ? "loss, evaluated" : "training loss",
+        kind == "electra" && known != kOfElectra.end() ? known->second : fmt::format("term {}", term));
   }
   std::string title = evaluated ? field.substr(kEvaluated.size()) + ", evaluated" : field;
   std::replace(title.begin(), title.end(), '_', ' ');

@@ -52,7 +52,10 @@ class Tally {
 
   void add(const parallel::EvalResult& part) {
     add_counts(counts_, part.counts);
-    for (const auto& [name, sum] : part.sums) weighted_sums_[name] += part.weights.at(name) * sum;
+    for (const auto& [name, sum] : part.sums) {
+      sums_[name] += sum;
+      weighted_sums_[name] += part.weights.at(name) * sum;
+    }
     for (size_t i = 0; metrics_ && i < part.outputs.size(); ++i) metrics_->add(part.outputs[i]);
   }
 
@@ -61,19 +64,21 @@ class Tally {
     std::map<std::string, double> terms;
     for (const auto& [name, sum] : weighted_sums_) {
       const double count = count_of(counts_, name);
-      terms[name] = count != 0 ? sum / count : 0;
-      loss += terms[name];
+      terms[name] = count != 0 ? sums_.at(name) / count : 0;
+      loss += count != 0 ? sum / count : 0;
     }
     if (metrics_) metrics_->losses(terms);
     std::map<std::string, double> result =
         metrics_ ? metrics_->finish(loss) : std::map<std::string, double>{};
     result["loss"] = loss;
+    if (terms.size() > 1)
+      for (const auto& [name, mean] : terms) result["loss_" + name] = mean;
     return result;
   }
 
  private:
   Metrics* metrics_;
-  std::map<std::string, double> weighted_sums_;
+  std::map<std::string, double> sums_, weighted_sums_;
   Counts counts_;
 };
 

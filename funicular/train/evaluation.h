@@ -32,8 +32,9 @@ using EvaluateBatch = std::function<parallel::EvalResult(std::span<const MicroBa
 /// Told how many samples are done, of all ranks together.
 using EvaluationProgress = std::function<void(int64_t)>;
 
-/// Feeds `data` to `evaluate_batch` in the order of the data. Gives "loss" (the sum of the loss terms'
-/// weighted means) and what `metrics` (may be nullptr) gives. Throws InputError for empty data.
+/// Feeds `data` to `evaluate_batch` in the order of the data. Gives "loss" (the sum of the loss terms' weighted means)
+/// and what `metrics` (may be nullptr) gives. If there are several terms, "loss_NAME" is the mean of each. Throws
+/// InputError for empty data.
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating,
                                              const EvaluateBatch& evaluate_batch,

@@ -102,7 +102,11 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
   return found;
 }
 
-std::string precision_of_run(const fs::path& output, const std::string& resume) {
+namespace {
+
+/// `key` in the part `part` of the newest state that has it, of the run that `resume` means; "" if there is none.
+std::string value_of_run(const fs::path& output, const std::string& resume, const char* part,
+                         const char* key) {
   if (resume == "never") return "";
   std::vector<fs::path> folders;
   if (resume == "auto")
@@ -117,10 +121,20 @@ std::string precision_of_run(const fs::path& output, const std::string& resume) 
   for (const fs::path& checkpoint : checkpoints) {
     if (!fs::exists(checkpoint / "state.json", ignored)) continue;
     const auto state = parse_json_or_null<OrderedJson>(read_file(checkpoint / "state.json"));
-    if (!state.is_object() || !state.contains("identity") || !state["identity"].is_object()) continue;
-    if (std::string name = state["identity"].value("precision", ""); !name.empty()) return name;
+    if (!state.is_object() || !state.contains(part) || !state[part].is_object()) continue;
+    if (std::string value = state[part].value(key, ""); !value.empty()) return value;
   }
   return "";
+}
+
+}  // namespace
+
+std::string precision_of_run(const fs::path& output, const std::string& resume) {
+  return value_of_run(output, resume, "identity", "precision");
+}
+
+std::string best_metric_of_run(const fs::path& output, const std::string& resume) {
+  return value_of_run(output, resume, "settings", "best_metric");
 }
 
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,

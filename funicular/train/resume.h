@@ -18,6 +18,8 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume);
 /// The precision of the run that `resume` (TrainerOptions::resume) goes on with, by its name; empty where there is
 /// none, or none that can be read. Reads no tensors.
 std::string precision_of_run(const fs::path& output, const std::string& resume);
+/// Likewise the metric that its best model is chosen by.
+std::string best_metric_of_run(const fs::path& output, const std::string& resume);
 
 /// Throws InputError naming what differs from the saved identity. Settings that differ are those of the steps to
 /// come, with a warning, if the run `goes_on`; of one that has taken its last step they are refused, but for

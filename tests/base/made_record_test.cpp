@@ -39,7 +39,8 @@ TEST(MadeRecord, AFolderThatCannotBeReadIsRefusedByName) {
     hash_of_output(folder.path());
     FAIL() << "a symbolic link to itself is no file";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("cannot read " + loop.string()), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("cannot read " + loop.string()), std::string::npos)
+        << error.what();
   }
 }
 

@@ -105,6 +105,12 @@ TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessA
                  .finds_replaced = true});
   const auto reference = read_lines(folder / "single-1/metrics.jsonl");
   ASSERT_EQ(reference.size(), 8u);
+  for (const Json& line : reference) {
+    const std::string loss = line.contains("eval_loss") ? "eval_loss" : "loss";
+    EXPECT_NEAR(line.at(loss).get<double>(),
+                line.at(loss + "_mlm").get<double>() + 50 * line.at(loss + "_replaced").get<double>(), 1e-9)
+        << line;
+  }
   for (size_t i = 0; i < places.size(); ++i) {
     const Place &place = places[i], &writer = places[(i + 1) % places.size()];
     SCOPED_TRACE(place.name() + ", " + writer.name());
@@ -113,9 +119,9 @@ TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessA
     const auto lines = read_lines(output / "metrics.jsonl");
     ASSERT_EQ(lines.size(), reference.size());
     for (size_t line = 0; line < lines.size(); ++line)
-      for (const char* key :
-           {"loss", "eval_loss", "eval_perplexity", "eval_generator_accuracy", "eval_discriminator_accuracy",
-            "eval_replaced_precision", "eval_replaced_recall"}) {
+      for (const char* key : {"loss", "eval_loss", "eval_loss_mlm", "eval_loss_replaced", "eval_perplexity",
+                              "eval_generator_accuracy", "eval_discriminator_accuracy",
+                              "eval_replaced_precision", "eval_replaced_recall"}) {
         ASSERT_EQ(reference[line].contains(key), lines[line].contains(key)) << key;
         if (!reference[line].contains(key)) continue;
         const double expected = reference[line].at(key).get<double>();
