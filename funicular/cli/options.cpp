@@ -358,7 +358,7 @@ void TrainingOptions::warn_of_idle_options() const {
   };
   Names warming = optim::schedule_names();
   std::erase(warming, "constant");
-  optimizer_settings.warn_of_idle(*arguments_, optim);
+  optimizer_settings.warn_of_idle(optim);
   belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", lr_scheduler_type, warming);
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
