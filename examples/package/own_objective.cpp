@@ -60,10 +60,10 @@ int main() {
   data::build_token_store(tokenizer, data::MemorySource(rows, 1, false), path);
 
   const WordOrder objective(tokenizer);
-  format::BertConfig config;
-  config.vocab_size = 10, config.hidden_size = 32, config.num_hidden_layers = 2,
-  config.num_attention_heads = 2;
-  config.intermediate_size = 64, config.max_position_embeddings = 16, config.num_labels = 2;
+  format::ModelConfig config;
+  config.encoder.vocabulary = 10, config.encoder.width = 32, config.encoder.layers = 2,
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 64, config.encoder.positions.rows = 16, config.num_labels = 2;
   Model model = objective.build({.config = config});
   Trainer trainer({.num_train_epochs = 8, .batch_size = 32, .progress = false}, parallel::make_single,
                   optim::AdamW{.learning_rate = 2e-3});

@@ -75,12 +75,13 @@ class OrdinaryAdamW final : public optim::Optimizer {
 };
 
 void add_ordinary_head(model::Builder& builder) {
-  const model::Family::MaskedLm& names = builder.family().masked_lm;
-  const std::string activation = names.plain_gelu ? "gelu" : builder.config().hidden_act;
-  const int64_t width = builder.config().embedding_width();
-  const model::LinearWeights transform = builder.add_linear(names.dense, width, builder.config().hidden_size);
+  const format::Family::MaskedLm& names = builder.family().masked_lm;
+  const std::string activation = names.plain_gelu ? "gelu" : builder.config().encoder.activation;
+  const int64_t width = builder.config().encoder.embedding_width();
+  const model::LinearWeights transform =
+      builder.add_linear(names.dense, width, builder.config().encoder.width);
   const model::NormParameters norm = builder.add_norm(names.norm, width);
-  const Parameter* const bias = builder.add_bias(names.bias, builder.config().vocab_size);
+  const Parameter* const bias = builder.add_bias(names.bias, builder.config().encoder.vocabulary);
   Parameter* const decoder = model::add_decoder(builder);
   builder.add_segment(
       "masked_lm", {model::hidden_of_tokens(builder.options())}, {},

@@ -11,7 +11,7 @@
 #include "funicular/base/error.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/bench/training_step.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/train/batching.h"
@@ -45,7 +45,7 @@ class RankBench {
  public:
   explicit RankBench(const RankUseOptions& options)
       : options_(options),
-        tokenizer_(generated_tokenizer(options.config.vocab_size)),
+        tokenizer_(generated_tokenizer(options.config.encoder.vocabulary)),
         text_(options.batches.empty() ? GeneratedText(options.rule, last() + 1)
                                       : GeneratedText(options.batches)),
         objective_(tokenizer_, masking(options)),
@@ -100,7 +100,7 @@ class RankBench {
     return {options_.precision, options_.recompute, plan.accumulation > 1};
   }
   Model build() const {
-    return model::build_bert({options_.config, model::Head::masked_lm, master_type(options_.precision), 1});
+    return model::build_model({options_.config, model::Head::masked_lm, master_type(options_.precision), 1});
   }
   train::GlobalBatch batch(int64_t number, const train::BatchPlan& plan,
                            const parallel::Strategy& strategy) const {

@@ -29,7 +29,7 @@ struct RankUse {
 };
 
 struct RankUseOptions {
-  format::BertConfig config;
+  format::ModelConfig config;
   RowsRule rule;  ///< rule.batch_size is the global batch
   /// Taken instead of the rule's, from the first again where they end; each of rule.batch_size rows of at
   /// most rule.longest tokens.

@@ -112,7 +112,7 @@ Trial::Trial(const TechniquesSubject& subject, const TechniquesOptions& options,
              const Recipe& recipe)
     : options_(options),
       recipe_(recipe),
-      padded_(source, std::max<int64_t>(0, subject.config.pad_token_id)),
+      padded_(source, std::max<int64_t>(0, subject.config.encoder.padding_id)),
       real_(source),
       source_(recipe.packed ? source : static_cast<const train::Source&>(padded_)),
       plan_(plan_of(options, recipe)),

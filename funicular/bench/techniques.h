@@ -14,7 +14,7 @@
 #include "funicular/core/model.h"
 #include "funicular/core/recompute.h"
 #include "funicular/data/sample.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/model/heads.h"
 #include "funicular/text/tokenizer.h"
 
@@ -22,7 +22,7 @@ namespace funicular::bench {
 
 /// What is trained on what. All must outlive the measurement.
 struct TechniquesSubject {
-  const format::BertConfig& config;
+  const format::ModelConfig& config;
   /// A new masked language model with this head and weights in float32.
   std::function<Model(const model::Head&)> build;
   const text::Tokenizer& tokenizer;

@@ -11,7 +11,7 @@
 #include "funicular/core/model.h"
 #include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/batching.h"

@@ -167,7 +167,7 @@ class Augment final : public Command {
     pretrained_->check_columns(2, tokenizer_->sequence());
     const int64_t published = augment::published_variants(task.name);
     options_.variants = variants_.value_or(published > 0 ? published : options_.variants);
-    options_.max_length = max_length_.value_or(pretrained_->config().longest_sequence());
+    options_.max_length = max_length_.value_or(pretrained_->config().encoder.longest_sequence());
     pretrained_->check_max_length(options_.max_length);
     options_.seed = static_cast<uint64_t>(seed_);
     options_.published = this->published();
@@ -305,9 +305,9 @@ class Augment final : public Command {
 
   Model load() const {
     const model::Head head = augment::MaskedWords::head();
-    model::BertOptions options = pretrained_->options(at::kFloat, device_.place());
+    model::ModelOptions options = pretrained_->options(at::kFloat, device_.place());
     options.head = head;
-    Model model = model::build_bert(options);
+    Model model = model::build_model(options);
     try {
       pretrained_->load_all(model, head);
     } catch (const InputError& error) {

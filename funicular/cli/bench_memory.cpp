@@ -12,7 +12,7 @@
 #include "funicular/bench/rank_use.h"
 #include "funicular/bench/timed_rows.h"
 #include "funicular/cli/bench_modes.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::cli {
 
@@ -55,7 +55,7 @@ void for_each_case(const std::vector<bench::MemoryCase>& cases, uint64_t parts, 
   progress.finish();
 }
 
-void measure_cases(const BenchOptions& options, const format::BertConfig& config) {
+void measure_cases(const BenchOptions& options, const format::ModelConfig& config) {
   const std::vector<bench::MemoryCase> cases = memory_cases(options, {1, 4});
   for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
   std::vector<bench::MemoryRow> rows;
@@ -68,7 +68,7 @@ void measure_cases(const BenchOptions& options, const format::BertConfig& config
   print_rows(options, rows);
 }
 
-void predict_cases(const BenchOptions& options, const format::BertConfig& config) {
+void predict_cases(const BenchOptions& options, const format::ModelConfig& config) {
   const std::vector<bench::MemoryCase> cases = memory_cases(options, {0});
   for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
   const int ranks = static_cast<int>(options.ranks.value_or(2));
@@ -98,7 +98,7 @@ int bench_memory(BenchOptions options) {
       {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience", "learning-rate",
        "plot", "micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "steps", "devices"});
   if (options.model_name.empty()) options.model_name = "base";
-  const format::BertConfig config = options.configuration();
+  const format::ModelConfig config = options.configuration();
   if (options.strategies.empty() && !options.ranks)
     measure_cases(options, config);
   else

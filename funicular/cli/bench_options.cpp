@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -135,41 +135,41 @@ bool BenchOptions::names_size() const {
   return kBenchSizes.contains(model_name);
 }
 
-format::BertConfig BenchOptions::configuration() const {
+format::ModelConfig BenchOptions::configuration() const {
   const auto found = kBenchSizes.find(model_name);
   if (found == kBenchSizes.end()) return model::Pretrained(model_name).config();
-  format::BertConfig config;
-  config.num_hidden_layers = found->second.layers;
-  config.hidden_size = found->second.hidden;
-  config.num_attention_heads = found->second.heads;
-  config.intermediate_size = found->second.inner;
+  format::ModelConfig config;
+  config.encoder.layers = found->second.layers;
+  config.encoder.width = found->second.hidden;
+  config.encoder.heads = found->second.heads;
+  config.encoder.feed_forward.width = found->second.inner;
   return config;
 }
 
-Model BenchOptions::build(const format::BertConfig& config, at::ScalarType type,
+Model BenchOptions::build(const format::ModelConfig& config, at::ScalarType type,
                           const model::Head& head) const {
   const auto pretrained = names_size() ? nullptr : std::make_unique<model::Pretrained>(model_name);
-  model::BertOptions options = pretrained ? pretrained->options(type, device.place())
-                                          : model::BertOptions{.dtype = type, .device = device.place()};
+  model::ModelOptions options = pretrained ? pretrained->options(type, device.place())
+                                           : model::ModelOptions{.dtype = type, .device = device.place()};
   options.config = config;
   options.head = head;
   options.seed = seed();
-  Model built = model::build_bert(options);
+  Model built = model::build_model(options);
   if (pretrained && pretrained->has_weights()) model::load_pretrained(built, model_name);
   return built;
 }
 
-bench::RowsRule BenchOptions::rows_rule(const format::BertConfig& config, int64_t batch_size,
+bench::RowsRule BenchOptions::rows_rule(const format::ModelConfig& config, int64_t batch_size,
                                         int64_t longest) const {
   model::check_positions(longest, config);
   return {.ragged = rows == "ragged",
           .longest = longest,
           .batch_size = batch_size,
-          .vocabulary = config.vocab_size,
+          .vocabulary = config.encoder.vocabulary,
           .seed = seed()};
 }
 
-std::vector<bench::Rows> BenchOptions::make_batches(const format::BertConfig& config, int64_t batch_size,
+std::vector<bench::Rows> BenchOptions::make_batches(const format::ModelConfig& config, int64_t batch_size,
                                                     int64_t longest, int64_t count) const {
   const bench::RowsRule rule = rows_rule(config, batch_size, longest);
   std::vector<bench::Rows> made;

@@ -13,7 +13,7 @@
 #include "funicular/cli/arguments.h"
 #include "funicular/cli/options.h"
 #include "funicular/core/model.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/model/heads.h"
 
 namespace funicular::cli {
@@ -50,14 +50,14 @@ struct BenchOptions {
   uint64_t seed() const { return static_cast<uint64_t>(seed_number); }
   /// Whether --model is one of the sizes that have a name, without weights.
   bool names_size() const;
-  format::BertConfig configuration() const;
+  format::ModelConfig configuration() const;
   /// With the weights of --model where it is a folder that has them.
-  Model build(const format::BertConfig& config, at::ScalarType type,
+  Model build(const format::ModelConfig& config, at::ScalarType type,
               const model::Head& head = model::Head::masked_lm) const;
-  bench::RowsRule rows_rule(const format::BertConfig& config, int64_t batch_size, int64_t longest) const;
+  bench::RowsRule rows_rule(const format::ModelConfig& config, int64_t batch_size, int64_t longest) const;
   /// Batches 0 … count - 1 of the rule. Throws InputError for rows that are longer than the model can read.
-  std::vector<bench::Rows> make_batches(const format::BertConfig& config, int64_t batch_size, int64_t longest,
-                                        int64_t count) const;
+  std::vector<bench::Rows> make_batches(const format::ModelConfig& config, int64_t batch_size,
+                                        int64_t longest, int64_t count) const;
 
  private:
   void declare_measured(Arguments& arguments);

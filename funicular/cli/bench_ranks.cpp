@@ -12,7 +12,7 @@
 #include "funicular/bench/rank_use.h"
 #include "funicular/cli/bench_modes.h"
 #include "funicular/comm/group.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::cli {
 

@@ -15,7 +15,7 @@
 #include "funicular/bench/techniques_report.h"
 #include "funicular/cli/bench_modes.h"
 #include "funicular/data/datasets.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -27,10 +27,10 @@ struct BenchText {
   std::shared_ptr<const data::Dataset> train, held_out;
 };
 
-BenchText open_text(const BenchOptions& options, format::BertConfig& config) {
+BenchText open_text(const BenchOptions& options, format::ModelConfig& config) {
   BenchText text;
   if (options.data.empty()) {
-    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.vocab_size));
+    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.encoder.vocabulary));
     bench::RowsRule rule =
         options.rows_rule(config, options.techniques.batch_size, options.techniques.max_length);
     const int64_t batches =
@@ -47,7 +47,7 @@ BenchText open_text(const BenchOptions& options, format::BertConfig& config) {
                      "folder as --model");
   const fs::path folder = options.tokenizer.empty() ? fs::path(options.model_name) : options.tokenizer;
   const auto store = data::TokenStore::open(options.data);
-  if (named) config.vocab_size = std::max(config.vocab_size, store->meta().vocabulary_size);
+  if (named) config.encoder.vocabulary = std::max(config.encoder.vocabulary, store->meta().vocabulary_size);
   text.tokenizer = model::load_tokenizer(config, folder);
   store->require_tokenizer(*text.tokenizer);
   const data::Split split = data::split_dataset(
@@ -71,7 +71,7 @@ int bench_techniques(BenchOptions options) {
   options.techniques.steps = options.steps.value_or(options.techniques.steps);
   options.techniques.recompute = parse_recompute(options.recompute.text("full"));
   options.techniques.seed = options.seed();
-  format::BertConfig config = options.configuration();
+  format::ModelConfig config = options.configuration();
   model::check_positions(options.techniques.max_length, config);
   const BenchText text = open_text(options, config);
   Progress progress("bench techniques", 0);

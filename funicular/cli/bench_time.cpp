@@ -128,7 +128,7 @@ int bench_time(BenchOptions options) {
   const std::string precision_name = options.precision.text("fp32");
   const Precision precision = parse_precision(precision_name);
   const int64_t steps = options.steps.value_or(10);
-  const format::BertConfig config = options.configuration();
+  const format::ModelConfig config = options.configuration();
   const std::vector<bench::Rows> batches =
       options.batches.empty()
           ? options.make_batches(config, options.batch_size.number(16, 1), options.max_length.number(128, 32),
@@ -152,8 +152,8 @@ int bench_time(BenchOptions options) {
                         {"parameters", step.model().parameter_count()},
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
-  const bench::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
-                               config.vocab_size, config.embedding_width()};
+  const bench::BertShape shape{config.encoder.layers, config.encoder.width, config.encoder.feed_forward.width,
+                               config.encoder.vocabulary, config.encoder.embedding_width()};
   double flops = 0;
   for (const bench::ProductShape& product : bench::step_products(shape, times.tokens, times.masked))
     flops += product.flops();

@@ -63,7 +63,7 @@ class Compare final : public Command {
     int64_t length = 128;
     for (const auto& one : models) {
       if (max_length_) one->check_max_length(*max_length_);
-      length = std::min(length, one->config().longest_sequence());
+      length = std::min(length, one->config().encoder.longest_sequence());
     }
     for (const auto& one : models) score(*one, max_length_.value_or(length));
     if (json_)

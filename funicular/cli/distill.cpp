@@ -313,13 +313,13 @@ class Distill final : public Command {
     check_terms(o, stage_, has_teacher(), !cache_.empty());
     using Kind = objective::DistillationKind;
     if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
-      o.layers = objective::make_layer_map(distillation_.layer_map, config_.num_hidden_layers,
-                                           o.teacher.num_hidden_layers);
+      o.layers = objective::make_layer_map(distillation_.layer_map, config_.encoder.layers,
+                                           o.teacher.encoder.layers);
     distillation_.warn_of_idle_options(arguments, o);
     objective::check_distillation(o);
     if (distillation_.init_layers.empty()) return;
-    init_layers_ = model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
-                                            o.teacher.num_hidden_layers);
+    init_layers_ =
+        model::parse_init_layers(distillation_.init_layers, config_.encoder.layers, o.teacher.encoder.layers);
     model::check_init_sizes(config_, o.teacher);
   }
 
@@ -408,7 +408,7 @@ class Distill final : public Command {
   }
 
   Model make_student() {
-    model::BertOptions encoder;
+    model::ModelOptions encoder;
     if (student_)
       encoder = student_->options(training_.dtype(), training_.device.place(),
                                   model::classes_layer(student_->config()));
@@ -427,7 +427,7 @@ class Distill final : public Command {
 
   Model make_teacher() const {
     const at::ScalarType type = teacher_precision() == "fp64" ? at::kDouble : at::kFloat;
-    model::BertOptions encoder = teacher_->options(type, training_.device.place());
+    model::ModelOptions encoder = teacher_->options(type, training_.device.place());
     encoder.repeatable = training_.deterministic;
     Model teacher = objective_->build_teacher(encoder);
     const bool words = objective_->options().reads_hidden_words();
@@ -481,7 +481,7 @@ class Distill final : public Command {
 
   eval::Task task_;
   std::optional<model::Pretrained> teacher_, student_;
-  format::BertConfig config_;  ///< the student's
+  format::ModelConfig config_;  ///< the student's
   objective::DistillationOptions options_;
   std::vector<int64_t> init_layers_;  ///< of --init-layers
   std::unique_ptr<text::Tokenizer> tokenizer_;

@@ -132,7 +132,7 @@ void require_soft_columns(const fs::path& train, const fs::path& evaluated,
   }
 }
 
-std::vector<std::string> classes_of_teacher(const format::BertConfig& teacher,
+std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                             const std::vector<std::string>& named_by_task,
                                             const fs::path& file) {
   const std::vector<std::string>& named = teacher.id2label;

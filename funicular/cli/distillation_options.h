@@ -44,7 +44,7 @@ void require_soft_columns(const fs::path& train, const fs::path& evaluated,
 
 /// The classes in the order of the teacher's logits. Their names are those of its config.json; if it has none, those of the
 /// task (`named_by_task`), with a warning if the task's come from `file`.
-std::vector<std::string> classes_of_teacher(const format::BertConfig& teacher,
+std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                             const std::vector<std::string>& named_by_task,
                                             const fs::path& file);
 

@@ -27,6 +27,7 @@
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/config_keys.h"
+#include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/own_tokenizer.h"
@@ -125,18 +126,18 @@ Finding check_device() {
 }
 
 Finding check_config(const fs::path& model) {
-  const auto config = format::read_bert_config(model);
+  const auto config = format::read_model_config(model);
   const std::vector<std::string> doubts = format::doubtful_keys(config.source);
   return {doubts.empty() ? Verdict::ok : Verdict::warn,
           fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
-                      model::family_of(config).title, config.num_hidden_layers, config.hidden_size,
-                      config.num_attention_heads, config.vocab_size, config.longest_sequence()),
+                      format::family_of(config).title, config.encoder.layers, config.encoder.width,
+                      config.encoder.heads, config.encoder.vocabulary, config.encoder.longest_sequence()),
           fmt::format("{}", fmt::join(doubts, "; "))};
 }
 
 Finding check_weights(const fs::path& model) {
   const format::WeightFiles weights(model);
-  const format::BertConfig config = format::read_bert_config(model);
+  const format::ModelConfig config = format::read_model_config(model);
   model::check_sizes(config, model);
   model::refuse_unused_layers(config, model);
   uint64_t bytes = 0;
@@ -153,7 +154,7 @@ Finding check_weights(const fs::path& model) {
 
 Finding check_tokenizer(const fs::path& model) {
   const auto tokenizer = format::load_tokenizer(model);
-  const auto config = format::read_bert_config(model);
+  const auto config = format::read_model_config(model);
   const auto tokens = tokenizer->tokenize("The quick brown fox jumps over the lazy dog.");
   model::require_own_tokenizer(config, *tokenizer, model);
   size_t unknown = 0;
@@ -285,11 +286,12 @@ class Doctor final : public Command {
 
   void check_layouts() {
     bench::RankUseOptions step;
-    step.config = format::read_bert_config(model_);
-    step.rule = {.ragged = false,
-                 .longest = max_length_.value_or(std::min<int64_t>(128, step.config.longest_sequence())),
-                 .batch_size = batch_size_,
-                 .vocabulary = step.config.vocab_size};
+    step.config = format::read_model_config(model_);
+    step.rule = {
+        .ragged = false,
+        .longest = max_length_.value_or(std::min<int64_t>(128, step.config.encoder.longest_sequence())),
+        .batch_size = batch_size_,
+        .vocabulary = step.config.encoder.vocabulary};
     step.precision = parse_precision(precision_);
     step.recompute = parse_recompute(recompute_);
     const int ranks = static_cast<int>(ranks_);

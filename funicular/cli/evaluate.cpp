@@ -45,7 +45,7 @@ namespace {
 constexpr int64_t kMostRows = 512, kRows = 32;
 
 /// The task's labels in the order of the model's classes.
-std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config,
+std::vector<std::string> labels_of_model(const eval::Task& task, const format::ModelConfig& config,
                                          const fs::path& model) {
   const std::vector<std::string> own = model::spelt_as(model::class_names(config), task.label_names);
   if (task.label_names.empty()) return own;
@@ -153,7 +153,7 @@ class Evaluate final : public Command {
   }
 
   int64_t default_length() const {
-    const int64_t longest = pretrained_->config().longest_sequence();
+    const int64_t longest = pretrained_->config().encoder.longest_sequence();
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }
@@ -171,7 +171,7 @@ class Evaluate final : public Command {
     if (task_options_.name != note_.task) return;
     task_options_.take_note(note_.source, arguments);
     if (note_.task != "custom") return;
-    const format::BertConfig& config = pretrained_->config();
+    const format::ModelConfig& config = pretrained_->config();
     if (!arguments.given("multi-label")) task_options_.custom.multi_label = objective::is_multi_label(config);
     if (!arguments.given("regression")) task_options_.custom.regression = model::is_regression(config);
   }
@@ -187,7 +187,7 @@ class Evaluate final : public Command {
 
   /// What the task needs, and what the model was made for.
   void require_kind_of(const eval::Task& task) const {
-    const format::BertConfig& config = pretrained_->config();
+    const format::ModelConfig& config = pretrained_->config();
     if (model::is_token_classifier(config))
       throw InputError("task", "{} gives each word of a text a tag; give --task {}", model_.string(),
                        eval::kTagTask);
@@ -205,7 +205,7 @@ class Evaluate final : public Command {
   }
 
   int classify(const text::Tokenizer& tokenizer) {
-    const format::BertConfig& config = pretrained_->config();
+    const format::ModelConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
     require_kind_of(task);
     check_number_of_texts(task);
@@ -256,7 +256,7 @@ class Evaluate final : public Command {
 
   /// A tag for each word.
   int tag(const text::Tokenizer& tokenizer) {
-    const format::BertConfig& config = pretrained_->config();
+    const format::ModelConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
     refuse_table(form_, predictions_, "--predictions");
     if (fs::is_directory(data_))
@@ -343,7 +343,7 @@ class Evaluate final : public Command {
 
   /// What evaluation.json tells besides the answers.
   OrderedJson about(const OrderedJson& found, const Model& model, double seconds) const {
-    const format::BertConfig& config = pretrained_->config();
+    const format::ModelConfig& config = pretrained_->config();
     OrderedJson metrics = found;
     metrics.erase("samples");
     const double samples = found["samples"].get<double>();
@@ -354,8 +354,8 @@ class Evaluate final : public Command {
             {"metrics", metrics},
             {"parameters", model.parameter_count()},
             {"bytes", eval::weight_bytes(model_)},
-            {"layers", config.num_hidden_layers},
-            {"hidden_size", config.hidden_size},
+            {"layers", config.encoder.layers},
+            {"hidden_size", config.encoder.width},
             {"precision", precision_},
             {"seconds", seconds},
             {"rows_per_second", samples / std::max(seconds, 1e-9)}};

@@ -19,6 +19,7 @@
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
+#include "funicular/format/family.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/class_names.h"
 #include "funicular/model/pretrained.h"
@@ -85,8 +86,8 @@ class Finetune final : public Command {
                                    {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
                                     .metrics = task_.metrics,
                                     .loss = {class_weights(), label_smoothing_}});
-    model::BertOptions encoder = pretrained_->options(training_.dtype(), training_.device.place(),
-                                                      model::classes_layer(config_, objective->head()));
+    model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place(),
+                                                       model::classes_layer(config_, objective->head()));
     encoder.config = config_;
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
@@ -100,7 +101,7 @@ class Finetune final : public Command {
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     const std::unique_ptr<Metrics> metrics = objective->metrics();
     trainer.callbacks.save_model = [&](const fs::path& folder) {
-      format::BertConfig saved = config_;
+      format::ModelConfig saved = config_;
       saved.source["funicular"].update(metrics->kept());
       model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
     };
@@ -234,7 +235,7 @@ class Finetune final : public Command {
                            : task_.multi_label ? "multi_label_classification"
                            : task_.tags        ? ""
                                                : "single_label_classification";
-    config_.architectures = {model::family_of(config_).class_of(
+    config_.architectures = {format::family_of(config_).class_of(
         (task_.tags ? model::token_classifier() : model::Head::classification).architecture)};
     if (task_.tags) choose_tag_metrics();
   }
@@ -331,7 +332,7 @@ class Finetune final : public Command {
 
   eval::Task task_;
   std::optional<model::Pretrained> pretrained_;
-  format::BertConfig config_;  ///< with the classes of this run
+  format::ModelConfig config_;  ///< with the classes of this run
   std::vector<std::string> classes_of_model_;
   model::TaskNote note_;
   std::unique_ptr<text::Tokenizer> tokenizer_;

@@ -18,7 +18,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/data/token_store.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/text/sequence_template.h"
 #include "funicular/train/trainer.h"
@@ -144,7 +144,7 @@ struct TrainingOptions : RankOptions {
 inline constexpr const char* kHeadRun = "head";
 
 /// Says what is trained, once, when training begins: the model's shape and its parameters.
-void report_model(const Model& model, const format::BertConfig& config);
+void report_model(const Model& model, const format::ModelConfig& config);
 
 /// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the best
 /// evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are here.

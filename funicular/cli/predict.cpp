@@ -134,7 +134,7 @@ class Predict final : public Command {
     });
     form_ = answer_format(output_, "--output");
     const model::Pretrained pretrained(model_);
-    const format::BertConfig& config = pretrained.config();
+    const format::ModelConfig& config = pretrained.config();
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t batch_tokens = options_.batch_tokens;

@@ -19,6 +19,7 @@
 #include "funicular/data/datasets.h"
 #include "funicular/data/joined_dataset.h"
 #include "funicular/data/other_document.h"
+#include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
@@ -95,7 +96,7 @@ class Pretrain final : public Command {
 
   int run() override {
     open();
-    model::BertOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
+    model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model model = objective_->build(encoder);
@@ -285,7 +286,7 @@ class Pretrain final : public Command {
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
     options.whole_model_after = true;  // all weights are trained next
-    options.frozen = {model::family_of(pretrained_->config()).prefix};
+    options.frozen = {format::family_of(pretrained_->config()).prefix};
     if (objective_name_ == "electra")
       options.frozen.push_back(objective::kGenerator + options.frozen.front());
     options.seed = hash_bytes(

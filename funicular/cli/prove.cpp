@@ -17,8 +17,8 @@
 #include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
-#include "funicular/format/bert_config.h"
 #include "funicular/format/config_keys.h"
+#include "funicular/format/model_config.h"
 #include "funicular/launch/launcher.h"
 #include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/pairs.h"
@@ -136,7 +136,7 @@ class Prove final : public Command {
       throw InputError("usage",
                        "--layers is of the small BERT; the layers of --model are in its config.json");
     if (!task_.model.empty())
-      format::warn_of_doubtful_keys(format::read_bert_config(task_.model).source, task_.model);
+      format::warn_of_doubtful_keys(format::read_model_config(task_.model).source, task_.model);
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();

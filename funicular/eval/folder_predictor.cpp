@@ -9,10 +9,10 @@
 namespace funicular::eval {
 
 PredictorOptions predictor_options(const model::Pretrained& pretrained, std::optional<int64_t> max_length) {
-  const format::BertConfig& config = pretrained.config();
+  const format::ModelConfig& config = pretrained.config();
   const model::TaskNote note = pretrained.note();
   const int64_t length =
-      max_length.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
+      max_length.value_or(note.max_length > 0 ? note.max_length : config.encoder.longest_sequence());
   pretrained.check_max_length(length);
   PredictorOptions options;
   options.sequence = {static_cast<int32_t>(length), note.pair_truncation()};

@@ -4,74 +4,79 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/format/family.h"
 
 namespace funicular::format {
 namespace {
 
-/// The sizes of a model; each has a default, which seldom fits another model's weights.
-constexpr const char* kSizes[] = {"vocab_size",          "hidden_size",       "num_hidden_layers",
-                                  "num_attention_heads", "intermediate_size", "max_position_embeddings"};
+/// Keys that are read from files of every family, and keys that transformers writes for every model.
+constexpr const char* kOfEveryFamily[] = {"vocab_size",
+                                          "initializer_range",
+                                          "pad_token_id",
+                                          "tie_word_embeddings",
+                                          "embedding_size",
+                                          "problem_type",
+                                          "torch_dtype",
+                                          "dtype",
+                                          "num_labels",
+                                          "id2label",
+                                          "label2id",
+                                          "architectures",
+                                          "model_type",
+                                          "position_embedding_type",
+                                          "is_decoder",
+                                          "add_cross_attention",
+                                          "is_encoder_decoder",
+                                          "pruned_heads",
+                                          "use_cache",
+                                          "transformers_version",
+                                          "_name_or_path",
+                                          "bos_token_id",
+                                          "eos_token_id",
+                                          "sep_token_id",
+                                          "cls_token_id",
+                                          "unk_token_id",
+                                          "mask_token_id",
+                                          "return_dict",
+                                          "output_attentions",
+                                          "output_hidden_states",
+                                          "gradient_checkpointing",
+                                          "chunk_size_feed_forward",
+                                          "attn_implementation",
+                                          "finetuning_task",
+                                          "tokenizer_class",
+                                          "funicular"};
 
-/// The keys that are read, and those that transformers writes for every model.
-const std::vector<std::string>& known_keys() {
-  static const std::vector<std::string> keys{"vocab_size",
-                                             "hidden_size",
-                                             "num_hidden_layers",
-                                             "num_attention_heads",
-                                             "intermediate_size",
-                                             "max_position_embeddings",
-                                             "type_vocab_size",
-                                             "layer_norm_eps",
-                                             "hidden_dropout_prob",
-                                             "attention_probs_dropout_prob",
-                                             "initializer_range",
-                                             "classifier_dropout",
-                                             "hidden_act",
-                                             "pad_token_id",
-                                             "tie_word_embeddings",
-                                             "embedding_size",
-                                             "problem_type",
-                                             "torch_dtype",
-                                             "dtype",
-                                             "num_labels",
-                                             "id2label",
-                                             "label2id",
-                                             "architectures",
-                                             "model_type",
-                                             "position_embedding_type",
-                                             "is_decoder",
-                                             "add_cross_attention",
-                                             "is_encoder_decoder",
-                                             "pruned_heads",
-                                             "use_cache",
-                                             "transformers_version",
-                                             "_name_or_path",
-                                             "bos_token_id",
-                                             "eos_token_id",
-                                             "sep_token_id",
-                                             "cls_token_id",
-                                             "unk_token_id",
-                                             "mask_token_id",
-                                             "return_dict",
-                                             "output_attentions",
-                                             "output_hidden_states",
-                                             "gradient_checkpointing",
-                                             "chunk_size_feed_forward",
-                                             "attn_implementation",
-                                             "finetuning_task",
-                                             "tokenizer_class",
-                                             "funicular"};
+/// The family that the file names; BERT where it names none that is known.
+const Family& family_named(const Json& config) {
+  const auto type = config.find("model_type");
+  for (const Family& family : families())
+    if (type != config.end() && *type == family.model_type) return family;
+  return family_of(ModelConfig());
+}
+
+/// The sizes of a model; each has a default, which seldom fits another model's weights.
+std::vector<std::string> sizes_of(const Family& family) {
+  const ConfigKeys& keys = family.keys;
+  return {"vocab_size", keys.width, keys.layers, keys.heads, keys.feed_forward, keys.positions};
+}
+
+/// The keys that mean something in the family's files.
+std::vector<std::string> known_keys(const Family& family) {
+  std::vector<std::string> keys(std::begin(kOfEveryFamily), std::end(kOfEveryFamily));
+  for (std::string& key : family.keys.all()) keys.push_back(std::move(key));
   return keys;
 }
 
-/// Keys of published folders that neither transformers nor this program computes with. They concern poolers of the first
-/// Chinese BERT, ELECTRA's summaries, text generation, adapters, and notes of the people who trained the model.
+/// Keys of published folders that neither transformers nor this program computes with. They concern poolers of the
+/// first Chinese BERT, ELECTRA's summaries, text generation, adapters, and notes of the people who trained the model.
 constexpr std::string_view kWithoutEffect =
     " _attn_implementation _attn_implementation_autoset _commit_hash _diffusers_version "
     "_flash_attn_2_enabled "
@@ -93,8 +98,8 @@ constexpr std::string_view kWithoutEffect =
     "tie_encoder_decoder top_k top_p torchscript training typical_p use_bfloat16 use_return_dict "
     "vocab_size_or_config_json_file xla_device ";
 
-bool is_known(const std::string& key) {
-  return std::find(known_keys().begin(), known_keys().end(), key) != known_keys().end() ||
+bool is_known(const std::string& key, const std::vector<std::string>& known) {
+  return std::find(known.begin(), known.end(), key) != known.end() ||
          kWithoutEffect.find(" " + key + " ") != kWithoutEffect.npos;
 }
 
@@ -141,46 +146,57 @@ std::string doubtful_labels(const Json& config) {
   return "";
 }
 
-/// What GPT-2, DistilBERT, T5, BART and others call the same thing.
-const std::map<std::string, std::string>& other_names() {
-  static const std::map<std::string, std::string> names{{"n_vocab", "vocab_size"},
-                                                        {"n_embd", "hidden_size"},
-                                                        {"dim", "hidden_size"},
-                                                        {"d_model", "hidden_size"},
-                                                        {"n_layer", "num_hidden_layers"},
-                                                        {"n_layers", "num_hidden_layers"},
-                                                        {"num_layer", "num_hidden_layers"},
-                                                        {"num_layers", "num_hidden_layers"},
-                                                        {"encoder_layers", "num_hidden_layers"},
-                                                        {"layers", "num_hidden_layers"},
-                                                        {"n_head", "num_attention_heads"},
-                                                        {"n_heads", "num_attention_heads"},
-                                                        {"num_heads", "num_attention_heads"},
-                                                        {"encoder_attention_heads", "num_attention_heads"},
-                                                        {"heads", "num_attention_heads"},
-                                                        {"n_inner", "intermediate_size"},
-                                                        {"d_ff", "intermediate_size"},
-                                                        {"ffn_dim", "intermediate_size"},
-                                                        {"encoder_ffn_dim", "intermediate_size"},
-                                                        {"feed_forward_size", "intermediate_size"},
-                                                        {"n_positions", "max_position_embeddings"},
-                                                        {"n_ctx", "max_position_embeddings"},
-                                                        {"max_seq_len", "max_position_embeddings"},
-                                                        {"max_seq_length", "max_position_embeddings"},
-                                                        {"dropout", "hidden_dropout_prob"},
-                                                        {"attention_dropout", "attention_probs_dropout_prob"},
-                                                        {"activation", "hidden_act"},
-                                                        {"activation_function", "hidden_act"}};
-  return names;
+using Key = const char* ConfigKeys::*;
+
+/// Names of these keys in files of GPT-2, T5, BART and others.
+constexpr std::pair<const char*, Key> kOtherNames[] = {{"n_embd", &ConfigKeys::width},
+                                                       {"dim", &ConfigKeys::width},
+                                                       {"d_model", &ConfigKeys::width},
+                                                       {"n_layer", &ConfigKeys::layers},
+                                                       {"n_layers", &ConfigKeys::layers},
+                                                       {"num_layer", &ConfigKeys::layers},
+                                                       {"num_layers", &ConfigKeys::layers},
+                                                       {"encoder_layers", &ConfigKeys::layers},
+                                                       {"layers", &ConfigKeys::layers},
+                                                       {"n_head", &ConfigKeys::heads},
+                                                       {"n_heads", &ConfigKeys::heads},
+                                                       {"num_heads", &ConfigKeys::heads},
+                                                       {"encoder_attention_heads", &ConfigKeys::heads},
+                                                       {"heads", &ConfigKeys::heads},
+                                                       {"n_inner", &ConfigKeys::feed_forward},
+                                                       {"d_ff", &ConfigKeys::feed_forward},
+                                                       {"ffn_dim", &ConfigKeys::feed_forward},
+                                                       {"encoder_ffn_dim", &ConfigKeys::feed_forward},
+                                                       {"feed_forward_size", &ConfigKeys::feed_forward},
+                                                       {"n_positions", &ConfigKeys::positions},
+                                                       {"n_ctx", &ConfigKeys::positions},
+                                                       {"max_seq_len", &ConfigKeys::positions},
+                                                       {"max_seq_length", &ConfigKeys::positions},
+                                                       {"dropout", &ConfigKeys::hidden_dropout},
+                                                       {"attention_dropout", &ConfigKeys::attention_dropout},
+                                                       {"activation", &ConfigKeys::activation},
+                                                       {"activation_function", &ConfigKeys::activation}};
+
+/// The family's key for what another family, or another kind of model, calls `key`; "" if there is none.
+std::string named_elsewhere(const std::string& key, const Family& family) {
+  if (key == "n_vocab") return "vocab_size";
+  const auto own = [&](Key member) { return family.keys.*member ? family.keys.*member : ""; };
+  for (const auto& [name, member] : kOtherNames)
+    if (key == name) return own(member);
+  for (const Family& other : families())
+    for (const Key member : kConfigKeys)
+      if (other.keys.*member && key == other.keys.*member) return own(member);
+  return "";
 }
 
 /// The one known size or rate that begins or ends with the word or words of `part`; "" if there is none, or more.
-std::string known_with_part(const std::string& part) {
+std::string known_with_part(const std::string& part, const Family& family) {
+  const ConfigKeys& keys = family.keys;
   std::string found;
-  for (const std::string key :
-       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-        "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob",
-        "initializer_range", "hidden_act"}) {
+  for (const char* const one : {"vocab_size", keys.width, keys.layers, keys.heads, keys.feed_forward,
+                                keys.positions, keys.token_types, keys.hidden_dropout, keys.attention_dropout,
+                                "initializer_range", keys.activation}) {
+    const std::string key = one ? one : "";
     if (!key.starts_with(part + "_") && !key.ends_with("_" + part)) continue;
     if (!found.empty()) return "";
     found = key;
@@ -189,20 +205,22 @@ std::string known_with_part(const std::string& part) {
 }
 
 /// The known key that was perhaps meant; "" if there is none.
-std::string meant_by(const std::string& key) {
-  if (const auto other = other_names().find(key); other != other_names().end()) return other->second;
-  if (const std::string whole = known_with_part(key); !whole.empty()) return whole;
-  return nearest(key, known_keys().data(), known_keys().data() + known_keys().size());
+std::string meant_by(const std::string& key, const Family& family, const std::vector<std::string>& known) {
+  if (std::string other = named_elsewhere(key, family); !other.empty()) return other;
+  if (std::string whole = known_with_part(key, family); !whole.empty()) return whole;
+  return nearest(key, known.data(), known.data() + known.size());
 }
 
 }  // namespace
 
 std::vector<std::string> doubtful_keys(const Json& config) {
+  const Family& family = family_named(config);
+  const std::vector<std::string> known = known_keys(family);
   std::vector<std::string> doubts, unknown, missing;
   if (std::string labels = doubtful_labels(config); !labels.empty()) doubts.push_back(std::move(labels));
   for (const auto& [key, value] : config.items()) {
-    if (is_known(key)) continue;
-    const std::string meant = meant_by(key);
+    if (is_known(key, known)) continue;
+    const std::string meant = meant_by(key, family, known);
     if (meant.empty())
       unknown.push_back(key);
     else if (!config.contains(meant))
@@ -210,8 +228,8 @@ std::vector<std::string> doubtful_keys(const Json& config) {
           "the key \"{}\" is not known and not used; did you mean \"{}\"? That one has its default now", key,
           meant));
   }
-  for (const char* size : kSizes)
-    if (!config.contains(size)) missing.emplace_back(size);
+  for (const std::string& size : sizes_of(family))
+    if (!config.contains(size)) missing.push_back(size);
   if (!unknown.empty() && !missing.empty())
     doubts.push_back(
         fmt::format("there is no \"{}\", so the default is taken; these keys are not known and not used: {}",

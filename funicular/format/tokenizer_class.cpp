@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/format/family.h"
 #include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
@@ -19,16 +21,15 @@ struct Kin {
   std::string_view types;  ///< values of "model_type" whose tokenizer it is
 };
 
+/// Classes and models beside those of families() (format/family.h).
 constexpr std::array<Kin, 3> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
-     " Bert ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader DistilBert Electra LayoutLM Lxmert "
-     "MobileBert "
+     " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader DistilBert LayoutLM Lxmert MobileBert "
      "SqueezeBert ",
-     " bert electra distilbert convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert "
-     "qdqbert "
+     " distilbert convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert qdqbert "
      "realm retribert squeezebert visual_bert "},
-    {TokenizerRules::roberta, "RobertaTokenizer", " Roberta Bart LED Longformer Mvp ",
-     " roberta roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
+    {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
+     " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
     {TokenizerRules::gpt2, "GPT2Tokenizer", " GPT2 ", " gpt2 gpt_neo gptj codegen opt "},
 }};
 
@@ -47,6 +48,16 @@ constexpr std::string_view kOthers =
 
 bool lists(std::string_view words, const std::string& word) {
   return !word.empty() && words.find(" " + word + " ") != words.npos;
+}
+
+/// The rules of a class, given without "Tokenizer", or of a model (`by_type`). Null: it has rules of its own.
+const Kin* kin_of(bool by_type, const std::string& name) {
+  std::optional<TokenizerRules> rules;
+  for (const Family& family : families())
+    if (name == (by_type ? family.model_type : family.classes)) rules = family.tokenizer;
+  for (const Kin& one : kKin)
+    if (rules ? one.rules == *rules : lists(by_type ? one.types : one.names, name)) return &one;
+  return nullptr;
 }
 
 std::string without(std::string name, std::string_view ending) {
@@ -115,10 +126,9 @@ TokenizerClass tokenizer_class_of(const fs::path& folder, const Json& config, co
   const std::string type = text_at(model, "model_type");
   const std::string kin = without(without(name, "Fast"), "Tokenizer");
   TokenizerClass found{TokenizerRules::file, name, !name.empty()};
-  for (const Kin& one : kKin) {
-    if (name.empty() ? !lists(one.types, type) : !lists(one.names, kin)) continue;
-    found = {one.rules, name.empty() ? one.name : name, !name.empty()};
-    if (one.rules == TokenizerRules::bert) refuse_other_steps(config, origin);
+  if (const Kin* const one = kin_of(name.empty(), name.empty() ? type : kin)) {
+    found = {one->rules, name.empty() ? one->name : name, !name.empty()};
+    if (one->rules == TokenizerRules::bert) refuse_other_steps(config, origin);
     return found;
   }
   if (name.empty()) return found;

@@ -30,21 +30,21 @@ void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, cons
   tensor.copy_(values.view(tensor.sizes()));
 }
 
+}  // namespace
+
 nn::Activation activation_named(const std::string& name) {
   if (name == "gelu") return nn::Activation::gelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return nn::Activation::gelu_tanh;
   if (name == "relu") return nn::Activation::relu;
   if (name == "silu") return nn::Activation::silu;
   if (name == "tanh") return nn::Activation::tanh;
-  throw InputError("bert", "unknown activation {}", name);
+  throw InputError("model", "unknown activation {}", name);
 }
 
-}  // namespace
-
-Builder::Builder(const BertOptions& options)
+Builder::Builder(const ModelOptions& options)
     : options_(options),
-      family_(family_of(options.config)),
-      activation_(activation_named(options.config.hidden_act)) {
+      family_(format::family_of(options.config)),
+      activation_(activation_named(options.config.encoder.activation)) {
   model_.low_precision = model_.recomputes_attention = model_.makes_row_gradients = true;
   slicing_ = Slicing::declare(model_);
 }
@@ -55,7 +55,7 @@ at::TensorOptions Builder::type() const {
 
 void Builder::fill(const at::Tensor& value, const std::string& name) const {
   if (!options_.loaded || !options_.loaded(name))
-    fill_normal(value, config().initializer_range, options_.seed, name);
+    fill_normal(value, config().encoder.initializer_range, options_.seed, name);
 }
 
 Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns) {
@@ -76,24 +76,23 @@ LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t 
 NormParameters Builder::add_norm(const std::string& name, int64_t width) {
   Parameter* const gamma =
       model_.add_parameter(name + ".weight", at::ones({width}, type()), ParameterKind::vector);
-  return {gamma, add_bias(name + ".bias", width), config().layer_norm_eps};
+  return {gamma, add_bias(name + ".bias", width), config().encoder.norm.epsilon};
 }
 
-LinearWeights Builder::add_fused_linear(const std::string& prefix, const std::string& joint,
-                                        const std::vector<std::string>& parts, int64_t out, int64_t in) {
+LinearWeights Builder::add_fused_linear(const std::string& joint, const std::vector<std::string>& parts,
+                                        int64_t out, int64_t in) {
   const auto count = static_cast<int64_t>(parts.size());
   const at::Tensor weight = at::empty({count * out, in}, type());
   std::vector<Parameter::Slice> weight_slices, bias_slices;
   for (int64_t part = 0; part < count; ++part) {
-    const std::string name = prefix + "." + parts[static_cast<size_t>(part)];
+    const std::string& name = parts[static_cast<size_t>(part)];
     fill(weight.narrow(0, part * out, out), name + ".weight");
     weight_slices.push_back({name + ".weight", part * out, (part + 1) * out});
     bias_slices.push_back({name + ".bias", part * out, (part + 1) * out});
   }
-  const std::string name = prefix + "." + joint;
   LinearWeights result;
-  result.weight = model_.add_parameter(name + ".weight", weight, ParameterKind::matrix);
-  result.bias = add_bias(name + ".bias", count * out);
+  result.weight = model_.add_parameter(joint + ".weight", weight, ParameterKind::matrix);
+  result.bias = add_bias(joint + ".bias", count * out);
   result.weight->slices = std::move(weight_slices);
   result.bias->slices = std::move(bias_slices);
   return result;
@@ -118,7 +117,7 @@ void Builder::add_segment(std::string name, std::vector<Port> inputs, std::vecto
 }
 
 int64_t Builder::words_together() const {
-  return std::gcd(config().vocab_size, int64_t{32});
+  return std::gcd(config().encoder.vocabulary, int64_t{32});
 }
 
 nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t words_together) {
@@ -131,15 +130,16 @@ at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::A
   return nn::bias_activation(nn::linear(x, weights.weight->compute), weights.bias->compute, activation);
 }
 
-Port hidden_of_tokens(const BertOptions& options) {
-  return {kHidden, [hidden = options.config.hidden_size](const MicroBatch& batch) {
+Port hidden_of_tokens(const ModelOptions& options) {
+  return {kHidden, [hidden = options.config.encoder.width](const MicroBatch& batch) {
             return std::vector<int64_t>{batch.packing.tokens(), hidden};
           }};
 }
 
-Port hidden_of_head(const BertOptions& options) {
+Port hidden_of_head(const ModelOptions& options) {
   if (!options.head.rows) return hidden_of_tokens(options);
-  return {kHidden, [hidden = options.config.hidden_size, rows = options.head.rows](const MicroBatch& batch) {
+  return {kHidden,
+          [hidden = options.config.encoder.width, rows = options.head.rows](const MicroBatch& batch) {
             return std::vector<int64_t>{rows(batch).size(0), hidden};
           }};
 }

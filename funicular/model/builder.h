@@ -11,7 +11,8 @@
 
 #include "funicular/core/model.h"
 #include "funicular/core/slicing.h"
-#include "funicular/model/bert.h"
+#include "funicular/format/family.h"
+#include "funicular/model/encoder.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/slices.h"
 
@@ -30,23 +31,24 @@ struct NormParameters {
   nn::NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
 };
 
-/// Names of the encoder's weights, after the family's prefix, and of activations that heads use.
-inline constexpr const char* kWordEmbeddings = "embeddings.word_embeddings.weight";
-inline constexpr const char* kLayers = "encoder.layer.";  ///< then the number and a point
+/// Names of activations that heads use.
 inline constexpr const char* kHidden = "hidden";
 inline constexpr const char* kLogits = "logits";
+
+/// Throws InputError for a name that format::supported_activations() does not list.
+nn::Activation activation_named(const std::string& name);
 
 class Builder {
  public:
   /// The options must outlive it.
-  explicit Builder(const BertOptions& options);
+  explicit Builder(const ModelOptions& options);
 
-  const BertOptions& options() const { return options_; }
-  const format::BertConfig& config() const { return options_.config; }
-  const Family& family() const { return family_; }
+  const ModelOptions& options() const { return options_; }
+  const format::ModelConfig& config() const { return options_.config; }
+  const format::Family& family() const { return family_; }
   /// The name of one of the encoder's weights, given what follows the family's prefix.
-  std::string in_encoder(const std::string& name) const { return family_.prefix + name; }
-  /// config().hidden_act
+  std::string in_encoder(const std::string& name) const { return family_.in_encoder(name); }
+  /// config().encoder.activation
   nn::Activation activation() const { return activation_; }
 
   /// [rows, columns], random (normal(0, initializer_range)); decays.
@@ -57,15 +59,15 @@ class Builder {
   LinearWeights add_linear(const std::string& name, int64_t out, int64_t in);
   /// Layer normalisation of `width` channels: NAME.weight, ones, and NAME.bias.
   NormParameters add_norm(const std::string& name, int64_t width);
-  /// The same of hidden_size channels.
-  NormParameters add_norm(const std::string& name) { return add_norm(name, config().hidden_size); }
-  /// Linear layers of the same input and outputs of `out` each as one weight, PREFIX.JOINT, whose slices have
-  /// the names PREFIX.PART.
-  LinearWeights add_fused_linear(const std::string& prefix, const std::string& joint,
-                                 const std::vector<std::string>& parts, int64_t out, int64_t in);
+  /// The same of the encoder's width.
+  NormParameters add_norm(const std::string& name) { return add_norm(name, config().encoder.width); }
+  /// Linear layers of the same input and `out` outputs each as one weight of the name `joint`, whose slices have the
+  /// names `parts`.
+  LinearWeights add_fused_linear(const std::string& joint, const std::vector<std::string>& parts, int64_t out,
+                                 int64_t in);
   /// Throws InputError unless there is one of this name: a weight to be used once more.
   Parameter* find(const std::string& name) const;
-  Parameter* word_embeddings() const { return find(in_encoder(kWordEmbeddings)); }
+  Parameter* word_embeddings() const { return find(family_.word_embeddings()); }
 
   /// What may be cut of the model, and how it is; for the segments to hold.
   const std::shared_ptr<Slicing>& slicing() const { return slicing_; }
@@ -85,8 +87,8 @@ class Builder {
   void fill(const at::Tensor& value, const std::string& name) const;
   at::TensorOptions type() const;
 
-  const BertOptions& options_;
-  const Family& family_;
+  const ModelOptions& options_;
+  const format::Family& family_;
   nn::Activation activation_;
   Model model_;
   std::shared_ptr<Slicing> slicing_;
@@ -98,7 +100,7 @@ struct MaskedLmWeights {
   LinearWeights transform;
   NormParameters norm;
   Parameter* decoder =
-      nullptr;  ///< the word embeddings, or a weight of its own (BertConfig::tie_word_embeddings)
+      nullptr;  ///< the word embeddings, or a weight of its own (ModelConfig::tie_word_embeddings)
   Parameter* bias = nullptr;
   nn::Activation activation = nn::Activation::gelu;
   std::shared_ptr<const Slicing> slicing = nullptr;
@@ -107,8 +109,8 @@ struct MaskedLmWeights {
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
 /// Its decoder: the word embeddings, or a new weight.
 Parameter* add_decoder(Builder& builder);
-/// What the decoder reads, of the hidden states of the masked tokens [M, H]. Where the vocabulary is cut, its gradient is added up
-/// over the ranks, once.
+/// What the decoder reads, of the hidden states of the masked tokens [M, H]. Where the vocabulary is cut, its
+/// gradient is added up over the ranks, once.
 at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);
 /// Of that the logits of all words, [M, V].
 at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights);
@@ -126,9 +128,9 @@ nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t wor
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation);
 
 /// `hidden` as the head of these options reads it.
-Port hidden_of_head(const BertOptions& options);
+Port hidden_of_head(const ModelOptions& options);
 /// `hidden` of all tokens.
-Port hidden_of_tokens(const BertOptions& options);
+Port hidden_of_tokens(const ModelOptions& options);
 /// A tensor of the batch, of int64.
 Port from_batch(const std::string& name);
 /// An int64 for each token.

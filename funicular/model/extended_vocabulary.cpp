@@ -16,11 +16,11 @@
 #include "funicular/base/json.h"
 #include "funicular/base/made_record.h"
 #include "funicular/base/temporary.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/family.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
-#include "funicular/model/family.h"
 #include "funicular/model/own_decoder.h"
 #include "funicular/model/pretrained.h"
 
@@ -31,11 +31,12 @@ namespace {
 /// The weights of a folder, and which of them have a row a token.
 class TokenRows {
  public:
-  TokenRows(const format::BertConfig& config, const fs::path& folder)
-      : files_(folder), rows_(config.vocab_size) {
-    const Family& family = family_of(config);
-    names_ = {family.prefix + "embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight",
-              family.masked_lm.bias, family.masked_lm.decoder_weight, family.masked_lm.decoder_bias};
+  TokenRows(const format::ModelConfig& config, const fs::path& folder)
+      : files_(folder), rows_(config.encoder.vocabulary) {
+    const format::Family::MaskedLm& head = format::family_of(config).masked_lm;
+    const std::string& words = format::family_of(config).names.words;
+    names_ = {format::family_of(config).word_embeddings(), words + ".weight", head.bias, head.decoder_weight,
+              head.decoder_bias};
     bool any = false;
     for (const format::TensorEntry* entry : files_.entries()) any = any || has(*entry);
     if (!any)
@@ -104,15 +105,15 @@ int64_t count_unknown(const std::vector<text::NewWord>& words, int32_t unknown) 
 }
 
 /// Writes a model's folder with the new words.
-void write_extended(format::BertConfig config, const TokenRows& rows, const text::WordPiece& tokenizer,
+void write_extended(format::ModelConfig config, const TokenRows& rows, const text::WordPiece& tokenizer,
                     const std::vector<text::NewWord>& words, const fs::path& folder) {
   const text::WordPiece extended = text::with_new_words(tokenizer, words);
-  config.vocab_size = extended.size();
+  config.encoder.vocabulary = extended.size();
   config.tie_word_embeddings = says_tied(config);  // all weights are copied under the names that they have
-  format::check_bert_config(config, folder.string());
+  format::check_model_config(config, folder.string());
   write_weights(rows, folder / "model.safetensors", tokenizer.size(), words);
-  format::save_tokenizer(folder, extended, static_cast<int>(config.longest_sequence()));
-  format::write_bert_config(folder, config);
+  format::save_tokenizer(folder, extended, static_cast<int>(config.encoder.longest_sequence()));
+  format::write_model_config(folder, config);
 }
 
 /// Everything that decides the extended model; null if the words cannot be read twice.

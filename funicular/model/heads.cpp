@@ -11,21 +11,21 @@
 namespace funicular::model {
 
 Parameter* add_decoder(Builder& builder) {
-  const format::BertConfig& config = builder.config();
+  const format::ModelConfig& config = builder.config();
   if (config.tie_word_embeddings) return builder.word_embeddings();
-  Parameter* const decoder = builder.add_weight(builder.family().masked_lm.decoder_weight, config.vocab_size,
-                                                config.embedding_width());
+  Parameter* const decoder = builder.add_weight(builder.family().masked_lm.decoder_weight,
+                                                config.encoder.vocabulary, config.encoder.embedding_width());
   builder.slicing()->cut(decoder, {.dimension = 0, .unit = builder.words_together()});
   return decoder;
 }
 
 MaskedLmWeights add_masked_lm_weights(Builder& builder) {
-  const format::BertConfig& config = builder.config();
-  const Family::MaskedLm& names = builder.family().masked_lm;
-  const int64_t width = config.embedding_width();
-  const LinearWeights transform = builder.add_linear(names.dense, width, config.hidden_size);
+  const format::ModelConfig& config = builder.config();
+  const format::Family::MaskedLm& names = builder.family().masked_lm;
+  const int64_t width = config.encoder.embedding_width();
+  const LinearWeights transform = builder.add_linear(names.dense, width, config.encoder.width);
   const NormParameters norm = builder.add_norm(names.norm, width);
-  Parameter* const bias = builder.add_bias(names.bias, config.vocab_size);
+  Parameter* const bias = builder.add_bias(names.bias, config.encoder.vocabulary);
   builder.slicing()->cut(bias, {.dimension = 0, .unit = builder.words_together()});
   return {transform,
           norm,
@@ -33,7 +33,7 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder) {
           bias,
           names.plain_gelu ? nn::Activation::gelu : builder.activation(),
           builder.slicing(),
-          config.vocab_size,
+          config.encoder.vocabulary,
           builder.words_together()};
 }
 
@@ -67,9 +67,9 @@ void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, 
 
 namespace {
 
-/// A linear layer from hidden_size to `out`.
-int64_t linear_parameters(const format::BertConfig& config, int64_t out) {
-  return (config.hidden_size + 1) * out;
+/// A linear layer from the encoder's width to `out`.
+int64_t linear_parameters(const format::ModelConfig& config, int64_t out) {
+  return (config.encoder.width + 1) * out;
 }
 
 // ---- masked language modelling
@@ -84,10 +84,10 @@ void add_masked_lm(Builder& builder) {
                       {weights.decoder});
 }
 
-int64_t masked_lm_parameters(const format::BertConfig& config) {
-  const int64_t width = config.embedding_width();
-  return linear_parameters(config, width) + 2 * width + config.vocab_size +
-         (config.tie_word_embeddings ? 0 : config.vocab_size * width);
+int64_t masked_lm_parameters(const format::ModelConfig& config) {
+  const int64_t width = config.encoder.embedding_width();
+  return linear_parameters(config, width) + 2 * width + config.encoder.vocabulary +
+         (config.tie_word_embeddings ? 0 : config.encoder.vocabulary * width);
 }
 
 // ---- classification
@@ -108,11 +108,11 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
 
 /// `gives`: the logits are an activation.
 void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = false) {
-  const format::BertConfig& config = builder.config();
-  const Family::Classifier& layout = builder.family().classifier;
+  const format::ModelConfig& config = builder.config();
+  const format::Family::Classifier& layout = builder.family().classifier;
   const LinearWeights dense =
-      builder.add_linear(builder.family().classifier_dense(), config.hidden_size, config.hidden_size);
-  const LinearWeights classifier = builder.add_linear(layout.output, config.num_labels, config.hidden_size);
+      builder.add_linear(builder.family().classifier_dense(), config.encoder.width, config.encoder.width);
+  const LinearWeights classifier = builder.add_linear(layout.output, config.num_labels, config.encoder.width);
   const double probability = config.classifier_dropout_probability();
   const nn::DropoutSite after{probability, Purpose::dropout_classifier, 0};
   const nn::DropoutSite before{layout.drops_before ? probability : 0, Purpose::dropout_classifier, 1};
@@ -125,7 +125,7 @@ void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = fals
                        builder.options().dtype});
   builder.add_segment(
       "classification", {hidden_of_head(builder.options())}, std::move(outputs),
-      [=, activation = layout.activation](Activations in, const Pass& pass) {
+      [=, activation = activation_named(layout.activation)](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
         const auto drop = [&](const at::Tensor& x, const nn::DropoutSite& site) {
           return nn::dropout(x, at::zeros({packing.sequences()}, packing.draw_ids.options().dtype(at::kInt)),
@@ -151,7 +151,7 @@ void add_classification(Builder& builder) {
                  });
 }
 
-void check_classification(const format::BertConfig& config) {
+void check_classification(const format::ModelConfig& config) {
   if (config.problem_type == "multi_label_classification")
     throw InputError("bert",
                      "problem_type is multi_label_classification; expected single_label_classification or "
@@ -162,13 +162,14 @@ void check_classification(const format::BertConfig& config) {
         config.num_labels);
 }
 
-int64_t classification_parameters(const format::BertConfig& config) {
-  return linear_parameters(config, config.hidden_size) + linear_parameters(config, config.num_labels);
+int64_t classification_parameters(const format::ModelConfig& config) {
+  return linear_parameters(config, config.encoder.width) + linear_parameters(config, config.num_labels);
 }
 
 void add_unread_pooler(Builder& builder) {
-  const LinearWeights pooler = builder.add_linear(builder.in_encoder("pooler.dense"),
-                                                  builder.config().hidden_size, builder.config().hidden_size);
+  const LinearWeights pooler =
+      builder.add_linear(builder.in_encoder(builder.family().names.pooler), builder.config().encoder.width,
+                         builder.config().encoder.width);
   for (Parameter* const parameter : {pooler.weight, pooler.bias}) {
     parameter->trainable = false;
     parameter->compute.set_requires_grad(false);
@@ -210,7 +211,7 @@ const Head Head::none{
     "pre-trained",
     {},
     add_unread_pooler,
-    [](const format::BertConfig& config) { return linear_parameters(config, config.hidden_size); },
+    [](const format::ModelConfig& config) { return linear_parameters(config, config.encoder.width); },
     {}};
 
 Head classifier(AddLoss add_loss) {
@@ -221,14 +222,14 @@ Head classifier(AddLoss add_loss) {
 }
 
 Head with_classes(Head head, int64_t classes) {
-  head.check = [check = std::move(head.check), classes](const format::BertConfig& config) {
+  head.check = [check = std::move(head.check), classes](const format::ModelConfig& config) {
     if (check) check(config);
     require_classes(config, classes);
   };
   return head;
 }
 
-void require_classes(const format::BertConfig& config, int64_t classes) {
+void require_classes(const format::ModelConfig& config, int64_t classes) {
   if (config.num_labels == classes) return;
   throw InputError("model",
                    "the objective has {0} classes, and the configuration has {1}; set num_labels of the "
@@ -236,7 +237,7 @@ void require_classes(const format::BertConfig& config, int64_t classes) {
                    classes, config.num_labels);
 }
 
-bool is_regression(const format::BertConfig& config) {
+bool is_regression(const format::ModelConfig& config) {
   return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "funicular/core/model.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 
 namespace funicular::model {
 
@@ -16,7 +16,7 @@ class Builder;
 
 struct Head {
   std::string name;          ///< of its segment
-  std::string architecture;  ///< transformers' class for a BERT with this head, see Family::class_of
+  std::string architecture;  ///< transformers' class for a BERT with this head, see format::Family::class_of
   std::string purpose;       ///< what a model without its weights has not been: "fine-tuned for it", …
   /// The rows of the packed batch whose last hidden states it reads: [R] int64, on the CPU, ascending. Empty:
   /// all. The encoder gives these, `hidden` [R, H].
@@ -24,20 +24,19 @@ struct Head {
   /// Adds the weights, and the segment that reads `hidden`.
   std::function<void(Builder&)> add;
   /// How many weights `add` makes.
-  std::function<int64_t(const format::BertConfig&)> parameters;
+  std::function<int64_t(const format::ModelConfig&)> parameters;
   /// Throws InputError for a configuration that it does not fit. May be empty.
-  std::function<void(const format::BertConfig&)> check;
+  std::function<void(const format::ModelConfig&)> check;
 
   bool operator==(const Head& other) const { return name == other.name; }
 
-  /// transformers' BertForMaskedLM, or another family's: transform, then the word embeddings again as decoder
-  /// (tied), and a bias (Family::MaskedLm).
-  /// Reads `mlm_rows` [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only
-  /// for an observer.
+  /// transformers' BertForMaskedLM, or another family's: transform, decoder and bias (format::Family::MaskedLm). The
+  /// decoder is the word embeddings again, unless the weights have one of their own (own_decoder.h). Reads `mlm_rows`
+  /// [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only for an observer.
   static const Head masked_lm;
 
   /// transformers' BertForSequenceClassification, or another family's: over [CLS] the pooler, dropout, a
-  /// linear layer (Family::Classifier); regression where the configuration says so. Reads `labels` [S] int64
+  /// linear layer (format::Family::Classifier); regression where the configuration says so. Reads `labels` [S] int64
   /// (or their type for regression: the model's), which may be missing where no loss is wanted. Loss term
   /// `classification` or `regression`. Outputs: `logits` [S, classes], `labels`. Tap: `logits`.
   static const Head classification;
@@ -55,15 +54,16 @@ struct Head {
 /// vectors; `labels` of the batch may be missing.
 Head classifier(std::function<void(const at::Tensor& logits, const Pass& pass)> add_loss);
 
-/// Returns the head with a check (Head::check) that refuses configurations with another number of classes, see require_classes.
+/// Returns the head with a check (Head::check) that refuses configurations with another number of classes, see
+/// require_classes.
 Head with_classes(Head head, int64_t classes);
 
 /// Throws InputError unless a classifier of this configuration has so many classes: then its first step would fail.
-void require_classes(const format::BertConfig& config, int64_t classes);
+void require_classes(const format::ModelConfig& config, int64_t classes);
 
 /// True if the classification head gives one number a row and is trained by squared error: problem_type
 /// "regression", or one label.
-bool is_regression(const format::BertConfig& config);
+bool is_regression(const format::ModelConfig& config);
 
 /// Head::rows of the first tokens of all sequences.
 at::Tensor first_tokens(const MicroBatch& batch);

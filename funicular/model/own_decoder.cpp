@@ -7,8 +7,8 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/format/family.h"
 #include "funicular/format/weight_files.h"
-#include "funicular/model/family.h"
 
 namespace funicular::model {
 
@@ -48,17 +48,15 @@ bool hold_the_same(const TensorEntry& a, const TensorEntry& b) {
          at::equal(tensor_of(a, *type_a).to(at::kFloat), tensor_of(b, *type_b).to(at::kFloat));
 }
 
-bool has_own_decoder(const format::BertConfig& config, const fs::path& folder) {
+bool has_own_decoder(const format::ModelConfig& config, const fs::path& folder) {
   try {
     if (!format::has_weight_files(folder)) return false;
     const format::WeightFiles files(folder);
-    const Family& family = family_of(config);
-    const std::string embeddings_name = "embeddings.word_embeddings.weight";
+    const format::Family& family = format::family_of(config);
     const TensorEntry *decoder = nullptr, *embeddings = nullptr;
     for (const TensorEntry* entry : files.entries()) {
       if (entry->name == family.masked_lm.decoder_weight) decoder = entry;
-      if (entry->name == family.prefix + embeddings_name || entry->name == embeddings_name)
-        embeddings = entry;
+      if (format::neutral_name(entry->name) == format::kNeutralWords) embeddings = entry;
     }
     return decoder && embeddings && !hold_the_same(*decoder, *embeddings);
   } catch (const InputError&) {
@@ -66,13 +64,13 @@ bool has_own_decoder(const format::BertConfig& config, const fs::path& folder) {
   }
 }
 
-bool says_tied(const format::BertConfig& config) {
+bool says_tied(const format::ModelConfig& config) {
   const auto found = config.source.find("tie_word_embeddings");
   return found == config.source.end() || !found->is_boolean() || found->get<bool>();
 }
 
-void check_decoder(const Model& model, const format::BertConfig& config, const fs::path& folder) {
-  const Family::MaskedLm& names = family_of(config).masked_lm;
+void check_decoder(const Model& model, const format::ModelConfig& config, const fs::path& folder) {
+  const format::Family::MaskedLm& names = format::family_of(config).masked_lm;
   if (!model.find(names.decoder_weight)) return;
   if (says_tied(config)) {
     log::warning(

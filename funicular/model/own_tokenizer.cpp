@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 
 #include "funicular/base/error.h"
+#include "funicular/format/family.h"
 
 namespace funicular::model {
 
 namespace {
 
-bool is_roberta(const format::BertConfig& config) {
-  return config.model_type == "roberta";
-}
-
 /// The first token without an embedding. Padding, mask and unknown token do not count: transformers adds them to each
 /// vocabulary that lacks them, and no text without them has them.
-std::string first_beyond(const format::BertConfig& config, const text::Tokenizer& tokenizer) {
+std::string first_beyond(const format::ModelConfig& config, const text::Tokenizer& tokenizer) {
   const text::SpecialTokens& special = tokenizer.special();
-  for (int64_t id = config.vocab_size; id < tokenizer.size(); ++id)
+  for (int64_t id = config.encoder.vocabulary; id < tokenizer.size(); ++id)
     if (id != special.pad && id != special.mask && id != special.unknown)
       return tokenizer.vocabulary()[static_cast<size_t>(id)];
   return "";
@@ -24,25 +21,26 @@ std::string first_beyond(const format::BertConfig& config, const text::Tokenizer
 
 }  // namespace
 
-void require_own_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+void require_own_tokenizer(const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                            const fs::path& folder) {
   if (const std::string beyond = first_beyond(config, tokenizer); !beyond.empty())
     throw InputError("tokenizer",
                      "{}: the tokeniser has {} tokens, but the model's vocabulary has {}: \"{}\" has no "
                      "embedding, so they do not belong together; take the model's own tokeniser. For "
                      "tokens that were added, resize the model's embeddings in transformers",
-                     folder.string(), tokenizer.id_limit(), config.vocab_size, beyond);
+                     folder.string(), tokenizer.id_limit(), config.encoder.vocabulary, beyond);
   const int32_t pad = tokenizer.special().pad;
-  if (is_roberta(config) && pad >= 0 && pad != config.pad_token_id)
+  if (config.encoder.positions.after_padding && pad >= 0 && pad != config.encoder.padding_id)
     throw InputError(
         "tokenizer",
         "{}: the padding token of the tokeniser ({}) is {}, but config.json says pad_token_id {}, from "
-        "which a RoBERTa counts its positions; the tokeniser is another model's: take the model's own, "
+        "which a {} counts its positions; the tokeniser is another model's: take the model's own, "
         "or, of a model that is to begin anew, set pad_token_id to {}",
-        folder.string(), tokenizer.description(), pad, config.pad_token_id, pad);
+        folder.string(), tokenizer.description(), pad, config.encoder.padding_id,
+        format::family_of(config).title, pad);
 }
 
-std::vector<std::string> doubtful_special_tokens(const format::BertConfig& config,
+std::vector<std::string> doubtful_special_tokens(const format::ModelConfig& config,
                                                  const text::Tokenizer& tokenizer) {
   const text::SpecialTokens& special = tokenizer.special();
   struct Known {
@@ -50,7 +48,6 @@ std::vector<std::string> doubtful_special_tokens(const format::BertConfig& confi
     int32_t id;
     bool of_all_families = true;
   };
-  // BERT's configurations have bos and eos of other models, which nothing reads.
   const Known known[] = {{"pad_token_id", special.pad},        {"cls_token_id", special.cls},
                          {"sep_token_id", special.sep},        {"mask_token_id", special.mask},
                          {"bos_token_id", special.cls, false}, {"eos_token_id", special.sep, false}};
@@ -58,7 +55,7 @@ std::vector<std::string> doubtful_special_tokens(const format::BertConfig& confi
   for (const Known& one : known) {
     const auto found = config.source.find(one.key);
     if (one.id < 0 || found == config.source.end() || !found->is_number_integer()) continue;
-    if (!one.of_all_families && !is_roberta(config)) continue;
+    if (!one.of_all_families && !format::family_of(config).names_ends) continue;
     if (const auto id = found->get<int64_t>(); id != one.id)
       doubts.push_back(
           fmt::format("config.json says {} {}, and of the tokeniser it is {}: is it another model's?",

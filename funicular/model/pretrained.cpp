@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
 #include "funicular/format/config_keys.h"
+#include "funicular/format/family.h"
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
@@ -43,10 +44,10 @@ void require_finite(const Model& model, const fs::path& folder) {
 
 }  // namespace
 
-/// The architecture of config.json whose head's weights are called as those of `head`, and are another head's; "" if there
-/// is none.
-static std::string other_owner(const format::BertConfig& config, const Head& head) {
-  const std::string own = family_of(config).class_of(head.architecture);
+/// The architecture of config.json whose head's weights are called as those of `head`, and are another head's; "" if
+/// there is none.
+static std::string other_owner(const format::ModelConfig& config, const Head& head) {
+  const std::string own = format::family_of(config).class_of(head.architecture);
   for (const std::string& name : config.architectures)
     for (const char* const kind :
          {"ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice"})
@@ -60,7 +61,7 @@ static const char* classified(const Head& head) {
 }
 
 /// Why a model may lack weights of this head, and what to do.
-static std::string reason_of_missing(const format::BertConfig& config, const Head& head,
+static std::string reason_of_missing(const format::ModelConfig& config, const Head& head,
                                      const fs::path& folder) {
   if (head == Head::masked_lm && !says_tied(config))
     return "tie_word_embeddings is false in config.json, so the head needs a decoder of its own; if the "
@@ -70,11 +71,12 @@ static std::string reason_of_missing(const format::BertConfig& config, const Hea
     return fmt::format(
         "it is an ELECTRA's discriminator, which guesses no words; its generator does: give {}",
         (folder / kGeneratorFolder).string());
-  if (head == Head::masked_lm && config.model_type == "electra")
+  if (const format::Family& family = format::family_of(config);
+      head == Head::masked_lm && !family.replaced_tokens.dense.empty())
     return fmt::format(
-        "an ELECTRA's discriminator guesses no words, and pretrain keeps the generator only with "
+        "the discriminator of an {} guesses no words, and pretrain keeps the generator only with "
         "--keep-generator; or was the model not {}?",
-        head.purpose);
+        family.title, head.purpose);
   return fmt::format("was the model {}?", head.purpose);
 }
 
@@ -115,7 +117,7 @@ bool any_weights(const fs::path& folder) {
 
 Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_(std::move(path)) {
   if (expect == Expect::folder || !fs::is_regular_file(path_)) require_folder(path_, option);
-  config_ = format::read_bert_config(path_);
+  config_ = format::read_model_config(path_);
   format::warn_of_doubtful_keys(config_.source, path_);
   has_weights_ = any_weights(path_);
   if (config_.tie_word_embeddings) config_.tie_word_embeddings = !has_own_decoder(config_, path_);
@@ -137,7 +139,7 @@ std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere
   return load_tokenizer(config_, elsewhere.empty() ? path_ : elsewhere);
 }
 
-std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
+std::unique_ptr<text::Tokenizer> load_tokenizer(const format::ModelConfig& config, const fs::path& folder) {
   std::unique_ptr<text::Tokenizer> tokenizer = format::load_tokenizer(folder);
   require_own_tokenizer(config, *tokenizer, folder);
   for (const std::string& doubt : doubtful_special_tokens(config, *tokenizer))
@@ -145,29 +147,29 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config
   return tokenizer;
 }
 
-void check_positions(int64_t max_length, const format::BertConfig& config) {
-  if (max_length > config.longest_sequence())
+void check_positions(int64_t max_length, const format::ModelConfig& config) {
+  if (max_length > config.encoder.longest_sequence())
     throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
-                     config.longest_sequence());
+                     config.encoder.longest_sequence());
 }
 
-void fit_positions(int64_t& max_length, bool given, const format::BertConfig& config) {
-  if (!given) max_length = std::min(max_length, config.longest_sequence());
+void fit_positions(int64_t& max_length, bool given, const format::ModelConfig& config) {
+  if (!given) max_length = std::min(max_length, config.encoder.longest_sequence());
   check_positions(max_length, config);
 }
 
 void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {
   for (const text::SequenceTemplate::Step& step : sequence.steps(columns))
-    if (step.type >= config_.type_vocab_size)
-      throw InputError(
-          "model",
-          "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
-          "at least 2, or rows of one text",
-          path_.string(), config_.type_vocab_size);
+    if (step.type >= config_.encoder.token_types)
+      throw InputError("model",
+                       "{}: {} is {}, so the model cannot tell the texts of a pair apart; expected "
+                       "at least 2, or rows of one text",
+                       path_.string(), format::family_of(config_).keys.token_types,
+                       config_.encoder.token_types);
 }
 
-BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
-                                const std::string& replaceable) const {
+ModelOptions Pretrained::options(at::ScalarType dtype, at::Device device,
+                                 const std::string& replaceable) const {
   if (has_weights_) check_sizes(config_, path_);
   return {.config = config_,
           .dtype = dtype,
@@ -208,7 +210,8 @@ void Pretrained::load_all(Model& model, const Head& head) const {
                      list(report.missing), reason_of_missing(config_, head, path_));
   std::vector<std::string> left, others;
   for (const std::string& name : report.unexpected) {
-    const bool of_the_encoder = name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos;
+    const std::string neutral = format::neutral_name(name);
+    const bool of_the_encoder = neutral.starts_with("encoder.") || neutral.starts_with("embeddings.");
     (of_the_encoder ? left : others).push_back(name);
   }
   if (!others.empty()) log::info("in {} and not used: {}", path_.string(), list(others));
@@ -217,20 +220,20 @@ void Pretrained::load_all(Model& model, const Head& head) const {
                  list(left));
 }
 
-std::string describe_model(const format::BertConfig& config) {
+std::string describe_model(const format::ModelConfig& config) {
   const std::string family =
-      config.model_type == "bert"
+      config.model_type == format::ModelConfig().model_type
           ? ""
-          : fmt::format("{} with embeddings of {}, ", config.model_type, config.embedding_width());
+          : fmt::format("{} with embeddings of {}, ", config.model_type, config.encoder.embedding_width());
   return family + fmt::format(
                       "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, "
                       "normalisation "
                       "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
-                      config.num_hidden_layers, config.num_attention_heads, config.hidden_size,
-                      config.intermediate_size, config.vocab_size, config.max_position_embeddings,
-                      config.type_vocab_size, config.hidden_act, config.layer_norm_eps,
-                      config.hidden_dropout_prob, config.attention_probs_dropout_prob,
-                      config.classifier_dropout_probability());
+                      config.encoder.layers, config.encoder.heads, config.encoder.width,
+                      config.encoder.feed_forward.width, config.encoder.vocabulary,
+                      config.encoder.positions.rows, config.encoder.token_types, config.encoder.activation,
+                      config.encoder.norm.epsilon, config.encoder.dropouts.hidden,
+                      config.encoder.dropouts.attention, config.classifier_dropout_probability());
 }
 
 const std::vector<std::string>& inference_precisions() {
@@ -246,22 +249,22 @@ void prepare_inference(Model& model, const std::string& precision) {
   make_inference(model, parse_precision(precision == "int8" ? "bf16" : precision));
 }
 
-void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
+void save_folder(const Model& model, const format::ModelConfig& config, const Head& head,
                  const text::Tokenizer& tokenizer, const fs::path& folder) {
   save_pretrained(model, config, head, folder);
   save_tokenizer(config, tokenizer, folder);
 }
 
-void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+void save_tokenizer(const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                     const fs::path& folder) {
-  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.longest_sequence()));
+  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.encoder.longest_sequence()));
 }
 
 text::Truncation TaskNote::pair_truncation() const {
   return text::parse_truncation(truncation, "config.json (key \"funicular\")");
 }
 
-TaskNote TaskNote::from(const format::BertConfig& config) {
+TaskNote TaskNote::from(const format::ModelConfig& config) {
   TaskNote note;
   const auto found = config.source.find("funicular");
   if (found == config.source.end() || !found->is_object()) return note;
@@ -274,7 +277,7 @@ TaskNote TaskNote::from(const format::BertConfig& config) {
   return note;
 }
 
-void TaskNote::store_in(format::BertConfig& config) const {
+void TaskNote::store_in(format::ModelConfig& config) const {
   Json& note = config.source["funicular"] = source;
   note["task"] = task;
   note["text_columns"] = text_columns;
@@ -282,11 +285,11 @@ void TaskNote::store_in(format::BertConfig& config) const {
   note["truncation"] = truncation;
 }
 
-std::string classes_layer(const format::BertConfig& config) {
-  return family_of(config).classifier.output + ".";
+std::string classes_layer(const format::ModelConfig& config) {
+  return format::family_of(config).classifier.output + ".";
 }
 
-std::string classes_layer(const format::BertConfig& config, const Head& head) {
+std::string classes_layer(const format::ModelConfig& config, const Head& head) {
   return head == token_classifier() ? kTokenClassifier : classes_layer(config);
 }
 
@@ -300,7 +303,7 @@ void reorder_classes(Model& model, const std::string& layer, const std::vector<s
     if (parameter->name.starts_with(layer)) parameter->master.copy_(parameter->master.index_select(0, order));
 }
 
-std::vector<std::string> class_names(const format::BertConfig& config) {
+std::vector<std::string> class_names(const format::ModelConfig& config) {
   if (!config.id2label.empty()) return config.id2label;
   std::vector<std::string> names;
   for (int id = 0; id < config.num_labels; ++id) names.push_back(fmt::format("LABEL_{}", id));

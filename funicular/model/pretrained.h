@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "funicular/base/file.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/model/bert.h"
+#include "funicular/format/model_config.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/weights.h"
 #include "funicular/text/tokenizer.h"
 #include "funicular/text/truncation.h"
@@ -25,21 +25,21 @@ struct TaskNote {
   std::string truncation = "longest_first";  ///< of pairs, as --truncation
   Json source = Json::object();              ///< the whole object, with what objectives keep there
 
-  static TaskNote from(const format::BertConfig& config);
-  void store_in(format::BertConfig& config) const;
+  static TaskNote from(const format::ModelConfig& config);
+  void store_in(format::ModelConfig& config) const;
   /// `truncation` as the objective takes it. Throws InputError for an unknown name.
   text::Truncation pair_truncation() const;
 };
 
 /// A tokeniser whose ids fit the model, see require_own_tokenizer. Warns of what is doubtful.
-std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder);
+std::unique_ptr<text::Tokenizer> load_tokenizer(const format::ModelConfig& config, const fs::path& folder);
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
-void check_positions(int64_t max_length, const format::BertConfig& config);
+void check_positions(int64_t max_length, const format::ModelConfig& config);
 
 /// A length that the user has `given` is checked as check_positions does; a default becomes shorter where the model has
 /// fewer positions.
-void fit_positions(int64_t& max_length, bool given, const format::BertConfig& config);
+void fit_positions(int64_t& max_length, bool given, const format::ModelConfig& config);
 
 /// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read
 /// when they are asked for.
@@ -51,7 +51,7 @@ class Pretrained {
   explicit Pretrained(fs::path path, Expect expect = Expect::folder, const char* option = "--model");
 
   const fs::path& path() const { return path_; }
-  const format::BertConfig& config() const { return config_; }
+  const format::ModelConfig& config() const { return config_; }
   TaskNote note() const { return TaskNote::from(config_); }
   /// Whether there are weights in any format, those that cannot be loaded included.
   bool has_weights() const { return has_weights_; }
@@ -67,8 +67,8 @@ class Pretrained {
 
   /// What a model of this folder is built with. Throws InputError where the weights that are there do not
   /// have the configuration's sizes. `replaceable`: see load_pretrained.
-  BertOptions options(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU,
-                      const std::string& replaceable = "") const;
+  ModelOptions options(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU,
+                       const std::string& replaceable = "") const;
   /// Copies the weights into the model and says what is new and what is left out. Throws InputError for
   /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
   /// (`starts_anew` false).
@@ -82,7 +82,7 @@ class Pretrained {
 
  private:
   fs::path path_;
-  format::BertConfig config_;
+  format::ModelConfig config_;
   bool has_weights_ = false;
 };
 
@@ -91,7 +91,7 @@ void require_folder(const fs::path& folder, const char* option);
 
 /// The fields that decide what a model computes and how it trains, in words: a run resumes only where they
 /// are equal.
-std::string describe_model(const format::BertConfig& config);
+std::string describe_model(const format::ModelConfig& config);
 
 /// The values of --precision where a model is only used: fp32, bf16, fp16 and int8 (8-bit products in the
 /// encoder's layers, 16 bits elsewhere).
@@ -102,11 +102,11 @@ const std::vector<std::string>& inference_precisions();
 void prepare_inference(Model& model, const std::string& precision);
 
 /// Writes weights, config.json and the tokeniser's files.
-void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
+void save_folder(const Model& model, const format::ModelConfig& config, const Head& head,
                  const text::Tokenizer& tokenizer, const fs::path& folder);
 
 /// The tokeniser's files alone.
-void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+void save_tokenizer(const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                     const fs::path& folder);
 
 /// Brings the rows of the classifier's last layer (`layer`, see classes_layer) from the order of the classes
@@ -115,12 +115,12 @@ void reorder_classes(Model& model, const std::string& layer, const std::vector<s
                      const std::vector<std::string>& to);
 
 /// Begins the names of the weights of a classifier's last layer, whose rows are the classes.
-std::string classes_layer(const format::BertConfig& config);
+std::string classes_layer(const format::ModelConfig& config);
 /// The same of this head.
-std::string classes_layer(const format::BertConfig& config, const Head& head);
+std::string classes_layer(const format::ModelConfig& config, const Head& head);
 
 /// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless
 /// ones.
-std::vector<std::string> class_names(const format::BertConfig& config);
+std::vector<std::string> class_names(const format::ModelConfig& config);
 
 }  // namespace funicular::model

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/format/family.h"
 #include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/weights.h"
@@ -21,15 +22,16 @@ struct Sizes {
 constexpr Sizes kStudents[] = {
     {"tinybert4", 4, 312, 1200, 12}, {"tinybert6", 6, 768, 3072, 12}, {"minilm6", 6, 384, 1536, 12}};
 
-/// "bert.encoder.layer.1.output.dense.weight" → that of layers[1] - 1.
-std::string name_in_teacher(const std::string& name, const std::vector<int64_t>& layers) {
-  const size_t found = name.find(kLayers);
-  if (found == std::string::npos) return name;
-  const std::string prefix = name.substr(0, found + std::string_view(kLayers).size());
+/// The neutral name in the teacher of a weight of the student: "bert.encoder.layer.1.output.dense.weight" → that of
+/// layers[1] - 1.
+std::string name_in_teacher(const std::string& student, const std::vector<int64_t>& layers) {
+  const std::string name = format::neutral_name(student);
+  const std::string_view prefix = format::kNeutralLayers;
+  if (!name.starts_with(prefix)) return name;
   size_t layer = 0;
-  const char* const begin = name.data() + prefix.size();
-  const auto parsed = std::from_chars(begin, name.data() + name.size(), layer);
-  return prefix + std::to_string(layers.at(layer) - 1) + std::string(parsed.ptr, name.data() + name.size());
+  const auto parsed = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return std::string(prefix) + std::to_string(layers.at(layer) - 1) +
+         std::string(parsed.ptr, name.data() + name.size());
 }
 
 /// "3-layers" → 3; 0 for other names.
@@ -51,18 +53,18 @@ const std::vector<std::string>& student_names() {
   return names;
 }
 
-format::BertConfig student_config(const std::string& name, const format::BertConfig& teacher) {
-  format::BertConfig config = teacher;
+format::ModelConfig student_config(const std::string& name, const format::ModelConfig& teacher) {
+  format::ModelConfig config = teacher;
   if (const int64_t layers = layers_named(name); layers > 0) {
-    config.num_hidden_layers = layers;
+    config.encoder.layers = layers;
     return config;
   }
   for (const Sizes& sizes : kStudents) {
     if (name != sizes.name) continue;
-    config.num_hidden_layers = sizes.layers;
-    config.hidden_size = sizes.hidden;
-    config.intermediate_size = sizes.inner;
-    config.num_attention_heads = sizes.heads;
+    config.encoder.layers = sizes.layers;
+    config.encoder.width = sizes.hidden;
+    config.encoder.feed_forward.width = sizes.inner;
+    config.encoder.heads = sizes.heads;
     return config;
   }
   const auto& names = student_names();
@@ -103,17 +105,18 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
   return layers;
 }
 
-void check_init_sizes(const format::BertConfig& config, const format::BertConfig& theirs) {
+void check_init_sizes(const format::ModelConfig& config, const format::ModelConfig& theirs) {
   struct Size {
     const char* name;
     int64_t student, teacher;
   };
-  for (const Size& size :
-       {Size{"hidden_size", config.hidden_size, theirs.hidden_size},
-        Size{"intermediate_size", config.intermediate_size, theirs.intermediate_size},
-        Size{"vocab_size", config.vocab_size, theirs.vocab_size},
-        Size{"max_position_embeddings", config.max_position_embeddings, theirs.max_position_embeddings},
-        Size{"type_vocab_size", config.type_vocab_size, theirs.type_vocab_size}})
+  const format::ConfigKeys& keys = format::family_of(config).keys;
+  const format::EncoderSpec &own = config.encoder, &other = theirs.encoder;
+  for (const Size& size : {Size{keys.width, own.width, other.width},
+                           Size{keys.feed_forward, own.feed_forward.width, other.feed_forward.width},
+                           Size{"vocab_size", own.vocabulary, other.vocabulary},
+                           Size{keys.positions, own.positions.rows, other.positions.rows},
+                           Size{keys.token_types, own.token_types, other.token_types}})
     if (size.student != size.teacher)
       throw InputError(
           "model",
@@ -122,7 +125,7 @@ void check_init_sizes(const format::BertConfig& config, const format::BertConfig
           size.name, size.student, size.teacher);
 }
 
-void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
+void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,
                  const std::vector<int64_t>& layers) {
   check_init_sizes(config, teacher.config());
   load_pretrained(student, teacher.path(), classes_layer(config),

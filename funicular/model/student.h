@@ -13,8 +13,9 @@ namespace funicular::model {
 /// 4.2; minilm6 (6 of 384, 1536, 12): Wang et al. 2020.
 const std::vector<std::string>& student_names();
 
-/// The teacher's configuration with these sizes; or, of a name such as 3-layers, with so many layers. Throws InputError for another name, suggesting the nearest.
-format::BertConfig student_config(const std::string& name, const format::BertConfig& teacher);
+/// The teacher's configuration with these sizes; or, of a name such as 3-layers, with so many layers. Throws
+/// InputError for another name, suggesting the nearest.
+format::ModelConfig student_config(const std::string& name, const format::ModelConfig& teacher);
 
 /// The teacher's layers, from 1, that a student of so many layers begins with: "even" (i · N / M for i = 1 … M,
 /// rounded down), or numbers with commas between them, one a layer of the student. Throws InputError.
@@ -22,11 +23,11 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
                                        int64_t teacher_layers);
 
 /// Throws InputError for a student whose layers cannot be a teacher's: of other sizes.
-void check_init_sizes(const format::BertConfig& config, const format::BertConfig& theirs);
+void check_init_sizes(const format::ModelConfig& config, const format::ModelConfig& theirs);
 
 /// Copies the teacher's embeddings, head (where both have it) and those layers into a student. Throws InputError
 /// where the student's sizes are others than the teacher's.
-void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
+void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,
                  const std::vector<int64_t>& layers);
 
 }  // namespace funicular::model

@@ -24,8 +24,8 @@ at::Tensor dropped(const at::Tensor& hidden, const MicroBatch& batch, const nn::
 using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels, bool training)>;
 
 void add_token_classifier(Builder& builder, const Loss& loss) {
-  const format::BertConfig& config = builder.config();
-  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
+  const format::ModelConfig& config = builder.config();
+  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.encoder.width);
   const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
   builder.add_segment(
       "token_classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
@@ -57,11 +57,11 @@ Head token_classifier(Loss loss) {
           "fine-tuned for it (funicular finetune --task tags)",
           [](const MicroBatch& batch) { return batch.on_host("tag_rows"); },
           [loss = std::move(loss)](Builder& builder) { add_token_classifier(builder, loss); },
-          [](const format::BertConfig& config) { return (config.hidden_size + 1) * config.num_labels; },
+          [](const format::ModelConfig& config) { return (config.encoder.width + 1) * config.num_labels; },
           {}};
 }
 
-bool is_token_classifier(const format::BertConfig& config) {
+bool is_token_classifier(const format::ModelConfig& config) {
   return std::any_of(config.architectures.begin(), config.architectures.end(),
                      [](const std::string& name) { return name.ends_with("ForTokenClassification"); });
 }

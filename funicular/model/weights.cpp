@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/format/family.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/own_decoder.h"
@@ -21,52 +22,34 @@ namespace funicular::model {
 namespace {
 
 using format::DType;
+using format::neutral_name;
 using format::TensorEntry;
-
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-/// One spelling for every name that a family's weights have had: no "bert." in front, "weight" and "bias" at
-/// the end.
-std::string canonical(std::string name) {
-  for (const Family& family : families())
-    if (name.starts_with(family.prefix)) {
-      name.erase(0, family.prefix.size());
-      break;
-    }
-  if (ends_with(name, "LayerNorm.gamma")) name.replace(name.size() - 5, 5, "weight");
-  if (ends_with(name, "LayerNorm.beta")) name.replace(name.size() - 4, 4, "bias");
-  for (const Family& family : families())
-    if (name == family.masked_lm.decoder_bias) return family.masked_lm.bias;
-  return name;
-}
-
-constexpr const char* kEmbeddings = "embeddings.word_embeddings.weight";
 
 /// A constant that old files hold, and transformers does not read.
 bool is_redundant(const std::string& name) {
   return name == "embeddings.position_ids";
 }
 
-/// The family whose masked-LM head has a weight of this name; null if there is none.
-const Family* family_with(std::string Family::MaskedLm::*part, const std::string& name) {
-  for (const Family& family : families())
-    if (family.masked_lm.*part == name) return &family;
-  return nullptr;
+/// Whether a family's files give this name to the decoder's bias, and another name to the masked-LM head's bias.
+bool is_own_decoder_bias(const std::string& name) {
+  const std::vector<format::Family>& all = format::families();
+  return std::any_of(all.begin(), all.end(), [&](const format::Family& family) {
+    return family.masked_lm.decoder_bias == name && family.masked_lm.bias != name;
+  });
 }
 
-/// The entries of the files by their canonical names.
+/// The entries of the files by their neutral names.
 std::map<std::string, const TensorEntry*> entries_by_name(const format::WeightFiles& files) {
   std::map<std::string, const TensorEntry*> entries;
   for (const TensorEntry* entry : files.entries()) {
-    const auto [place, fresh] = entries.emplace(canonical(entry->name), entry);
+    const auto [place, fresh] = entries.emplace(neutral_name(entry->name), entry);
     if (fresh || hold_the_same(*place->second, *entry)) continue;
     const TensorEntry* const before = place->second;
-    if (const Family* const family = family_with(&Family::MaskedLm::bias, place->first)) {
-      if (entry->name == family->masked_lm.decoder_bias) place->second = entry;
+    if (place->first == format::kNeutralMaskedLmBias) {
+      const bool last = is_own_decoder_bias(entry->name);
+      if (last) place->second = entry;
       log::warning("{}: {} and {} differ; the latter is used, as in transformers 5", files.path().string(),
-                   family->masked_lm.bias, family->masked_lm.decoder_bias);
+                   (last ? before : entry)->name, place->second->name);
       continue;
     }
     throw InputError("weights", "{}: {} and {} are names of one weight and hold different values; remove one",
@@ -91,10 +74,10 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
 
 /// How many layers the names tell of.
 int64_t count_layers(const format::WeightFiles& files) {
-  constexpr std::string_view kPrefix = "encoder.layer.";
+  constexpr std::string_view kPrefix = format::kNeutralLayers;
   int64_t layers = 0;
   for (const TensorEntry* entry : files.entries()) {
-    const std::string name = canonical(entry->name);
+    const std::string name = neutral_name(entry->name);
     int64_t layer = 0;
     if (name.starts_with(kPrefix) &&
         std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer).ec == std::errc())
@@ -105,30 +88,32 @@ int64_t count_layers(const format::WeightFiles& files) {
 
 }  // namespace
 
-void check_sizes(const format::BertConfig& config, const fs::path& folder) {
+void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
   const format::WeightFiles files(folder);
   const std::string stated = (folder / "config.json").string(), path = files.path().string();
   constexpr const char* kRemedy = "do config.json and the weights belong together?";
+  const format::ConfigKeys& keys = format::family_of(config).keys;
+  const format::EncoderSpec& encoder = config.encoder;
   const int64_t layers = count_layers(files);
-  if (layers > 0 && config.num_hidden_layers > layers)
-    throw InputError("weights", "{} says {} layers (\"num_hidden_layers\"), {} has {}; {}", stated,
-                     config.num_hidden_layers, path, layers, kRemedy);
+  if (layers > 0 && config.encoder.layers > layers)
+    throw InputError("weights", "{} says {} layers (\"{}\"), {} has {}; {}", stated, config.encoder.layers,
+                     keys.layers, path, layers, kRemedy);
   struct Size {
     const char *tensor, *key;
     size_t dimension;
     int64_t value;
   };
   const std::vector<Size> sizes = {
-      {"embeddings.word_embeddings.weight", config.embedding_size ? "embedding_size" : "hidden_size", 1,
-       config.embedding_width()},
-      {"embeddings.word_embeddings.weight", "vocab_size", 0, config.vocab_size},
-      {"embeddings.position_embeddings.weight", "max_position_embeddings", 0, config.max_position_embeddings},
-      {"embeddings.token_type_embeddings.weight", "type_vocab_size", 0, config.type_vocab_size},
-      {"encoder.layer.0.intermediate.dense.weight", "hidden_size", 1, config.hidden_size},
-      {"encoder.layer.0.intermediate.dense.weight", "intermediate_size", 0, config.intermediate_size}};
+      {format::kNeutralWords, encoder.embedding_size ? keys.embedding_size : keys.width, 1,
+       encoder.embedding_width()},
+      {format::kNeutralWords, "vocab_size", 0, encoder.vocabulary},
+      {"embeddings.position_embeddings.weight", keys.positions, 0, encoder.positions.rows},
+      {"embeddings.token_type_embeddings.weight", keys.token_types, 0, encoder.token_types},
+      {"encoder.layer.0.intermediate.dense.weight", keys.width, 1, encoder.width},
+      {"encoder.layer.0.intermediate.dense.weight", keys.feed_forward, 0, encoder.feed_forward.width}};
   for (const TensorEntry* entry : files.entries())
     for (const Size& size : sizes) {
-      if (canonical(entry->name) != size.tensor || entry->shape.size() != 2) continue;
+      if (neutral_name(entry->name) != size.tensor || entry->shape.size() != 2) continue;
       if (const int64_t found = entry->shape[size.dimension]; found != size.value)
         throw InputError("weights", "{} says \"{}\" {}, {} has {} ({} has the shape [{}]); {}", stated,
                          size.key, size.value, files.path_of(*entry).string(), found, entry->name,
@@ -136,27 +121,27 @@ void check_sizes(const format::BertConfig& config, const fs::path& folder) {
     }
 }
 
-void refuse_unused_layers(const format::BertConfig& config, const fs::path& folder) {
+void refuse_unused_layers(const format::ModelConfig& config, const fs::path& folder) {
   const format::WeightFiles files(folder);
   const int64_t layers = count_layers(files);
-  if (layers > config.num_hidden_layers)
-    throw InputError(
-        "weights",
-        "{} says {} layers (\"num_hidden_layers\"), {} has {}: the last ones would not be used; do "
-        "config.json and the weights belong together?",
-        (folder / "config.json").string(), config.num_hidden_layers, files.path().string(), layers);
+  if (layers > config.encoder.layers)
+    throw InputError("weights",
+                     "{} says {} layers (\"{}\"), {} has {}: the last ones would not be used; do "
+                     "config.json and the weights belong together?",
+                     (folder / "config.json").string(), config.encoder.layers,
+                     format::family_of(config).keys.layers, files.path().string(), layers);
 }
 
-std::vector<std::string> without_a_place(const format::BertConfig& config, const fs::path& folder) {
+std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder) {
   const DryRun dry;  // the names alone
-  const Model model = build_bert({config, Head::none});
+  const Model model = build_model({config, Head::none});
   std::set<std::string> known;
   for (const auto& parameter : model.parameters)
-    for (const Parameter::Slice& slice : parameter->slices) known.insert(canonical(slice.name));
+    for (const Parameter::Slice& slice : parameter->slices) known.insert(neutral_name(slice.name));
   std::vector<std::string> left;
   const format::WeightFiles files(folder);
   for (const TensorEntry* entry : files.entries()) {
-    const std::string name = canonical(entry->name);
+    const std::string name = neutral_name(entry->name);
     const bool of_the_encoder = name.starts_with("encoder.") || name.starts_with("embeddings.");
     if (of_the_encoder && !known.contains(name) && !is_redundant(name)) left.push_back(entry->name);
   }
@@ -168,10 +153,10 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
   const format::WeightFiles files(folder);
   std::set<std::string> names;
   for (const TensorEntry* entry : files.entries())
-    if (const std::string name = canonical(entry->name);
+    if (const std::string name = neutral_name(entry->name);
         replaceable.empty() || !name.starts_with(replaceable))
       names.insert(name);
-  return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
+  return [names = std::move(names)](const std::string& name) { return names.contains(neutral_name(name)); };
 }
 
 LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable,
@@ -180,19 +165,17 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
   const format::WeightFiles files(folder);
   std::map<std::string, const TensorEntry*> entries = entries_by_name(files);
   const auto name_in_file = [&](const Parameter::Slice& slice) {
-    return canonical(source_name ? source_name(slice.name) : slice.name);
+    return neutral_name(source_name ? source_name(slice.name) : slice.name);
   };
-  const Family* masked_lm = nullptr;  // that the model has a tied head of
+  bool has_head = false, has_decoder = false;  // the masked-LM head, and a decoder of its own
   for (const auto& parameter : model.parameters)
-    for (const Parameter::Slice& slice : parameter->slices)
-      if (const Family* const family = family_with(&Family::MaskedLm::bias, name_in_file(slice)))
-        masked_lm = family;
-  for (const auto& parameter : model.parameters)
-    for (const Parameter::Slice& slice : parameter->slices)
-      if (family_with(&Family::MaskedLm::decoder_weight, name_in_file(slice))) masked_lm = nullptr;
-  if (const auto decoder = masked_lm ? entries.find(masked_lm->masked_lm.decoder_weight) : entries.end();
+    for (const Parameter::Slice& slice : parameter->slices) {
+      has_head = has_head || name_in_file(slice) == format::kNeutralMaskedLmBias;
+      has_decoder = has_decoder || name_in_file(slice) == format::kNeutralDecoder;
+    }
+  if (const auto decoder = has_head && !has_decoder ? entries.find(format::kNeutralDecoder) : entries.end();
       decoder != entries.end()) {
-    const auto [embeddings, absent] = entries.emplace(kEmbeddings, decoder->second);
+    const auto [embeddings, absent] = entries.emplace(format::kNeutralWords, decoder->second);
     if (!absent && !hold_the_same(*embeddings->second, *decoder->second))
       log::warning(
           "{}: {} differs from the word embeddings and is not used: the decoder here is the word embeddings",
@@ -232,7 +215,7 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
   return report;
 }
 
-void save_pretrained(const Model& model, format::BertConfig config, const Head& head,
+void save_pretrained(const Model& model, format::ModelConfig config, const Head& head,
                      const fs::path& folder) {
   std::map<std::string, at::Tensor> weights;
   for (const auto& parameter : model.parameters)
@@ -242,12 +225,12 @@ void save_pretrained(const Model& model, format::BertConfig config, const Head& 
   save_weights(weights, std::move(config), head, folder);
 }
 
-void save_weights(const std::map<std::string, at::Tensor>& given, format::BertConfig config, const Head& head,
-                  const fs::path& folder) {
+void save_weights(const std::map<std::string, at::Tensor>& given, format::ModelConfig config,
+                  const Head& head, const fs::path& folder) {
   make_directories(folder);
-  config.architectures = {family_of(config).class_of(head.architecture)};
+  config.architectures = {format::family_of(config).class_of(head.architecture)};
   config.dtype = "float32";
-  const Family::MaskedLm& names = family_of(config).masked_lm;
+  const format::Family::MaskedLm& names = format::family_of(config).masked_lm;
   std::map<std::string, at::Tensor> weights = given;
   if (const auto bias = weights.find(names.bias); bias != weights.end()) {
     config.tie_word_embeddings = !weights.contains(names.decoder_weight);
@@ -265,7 +248,7 @@ void save_weights(const std::map<std::string, at::Tensor>& given, format::BertCo
                  {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
   }
   writer.close();
-  format::write_bert_config(folder, config);
+  format::write_model_config(folder, config);
 }
 
 }  // namespace funicular::model

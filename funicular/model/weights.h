@@ -8,8 +8,8 @@
 
 #include "funicular/base/file.h"
 #include "funicular/core/model.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/model/bert.h"
+#include "funicular/format/model_config.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::model {
 
@@ -23,23 +23,23 @@ struct LoadReport {
 
 /// Throws InputError where the weights of the folder have fewer layers than the configuration says, or tables
 /// of other sizes; it reads no weights. Before a model is built, which may take long.
-void check_sizes(const format::BertConfig& config, const fs::path& folder);
+void check_sizes(const format::ModelConfig& config, const fs::path& folder);
 
 /// Throws InputError where the weights of the folder have more layers than the configuration says: a model that is
 /// used as it is would be another one.
-void refuse_unused_layers(const format::BertConfig& config, const fs::path& folder);
+void refuse_unused_layers(const format::ModelConfig& config, const fs::path& folder);
 
-/// Tensors of the encoder in the folder's weights that a model of this configuration has no place for, by their names in
-/// the file: position embeddings of another kind, for example. Reads no weights.
-std::vector<std::string> without_a_place(const format::BertConfig& config, const fs::path& folder);
+/// Tensors of the encoder in the folder's weights that a model of this configuration has no place for, by their names
+/// in the file: position embeddings of another kind, for example. Reads no weights.
+std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder);
 
-/// Which matrices load_pretrained will find in the folder, for BertOptions::loaded; replaceable
+/// Which matrices load_pretrained will find in the folder, for ModelOptions::loaded; replaceable
 /// ones are not among them.
 std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
                                                         const std::string& replaceable = "");
 
 /// Copies the weights of the folder (format/weight_files.h) into the model. Reads the names of BertModel (no prefix)
-/// and of models with heads ("bert.", "roberta.", "electra."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
+/// and of models with heads, of every family and old ones ("gamma", "beta"), in fp32, fp16, bf16 or fp64.
 /// Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape differs from the
 /// model's, but for names that begin with `replaceable` (a head that is to be made anew; empty: none).
 /// `source_name`: what a weight of the model is called in the file; null: the same. Names that begin with `left_out`
@@ -50,10 +50,11 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
 
 /// Writes the exported parameters to folder/model.safetensors (fp32), and folder/config.json, such that transformers
 /// loads them with no missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
-void save_pretrained(const Model& model, format::BertConfig config, const Head& head, const fs::path& folder);
+void save_pretrained(const Model& model, format::ModelConfig config, const Head& head,
+                     const fs::path& folder);
 
 /// The same of weights by Hugging Face's names.
-void save_weights(const std::map<std::string, at::Tensor>& weights, format::BertConfig config,
+void save_weights(const std::map<std::string, at::Tensor>& weights, format::ModelConfig config,
                   const Head& head, const fs::path& folder);
 
 }  // namespace funicular::model

@@ -41,8 +41,8 @@ model::Head Classification::head() const {
   return model::with_classes(model::classifier(weighted), options_.num_labels);
 }
 
-Model Classification::build(model::BertOptions encoder) const {
-  const format::BertConfig& config = encoder.config;
+Model Classification::build(model::ModelOptions encoder) const {
+  const format::ModelConfig& config = encoder.config;
   if (options_.regression != model::is_regression(config))
     throw InputError(
         "classification",

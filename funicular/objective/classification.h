@@ -31,7 +31,7 @@ class Classification : public Objective {
   model::Head head() const override;
   /// Throws InputError for a configuration with another number of classes, and for one of classes where numbers are
   /// learnt, or the reverse.
-  Model build(model::BertOptions encoder) const override;
+  Model build(model::ModelOptions encoder) const override;
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Classification>(); }
   std::map<std::string, std::string> identity() const override;

@@ -38,7 +38,7 @@ void add_hidden_words(model::Builder& builder, double mlm, Gives gives) {
   if (gives != Gives::none)
     outputs.push_back(
         {model::kLogits,
-         [=, words = builder.config().vocab_size](const MicroBatch& batch) {
+         [=, words = builder.config().encoder.vocabulary](const MicroBatch& batch) {
            return std::vector<int64_t>{all ? batch.packing.tokens() : batch["mlm_rows"].size(0), words};
          },
          builder.options().dtype});  // as the bias
@@ -123,27 +123,27 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
 
 void check_relations(const DistillationOptions& o) {
   const int64_t heads = o.relation_heads;
-  if (heads < 1 || o.student.hidden_size % heads != 0 || o.teacher.hidden_size % heads != 0)
+  if (heads < 1 || o.student.encoder.width % heads != 0 || o.teacher.encoder.width % heads != 0)
     throw InputError("distillation",
                      "{} relation heads do not divide the sizes {} of the student and {} of the teacher; "
                      "expected one of {} (--relation-heads)",
-                     heads, o.student.hidden_size, o.teacher.hidden_size,
-                     fmt::join(common_divisors(o.student.hidden_size, o.teacher.hidden_size), ", "));
-  if (o.relation_layer < 0 || o.relation_layer > o.teacher.num_hidden_layers)
+                     heads, o.student.encoder.width, o.teacher.encoder.width,
+                     fmt::join(common_divisors(o.student.encoder.width, o.teacher.encoder.width), ", "));
+  if (o.relation_layer < 0 || o.relation_layer > o.teacher.encoder.layers)
     throw InputError("distillation", "the relation layer {} is not there; the teacher has the layers 1 to {}",
-                     o.relation_layer, o.teacher.num_hidden_layers);
+                     o.relation_layer, o.teacher.encoder.layers);
 }
 
 void check_map(const DistillationOptions& o) {
   LayerPair before;
   for (const LayerPair& pair : o.layers) {
-    if (pair.student <= before.student || pair.student > o.student.num_hidden_layers ||
-        pair.teacher <= before.teacher || pair.teacher > o.teacher.num_hidden_layers)
+    if (pair.student <= before.student || pair.student > o.student.encoder.layers ||
+        pair.teacher <= before.teacher || pair.teacher > o.teacher.encoder.layers)
       throw InputError(
           "distillation",
           "the layer map {} is out of range; the student has the layers 1 to {}, the teacher 1 to {}, "
           "and both ascend",
-          describe(o.layers), o.student.num_hidden_layers, o.teacher.num_hidden_layers);
+          describe(o.layers), o.student.encoder.layers, o.teacher.encoder.layers);
     before = pair;
   }
 }
@@ -151,7 +151,7 @@ void check_map(const DistillationOptions& o) {
 /// Every layer of the student must have a part in the loss.
 void check_reach(const DistillationOptions& o) {
   if (o.reads_logits() || o.reads_hidden_words() || o.has(Kind::cosine) || o.has(Kind::relations)) return;
-  const int64_t last = o.student.num_hidden_layers;
+  const int64_t last = o.student.encoder.layers;
   const int64_t reached = o.layers.empty() ? 0 : o.layers.back().student;
   if ((o.has(Kind::attention) || o.has(Kind::hidden)) && reached == last) return;
   throw InputError(
@@ -179,15 +179,15 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
     throw InputError("distillation", "soft and hard are terms of a task's rows; documents have no classes");
   if (!teacher_is_rows &&
       (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.compares_words() || o.has(Kind::soft)))
-    require_same("tokens in its vocabulary", o.student.vocab_size, o.teacher.vocab_size,
+    require_same("tokens in its vocabulary", o.student.encoder.vocabulary, o.teacher.encoder.vocabulary,
                  "both read the same numbers, so that the student takes the teacher's tokeniser");
   if (o.has(Kind::attention))
     require_same(
-        "attention heads", o.student.num_attention_heads, o.teacher.num_attention_heads,
+        "attention heads", o.student.encoder.heads, o.teacher.encoder.heads,
         "scores are compared head by head; a student with as many heads, or the term relations, which takes "
         "any number");
   if (o.has(Kind::patient) || o.has(Kind::cosine))
-    require_same("channels (hidden_size)", o.student.hidden_size, o.teacher.hidden_size,
+    require_same("channels (hidden_size)", o.student.encoder.width, o.teacher.encoder.width,
                  "patient and cosine compare channel by channel; the term hidden has a projection");
   if (o.has(Kind::soft))
     require_same("classes", o.student.num_labels, o.teacher.num_labels,
@@ -225,7 +225,7 @@ double DistillationOptions::weight(Kind kind) const {
 }
 
 int64_t DistillationOptions::teacher_layers_read() const {
-  if (has(Kind::soft) || compares_words() || has(Kind::cosine)) return teacher.num_hidden_layers;
+  if (has(Kind::soft) || compares_words() || has(Kind::cosine)) return teacher.encoder.layers;
   int64_t highest = 0;
   if (has(Kind::attention) || has(Kind::hidden) || has(Kind::patient))
     for (const LayerPair& pair : layers) highest = std::max(highest, pair.teacher);
@@ -268,15 +268,15 @@ model::Head Distillation::head() const {
   if (options_.reads_hidden_words())
     head = hidden_words_head(options_.weight(Kind::mlm), given_words(options_));
   if (!options_.has(Kind::hidden)) return head;
-  const int64_t theirs = options_.teacher.hidden_size;
+  const int64_t theirs = options_.teacher.encoder.width;
   head.add = [add = head.add, theirs](model::Builder& builder) {
     add(builder);
     const model::LinearWeights projection =
-        builder.add_linear(std::string(kDistillation) + "projection", theirs, builder.config().hidden_size);
+        builder.add_linear(std::string(kDistillation) + "projection", theirs, builder.config().encoder.width);
     projection.weight->exported = projection.bias->exported = false;
   };
-  head.parameters = [count = head.parameters, theirs](const format::BertConfig& config) {
-    return count(config) + theirs * (config.hidden_size + 1);
+  head.parameters = [count = head.parameters, theirs](const format::ModelConfig& config) {
+    return count(config) + theirs * (config.encoder.width + 1);
   };
   return head;
 }
@@ -300,30 +300,30 @@ std::map<std::string, std::string> Distillation::identity() const {
   return all;
 }
 
-Model Distillation::build_student(model::BertOptions encoder) const {
+Model Distillation::build_student(model::ModelOptions encoder) const {
   if (options_.reads_logits()) model::require_classes(encoder.config, options_.student.num_labels);
   encoder.head = head();
   encoder.gives = student_outputs(options_);
-  return model::build_bert(encoder);
+  return model::build_model(encoder);
 }
 
-Model Distillation::build_teacher(model::BertOptions encoder) const {
-  encoder.config.num_hidden_layers = options_.teacher_layers_read();
+Model Distillation::build_teacher(model::ModelOptions encoder) const {
+  encoder.config.encoder.layers = options_.teacher_layers_read();
   encoder.gives = teacher_outputs(options_);
   encoder.head = model::Head::none;
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has
-  encoder.head.parameters = [](const format::BertConfig&) { return int64_t{0}; };
+  encoder.head.parameters = [](const format::ModelConfig&) { return int64_t{0}; };
   if (options_.has(Kind::soft)) {
     model::require_classes(encoder.config, options_.teacher.num_labels);
     encoder.head = model::Head::logits;
   }
   if (options_.compares_words()) encoder.head = hidden_words_head(0, given_words(options_));
-  return model::build_bert(encoder);
+  return model::build_model(encoder);
 }
 
 std::vector<KeptActivation> Distillation::teacher_activations() const {
   const model::LayerOutputs outputs = teacher_outputs(options_);
-  const int64_t hidden = options_.teacher.hidden_size;
+  const int64_t hidden = options_.teacher.encoder.width;
   std::vector<KeptActivation> all;
   if (options_.has(Kind::soft))
     all.push_back({std::string(kTeacher) + model::kLogits, options_.teacher.num_labels, false});
@@ -369,7 +369,7 @@ Model Distillation::compose(Model student, Model teacher) const {
   return student;
 }
 
-Model Distillation::build(model::BertOptions encoder) const {
+Model Distillation::build(model::ModelOptions encoder) const {
   return compose(build_student(std::move(encoder)), has_teacher() ? make_teacher_() : Model());
 }
 

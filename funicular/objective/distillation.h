@@ -16,7 +16,7 @@ namespace funicular::objective {
 
 struct DistillationOptions {
   std::vector<DistillationTerm> terms;
-  format::BertConfig student,
+  format::ModelConfig student,
       teacher;             ///< teacher: num_labels at least, where there is no teacher but a file
   bool documents = false;  ///< samples are pieces of documents; false: the rows of a task
   SequenceOptions sequence;
@@ -37,7 +37,7 @@ struct DistillationOptions {
   bool compares_words() const { return has(DistillationKind::tokens) || has(DistillationKind::all_tokens); }
   bool reads_hidden_words() const { return compares_words() || has(DistillationKind::mlm); }
   int64_t teacher_relation_layer() const {
-    return relation_layer > 0 ? relation_layer : teacher.num_hidden_layers;
+    return relation_layer > 0 ? relation_layer : teacher.encoder.layers;
   }
   /// The teacher's layers that some term reads; its last one where its logits are read.
   int64_t teacher_layers_read() const;
@@ -69,13 +69,13 @@ class Distillation : public Objective {
   std::map<std::string, std::string> identity() const override;
 
   /// The student alone, with what the terms read of it.
-  Model build_student(model::BertOptions encoder) const;
+  Model build_student(model::ModelOptions encoder) const;
   /// The teacher alone: the encoder's layers that are read, and the head if its logits are.
-  Model build_teacher(model::BertOptions encoder) const;
+  Model build_teacher(model::ModelOptions encoder) const;
   /// What is trained: the teacher frozen and in front, the student, the terms. `teacher` may be empty.
   Model compose(Model student, Model teacher) const;
   /// compose(build_student(encoder), make_teacher())
-  Model build(model::BertOptions encoder) const override;
+  Model build(model::ModelOptions encoder) const override;
   /// What the terms read of a teacher, as a cache keeps it.
   std::vector<KeptActivation> teacher_activations() const;
   /// A teacher whose forward pass puts these into `found`, which must outlive it.

@@ -64,7 +64,7 @@ model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*si
   model::LayerOutputs gives;
   if (o.has(Kind::hidden)) gives.hidden.insert(0);
   for (const LayerPair& pair : o.layers) {
-    const bool patient = o.has(Kind::patient) && pair.student < o.student.num_hidden_layers;
+    const bool patient = o.has(Kind::patient) && pair.student < o.student.encoder.layers;
     if (o.has(Kind::hidden) || patient) gives.hidden.insert(pair.*side);
     if (o.has(Kind::attention)) gives.query_key_value.insert(pair.*side);
   }
@@ -143,8 +143,8 @@ LayerTerms mapped_terms(const Model& model, const DistillationOptions& o, const 
   LayerTerms terms;
   terms.hidden = o.weight(Kind::hidden);
   if (pair.student > 0) terms.attention = o.weight(Kind::attention);
-  if (pair.student > 0 && pair.student < o.student.num_hidden_layers) terms.patient = o.weight(Kind::patient);
-  terms.heads = o.student.num_attention_heads;
+  if (pair.student > 0 && pair.student < o.student.encoder.layers) terms.patient = o.weight(Kind::patient);
+  terms.heads = o.student.encoder.heads;
   if (terms.hidden > 0) {
     const std::string name = std::string(kDistillation) + "projection";
     terms.projection = {model.find(name + ".weight"), model.find(name + ".bias")};
@@ -174,12 +174,12 @@ void add_layer_segment(Model& model, int64_t layer, const std::string& name, con
 }
 
 void add_last_layer_segment(Model& model, const DistillationOptions& o) {
-  const int64_t last = o.student.num_hidden_layers;
+  const int64_t last = o.student.encoder.layers;
   LayerTerms cosine, relations;
   cosine.cosine = o.weight(Kind::cosine);
   relations.relations = o.weight(Kind::relations);
   relations.relation_heads = o.relation_heads;
-  add_layer_segment(model, last, "cosine", with_ports(cosine, last, o.teacher.num_hidden_layers));
+  add_layer_segment(model, last, "cosine", with_ports(cosine, last, o.teacher.encoder.layers));
   add_layer_segment(model, last, "relations", with_ports(relations, last, o.teacher_relation_layer()));
 }
 
@@ -295,11 +295,11 @@ std::string describe(const LayerMap& map) {
 }
 
 model::LayerOutputs student_outputs(const DistillationOptions& o) {
-  return outputs(o, &LayerPair::student, o.student.num_hidden_layers, o.student.num_hidden_layers);
+  return outputs(o, &LayerPair::student, o.student.encoder.layers, o.student.encoder.layers);
 }
 
 model::LayerOutputs teacher_outputs(const DistillationOptions& o) {
-  return outputs(o, &LayerPair::teacher, o.teacher.num_hidden_layers, o.teacher_relation_layer());
+  return outputs(o, &LayerPair::teacher, o.teacher.encoder.layers, o.teacher_relation_layer());
 }
 
 void add_distillation_segments(Model& model, const DistillationOptions& options) {
@@ -322,15 +322,15 @@ void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
   }
   const auto mapped =
       static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
-        return pair.student < o.student.num_hidden_layers;
+        return pair.student < o.student.encoder.layers;
       }));
   const bool over_classes = o.mean_over_classes && !model::is_regression(o.student);
   const std::map<Kind, double> counts = {
-      {Kind::attention, pairs * static_cast<double>(o.student.num_attention_heads)},
-      {Kind::hidden, tokens * static_cast<double>(o.teacher.hidden_size)},
+      {Kind::attention, pairs * static_cast<double>(o.student.encoder.heads)},
+      {Kind::hidden, tokens * static_cast<double>(o.teacher.encoder.width)},
       {Kind::soft, sequences * (over_classes ? o.student.num_labels : 1)},
       {Kind::hard, sequences},
-      {Kind::patient, sequences * mapped * static_cast<double>(o.student.hidden_size)},
+      {Kind::patient, sequences * mapped * static_cast<double>(o.student.encoder.width)},
       {Kind::relations, tokens * static_cast<double>(o.relation_heads)},
       {Kind::cosine, tokens},
       {Kind::all_tokens, tokens}};

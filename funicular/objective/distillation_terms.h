@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "funicular/core/model.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/model/bert.h"
+#include "funicular/format/model_config.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::objective {
 

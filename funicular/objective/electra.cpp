@@ -11,8 +11,8 @@
 #include "funicular/base/random.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/builder.h"
-#include "funicular/model/electra.h"
 #include "funicular/model/own_decoder.h"
+#include "funicular/model/replaced_tokens.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
@@ -23,11 +23,6 @@ constexpr const char *kIds = "token_ids", *kReplaced = "replaced", *kBits = "sam
 
 /// The authors' code shows [MASK] in place of this share of the chosen tokens, and the others as they are.
 constexpr double kMaskShare = 0.85;
-
-/// Of the encoder, what the generator has in common with the discriminator.
-const char* const kShared[] = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight",
-                               "embeddings.token_type_embeddings.weight", "embeddings.LayerNorm.weight",
-                               "embeddings.LayerNorm.bias"};
 
 // ---- the generator
 
@@ -126,9 +121,10 @@ MaskedLmOptions with_shares(MaskedLmOptions masking) {
   return masking;
 }
 
-void require_same_embeddings(const format::BertConfig& a, const format::BertConfig& b) {
-  if (a.vocab_size == b.vocab_size && a.max_position_embeddings == b.max_position_embeddings &&
-      a.type_vocab_size == b.type_vocab_size && a.embedding_width() == b.embedding_width())
+void require_same_embeddings(const format::ModelConfig& a, const format::ModelConfig& b) {
+  if (a.encoder.vocabulary == b.encoder.vocabulary && a.encoder.positions.rows == b.encoder.positions.rows &&
+      a.encoder.token_types == b.encoder.token_types &&
+      a.encoder.embedding_width() == b.encoder.embedding_width())
     return;
   throw InputError(
       "electra",
@@ -136,8 +132,8 @@ void require_same_embeddings(const format::BertConfig& a, const format::BertConf
       "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}; give the generator that was "
       "trained with this model (funicular vocabulary extend takes it along), or begin a new one: --generator "
       "random",
-      a.vocab_size, a.max_position_embeddings, a.type_vocab_size, a.embedding_width(), b.vocab_size,
-      b.max_position_embeddings, b.type_vocab_size, b.embedding_width());
+      a.encoder.vocabulary, a.encoder.positions.rows, a.encoder.token_types, a.encoder.embedding_width(),
+      b.encoder.vocabulary, b.encoder.positions.rows, b.encoder.token_types, b.encoder.embedding_width());
 }
 
 /// Copies the weights of the generator's folder to the joint model's own ones of it.
@@ -156,36 +152,45 @@ void load_generator(Model& model, const fs::path& folder) {
         folder.string(), in_file(report.missing.front()), report.missing.size() - 1);
 }
 
-std::string in_encoder(const format::BertConfig& config, const std::string& name) {
-  return model::family_of(config).prefix + name;
+/// The weights that the generator has in common with the discriminator.
+std::vector<std::string> shared_weights(const format::ModelConfig& config) {
+  const format::Family& family = format::family_of(config);
+  const format::WeightNames& names = family.names;
+  std::vector<std::string> all;
+  for (const std::string& name :
+       {names.words + ".weight", names.positions + ".weight", names.token_types + ".weight",
+        names.embedding_norm + ".weight", names.embedding_norm + ".bias"})
+    all.push_back(family.in_encoder(name));
+  return all;
 }
 
 }  // namespace
 
-format::BertConfig generator_config(const format::BertConfig& discriminator, double size) {
+format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size) {
   constexpr int64_t kHead = 64;
-  format::BertConfig config = discriminator;
-  config.embedding_size = discriminator.embedding_width();
+  format::ModelConfig config = discriminator;
+  config.encoder.embedding_size = discriminator.encoder.embedding_width();
   config.tie_word_embeddings = model::says_tied(discriminator);  // a new head has new weights
   const auto width =
-      static_cast<int64_t>(std::llround(size * static_cast<double>(discriminator.hidden_size)));
-  config.num_attention_heads = std::max<int64_t>(1, width / kHead);
-  config.hidden_size = std::max<int64_t>(1, width / config.num_attention_heads) * config.num_attention_heads;
-  config.intermediate_size = 4 * config.hidden_size;
+      static_cast<int64_t>(std::llround(size * static_cast<double>(discriminator.encoder.width)));
+  config.encoder.heads = std::max<int64_t>(1, width / kHead);
+  config.encoder.width = std::max<int64_t>(1, width / config.encoder.heads) * config.encoder.heads;
+  config.encoder.feed_forward.width = 4 * config.encoder.width;
   return config;
 }
 
-Model join_electra(model::BertOptions discriminator, model::BertOptions generator, double weight) {
+Model join_electra(model::ModelOptions discriminator, model::ModelOptions generator, double weight) {
   require_same_embeddings(discriminator.config, generator.config);
   discriminator.head = model::replaced_tokens_head(weight);
   generator.head = generator_head();
-  Model model = model::build_bert(discriminator);
+  Model model = model::build_model(discriminator);
   Scope scope{.prefix = kGenerator, .shared_ports = {kIds, "token_type_ids", kReplaced}};
-  for (const char* const name : kShared)
-    scope.shared_weights[in_encoder(generator.config, name)] = in_encoder(discriminator.config, name);
+  const std::vector<std::string> own = shared_weights(discriminator.config),
+                                 theirs = shared_weights(generator.config);
+  for (size_t i = 0; i < own.size(); ++i) scope.shared_weights[theirs[i]] = own[i];
   scope.exported = false;
   scope.first = true;
-  model.append(model::build_bert(generator), scope);
+  model.append(model::build_model(generator), scope);
   return model;
 }
 
@@ -223,8 +228,8 @@ model::Head Electra::head() const {
   return model::replaced_tokens_head(options_.weight);
 }
 
-Model Electra::build(model::BertOptions discriminator) const {
-  model::BertOptions generator = discriminator;
+Model Electra::build(model::ModelOptions discriminator) const {
+  model::ModelOptions generator = discriminator;
   generator.config = config_of_generator(discriminator.config);
   generator.loaded = generator_ ? generator_->options().loaded : nullptr;
   generator.seed = hash_bytes(fmt::format("{} {}", kGenerator, discriminator.seed));
@@ -234,7 +239,7 @@ Model Electra::build(model::BertOptions discriminator) const {
   return model;
 }
 
-format::BertConfig Electra::config_of_generator(const format::BertConfig& discriminator) const {
+format::ModelConfig Electra::config_of_generator(const format::ModelConfig& discriminator) const {
   return generator_ ? generator_->config() : generator_config(discriminator, options_.generator_size);
 }
 
@@ -251,7 +256,7 @@ std::map<std::string, std::string> Electra::identity() const {
   return all;
 }
 
-void Electra::save_more(const Model& model, const format::BertConfig& config,
+void Electra::save_more(const Model& model, const format::ModelConfig& config,
                         const text::Tokenizer& tokenizer, const fs::path& folder) const {
   if (!options_.keep_generator) return;
   const std::string prefix = kGenerator;
@@ -261,11 +266,8 @@ void Electra::save_more(const Model& model, const format::BertConfig& config,
       if (slice.name.starts_with(prefix))
         weights[slice.name.substr(prefix.size())] =
             parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
-  for (const char* const shared : kShared) {
-    const std::string name = in_encoder(config, shared);
-    weights[name] = model.find(name)->master.detach();
-  }
-  const format::BertConfig own = config_of_generator(config);
+  for (const std::string& name : shared_weights(config)) weights[name] = model.find(name)->master.detach();
+  const format::ModelConfig own = config_of_generator(config);
   model::save_weights(weights, own, generator_head(), folder / model::kGeneratorFolder);
   model::save_tokenizer(own, tokenizer, folder / model::kGeneratorFolder);
 }

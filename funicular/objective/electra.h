@@ -46,18 +46,18 @@ class Electra : public Objective {
   model::Head head() const override;
   /// The discriminator of these options, and before it the generator, with its weights or random ones; see
   /// join_electra.
-  Model build(model::BertOptions discriminator) const override;
+  Model build(model::ModelOptions discriminator) const override;
   /// perplexity and generator_accuracy (of the chosen tokens), discriminator_accuracy (of all), and
   /// replaced_precision and replaced_recall.
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Electra>(); }
   std::map<std::string, std::string> identity() const override;
   /// The generator, as transformers' ElectraForMaskedLM, in folder/generator.
-  void save_more(const Model& model, const format::BertConfig& config, const text::Tokenizer& tokenizer,
+  void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
 
  private:
-  format::BertConfig config_of_generator(const format::BertConfig& discriminator) const;
+  format::ModelConfig config_of_generator(const format::ModelConfig& discriminator) const;
   ElectraOptions options_;
   std::optional<model::Pretrained> generator_;  ///< none: a new one
   MaskedLm masked_lm_;                          ///< whose batches the generator reads
@@ -69,12 +69,12 @@ inline constexpr const char* kGenerator = "generator.";
 /// The discriminator's configuration with layers of `size` times the width (to the nearest whole number of
 /// heads of 64 channels, or as wide as it is where it is narrower), inner layers of four times that, and as
 /// many of them, as the authors' code makes it.
-format::BertConfig generator_config(const format::BertConfig& discriminator, double size);
+format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size);
 
 /// One model of both; the heads of the options are not read. Segments: the generator's, then the
 /// discriminator's. The generator's last segment gives `token_ids` and `replaced`, which the discriminator
 /// reads. Outputs, where they are kept: `mlm_best` and `mlm_labels` [M], `replaced_logits` and `replaced`
 /// [T]. Throws InputError for configurations of another family, or of which the embeddings differ in size.
-Model join_electra(model::BertOptions discriminator, model::BertOptions generator, double weight = 50);
+Model join_electra(model::ModelOptions discriminator, model::ModelOptions generator, double weight = 50);
 
 }  // namespace funicular::objective

@@ -76,7 +76,7 @@ std::map<std::string, std::string> MultiLabel::identity() const {
                                    text::truncation_name(options_.sequence.truncation))}};
 }
 
-bool is_multi_label(const format::BertConfig& config) {
+bool is_multi_label(const format::ModelConfig& config) {
   return config.problem_type == "multi_label_classification";
 }
 

@@ -37,7 +37,7 @@ class MultiLabel : public Objective {
   /// BertForSequenceClassification's weights. Loss term `multi_label`. Outputs: `logits`, `labels`.
   model::Head head() const override { return model::with_classes(loss_of_all_labels(), options_.num_labels); }
   /// Throws InputError for a configuration with another number of labels.
-  Model build(model::BertOptions encoder) const override {
+  Model build(model::ModelOptions encoder) const override {
     model::require_classes(encoder.config, options_.num_labels);
     return Objective::build(std::move(encoder));
   }
@@ -55,7 +55,7 @@ class MultiLabel : public Objective {
 };
 
 /// Whether the configuration describes a model with any number of labels per text.
-bool is_multi_label(const format::BertConfig& config);
+bool is_multi_label(const format::ModelConfig& config);
 
 /// The thresholds that `note` (config.json's key "funicular") keeps; empty where it has none. Throws InputError.
 std::vector<double> thresholds_in(const Json& note, int64_t labels);

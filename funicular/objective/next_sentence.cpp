@@ -8,8 +8,8 @@
 #include "funicular/base/error.h"
 #include "funicular/base/random.h"
 #include "funicular/data/datasets.h"
+#include "funicular/format/family.h"
 #include "funicular/model/builder.h"
-#include "funicular/model/family.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
@@ -49,10 +49,11 @@ at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at:
 }
 
 void add_pretraining_head(model::Builder& builder, const std::string& name) {
-  const int64_t hidden = builder.config().hidden_size;
+  const int64_t hidden = builder.config().encoder.width;
   const model::MaskedLmWeights decoder = model::add_masked_lm_weights(builder);
-  const model::LinearWeights pooler = builder.add_linear(builder.in_encoder("pooler.dense"), hidden, hidden);
-  const model::LinearWeights relation = builder.add_linear("cls.seq_relationship", 2, hidden);
+  const model::LinearWeights pooler =
+      builder.add_linear(builder.in_encoder(builder.family().names.pooler), hidden, hidden);
+  const model::LinearWeights relation = builder.add_linear(builder.family().pair_relation, 2, hidden);
   builder.add_segment(
       "pretraining", {model::hidden_of_head(builder.options())}, {},
       [=](Activations in, const Pass& pass) {
@@ -76,8 +77,8 @@ void add_pretraining_head(model::Builder& builder, const std::string& name) {
       {decoder.decoder});
 }
 
-int64_t head_parameters(const format::BertConfig& config) {
-  const int64_t hidden = config.hidden_size;
+int64_t head_parameters(const format::ModelConfig& config) {
+  const int64_t hidden = config.encoder.width;
   return model::Head::masked_lm.parameters(config) + (hidden + 1) * hidden + (hidden + 1) * 2;
 }
 
@@ -133,10 +134,10 @@ model::Head pretraining_head(const std::string& relation) {
   head.rows = rows_of_both;
   head.add = [relation](model::Builder& builder) { add_pretraining_head(builder, relation); };
   head.parameters = head_parameters;
-  head.check = [](const format::BertConfig& config) {
-    if (config.model_type != "bert")
+  head.check = [](const format::ModelConfig& config) {
+    if (const format::Family& family = format::family_of(config); family.pair_relation.empty())
       throw InputError("objective", "pairs of sentences are BERT's; a {} is trained with --objective mlm",
-                       model::family_of(config).title);
+                       family.title);
   };
   return head;
 }

@@ -17,7 +17,7 @@
 #include "funicular/core/model.h"
 #include "funicular/data/sample.h"
 #include "funicular/data/token_store.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
@@ -45,16 +45,16 @@ class Objective {
   /// The model that it trains: the encoder of these options with head(), whose segments declare loss_over(). Override it
   /// for a model of several encoders, and call Model::declare_loss there. Throws InputError for a configuration
   /// that does not fit.
-  virtual Model build(model::BertOptions encoder) const {
+  virtual Model build(model::ModelOptions encoder) const {
     encoder.head = head();
-    Model model = model::build_bert(encoder);
+    Model model = model::build_model(encoder);
     model.declare_loss(loss_over());
     return model;
   }
   /// New ones, for one evaluation after the other; null: the loss alone.
   virtual std::unique_ptr<Metrics> metrics() const { return nullptr; }
   /// What it leaves in the folder of the model of head(), beside that model, on a run's end.
-  virtual void save_more(const Model& /*model*/, const format::BertConfig& /*config*/,
+  virtual void save_more(const Model& /*model*/, const format::ModelConfig& /*config*/,
                          const text::Tokenizer& /*tokenizer*/, const fs::path& /*folder*/) const {}
   /// What must be the same for a run to go on from a checkpoint: in words, by name.
   virtual std::map<std::string, std::string> identity() const = 0;

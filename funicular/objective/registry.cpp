@@ -16,7 +16,8 @@
 
 namespace funicular::objective {
 
-std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
+std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer,
+                                           const format::ModelConfig& config,
                                            const ClassifierOptions& options) {
   if (model::is_token_classifier(config))
     return std::make_unique<Tags>(tokenizer, TagOptions{.sequence = options.sequence,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/electra.h"
 #include "funicular/objective/objective.h"
@@ -25,7 +25,8 @@ struct ClassifierOptions {
 
 /// What a classifier of this configuration learns: of a token classifier Tags; else, by its problem_type, MultiLabel, or
 /// Classification (of which a single label is regression, as transformers takes it).
-std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
+std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer,
+                                           const format::ModelConfig& config,
                                            const ClassifierOptions& options);
 
 /// The values of `pretrain --objective`.

@@ -39,7 +39,7 @@ model::Head Tags::head() const {
       tags);
 }
 
-Model Tags::build(model::BertOptions encoder) const {
+Model Tags::build(model::ModelOptions encoder) const {
   model::require_classes(encoder.config, static_cast<int64_t>(options_.tags.size()));
   return Objective::build(std::move(encoder));
 }

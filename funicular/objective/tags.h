@@ -36,7 +36,7 @@ class Tags : public Objective {
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override;
   /// Throws InputError for a configuration with another number of tags.
-  Model build(model::BertOptions encoder) const override;
+  Model build(model::ModelOptions encoder) const override;
   /// See objective/tag_metrics.h.
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Tags>(); }

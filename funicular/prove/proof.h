@@ -13,7 +13,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"

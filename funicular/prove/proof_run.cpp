@@ -8,7 +8,7 @@
 #include "funicular/bench/generated_text.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/own_decoder.h"
@@ -31,24 +31,24 @@ constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
 
 constexpr double kGeneratorSize = 0.8;
 
-format::BertConfig small_config(const std::string& objective, int64_t layers) {
+format::ModelConfig small_config(const std::string& objective, int64_t layers) {
   const bool electra = objective == kElectra;
-  format::BertConfig config = electra ? format::default_config("electra") : format::BertConfig();
-  if (electra) config.embedding_size = 20;
+  format::ModelConfig config = electra ? format::default_config("electra") : format::ModelConfig();
+  if (electra) config.encoder.embedding_size = 20;
   // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
-  config.hidden_size = electra ? 160 : 48;
-  config.vocab_size = kVocabulary;
-  config.num_hidden_layers = layers;
-  config.num_attention_heads = 4;
-  config.intermediate_size = 200;
-  config.max_position_embeddings = 128;
+  config.encoder.width = electra ? 160 : 48;
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.layers = layers;
+  config.encoder.heads = 4;
+  config.encoder.feed_forward.width = 200;
+  config.encoder.positions.rows = 128;
   config.num_labels = 3;
   return config;
 }
 
-format::BertConfig config_of(const ProofTask& task) {
+format::ModelConfig config_of(const ProofTask& task) {
   if (task.model.empty()) return small_config(task.objective, task.layers);
-  format::BertConfig config = format::read_bert_config(task.model);
+  format::ModelConfig config = format::read_model_config(task.model);
   config.tie_word_embeddings = config.tie_word_embeddings && !model::has_own_decoder(config, task.model);
   return config;
 }
@@ -56,8 +56,8 @@ format::BertConfig config_of(const ProofTask& task) {
 /// Generated rows with labels, which mean nothing; every other row is a pair of texts.
 class LabelledText final : public data::Dataset {
  public:
-  LabelledText(std::shared_ptr<const data::Dataset> text, const format::BertConfig& config)
-      : text_(std::move(text)), labels_(config.num_labels), pairs_(config.type_vocab_size > 1) {}
+  LabelledText(std::shared_ptr<const data::Dataset> text, const format::ModelConfig& config)
+      : text_(std::move(text)), labels_(config.num_labels), pairs_(config.encoder.token_types > 1) {}
   int64_t size() const override { return text_->size(); }
   data::Sample get(int64_t index) const override {
     data::Sample sample = text_->get(index);
@@ -130,7 +130,7 @@ std::unique_ptr<objective::Objective> macbert(const text::Tokenizer& tokenizer,
   return objective::make_pretraining("mlm-sop", tokenizer, options);
 }
 
-std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::BertConfig& config,
+std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::ModelConfig& config,
                                                    const text::Tokenizer& tokenizer) {
   const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
   if (task.objective == kElectra)
@@ -156,14 +156,14 @@ std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const 
   return objective.samples(store);
 }
 
-Text open_text(const ProofTask& task, const format::BertConfig& config) {
+Text open_text(const ProofTask& task, const format::ModelConfig& config) {
   Text text;
   if (task.data.empty()) {
     const bench::RowsRule rule{.longest = task.max_length,
                                .batch_size = task.batch_size,
-                               .vocabulary = config.vocab_size,
+                               .vocabulary = config.encoder.vocabulary,
                                .seed = task.seed};
-    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.vocab_size));
+    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.encoder.vocabulary));
     text.rows = std::make_shared<bench::GeneratedText>(rule, task.steps);
     if (task.head == model::Head::classification)
       text.rows = std::make_shared<LabelledText>(text.rows, config);
@@ -181,7 +181,7 @@ Text open_text(const ProofTask& task, const format::BertConfig& config) {
 }
 
 Model build_model(const ProofTask& task, const objective::Objective& objective,
-                  const format::BertConfig& config) {
+                  const format::ModelConfig& config) {
   const bool loads = fs::is_directory(task.model);
   if (loads) model::check_sizes(config, task.model);
   Model model = objective.build({.config = config,
@@ -195,12 +195,12 @@ Model build_model(const ProofTask& task, const objective::Objective& objective,
 // ---- under a layout
 
 /// A model's configuration and its batches with a fault that no layout can see.
-format::BertConfig with_fault(format::BertConfig config, SharedFault fault) {
+format::ModelConfig with_fault(format::ModelConfig config, SharedFault fault) {
   if (fault != SharedFault::halved_heads) return config;
-  if (config.num_attention_heads % 2 != 0)
+  if (config.encoder.heads % 2 != 0)
     throw InputError("prove", "the fault halved-heads expects an even number of heads, found {}",
-                     config.num_attention_heads);
-  config.num_attention_heads /= 2;
+                     config.encoder.heads);
+  config.encoder.heads /= 2;
   return config;
 }
 
@@ -262,7 +262,7 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 }
 
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
-                         const fs::path& folder, const format::BertConfig& config) {
+                         const fs::path& folder, const format::ModelConfig& config) {
   const Text text = open_text(task, config);
   Model model = build_model(task, *text.objective, with_fault(config, layout.shared_fault));
   const WithFault objective(*text.objective, layout.shared_fault);
@@ -333,7 +333,7 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch) {
   return rows;
 }
 
-ReferenceSettings settings_of(const ProofTask& task, const format::BertConfig& config) {
+ReferenceSettings settings_of(const ProofTask& task, const format::ModelConfig& config) {
   const auto& adamw = *task.optimizer.as<optim::AdamW>();
   return {.config = config,
           .classifies = task.head == model::Head::classification,
@@ -390,7 +390,7 @@ class Recurrence {
 };
 
 OrderedJson run_reference(const ProofTask& task, const Layout& layout, const comm::Group& group,
-                          const fs::path& folder, const format::BertConfig& config) {
+                          const fs::path& folder, const format::ModelConfig& config) {
   if (const std::string reason = reference_refuses(task); !reason.empty())
     throw InputError("prove", "{}", reason);
   const Text text = open_text(task, config);
@@ -436,15 +436,15 @@ std::string reference_refuses(const ProofTask& task) {
 }
 
 int64_t most_slices(const ProofTask& task) {
-  const format::BertConfig config = config_of(task);
-  const int64_t heads = config.num_attention_heads;
+  const format::ModelConfig config = config_of(task);
+  const int64_t heads = config.encoder.heads;
   if (task.objective != kElectra) return heads;
-  return std::min(heads, objective::generator_config(config, kGeneratorSize).num_attention_heads);
+  return std::min(heads, objective::generator_config(config, kGeneratorSize).encoder.heads);
 }
 
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
                 const fs::path& folder) {
-  const format::BertConfig config = config_of(task);
+  const format::ModelConfig config = config_of(task);
   const OrderedJson losses = layout.is_reference() ? run_reference(task, layout, group, folder, config)
                                                    : run_strategy(task, layout, group, folder, config);
   if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");

@@ -70,9 +70,8 @@ class Dropout {
 };
 
 /// [Devlin], the published optimiser: weight decay passes over biases and normalisations.
-bool decays(const std::string& name) {
-  return !name.ends_with("bias") && name.find("LayerNorm") == std::string::npos &&
-         name.find("layer_norm") == std::string::npos;
+bool decays(const at::Tensor& weight) {
+  return weight.dim() > 1;
 }
 
 /// [Liu], the published code (fairseq): positions are those among the tokens that are no padding, from the
@@ -84,10 +83,20 @@ at::Tensor positions_of_roberta(const at::Tensor& ids, int64_t padding) {
   return positions;
 }
 
+/// [Hendrycks], section 2: x Φ(x), and its approximation by tanh; the others as their names say.
+at::Tensor activated(const at::Tensor& x, const std::string& name) {
+  if (name == "gelu") return at::gelu(x);
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(x, "tanh");
+  if (name == "relu") return at::relu(x);
+  if (name == "silu") return at::silu(x);
+  if (name == "tanh") return at::tanh(x);
+  throw InputError("reference", "unknown activation {}", name);
+}
+
 }  // namespace
 
 ReferenceStep::ReferenceStep(const ReferenceSettings& settings, const NamedTensors& weights)
-    : settings_(settings) {
+    : settings_(settings), family_(format::family_of(settings.config)) {
   for (const auto& [name, value] : weights) {
     weights_[name] = value.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
     first_[name] = at::zeros_like(weights_[name]);
@@ -109,76 +118,65 @@ at::Tensor ReferenceStep::linear(const at::Tensor& x, const std::string& name) c
 /// [Ba], equation 4 with the statistics of equation 3.
 at::Tensor ReferenceStep::layer_norm(const at::Tensor& x, const std::string& name) const {
   return at::layer_norm(x, {x.size(-1)}, weight(name + ".weight"), weight(name + ".bias"),
-                        settings_.config.layer_norm_eps);
-}
-
-/// [Hendrycks], section 2: x Φ(x), and its approximation by tanh; the others as their names say.
-at::Tensor ReferenceStep::activate(const at::Tensor& x) const {
-  const std::string& name = settings_.config.hidden_act;
-  if (name == "gelu") return at::gelu(x);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(x, "tanh");
-  if (name == "relu") return at::relu(x);
-  if (name == "silu") return at::silu(x);
-  if (name == "tanh") return at::tanh(x);
-  throw InputError("reference", "unknown activation {}", name);
+                        settings_.config.encoder.norm.epsilon);
 }
 
 /// [Devlin], figure 2: the sum of the embeddings of token, segment and position; in the published code
 /// normalised, then dropped. The padding token's embedding gets no gradient here, as in transformers.
 at::Tensor ReferenceStep::embed(const ReferenceRow& row) const {
-  const format::BertConfig& config = settings_.config;
-  const std::string prefix = config.model_type + ".embeddings.";
-  const int64_t length = row.token_ids.size(0);
-  const bool is_roberta = config.model_type == "roberta";
+  const format::EncoderSpec& encoder = settings_.config.encoder;
+  const format::WeightNames& names = family_.names;
+  const auto table = [&](const std::string& name) { return weight(family_.in_encoder(name) + ".weight"); };
+  const int64_t length = row.token_ids.size(0), padding = encoder.padding_id;
+  const bool after_padding = encoder.positions.after_padding;
   const at::Tensor positions =
-      is_roberta ? positions_of_roberta(row.token_ids, config.pad_token_id) : at::arange(length, at::kLong);
-  const int64_t padding =
-      config.pad_token_id >= 0 && config.pad_token_id < config.vocab_size ? config.pad_token_id : -1;
-  const at::Tensor sum =
-      at::embedding(weight(prefix + "word_embeddings.weight"), row.token_ids, padding) +
-      at::embedding(weight(prefix + "position_embeddings.weight"), positions, is_roberta ? padding : -1) +
-      at::embedding(weight(prefix + "token_type_embeddings.weight"), row.token_type_ids);
-  const Dropout dropout(config.hidden_dropout_prob, make_key(settings_.seed, Purpose::dropout_embedding),
+      after_padding ? positions_of_roberta(row.token_ids, padding) : at::arange(length, at::kLong);
+  const at::Tensor sum = at::embedding(table(names.words), row.token_ids, padding) +
+                         at::embedding(table(names.positions), positions, after_padding ? padding : -1) +
+                         at::embedding(table(names.token_types), row.token_type_ids);
+  const Dropout dropout(encoder.dropouts.hidden, make_key(settings_.seed, Purpose::dropout_embedding),
                         row.draw);
-  const at::Tensor x = layer_norm(sum, prefix + "LayerNorm") * dropout.of_rows(length, sum.size(1));
-  return sum.size(1) == config.hidden_size ? x : linear(x, config.model_type + ".embeddings_project");
+  const at::Tensor x =
+      layer_norm(sum, family_.in_encoder(names.embedding_norm)) * dropout.of_rows(length, sum.size(1));
+  return sum.size(1) == encoder.width ? x : linear(x, family_.in_encoder(names.embedding_projection));
 }
 
 /// [Vaswani], equation 1 and section 3.2.2: softmax(Q K^T / sqrt(d)) V in each head; the probabilities are
 /// dropped as in [Devlin]'s code.
-at::Tensor ReferenceStep::attend(const at::Tensor& x, const std::string& layer, uint32_t number,
-                                 uint64_t draw) const {
-  const format::BertConfig& config = settings_.config;
-  const int64_t length = x.size(0), heads = config.num_attention_heads, width = config.hidden_size / heads;
-  const auto of_heads = [&](const char* part) {
-    return linear(x, layer + "attention.self." + part).view({length, heads, width}).transpose(0, 1);
+at::Tensor ReferenceStep::attend(const at::Tensor& x, int64_t layer, uint64_t draw) const {
+  const format::EncoderSpec& encoder = settings_.config.encoder;
+  const format::WeightNames& names = family_.names;
+  const int64_t length = x.size(0), heads = encoder.heads, width = encoder.width / heads;
+  const auto of_heads = [&](const std::string& part) {
+    return linear(x, family_.layer(layer) + part).view({length, heads, width}).transpose(0, 1);
   };
-  const at::Tensor scores =
-      at::matmul(of_heads("query"), of_heads("key").transpose(1, 2)) / std::sqrt(static_cast<double>(width));
-  const Dropout dropout(config.attention_probs_dropout_prob,
-                        make_key(settings_.seed, Purpose::dropout_attention, number), draw);
+  const at::Tensor scores = at::matmul(of_heads(names.query), of_heads(names.key).transpose(1, 2)) /
+                            std::sqrt(static_cast<double>(width));
+  const Dropout dropout(encoder.dropouts.attention,
+                        make_key(settings_.seed, Purpose::dropout_attention, static_cast<uint32_t>(layer)),
+                        draw);
   const at::Tensor probabilities = at::softmax(scores, -1) * dropout.of_attention(heads, length);
-  return at::matmul(probabilities, of_heads("value")).transpose(0, 1).reshape({length, heads * width});
+  return at::matmul(probabilities, of_heads(names.value)).transpose(0, 1).reshape({length, heads * width});
 }
 
 /// [Vaswani], section 3.1, LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section
 /// 5.4; equation 2 for the feed-forward sublayer, with [Devlin]'s activation.
 at::Tensor ReferenceStep::encode(const ReferenceRow& row) const {
-  const format::BertConfig& config = settings_.config;
+  const format::EncoderSpec& encoder = settings_.config.encoder;
+  const format::WeightNames& names = family_.names;
   at::Tensor x = embed(row);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const auto number = static_cast<uint32_t>(i);
-    const std::string layer = config.model_type + ".encoder.layer." + std::to_string(i) + ".";
+  for (int64_t i = 0; i < encoder.layers; ++i) {
+    const std::string layer = family_.layer(i);
     const auto drop = [&](const at::Tensor& value, Purpose purpose) {
-      const Dropout dropout(config.hidden_dropout_prob, make_key(settings_.seed, purpose, number), row.draw);
+      const Dropout dropout(encoder.dropouts.hidden,
+                            make_key(settings_.seed, purpose, static_cast<uint32_t>(i)), row.draw);
       return value * dropout.of_rows(value.size(0), value.size(1));
     };
-    const at::Tensor attended = linear(attend(x, layer, number, row.draw), layer + "attention.output.dense");
-    x = layer_norm(x + drop(attended, Purpose::dropout_attention_output),
-                   layer + "attention.output.LayerNorm");
+    const at::Tensor attended = linear(attend(x, i, row.draw), layer + names.attention_output);
+    x = layer_norm(x + drop(attended, Purpose::dropout_attention_output), layer + names.attention_norm);
     const at::Tensor inner =
-        linear(activate(linear(x, layer + "intermediate.dense")), layer + "output.dense");
-    x = layer_norm(x + drop(inner, Purpose::dropout_output), layer + "output.LayerNorm");
+        linear(activated(linear(x, layer + names.up), encoder.activation), layer + names.down);
+    x = layer_norm(x + drop(inner, Purpose::dropout_output), layer + names.output_norm);
   }
   return x;
 }
@@ -186,21 +184,13 @@ at::Tensor ReferenceStep::encode(const ReferenceRow& row) const {
 /// [Devlin], section 3.1, task 1: the cross-entropy of the original tokens, over the vocabulary; the decoder
 /// is the word embeddings, after a transform, as in the published code.
 at::Tensor ReferenceStep::masked_lm_loss(const ReferenceRow& row) const {
-  const std::string& type = settings_.config.model_type;
+  const format::Family::MaskedLm& names = family_.masked_lm;
   const at::Tensor masked = encode(row).index_select(0, row.masked_positions);
-  const char *const dense = type == "bert"      ? "cls.predictions.transform.dense"
-                            : type == "roberta" ? "lm_head.dense"
-                                                : "generator_predictions.dense",
-                    *const norm = type == "bert"      ? "cls.predictions.transform.LayerNorm"
-                                  : type == "roberta" ? "lm_head.layer_norm"
-                                                      : "generator_predictions.LayerNorm",
-                    *const bias = type == "bert"      ? "cls.predictions.bias"
-                                  : type == "roberta" ? "lm_head.bias"
-                                                      : "generator_lm_head.bias";
-  const at::Tensor transformed = linear(masked, dense);
-  const at::Tensor hidden = layer_norm(type == "bert" ? activate(transformed) : at::gelu(transformed), norm);
-  const at::Tensor logits =
-      at::linear(hidden, weight(type + ".embeddings.word_embeddings.weight"), weight(bias));
+  const at::Tensor transformed = linear(masked, names.dense);
+  const at::Tensor hidden = layer_norm(
+      names.plain_gelu ? at::gelu(transformed) : activated(transformed, settings_.config.encoder.activation),
+      names.norm);
+  const at::Tensor logits = at::linear(hidden, weight(family_.word_embeddings()), weight(names.bias));
   return at::cross_entropy_loss(logits, row.original_tokens, {}, at::Reduction::Sum);
 }
 
@@ -208,18 +198,16 @@ at::Tensor ReferenceStep::masked_lm_loss(const ReferenceRow& row) const {
 /// dropout, times the classifier; cross-entropy, or for regression the squared error. RoBERTa's and ELECTRA's
 /// published code have a layer of their own between two dropouts, with tanh and gelu.
 at::Tensor ReferenceStep::classification_loss(const ReferenceRow& row) const {
-  const format::BertConfig& config = settings_.config;
-  const bool is_bert = config.model_type == "bert";
+  const format::ModelConfig& config = settings_.config;
+  const format::Family::Classifier& head = family_.classifier;
   const auto drop = [&](const at::Tensor& value, uint32_t place) {
-    const Dropout dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob),
+    const Dropout dropout(config.classifier_dropout.value_or(config.encoder.dropouts.hidden),
                           make_key(settings_.seed, Purpose::dropout_classifier, place), row.draw);
-    return value * dropout.of_rows(1, config.hidden_size);
+    return value * dropout.of_rows(1, config.encoder.width);
   };
   const at::Tensor first = encode(row).narrow(0, 0, 1);
-  const at::Tensor dense =
-      is_bert ? linear(first, "bert.pooler.dense") : linear(drop(first, 1), "classifier.dense");
-  const at::Tensor pooled = config.model_type == "electra" ? at::gelu(dense) : at::tanh(dense);
-  const at::Tensor logits = linear(drop(pooled, 0), is_bert ? "classifier" : "classifier.out_proj");
+  const at::Tensor dense = linear(head.drops_before ? drop(first, 1) : first, family_.classifier_dense());
+  const at::Tensor logits = linear(drop(activated(dense, head.activation), 0), head.output);
   if (config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1))
     return (logits.squeeze() - row.label).square();
   return at::cross_entropy_loss(logits, at::tensor({static_cast<int64_t>(row.label)}, at::kLong), {},
@@ -272,7 +260,7 @@ void ReferenceStep::update(const std::function<int(const std::string&)>& group) 
     m = beta1 * m + (1 - beta1) * gradient;
     v = beta2 * v + (1 - beta2) * gradient.square();
     const at::Tensor m_hat = m / (1 - std::pow(beta1, steps)), v_hat = v / (1 - std::pow(beta2, steps));
-    const double decay = decays(name) ? settings_.weight_decay : 0;
+    const double decay = decays(theta) ? settings_.weight_decay : 0;
     theta = theta - rate * (m_hat / (v_hat.sqrt() + settings_.epsilon) + decay * theta);
   }
 }

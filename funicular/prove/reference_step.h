@@ -1,5 +1,5 @@
 #pragma once
-// A training step of BERT, RoBERTa or ELECTRA's layers written a second time, in float64, with ordinary
+// A training step of an encoder written a second time, in float64, with ordinary
 // LibTorch operations and autograd: what the step of nn, objective, optim and parallel is compared with,
 // since two layouts of that step share every line of it (prove/proof.h).
 //
@@ -29,7 +29,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/format/bert_config.h"
+#include "funicular/format/family.h"
 
 namespace funicular::prove {
 
@@ -45,7 +45,7 @@ struct ReferenceRow {
 };
 
 struct ReferenceSettings {
-  format::BertConfig config{};
+  format::ModelConfig config{};
   bool classifies = false;   ///< the classifier's head and loss; false: masked language modelling
   uint64_t seed = 0;         ///< of dropout
   double max_grad_norm = 0;  ///< 0: no clipping
@@ -58,8 +58,8 @@ class ReferenceStep {
   /// `weights`: all of a model, of any floating-point type; they are copied.
   ReferenceStep(const ReferenceSettings& settings, const NamedTensors& weights);
 
-  /// The mean loss of a batch, and its gradients, where each weight is what it was `age` of its name updates ago; empty:
-  /// what it is.
+  /// The mean loss of a batch, and its gradients, where each weight is what it was `age` of its name updates ago;
+  /// empty: what it is.
   double differentiate(std::span<const ReferenceRow> rows,
                        const std::function<int64_t(const std::string&)>& age = {});
   /// Clips these gradients, and updates the weights. With `group` each group's are clipped by the norm of its own.
@@ -74,14 +74,14 @@ class ReferenceStep {
   const at::Tensor& weight(const std::string& name) const;
   at::Tensor linear(const at::Tensor& x, const std::string& name) const;
   at::Tensor layer_norm(const at::Tensor& x, const std::string& name) const;
-  at::Tensor activate(const at::Tensor& x) const;
   at::Tensor embed(const ReferenceRow& row) const;
-  at::Tensor attend(const at::Tensor& x, const std::string& layer, uint32_t number, uint64_t draw) const;
+  at::Tensor attend(const at::Tensor& x, int64_t layer, uint64_t draw) const;
   at::Tensor encode(const ReferenceRow& row) const;
   at::Tensor masked_lm_loss(const ReferenceRow& row) const;
   at::Tensor classification_loss(const ReferenceRow& row) const;
 
   ReferenceSettings settings_;
+  const format::Family& family_;
   NamedTensors weights_, gradients_, first_, second_;
   std::vector<NamedTensors> history_;  ///< the weights before each update
   int64_t updates_ = 0;

@@ -108,7 +108,7 @@ struct Callbacks {
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
   /// In the forward pass of every step, on the rank that computes it: an activation by its name, such as "layer.3"
-  /// (model/bert.h). Values of segments that are recomputed have no gradients. The last layer computes the rows that no
+  /// (model/encoder.h). Values of segments that are recomputed have no gradients. The last layer computes the rows that no
   /// head reads, too, where somebody observes. Set it on all ranks of a tensor group or on none, since slices are put
   /// together for it; with several devices in one process it is called from each one's thread.
   std::function<void(int64_t step, std::string_view name, const at::Tensor& value)> observe;

@@ -6,7 +6,7 @@
 
 #include "funicular/augment/masked_words.h"
 #include "funicular/core/precision.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::augment {
@@ -27,18 +27,18 @@ inline text::WordPiece small_tokenizer(int more = 0) {
 }
 
 inline Model small_model(int64_t positions = 32, int more = 0, Precision precision = Precision::fp32) {
-  format::BertConfig config;
-  config.vocab_size = 28 + more;
-  config.hidden_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 24;
-  config.max_position_embeddings = positions;
-  config.initializer_range = 0.5;
-  model::BertOptions options;
+  format::ModelConfig config;
+  config.encoder.vocabulary = 28 + more;
+  config.encoder.width = 16;
+  config.encoder.layers = 2;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 24;
+  config.encoder.positions.rows = positions;
+  config.encoder.initializer_range = 0.5;
+  model::ModelOptions options;
   options.config = config;
   options.head = MaskedWords::head();
-  Model model = model::build_bert(options);
+  Model model = model::build_model(options);
   make_inference(model, precision);
   return model;
 }

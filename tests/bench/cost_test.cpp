@@ -17,19 +17,19 @@
 #include "funicular/bench/device_trace.h"
 #include "funicular/bench/floor.h"
 #include "funicular/bench/profile.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::bench {
 namespace {
 
 TEST(Floor, CountsTwoOperationsAForwardAndFourABackwardForEachWeightAndToken) {
-  format::BertConfig config;
-  config.vocab_size = 1000;
-  config.hidden_size = 48;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.intermediate_size = 100;
-  const Model model = model::build_bert({config, model::Head::masked_lm});
+  format::ModelConfig config;
+  config.encoder.vocabulary = 1000;
+  config.encoder.width = 48;
+  config.encoder.layers = 3;
+  config.encoder.heads = 4;
+  config.encoder.feed_forward.width = 100;
+  const Model model = model::build_model({config, model::Head::masked_lm});
   constexpr int64_t kTokens = 700, kMasked = 90;
   double expected = 0;
   for (const auto& parameter : model.parameters) {

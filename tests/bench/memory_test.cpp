@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "funicular/bench/memory_table.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/objective/next_sentence.h"
 #include "funicular/runtime/allocator.h"
@@ -15,25 +15,25 @@ namespace funicular::bench {
 
 namespace {
 
-format::BertConfig config_of(int64_t layers, int64_t hidden, int64_t heads, int64_t inner,
-                             int64_t vocabulary) {
-  format::BertConfig config;
-  config.num_hidden_layers = layers;
-  config.hidden_size = hidden;
-  config.num_attention_heads = heads;
-  config.intermediate_size = inner;
-  config.vocab_size = vocabulary;
+format::ModelConfig config_of(int64_t layers, int64_t hidden, int64_t heads, int64_t inner,
+                              int64_t vocabulary) {
+  format::ModelConfig config;
+  config.encoder.layers = layers;
+  config.encoder.width = hidden;
+  config.encoder.heads = heads;
+  config.encoder.feed_forward.width = inner;
+  config.encoder.vocabulary = vocabulary;
   return config;
 }
 
-MemoryRow measure(const format::BertConfig& config, const MemoryCase& settings, bool ragged = false) {
+MemoryRow measure(const format::ModelConfig& config, const MemoryCase& settings, bool ragged = false) {
   const Rows rows = make_rows({.ragged = ragged,
                                .longest = settings.max_length,
                                .batch_size = settings.batch_size,
-                               .vocabulary = config.vocab_size},
+                               .vocabulary = config.encoder.vocabulary},
                               0);
   const auto make_model = [&] {
-    return model::build_bert({config, model::Head::masked_lm, master_type(settings.precision)});
+    return model::build_model({config, model::Head::masked_lm, master_type(settings.precision)});
   };
   return measure_case(make_model, settings, rows, 1);
 }
@@ -70,7 +70,7 @@ class MemoryTest : public testing::Test {
 };
 
 TEST_F(MemoryTest, IsAsPredictedForEachPrecisionAndRecomputation) {
-  const format::BertConfig config = config_of(4, 128, 2, 512, 3000);
+  const format::ModelConfig config = config_of(4, 128, 2, 512, 3000);
   for (const auto precision : {Precision::fp32, Precision::bf16})
     for (const auto recompute : {Recompute::none, Recompute::selective, Recompute::sqrt, Recompute::full})
       for (const int64_t accumulation : {1, 2})
@@ -87,25 +87,26 @@ TEST_F(MemoryTest, IsAsPredictedForOtherModelsAndBatches) {
   expect_predicted(measure(config_of(2, 128, 2, 512, 3000), {48, 128, 1, Precision::bf16}));
   expect_predicted(measure(config_of(2, 128, 2, 512, 3000), {48, 128, 1, Precision::fp16}));
   expect_predicted(measure(config_of(3, 128, 4, 1024, 2000), {8, 384, 1, Precision::fp32}));
-  format::BertConfig plain = config_of(3, 256, 4, 512, 2000);
-  plain.hidden_dropout_prob = plain.attention_probs_dropout_prob = 0;
+  format::ModelConfig plain = config_of(3, 256, 4, 512, 2000);
+  plain.encoder.dropouts.hidden = plain.encoder.dropouts.attention = 0;
   expect_predicted(measure(plain, {16, 128, 1, Precision::fp32, Recompute::full}));
   expect_predicted(measure(plain, {16, 128, 1, Precision::bf16, Recompute::none}));
   expect_predicted(measure(config_of(3, 256, 4, 1024, 4000), {24, 128, 2, Precision::fp32}, /*ragged=*/true));
 }
 
 TEST_F(MemoryTest, IsAsPredictedForOtherFamilies) {
-  format::BertConfig electra = config_of(3, 128, 2, 512, 3000);
+  format::ModelConfig electra = config_of(3, 128, 2, 512, 3000);
   electra.model_type = "electra";
-  electra.embedding_size = 64;
+  electra.encoder.embedding_size = 64;
   for (const auto precision : {Precision::fp32, Precision::bf16})
     for (const auto recompute : {Recompute::none, Recompute::full})
       for (const int64_t accumulation : {1, 2})
         expect_predicted(measure(electra, {16, 128, accumulation, precision, recompute}));
   expect_predicted(measure(electra, {48, 128, 1, Precision::fp32}));
-  format::BertConfig roberta = config_of(3, 128, 2, 512, 3000);
+  format::ModelConfig roberta = config_of(3, 128, 2, 512, 3000);
   roberta.model_type = "roberta";
-  roberta.pad_token_id = 1;
+  roberta.encoder.padding_id = 1;
+  roberta.encoder.positions.after_padding = true;
   expect_predicted(measure(roberta, {16, 128, 1, Precision::fp32}));
   expect_predicted(measure(roberta, {16, 128, 1, Precision::bf16}));
 }
@@ -113,7 +114,7 @@ TEST_F(MemoryTest, IsAsPredictedForOtherFamilies) {
 /// The batch has labels for each head.
 void expect_predicted(const model::Head& head, Precision precision, Recompute recompute,
                       int64_t accumulation) {
-  format::BertConfig config = config_of(3, 128, 2, 512, 3000);
+  format::ModelConfig config = config_of(3, 128, 2, 512, 3000);
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
   const StepOptions options{precision, recompute, accumulation > 1};
@@ -129,7 +130,7 @@ void expect_predicted(const model::Head& head, Precision precision, Recompute re
       part.counts[term] = static_cast<double>(rows);
     add_counts(batch.counts, part.counts);
   }
-  const auto make_model = [&] { return model::build_bert({config, head, master_type(precision)}); };
+  const auto make_model = [&] { return model::build_model({config, head, master_type(precision)}); };
   const StepMemory predicted = predict_memory(make_model, options, batch);
   TrainingStep step(make_model(), options);
   step.run(batch);
@@ -145,12 +146,13 @@ TEST_F(MemoryTest, IsAsPredictedForOtherHeads) {
 }
 
 TEST_F(MemoryTest, OfAModelThatFitsInNoMachineIsPredictedAtOnce) {
-  const format::BertConfig config = config_of(64, 8192, 64, 32768, 30000);  // 52 thousand million weights
+  const format::ModelConfig config = config_of(64, 8192, 64, 32768, 30000);  // 52 thousand million weights
   const train::GlobalBatch batch = make_batch(
-      make_rows({.ragged = false, .longest = 128, .batch_size = 4, .vocabulary = config.vocab_size}, 0), 0, 0,
-      1);
+      make_rows({.ragged = false, .longest = 128, .batch_size = 4, .vocabulary = config.encoder.vocabulary},
+                0),
+      0, 0, 1);
   const StepMemory predicted =
-      predict_memory([&] { return model::build_bert({config}); }, {.precision = Precision::bf16}, batch);
+      predict_memory([&] { return model::build_model({config}); }, {.precision = Precision::bf16}, batch);
   EXPECT_GT(predicted.peak(), int64_t{500} << 30);
 }
 
@@ -163,7 +165,7 @@ TEST_F(MemoryTest, OfFullRecomputationGrowsByOneInputALayer) {
 }
 
 TEST_F(MemoryTest, IsTheSameForAnyNumberOfMicroBatches) {
-  const format::BertConfig config = config_of(2, 128, 2, 512, 2000);
+  const format::ModelConfig config = config_of(2, 128, 2, 512, 2000);
   const MemoryRow few = measure(config, {16, 128, 2, Precision::fp32});
   const MemoryRow many = measure(config, {64, 128, 8, Precision::fp32});
   EXPECT_EQ(few.measured.peak(), many.measured.peak());

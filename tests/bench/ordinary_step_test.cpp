@@ -5,23 +5,23 @@
 #include <torch/types.h>
 
 #include "funicular/bench/training_step.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 namespace funicular::bench {
 namespace {
 
-format::BertConfig small_config() {
-  format::BertConfig config;
-  config.num_hidden_layers = 2;
-  config.hidden_size = 32;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 64;
-  config.vocab_size = 1200;
+format::ModelConfig small_config() {
+  format::ModelConfig config;
+  config.encoder.layers = 2;
+  config.encoder.width = 32;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 64;
+  config.encoder.vocabulary = 1200;
   return config;
 }
 
 Model build(at::ScalarType type = at::kFloat, const model::Head& head = model::Head::masked_lm) {
-  return model::build_bert({small_config(), head, type, 3});
+  return model::build_model({small_config(), head, type, 3});
 }
 
 train::GlobalBatch batch(int64_t number = 0) {
@@ -63,11 +63,11 @@ TEST(OrdinaryHead, GivesTheLossAndTheGradientsOfTheHeadOnMaskedTokens) {
 
 TEST(OrdinaryHead, FollowsTheActivationOfTheModel) {
   for (const char* name : {"gelu", "gelu_new", "relu", "silu", "tanh"}) {
-    format::BertConfig config = small_config();
-    config.hidden_act = name;
+    format::ModelConfig config = small_config();
+    config.encoder.activation = name;
     const train::GlobalBatch all = batch();
-    Model ours = model::build_bert({config, model::Head::masked_lm, at::kDouble, 3});
-    Model ordinary = model::build_bert({config, ordinary_masked_lm(), at::kDouble, 3});
+    Model ours = model::build_model({config, model::Head::masked_lm, at::kDouble, 3});
+    Model ordinary = model::build_model({config, ordinary_masked_lm(), at::kDouble, 3});
     LossSink a, b;
     ours.forward({}, all.micro_batches[0], {}, a);
     ordinary.forward({}, all.micro_batches[0], {}, b);

@@ -11,7 +11,7 @@
 
 #include "funicular/bench/measured_memory.h"
 #include "funicular/bench/rank_use.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/objective/next_sentence.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/parallel/stages.h"
@@ -24,13 +24,13 @@ namespace {
 
 constexpr int64_t kRows = 8, kLongest = 64, kVocabulary = 2000;
 
-format::BertConfig small_config() {
-  format::BertConfig config;
-  config.num_hidden_layers = 3;
-  config.hidden_size = 128;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 512;
-  config.vocab_size = kVocabulary;
+format::ModelConfig small_config() {
+  format::ModelConfig config;
+  config.encoder.layers = 3;
+  config.encoder.width = 128;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 512;
+  config.encoder.vocabulary = kVocabulary;
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
   return config;
@@ -75,7 +75,7 @@ train::GlobalBatch share_of(const RankCase& one, const parallel::DataShare& shar
 /// Collective.
 void expect_predicted(const RankCase& one, const comm::Group& group) {
   const auto make_model = [&] {
-    return model::build_bert({small_config(), one.head, master_type(one.step.precision)});
+    return model::build_model({small_config(), one.head, master_type(one.step.precision)});
   };
   auto imagined = strategy_of(one, comm::Group::imagined(group.rank(), group.size()));
   const train::GlobalBatch batch = share_of(one, imagined->data_share());
@@ -149,7 +149,7 @@ struct StageWeights {
 };
 
 std::vector<StageWeights> weights_of_stages(int stages) {
-  const Model model = model::build_bert({small_config(), model::Head::masked_lm});
+  const Model model = model::build_model({small_config(), model::Head::masked_lm});
   std::vector<StageWeights> all;
   std::set<const Parameter*> seen;
   for (const parallel::Stage& stage : parallel::cut_stages(model, parallel::balanced_begins(model, stages))) {
@@ -207,11 +207,12 @@ TEST_F(RankMemory, OfAPipelineThatDoesNotStopHasOlderVersions) {
 /// thousand million weights on 64 ranks 120, 31.4, 16.6 and 1.9 GB each.
 TEST_F(RankMemory, OfManyRanksIsThatOfTheFormulaOfZero) {
   RankUseOptions options;
-  options.config.num_hidden_layers = 36;
-  options.config.hidden_size = 4096;
-  options.config.num_attention_heads = 32;
-  options.config.intermediate_size = 16384;
-  options.rule = {.ragged = false, .longest = 32, .batch_size = 64, .vocabulary = options.config.vocab_size};
+  options.config.encoder.layers = 36;
+  options.config.encoder.width = 4096;
+  options.config.encoder.heads = 32;
+  options.config.encoder.feed_forward.width = 16384;
+  options.rule = {
+      .ragged = false, .longest = 32, .batch_size = 64, .vocabulary = options.config.encoder.vocabulary};
   options.precision = Precision::bf16;
   constexpr double kRanks = 64;
   double weights = 0;
@@ -231,7 +232,7 @@ TEST_F(RankMemory, OfOneProcessIsFourBytesAWeightAndEightOfItsState) {
   options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
   const StepMemory memory = predict_rank("single", 0, 1, options);
   const auto weights =
-      static_cast<double>(model::build_bert({small_config(), model::Head::masked_lm}).parameter_count());
+      static_cast<double>(model::build_model({small_config(), model::Head::masked_lm}).parameter_count());
   EXPECT_NEAR(static_cast<double>(memory.weights) / weights, 4, 0.04);
   EXPECT_NEAR(static_cast<double>(memory.optimizer) / weights, 8, 0.08);
 }
@@ -249,12 +250,12 @@ TEST_F(RankMemory, OfSlicesThatNoReplicaReducesHoldsNoGradientsOfMatrices) {
 TEST_F(RankMemory, OfEveryStrategyHoldsWhatTheAdviceForModelsThatDoNotFitCountsOn) {
   RankUseOptions options;
   options.config = small_config();
-  options.config.vocab_size = 400;                    // first and last stage both hold the words,
-  options.config.max_position_embeddings = kLongest;  // and each slice the positions
+  options.config.encoder.vocabulary = 400;           // first and last stage both hold the words,
+  options.config.encoder.positions.rows = kLongest;  // and each slice the positions
   options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = 400};
   options.accumulation = 2;  // gradients stay between micro-batches
   train::TrainingNeeds needs;
-  needs.parameters = model::build_bert({options.config, model::Head::masked_lm}).parameter_count();
+  needs.parameters = model::build_model({options.config, model::Head::masked_lm}).parameter_count();
   for (const Precision precision : {Precision::fp32, Precision::bf16})
     for (const auto& [strategy, ranks] : std::vector<std::pair<const char*, int>>{{"single", 1},
                                                                                   {"ddp", 2},

@@ -8,7 +8,7 @@
 
 #include "funicular/bench/timed_rows.h"
 #include "funicular/bench/training_step.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::bench {
@@ -31,16 +31,16 @@ struct Trained {
 /// How far what 16 bits add to weights may lie apart (distance); it is 0.06 without a GPU.
 constexpr double kSixteenBits = 0.15;
 
-model::BertOptions options_of(const Settings& settings, at::Device place) {
-  model::BertOptions options;
-  options.config.vocab_size = 300;
-  options.config.hidden_size = 64;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 2;
-  options.config.intermediate_size = 96;
-  options.config.max_position_embeddings = 48;
-  options.config.initializer_range = 0.1;
-  options.config.hidden_dropout_prob = options.config.attention_probs_dropout_prob = settings.dropout;
+model::ModelOptions options_of(const Settings& settings, at::Device place) {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 300;
+  options.config.encoder.width = 64;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 2;
+  options.config.encoder.feed_forward.width = 96;
+  options.config.encoder.positions.rows = 48;
+  options.config.encoder.initializer_range = 0.1;
+  options.config.encoder.dropouts.hidden = options.config.encoder.dropouts.attention = settings.dropout;
   options.dtype = master_type(settings.precision);
   options.device = place;
   options.repeatable = settings.repeatable;
@@ -58,7 +58,7 @@ at::Tensor weights_of(TrainingStep& step) {
 
 Trained train(const Settings& settings, bool team) {
   const TeamKernels kernels(team);
-  TrainingStep step(model::build_bert(options_of(settings, kernels.place())),
+  TrainingStep step(model::build_model(options_of(settings, kernels.place())),
                     {settings.precision, settings.recompute, settings.micro_batch_size > 0});
   Trained result;
   const at::Tensor before = weights_of(step);

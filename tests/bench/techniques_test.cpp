@@ -9,7 +9,7 @@
 #include "funicular/bench/bar_chart.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/bench/techniques_report.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/runtime/allocator.h"
 
 namespace funicular::bench {
@@ -21,11 +21,11 @@ class TechniquesTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!use_caching_allocator()) GTEST_SKIP() << "tensors are not counted here";
-    config_.num_hidden_layers = 2;
-    config_.hidden_size = 64;
-    config_.num_attention_heads = 2;
-    config_.intermediate_size = 128;
-    config_.vocab_size = kVocabulary;
+    config_.encoder.layers = 2;
+    config_.encoder.width = 64;
+    config_.encoder.heads = 2;
+    config_.encoder.feed_forward.width = 128;
+    config_.encoder.vocabulary = kVocabulary;
     options_ = {.batch_size = 8,
                 .max_length = 64,
                 .steps = 2,
@@ -39,13 +39,13 @@ class TechniquesTest : public testing::Test {
   TechniquesResult measure(const data::Dataset& train) const {
     return measure_techniques({config_,
                                [&](const model::Head& head) {
-                                 return model::build_bert({config_, head});
+                                 return model::build_model({config_, head});
                                },
                                tokenizer_, train, held_out_},
                               options_);
   }
 
-  format::BertConfig config_;
+  format::ModelConfig config_;
   TechniquesOptions options_;
   text::WordPiece tokenizer_ = generated_tokenizer(kVocabulary);
   GeneratedText train_{{.longest = 64, .batch_size = 8, .vocabulary = kVocabulary}, 6};

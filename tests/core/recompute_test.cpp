@@ -15,8 +15,8 @@
 #include "funicular/base/error.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/model/bert.h"
+#include "funicular/format/model_config.h"
+#include "funicular/model/encoder.h"
 #include "funicular/nn/functional.h"
 #include "funicular/runtime/allocator.h"
 #include "tests/core/units.h"
@@ -70,13 +70,13 @@ void expect_identical(const Trained& a, const Trained& b) {
 
 // ---- BERT
 
-model::BertOptions bert_options(model::Head head, at::ScalarType dtype, int64_t hidden = 32) {
-  model::BertOptions options;
-  options.config.vocab_size = 100;
-  options.config.hidden_size = hidden;
-  options.config.num_hidden_layers = 7;
-  options.config.num_attention_heads = 2;
-  options.config.intermediate_size = 4 * hidden;
+model::ModelOptions bert_options(model::Head head, at::ScalarType dtype, int64_t hidden = 32) {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 100;
+  options.config.encoder.width = hidden;
+  options.config.encoder.layers = 7;
+  options.config.encoder.heads = 2;
+  options.config.encoder.feed_forward.width = 4 * hidden;
   options.config.num_labels = 3;
   options.head = head;
   options.dtype = dtype;
@@ -108,7 +108,7 @@ TEST(Recompute, GivesBertTheSameGradientsToTheLastBit) {
   const MicroBatch batch = bert_batch({9, 1, 30, 17});
   for (const model::Head head : {model::Head::masked_lm, model::Head::classification})
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      Model model = model::build_bert(bert_options(head, dtype));
+      Model model = model::build_model(bert_options(head, dtype));
       const Counts counts{{"mlm", 12}, {"classification", 4}};
       const Trained expected = train(model, Recompute::none, batch, counts);
       ASSERT_GE(expected.gradients.size(), 7u * 12);
@@ -122,7 +122,7 @@ TEST(Recompute, GivesBertTheSameGradientsToTheLastBit) {
 TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
   const MicroBatch batch = bert_batch({9, 1, 30, 17});
   for (const MatrixTypes types : {MatrixTypes{at::kBFloat16, at::kBFloat16}, MatrixTypes{at::kHalf, {}}}) {
-    Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat));
+    Model model = model::build_model(bert_options(model::Head::masked_lm, at::kFloat));
     FlatParameters flat(model, types);
     const auto gradients = [&](Recompute mode) {
       flat.zero_gradient();
@@ -145,7 +145,7 @@ TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
 
 TEST(Recompute, LeavesFrozenPartsAlone) {
   const MicroBatch batch = bert_batch({9, 30});
-  Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat));
+  Model model = model::build_model(bert_options(model::Head::masked_lm, at::kFloat));
   for (const auto& parameter : model.parameters) {
     const std::string& name = parameter->name;
     const bool frozen = name.find("embeddings") != std::string::npos ||
@@ -174,7 +174,7 @@ int64_t peak_of_step(Model& model, Recompute mode, const MicroBatch& batch) {
 TEST(Recompute, KeepsOnlyTheInputsOfGroups) {
   if (!use_caching_allocator())
     GTEST_SKIP() << "bytes are counted by the caching allocator, which is not in use";
-  Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat, 128));
+  Model model = model::build_model(bert_options(model::Head::masked_lm, at::kFloat, 128));
   const MicroBatch batch =
       bert_batch(std::vector<int32_t>(20, 100));  // one activation: 2,000 × 128 floats, 1 MB
   const double none = static_cast<double>(peak_of_step(model, Recompute::none, batch));

@@ -22,15 +22,15 @@ text::WordPiece letters() {
   return text::WordPiece(vocabulary, {}, {});
 }
 
-format::BertConfig config_of(int labels, const std::string& problem) {
-  format::BertConfig config;
-  config.vocab_size = 31;
-  config.hidden_size = 16;
-  config.num_hidden_layers = 1;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 24;
-  config.max_position_embeddings = 32;
-  config.initializer_range = 0.7;
+format::ModelConfig config_of(int labels, const std::string& problem) {
+  format::ModelConfig config;
+  config.encoder.vocabulary = 31;
+  config.encoder.width = 16;
+  config.encoder.layers = 1;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 24;
+  config.encoder.positions.rows = 32;
+  config.encoder.initializer_range = 0.7;
   config.num_labels = labels;
   config.problem_type = problem;
   return config;
@@ -38,7 +38,7 @@ format::BertConfig config_of(int labels, const std::string& problem) {
 
 /// A folder as finetune leaves it.
 struct Folder {
-  Folder(format::BertConfig config, const model::TaskNote& note) {
+  Folder(format::ModelConfig config, const model::TaskNote& note) {
     note.store_in(config);
     const auto objective = objective::make_classifier(tokenizer, config, {.sequence = {.max_length = 32}});
     const Model model = objective->build({.config = config});
@@ -94,7 +94,7 @@ TEST(FolderPredictor, RefusesWhatTheModelWasNotTunedFor) {
   EXPECT_NE(error_of([&] { two.predict("a"); }).find("fine-tuned on pairs of texts; found one text"),
             std::string::npos);
   EXPECT_NE(two.predict("a", "b").probabilities, two.predict("a", "c").probabilities);
-  format::BertConfig tags = config_of(3, "");
+  format::ModelConfig tags = config_of(3, "");
   tags.architectures = {"BertForTokenClassification"};
   const Folder tagger(tags, {.task = "tags", .max_length = 16});
   EXPECT_NE(error_of([&] { FolderPredictor{tagger.folder.path()}; }).find("gives each word a tag"),

@@ -17,7 +17,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/core/precision.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::eval {
@@ -29,15 +29,15 @@ text::WordPiece small_tokenizer() {
   return text::WordPiece(vocabulary, {}, {});
 }
 
-format::BertConfig config(int labels) {
-  format::BertConfig config;
-  config.vocab_size = 31;
-  config.hidden_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 24;
-  config.max_position_embeddings = 32;
-  config.initializer_range = 0.5;
+format::ModelConfig config(int labels) {
+  format::ModelConfig config;
+  config.encoder.vocabulary = 31;
+  config.encoder.width = 16;
+  config.encoder.layers = 2;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 24;
+  config.encoder.positions.rows = 32;
+  config.encoder.initializer_range = 0.5;
   config.num_labels = labels;
   for (int i = 0; i < labels; ++i) config.id2label.push_back("label " + std::to_string(i));
   return config;
@@ -62,9 +62,9 @@ class PredictorTest : public testing::Test {
     return Predictor(model_, tokenizer_, config_.id2label, options);
   }
 
-  format::BertConfig config_ = config(3);
+  format::ModelConfig config_ = config(3);
   text::WordPiece tokenizer_ = small_tokenizer();
-  Model model_ = model::build_bert({config_, model::Head::classification});
+  Model model_ = model::build_model({config_, model::Head::classification});
 };
 
 TEST_F(PredictorTest, BatchesDoNotChangeWhatARowGives) {
@@ -241,7 +241,7 @@ TEST_F(PredictorTest, HalfPrecisionAnswersAlikeInHalfTheMemory) {
   const auto texts = rows(30);
   const auto exact = predictor(options(100)).predict(texts, 1);
   for (const Precision precision : {Precision::bf16, Precision::fp16}) {
-    Model model = model::build_bert({config_, model::Head::classification});
+    Model model = model::build_model({config_, model::Head::classification});
     make_inference(model, precision);
     for (const auto& parameter : model.parameters) {
       EXPECT_TRUE(parameter->master.is_same(parameter->compute)) << parameter->name;

@@ -10,7 +10,7 @@
 
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/tensorboard.h"
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   } else if (command == "copy" && argc == 4) {
     copy(arguments[1], arguments[2]);
   } else if (command == "config" && argc == 4) {
-    write_bert_config(arguments[2], read_bert_config(arguments[1]));
+    write_model_config(arguments[2], read_model_config(arguments[1]));
   } else if (command == "events" && argc == 3) {
     EventWriter writer(arguments[1]);
     for (int step = 0; step < 100; ++step)

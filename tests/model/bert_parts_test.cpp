@@ -12,23 +12,23 @@
 
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/weights.h"
 
 namespace funicular::model {
 namespace {
 
-BertOptions small_options(Head head) {
-  BertOptions options;
-  options.config.vocab_size = 400;
-  options.config.hidden_size = 48;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 60;
-  options.config.max_position_embeddings = 32;
+ModelOptions small_options(Head head) {
+  ModelOptions options;
+  options.config.encoder.vocabulary = 400;
+  options.config.encoder.width = 48;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 3;
+  options.config.encoder.feed_forward.width = 60;
+  options.config.encoder.positions.rows = 32;
   options.config.num_labels = 3;
-  options.config.initializer_range = 0.3;
-  options.config.layer_norm_eps = 0.25;
+  options.config.encoder.initializer_range = 0.3;
+  options.config.encoder.norm.epsilon = 0.25;
   options.head = head;
   options.dtype = at::kDouble;
   return options;
@@ -41,7 +41,7 @@ at::Tensor weight(const Model& model, const std::string& name) {
 }
 
 TEST(BertWeights, BeginNormallyDistributedWithTheDeviationOfTheConfiguration) {
-  const Model model = build_bert(small_options(Head::classification));
+  const Model model = build_model(small_options(Head::classification));
   const at::Tensor words = weight(model, "bert.embeddings.word_embeddings.weight");
   EXPECT_FALSE(words[0].any().item<bool>()) << "the padding token's row is zero";
   const at::Tensor values = words.narrow(0, 1, words.size(0) - 1) / 0.3;
@@ -51,7 +51,7 @@ TEST(BertWeights, BeginNormallyDistributedWithTheDeviationOfTheConfiguration) {
 }
 
 TEST(BertWeights, BeginUnrelatedToEachOther) {
-  const Model model = build_bert(small_options(Head::classification));
+  const Model model = build_model(small_options(Head::classification));
   const at::Tensor fused = weight(model, "bert.encoder.layer.0.attention.self.query_key_value.weight");
   const std::vector<at::Tensor> squares = {
       fused.narrow(0, 0, 48), fused.narrow(0, 48, 48),
@@ -84,7 +84,7 @@ MicroBatch batch() {
 }
 
 TEST(BertParts, NormaliseWithTheEpsilonOfTheConfiguration) {
-  const Model model = build_bert(small_options(Head::classification));
+  const Model model = build_model(small_options(Head::classification));
   const MicroBatch input = batch();
   const std::string prefix = "bert.embeddings.";
   const at::Tensor sum =
@@ -97,7 +97,7 @@ TEST(BertParts, NormaliseWithTheEpsilonOfTheConfiguration) {
 }
 
 TEST(BertParts, ClassifyTheFirstTokenThroughAHyperbolicTangent) {
-  const Model model = build_bert(small_options(Head::classification));
+  const Model model = build_model(small_options(Head::classification));
   const auto seen = observe(model, batch());
   const at::Tensor first = seen.at("layer.1").index_select(0, torch::tensor({0, 5, 14}, torch::kLong));
   const auto linear = [&](const at::Tensor& x, const std::string& name) {
@@ -127,12 +127,12 @@ void rename_normalisations(const fs::path& from, const fs::path& to) {
 TEST(BertWeights, OfOldFilesAreFoundUnderTheirOldNames) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-bert-parts-" + std::to_string(::getpid()));
   fs::create_directories(folder / "old");
-  const BertOptions options = small_options(Head::masked_lm);
-  const Model saved = build_bert(options);
+  const ModelOptions options = small_options(Head::masked_lm);
+  const Model saved = build_model(options);
   for (const auto& parameter : saved.parameters) parameter->master.detach().add_(0.5);  // no zeros and ones
   save_pretrained(saved, options.config, Head::masked_lm, folder);
   rename_normalisations(folder / "model.safetensors", folder / "old/model.safetensors");
-  Model loaded = build_bert(options);
+  Model loaded = build_model(options);
   const LoadReport report = load_pretrained(loaded, folder / "old");
   EXPECT_TRUE(report.missing.empty());
   EXPECT_TRUE(report.unexpected.empty());

@@ -1,6 +1,6 @@
 // What the last layer leaves out: nothing that anyone reads.
 
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -21,16 +21,16 @@
 namespace funicular::model {
 namespace {
 
-BertOptions options_of(Head head, at::Device place = at::kCPU) {
-  BertOptions options;
-  options.config.vocab_size = 90;
-  options.config.hidden_size = 24;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 40;
-  options.config.max_position_embeddings = 80;
+ModelOptions options_of(Head head, at::Device place = at::kCPU) {
+  ModelOptions options;
+  options.config.encoder.vocabulary = 90;
+  options.config.encoder.width = 24;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 3;
+  options.config.encoder.feed_forward.width = 40;
+  options.config.encoder.positions.rows = 80;
   options.config.num_labels = 3;
-  options.config.initializer_range = 0.2;
+  options.config.encoder.initializer_range = 0.2;
   options.head = head;
   options.dtype = at::kDouble;
   options.device = place;
@@ -60,7 +60,7 @@ struct Step {
 };
 
 Step step(Head head, const MicroBatch& batch, bool observed, at::Device place = at::kCPU) {
-  Model model = build_bert(options_of(head, place));
+  Model model = build_model(options_of(head, place));
   Taps taps;
   Step result;
   if (observed)
@@ -106,7 +106,7 @@ TEST(Bert, WordsHaveGradientsOfRowsWhereNothingElseHasMadeOne) {
   const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
   for (const Head head : {Head::masked_lm, Head::classification}) {
     const Step dense = step(head, batch, false);
-    Model model = build_bert(options_of(head));
+    Model model = build_model(options_of(head));
     LossSink sink;
     model.forward({}, batch, {}, sink, {.row_gradients = true});
     sink.total(batch.counts).backward();
@@ -147,9 +147,9 @@ at::Tensor logits_of(const Model& model, const MicroBatch& batch, bool observed)
 }
 
 TEST(Bert, LastLayerLeavesOutTheSameIn16And8Bits) {
-  BertOptions options = options_of(Head::classification);
+  ModelOptions options = options_of(Head::classification);
   options.dtype = at::kFloat;
-  Model narrow = build_bert(options), quantised = build_bert(options);
+  Model narrow = build_model(options), quantised = build_model(options);
   const FlatParameters flat(narrow, {at::kBFloat16, at::kBFloat16});
   nn::quantize_layers(quantised);
   for (const Model* const model : {&narrow, &quantised}) {
@@ -181,19 +181,19 @@ std::string refusal(const std::function<void()>& action) {
 
 TEST(Bert, TheWeightsAreCountedBeforeTheyAreMade) {
   for (const Head head : {Head::masked_lm, Head::classification}) {
-    const BertOptions options = options_of(head);
-    EXPECT_EQ(count_parameters(options.config, head), build_bert(options).parameter_count());
+    const ModelOptions options = options_of(head);
+    EXPECT_EQ(count_parameters(options.config, head), build_model(options).parameter_count());
   }
 }
 
 TEST(Bert, AModelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
-  BertOptions options = options_of(Head::masked_lm);
-  options.config.vocab_size = format::BertLimits::vocab_size;
-  options.config.hidden_size = format::BertLimits::hidden_size;
-  options.config.num_attention_heads = 1;
-  options.config.intermediate_size = format::BertLimits::intermediate_size;
-  options.config.num_hidden_layers = format::BertLimits::num_hidden_layers;
-  const std::string message = refusal([&] { build_bert(options); });  // 43 TiB
+  ModelOptions options = options_of(Head::masked_lm);
+  options.config.encoder.vocabulary = format::EncoderLimits::vocabulary;
+  options.config.encoder.width = format::EncoderLimits::width;
+  options.config.encoder.heads = 1;
+  options.config.encoder.feed_forward.width = format::EncoderLimits::feed_forward;
+  options.config.encoder.layers = format::EncoderLimits::layers;
+  const std::string message = refusal([&] { build_model(options); });  // 43 TiB
   EXPECT_NE(message.find("a model of 5.77e+12 weights (vocab_size 16777216, hidden_size 16384"), message.npos)
       << message;
   EXPECT_NE(message.find("which take 43012.3 GiB"), message.npos) << message;
@@ -202,24 +202,27 @@ TEST(Bert, AModelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
 
 TEST(Bert, AConfigurationThatIsNotThatOfTheWeightsIsRefusedByItsSizes) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-sizes-test-" + std::to_string(::getpid()));
-  const BertOptions options = options_of(Head::masked_lm);
-  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+  const ModelOptions options = options_of(Head::masked_lm);
+  save_pretrained(build_model(options), options.config, Head::masked_lm, folder);
   EXPECT_NO_THROW(check_sizes(options.config, folder));
-  const auto with = [&](int64_t format::BertConfig::*field, int64_t value) {
-    format::BertConfig config = options.config;
-    config.*field = value;
+  using Encoder = format::EncoderSpec;
+  using Field = int64_t& (*)(Encoder&);
+  const auto with = [&](Field field, int64_t value) {
+    format::ModelConfig config = options.config;
+    field(config.encoder) = value;
     return refusal([&] { check_sizes(config, folder); });
   };
-  using Config = format::BertConfig;
-  EXPECT_EQ(with(&Config::num_hidden_layers, 1), "") << "the first layers of a model are a model";
-  for (const auto& [field, value, words] : std::vector<std::tuple<int64_t Config::*, int64_t, const char*>>{
-           {&Config::num_hidden_layers, 1000, "says 1000 layers (\"num_hidden_layers\")"},
-           {&Config::num_hidden_layers, 3, "model.safetensors has 2;"},
-           {&Config::vocab_size, 91, "says \"vocab_size\" 91"},
-           {&Config::hidden_size, 48, "says \"hidden_size\" 48"},
-           {&Config::intermediate_size, 41, "says \"intermediate_size\" 41"},
-           {&Config::max_position_embeddings, 79, "has 80 (bert.embeddings.position_embeddings.weight"},
-           {&Config::type_vocab_size, 1, "says \"type_vocab_size\" 1"}}) {
+  const Field layers = [](Encoder& e) -> int64_t& { return e.layers; };
+  EXPECT_EQ(with(layers, 1), "") << "the first layers of a model are a model";
+  for (const auto& [field, value, words] : std::vector<std::tuple<Field, int64_t, const char*>>{
+           {layers, 1000, "says 1000 layers (\"num_hidden_layers\")"},
+           {layers, 3, "model.safetensors has 2;"},
+           {[](Encoder& e) -> int64_t& { return e.vocabulary; }, 91, "says \"vocab_size\" 91"},
+           {[](Encoder& e) -> int64_t& { return e.width; }, 48, "says \"hidden_size\" 48"},
+           {[](Encoder& e) -> int64_t& { return e.feed_forward.width; }, 41, "says \"intermediate_size\" 41"},
+           {[](Encoder& e) -> int64_t& { return e.positions.rows; }, 79,
+            "has 80 (bert.embeddings.position_embeddings.weight"},
+           {[](Encoder& e) -> int64_t& { return e.token_types; }, 1, "says \"type_vocab_size\" 1"}}) {
     const std::string message = with(field, value);
     EXPECT_NE(message.find(words), message.npos) << message;
     EXPECT_NE(message.find("config.json says"), message.npos) << message;
@@ -229,12 +232,12 @@ TEST(Bert, AConfigurationThatIsNotThatOfTheWeightsIsRefusedByItsSizes) {
 
 TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-bert-test-" + std::to_string(::getpid()));
-  BertOptions options = options_of(Head::masked_lm);
+  ModelOptions options = options_of(Head::masked_lm);
   options.seed = 1;
-  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+  save_pretrained(build_model(options), options.config, Head::masked_lm, folder);
 
   options = options_of(Head::classification);
-  Model all_random = build_bert(options), loaded = build_bert(options);
+  Model all_random = build_model(options), loaded = build_model(options);
   load_pretrained(loaded, folder);
   options.loaded = weights_in(folder);
   // LibTorch then fills with NaN what nobody fills; else such memory may hold the very numbers that were drawn before.
@@ -244,7 +247,7 @@ TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
   };
   Model spared = [&] {
     const FillsWithNan fills;
-    return build_bert(options);
+    return build_model(options);
   }();
   std::set<std::string> random;
   for (size_t i = 0; i < spared.parameters.size(); ++i)

@@ -20,14 +20,14 @@ class Shown {
  public:
   Shown(double hidden, double attention, double classifier)
       : options_(options_of(Head::classification, kShownWidth)) {
-    format::BertConfig& config = options_.config;
-    config.hidden_size = kShownWidth;
-    config.num_attention_heads = kShownHeads;
-    config.num_hidden_layers = kShownLayers;
-    config.hidden_dropout_prob = hidden;
-    config.attention_probs_dropout_prob = attention;
+    format::ModelConfig& config = options_.config;
+    config.encoder.width = kShownWidth;
+    config.encoder.heads = kShownHeads;
+    config.encoder.layers = kShownLayers;
+    config.encoder.dropouts.hidden = hidden;
+    config.encoder.dropouts.attention = attention;
     config.classifier_dropout = classifier;
-    model_ = build_bert(options_);
+    model_ = build_model(options_);
     for (const auto& parameter : model_.parameters) parameter->master.detach().zero_();
   }
 
@@ -54,7 +54,7 @@ class Shown {
   }
 
  private:
-  BertOptions options_;
+  ModelOptions options_;
   Model model_;
 };
 

@@ -10,9 +10,9 @@
 namespace funicular::model::plain_bert {
 namespace {
 
-void expect_equal_in_every_way(const BertOptions& options, const at::Tensor& labels = {}) {
+void expect_equal_in_every_way(const ModelOptions& options, const at::Tensor& labels = {}) {
   const auto batch = [&](const std::vector<int32_t>& lengths) {
-    MicroBatch made = batch_of(lengths, options.config.vocab_size);
+    MicroBatch made = batch_of(lengths, options.config.encoder.vocabulary);
     if (labels.defined()) made.tensors["labels"] = labels.narrow(0, 0, made.packing.sequences());
     return made;
   };
@@ -30,7 +30,7 @@ TEST(BertDropout, OfClassificationIsThatOfThePlainModelWithTheSameKeys) {
 }
 
 TEST(BertDropout, OfAClassifierWithoutARateOfItsOwnIsThatOfTheRest) {
-  BertOptions options = options_of(Head::classification, 3);
+  ModelOptions options = options_of(Head::classification, 3);
   options.config.classifier_dropout.reset();
   expect_equal_in_every_way(options);
 }
@@ -40,9 +40,9 @@ TEST(BertDropout, OfRegressionIsThatOfThePlainModelWithTheSameKeys) {
 }
 
 TEST(BertDropout, OfTagsIsThatOfThePlainModelWithTheSameKeys) {
-  const BertOptions options = options_of(token_classifier(), 3);
+  const ModelOptions options = options_of(token_classifier(), 3);
   const auto batch = [&](const std::vector<int32_t>& lengths) {
-    MicroBatch made = batch_of(lengths, options.config.vocab_size);
+    MicroBatch made = batch_of(lengths, options.config.encoder.vocabulary);
     made.tensors["tag_rows"] = torch::arange(made.packing.tokens() / 2) * 2 + 1;
     made.tensors["tag_sequences"] = torch::zeros_like(made["tag_rows"]);
     made.tensors["labels"] = made["tag_rows"] % 3;
@@ -54,15 +54,15 @@ TEST(BertDropout, OfTagsIsThatOfThePlainModelWithTheSameKeys) {
 }
 
 TEST(BertDropout, IsNoneOutsideOfTraining) {
-  BertOptions options = options_of(Head::masked_lm, 2);
+  ModelOptions options = options_of(Head::masked_lm, 2);
   const auto loss = [&](bool training) {
     MicroBatch batch = batch_of(kRagged, 60);
     batch.packing.random.training = training;
-    Model model = build_bert(options);
+    Model model = build_model(options);
     return loss_of(model, batch, Way::plain).item<double>();
   };
   const double dropped = loss(true), whole = loss(false);
-  options.config.hidden_dropout_prob = options.config.attention_probs_dropout_prob = 0;
+  options.config.encoder.dropouts.hidden = options.config.encoder.dropouts.attention = 0;
   EXPECT_EQ(whole, loss(true));
   EXPECT_NE(whole, dropped);
 }

@@ -1,5 +1,5 @@
 // Claims about the families that share BERT's layers: their sizes, and what each does otherwise.
-#include "funicular/model/family.h"
+#include "funicular/format/family.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -10,31 +10,31 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/model/bert.h"
-#include "funicular/model/electra.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/replaced_tokens.h"
 #include "funicular/model/weights.h"
 
 namespace funicular::model::family_tests {
 namespace {
 
-format::BertConfig roberta_base() {
-  format::BertConfig config = format::default_config("roberta");
-  config.max_position_embeddings = 514;
-  config.type_vocab_size = 1;
+format::ModelConfig roberta_base() {
+  format::ModelConfig config = format::default_config("roberta");
+  config.encoder.positions.rows = 514;
+  config.encoder.token_types = 1;
   return config;
 }
 
-format::BertConfig small(const std::string& family) {
-  format::BertConfig config = format::default_config(family);
-  config.vocab_size = 50;
-  config.hidden_size = 24;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 40;
-  config.max_position_embeddings = 32;
+format::ModelConfig small(const std::string& family) {
+  format::ModelConfig config = format::default_config(family);
+  config.encoder.vocabulary = 50;
+  config.encoder.width = 24;
+  config.encoder.layers = 2;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 40;
+  config.encoder.positions.rows = 32;
   config.num_labels = 3;
-  if (config.embedding_size) config.embedding_size = 20;
+  if (config.encoder.embedding_size) config.encoder.embedding_size = 20;
   return config;
 }
 
@@ -58,13 +58,13 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(Families, AreThoseThatConfigurationsAreReadOf) {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.push_back(family.model_type);
+  for (const format::Family& family : format::families()) names.push_back(family.model_type);
   EXPECT_EQ(names, format::supported_model_types());
-  format::BertConfig config;
+  format::ModelConfig config;
   config.model_type = "xlnet";
   EXPECT_NE(refusal([&] {
-              family_of(config);
-            }).find("\"xlnet\" cannot be built; expected one of bert, roberta, electra"),
+              format::family_of(config);
+            }).find("one of the families bert, roberta, electra, found \"xlnet\""),
             std::string::npos);
 }
 
@@ -73,34 +73,34 @@ TEST(Families, HaveThePublishedNumbersOfWeights) {
   EXPECT_EQ(count_parameters(roberta_base(), Head::masked_lm), 124'697'433);
   const int64_t head = Head::masked_lm.parameters(roberta_base());
   EXPECT_EQ(count_parameters(roberta_base(), Head::masked_lm) - head + pooler, 124'645'632);
-  const format::BertConfig electra_small = format::default_config("electra");
+  const format::ModelConfig electra_small = format::default_config("electra");
   EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()), 13'549'057);
   EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()) - 257 * 257, 13'483'008);
-  EXPECT_EQ(count_parameters(format::BertConfig(), Head::masked_lm) -
-                Head::masked_lm.parameters(format::BertConfig()) + pooler,
+  EXPECT_EQ(count_parameters(format::ModelConfig(), Head::masked_lm) -
+                Head::masked_lm.parameters(format::ModelConfig()) + pooler,
             109'482'240);
 }
 
 TEST(Families, AreCountedBeforeTheyAreMade) {
   for (const std::string& family : format::supported_model_types())
     for (const Head& head : {Head::masked_lm, Head::classification}) {
-      const format::BertConfig config = small(family);
-      EXPECT_EQ(count_parameters(config, head), build_bert({config, head}).parameter_count()) << family;
+      const format::ModelConfig config = small(family);
+      EXPECT_EQ(count_parameters(config, head), build_model({config, head}).parameter_count()) << family;
     }
-  format::BertConfig wide = small("electra");
-  wide.embedding_size = wide.hidden_size;  // nothing is projected
+  format::ModelConfig wide = small("electra");
+  wide.encoder.embedding_size = wide.encoder.width;  // nothing is projected
   EXPECT_EQ(count_parameters(wide, replaced_tokens_head()),
-            build_bert({wide, replaced_tokens_head()}).parameter_count());
+            build_model({wide, replaced_tokens_head()}).parameter_count());
 }
 
 TEST(Families, RobertaHasPositionsForTwoTokensLess) {
-  const format::BertConfig config = small("roberta");
-  EXPECT_EQ(config.first_position(), 2);
-  EXPECT_EQ(config.longest_sequence(), 30);
-  const Model model = build_bert({config, Head::classification});
+  const format::ModelConfig config = small("roberta");
+  EXPECT_EQ(config.encoder.first_position(), 2);
+  EXPECT_EQ(config.encoder.longest_sequence(), 30);
+  const Model model = build_model({config, Head::classification});
   const at::Tensor positions = model.find("roberta.embeddings.position_embeddings.weight")->master;
   for (int64_t row = 0; row < 4; ++row)
-    EXPECT_EQ(positions[row].abs().sum().item<double>() > 0, row != config.pad_token_id) << row;
+    EXPECT_EQ(positions[row].abs().sum().item<double>() > 0, row != config.encoder.padding_id) << row;
   LossSink sink;
   EXPECT_NO_THROW(model.forward({}, batch_of(std::vector<int64_t>(30, 7)), {}, sink));
   const std::string message =
@@ -112,7 +112,7 @@ TEST(Families, RobertaHasPositionsForTwoTokensLess) {
 
 /// The rows of the position embeddings that learn from a sequence.
 std::set<int64_t> learning_rows(const std::vector<int64_t>& ids) {
-  const Model model = build_bert({small("roberta"), Head::masked_lm});
+  const Model model = build_model({small("roberta"), Head::masked_lm});
   MicroBatch batch = batch_of(ids);
   batch.tensors["mlm_rows"] = torch::tensor({0}, torch::kLong);
   batch.tensors["mlm_labels"] = torch::tensor({5}, torch::kLong);
@@ -136,14 +136,15 @@ TEST(Families, RobertaCountsPositionsFromPaddingOnAndPaddingStandsAtNone) {
 TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-family-test-" + std::to_string(::getpid()));
   for (const std::string& family : format::supported_model_types()) {
-    const format::BertConfig config = small(family);
-    const Model model = build_bert({.config = config, .head = Head::masked_lm, .seed = 1});
+    const format::ModelConfig config = small(family);
+    const Model model = build_model({.config = config, .head = Head::masked_lm, .seed = 1});
     save_pretrained(model, config, Head::masked_lm, folder);
-    const format::BertConfig read = format::read_bert_config(folder);
+    const format::ModelConfig read = format::read_model_config(folder);
     EXPECT_EQ(read.model_type, family);
-    EXPECT_EQ(read.architectures, std::vector<std::string>{family_of(config).classes + "ForMaskedLM"});
+    EXPECT_EQ(read.architectures,
+              std::vector<std::string>{format::family_of(config).classes + "ForMaskedLM"});
     EXPECT_NO_THROW(check_sizes(read, folder));
-    Model again = build_bert({.config = read, .head = Head::masked_lm, .seed = 2});
+    Model again = build_model({.config = read, .head = Head::masked_lm, .seed = 2});
     const LoadReport report = load_pretrained(again, folder);
     EXPECT_TRUE(report.missing.empty() && report.unexpected.empty()) << family;
     for (size_t i = 0; i < model.parameters.size(); ++i)
@@ -153,11 +154,11 @@ TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
     std::map<std::string, at::Tensor> bare;
     for (const auto& parameter : model.parameters)
       for (const Parameter::Slice& slice : parameter->slices)
-        if (const std::string& prefix = family_of(config).prefix; slice.name.starts_with(prefix))
+        if (const std::string& prefix = format::family_of(config).prefix; slice.name.starts_with(prefix))
           bare[slice.name.substr(prefix.size())] =
               parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
     save_weights(bare, config, Head::masked_lm, folder);
-    Model encoder = build_bert({.config = config, .head = Head::classification, .seed = 3});
+    Model encoder = build_model({.config = config, .head = Head::classification, .seed = 3});
     for (const std::string& name : load_pretrained(encoder, folder).missing)
       EXPECT_NE(name.find(family == "bert" && name.find("pooler") != name.npos ? "pooler" : "classifier."),
                 name.npos)
@@ -168,10 +169,10 @@ TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
 
 TEST(Families, OfAClassifierTheLastLayerAloneHasTheClasses) {
   for (const std::string& family : format::supported_model_types()) {
-    const format::BertConfig config = small(family);
-    Model model = build_bert({.config = config, .head = Head::classification});
+    const format::ModelConfig config = small(family);
+    Model model = build_model({.config = config, .head = Head::classification});
     const std::string layer = classes_layer(config);
-    const Model before = build_bert({.config = config, .head = Head::classification});
+    const Model before = build_model({.config = config, .head = Head::classification});
     reorder_classes(model, layer, {"a", "b", "c"}, {"c", "a", "b"});
     for (const auto& parameter : model.parameters) {
       const at::Tensor &now = parameter->master, &then = before.find(parameter->name)->master;
@@ -186,10 +187,10 @@ TEST(Families, OfAClassifierTheLastLayerAloneHasTheClasses) {
 
 TEST(Families, ClassifiersWithALayerOfTheirOwnDropOnBothSidesOfIt) {
   for (const std::string family : {"roberta", "electra"}) {
-    format::BertConfig config = small(family);
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+    format::ModelConfig config = small(family);
+    config.encoder.dropouts.hidden = config.encoder.dropouts.attention = 0;
     config.classifier_dropout = 0.5;
-    Model model = build_bert({config, Head::classification});
+    Model model = build_model({config, Head::classification});
     const auto logits = [&](bool training) {
       LossSink sink;
       sink.keep_outputs = true;

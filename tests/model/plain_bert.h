@@ -15,7 +15,7 @@
 
 #include "funicular/base/random.h"
 #include "funicular/core/recompute.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/token_classifier.h"
 #include "tests/team_kernels.h"
 
@@ -85,7 +85,7 @@ inline at::Tensor probability_mask(uint32_t layer, uint32_t head, double probabi
 /// wide as its layers.
 class PlainBert {
  public:
-  PlainBert(const Model& model, const format::BertConfig& config) : config_(config) {
+  PlainBert(const Model& model, const format::ModelConfig& config) : config_(config) {
     for (const auto& parameter : model.parameters)
       for (const Parameter::Slice& slice : parameter->slices)
         weights_[slice.name] = parameter->master.detach()
@@ -109,11 +109,11 @@ class PlainBert {
 
   /// [S, classes].
   at::Tensor classifier_logits(const MicroBatch& batch) const {
-    const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+    const double rate = config_.classifier_dropout.value_or(config_.encoder.dropouts.hidden);
     std::vector<at::Tensor> all;
     for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
       const auto drop = [&](const at::Tensor& x, uint32_t layer) {
-        return x * row_mask(Site::classifier, layer, rate, 1, config_.hidden_size, draw_of(batch, s));
+        return x * row_mask(Site::classifier, layer, rate, 1, config_.encoder.width, draw_of(batch, s));
       };
       const at::Tensor first = encode(batch, s).narrow(0, 0, 1);
       if (encoder_ == "electra.")
@@ -136,11 +136,11 @@ class PlainBert {
   }
 
   at::Tensor tag_loss(const MicroBatch& batch) const {
-    const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+    const double rate = config_.classifier_dropout.value_or(config_.encoder.dropouts.hidden);
     std::vector<at::Tensor> all;
     for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
       const at::Tensor hidden = encode(batch, s);
-      all.push_back(hidden * row_mask(Site::classifier, 0, rate, hidden.size(0), config_.hidden_size,
+      all.push_back(hidden * row_mask(Site::classifier, 0, rate, hidden.size(0), config_.encoder.width,
                                       draw_of(batch, s)));
     }
     const at::Tensor logits = linear(at::cat(all).index_select(0, batch["tag_rows"]), "classifier");
@@ -165,14 +165,14 @@ class PlainBert {
  private:
   const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return at::layer_norm(x, {config_.hidden_size}, weight(name + ".weight"), weight(name + ".bias"),
-                          config_.layer_norm_eps);
+    return at::layer_norm(x, {config_.encoder.width}, weight(name + ".weight"), weight(name + ".bias"),
+                          config_.encoder.norm.epsilon);
   }
   static int64_t draw_of(const MicroBatch& batch, int64_t sequence) {
     return batch.packing.draw_ids[sequence].item<int64_t>();
   }
   at::Tensor dropped(const at::Tensor& x, Site site, uint32_t layer, int64_t draw) const {
-    return x * row_mask(site, layer, config_.hidden_dropout_prob, x.size(0), x.size(1), draw);
+    return x * row_mask(site, layer, config_.encoder.dropouts.hidden, x.size(0), x.size(1), draw);
   }
 
   at::Tensor encode(const MicroBatch& batch, int64_t sequence) const {
@@ -186,7 +186,7 @@ class PlainBert {
         weight(prefix + "position_embeddings.weight").narrow(0, 0, length) +
         at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
     at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
-    for (uint32_t layer = 0; layer < config_.num_hidden_layers; ++layer) x = encode_layer(x, layer, draw);
+    for (uint32_t layer = 0; layer < config_.encoder.layers; ++layer) x = encode_layer(x, layer, draw);
     return x;
   }
 
@@ -195,13 +195,13 @@ class PlainBert {
     const at::Tensor query = linear(x, prefix + "attention.self.query"),
                      key = linear(x, prefix + "attention.self.key"),
                      value = linear(x, prefix + "attention.self.value");
-    const int64_t heads = config_.num_attention_heads, size = config_.hidden_size / heads;
+    const int64_t heads = config_.encoder.heads, size = config_.encoder.width / heads;
     std::vector<at::Tensor> contexts;
     for (int64_t head = 0; head < heads; ++head) {
       const auto part = [&](const at::Tensor& all) { return all.narrow(1, head * size, size); };
       const at::Tensor scores = at::mm(part(query), part(key).t()) / std::sqrt(static_cast<double>(size));
       const at::Tensor mask = probability_mask(layer, static_cast<uint32_t>(head),
-                                               config_.attention_probs_dropout_prob, x.size(0), draw);
+                                               config_.encoder.dropouts.attention, x.size(0), draw);
       contexts.push_back(at::mm(at::softmax(scores, 1) * mask, part(value)));
     }
     const at::Tensor projected = linear(at::cat(contexts, 1), prefix + "attention.output.dense");
@@ -212,24 +212,24 @@ class PlainBert {
                 prefix + "output.LayerNorm");
   }
 
-  const format::BertConfig& config_;
+  const format::ModelConfig& config_;
   std::string encoder_ = "bert.";
   std::map<std::string, at::Tensor> weights_;
 };
 
 /// Rates that differ, and more channels than share a block of random bits.
-inline BertOptions options_of(Head head, int labels) {
-  BertOptions options;
-  options.config.vocab_size = 60;
-  options.config.hidden_size = 144;
-  options.config.num_hidden_layers = 3;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 40;
-  options.config.max_position_embeddings = 40;
+inline ModelOptions options_of(Head head, int labels) {
+  ModelOptions options;
+  options.config.encoder.vocabulary = 60;
+  options.config.encoder.width = 144;
+  options.config.encoder.layers = 3;
+  options.config.encoder.heads = 3;
+  options.config.encoder.feed_forward.width = 40;
+  options.config.encoder.positions.rows = 40;
   options.config.num_labels = labels;
-  options.config.initializer_range = 0.2;
-  options.config.hidden_dropout_prob = 0.25;
-  options.config.attention_probs_dropout_prob = 0.4;
+  options.config.encoder.initializer_range = 0.2;
+  options.config.encoder.dropouts.hidden = 0.25;
+  options.config.encoder.dropouts.attention = 0.4;
   options.config.classifier_dropout = 0.1;
   options.head = head;
   options.dtype = at::kDouble;
@@ -269,9 +269,9 @@ inline at::Tensor loss_of(Model& model, const MicroBatch& batch, Way way) {
 /// Another loss than the reference knows: from its hidden states and weights.
 using ReferenceLoss = std::function<at::Tensor(const PlainBert& reference, const MicroBatch& batch)>;
 
-inline void expect_equal_to_reference(const BertOptions& options, const MicroBatch& batch,
+inline void expect_equal_to_reference(const ModelOptions& options, const MicroBatch& batch,
                                       const std::vector<Way>& ways, const ReferenceLoss& other = {}) {
-  Model first = build_bert(options);
+  Model first = build_model(options);
   const PlainBert reference(first, options.config);
   const at::Tensor expected = other ? other(reference, batch) : reference.loss(options.head, batch);
   expected.backward();
@@ -281,9 +281,9 @@ inline void expect_equal_to_reference(const BertOptions& options, const MicroBat
   for (const Way way : ways) {
     SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way));
     const TeamKernels team(way == Way::team);
-    BertOptions placed = options;
+    ModelOptions placed = options;
     placed.device = team.place();
-    Model model = build_bert(placed);
+    Model model = build_model(placed);
     const at::Tensor loss = loss_of(model, batch, way);
     loss.backward();
     EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);

@@ -9,24 +9,24 @@ namespace funicular::model {
 namespace {
 
 TEST(Students, HaveTheSizesOfThePapers) {
-  const format::BertConfig teacher;  // BERT-base
+  const format::ModelConfig teacher;  // BERT-base
   EXPECT_EQ(count_parameters(student_config("tinybert4", teacher), Head::none), 14350248);
   EXPECT_EQ(count_parameters(student_config("tinybert6", teacher), Head::none), 66955008);
-  const format::BertConfig minilm = student_config("minilm6", teacher);
-  EXPECT_EQ(minilm.num_hidden_layers, 6);
-  EXPECT_EQ(minilm.hidden_size, 384);
-  EXPECT_EQ(minilm.intermediate_size, 1536);
-  EXPECT_EQ(minilm.num_attention_heads, 12);
-  EXPECT_EQ(minilm.vocab_size, teacher.vocab_size);
+  const format::ModelConfig minilm = student_config("minilm6", teacher);
+  EXPECT_EQ(minilm.encoder.layers, 6);
+  EXPECT_EQ(minilm.encoder.width, 384);
+  EXPECT_EQ(minilm.encoder.feed_forward.width, 1536);
+  EXPECT_EQ(minilm.encoder.heads, 12);
+  EXPECT_EQ(minilm.encoder.vocabulary, teacher.encoder.vocabulary);
 }
 
 TEST(Students, OfTheTeachersSizesHaveFewerLayers) {
-  format::BertConfig teacher;
-  teacher.hidden_size = 384;
-  const format::BertConfig student = student_config("3-layers", teacher);
-  EXPECT_EQ(student.num_hidden_layers, 3);
-  EXPECT_EQ(student.hidden_size, 384);
-  EXPECT_EQ(student_config("1-layer", teacher).num_hidden_layers, 1);
+  format::ModelConfig teacher;
+  teacher.encoder.width = 384;
+  const format::ModelConfig student = student_config("3-layers", teacher);
+  EXPECT_EQ(student.encoder.layers, 3);
+  EXPECT_EQ(student.encoder.width, 384);
+  EXPECT_EQ(student_config("1-layer", teacher).encoder.layers, 1);
   for (const char* wrong : {"0-layers", "-1-layers", "3-", "3-layerss", "layers", "", "tinybert5"})
     EXPECT_THROW(student_config(wrong, teacher), InputError) << wrong;
 }

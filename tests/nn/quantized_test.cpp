@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "funicular/base/error.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/nn/functional.h"
 
 namespace funicular::nn {
@@ -99,17 +99,17 @@ TEST(QuantizedProducts, OfAFeedForwardAreThoseOfItsParts) {
 }
 
 TEST(QuantizedBert, GivesLogitsCloseToThoseOfSinglePrecision) {
-  model::BertOptions options;
-  options.config.vocab_size = 100;
-  options.config.hidden_size = 64;
-  options.config.num_hidden_layers = 4;
-  options.config.num_attention_heads = 4;
-  options.config.intermediate_size = 256;
-  options.config.initializer_range = 0.1;
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 100;
+  options.config.encoder.width = 64;
+  options.config.encoder.layers = 4;
+  options.config.encoder.heads = 4;
+  options.config.encoder.feed_forward.width = 256;
+  options.config.encoder.initializer_range = 0.1;
   options.config.num_labels = 3;
   options.head = model::Head::classification;
-  const Model exact = model::build_bert(options);
-  Model quantised = model::build_bert(options);
+  const Model exact = model::build_model(options);
+  Model quantised = model::build_model(options);
   quantize_layers(quantised);
   int64_t matrices = 0;
   for (const auto& parameter : quantised.parameters) matrices += is_quantized(parameter->compute);

@@ -30,16 +30,16 @@ text::WordPiece make_tokenizer() {
   return text::WordPiece(vocabulary, {}, {});
 }
 
-format::BertConfig config_of(int64_t hidden, int64_t layers, int labels = 3,
-                             const std::string& model_type = "bert") {
-  format::BertConfig config = format::default_config(model_type);
-  config.vocab_size = 65;
-  config.hidden_size = hidden;
-  config.num_attention_heads = 2;
-  config.num_hidden_layers = layers;
-  config.intermediate_size = 40;
-  config.max_position_embeddings = 32;
-  config.initializer_range = 0.3;
+format::ModelConfig config_of(int64_t hidden, int64_t layers, int labels = 3,
+                              const std::string& model_type = "bert") {
+  format::ModelConfig config = format::default_config(model_type);
+  config.encoder.vocabulary = 65;
+  config.encoder.width = hidden;
+  config.encoder.heads = 2;
+  config.encoder.layers = layers;
+  config.encoder.feed_forward.width = 40;
+  config.encoder.positions.rows = 32;
+  config.encoder.initializer_range = 0.3;
   config.num_labels = labels;
   return config;
 }
@@ -97,7 +97,7 @@ std::map<std::string, double> sums_of(const Model& model, const Objective& objec
   return sums;
 }
 
-void expect_a_sum_over_rows(const Objective& objective, const format::BertConfig& config,
+void expect_a_sum_over_rows(const Objective& objective, const format::ModelConfig& config,
                             bool tagged = false) {
   const Rows rows;
   const std::vector<data::Sample> samples = rows.samples(tagged);
@@ -130,7 +130,7 @@ TEST(LossesOfTheLibrary, OfClassifiersAreSumsOverRows) {
   const auto tokenizer = make_tokenizer();
   const SequenceOptions sequence{.max_length = 20};
   const ClassLoss weighted{{1, 4, 2.5}, 0.3};
-  format::BertConfig config = config_of(16, 2);
+  format::ModelConfig config = config_of(16, 2);
   expect_a_sum_over_rows(Classification(tokenizer, {.sequence = sequence, .num_labels = 3}), config);
   expect_a_sum_over_rows(Classification(tokenizer, {.sequence = sequence, .num_labels = 3, .loss = weighted}),
                          config);
@@ -179,14 +179,14 @@ TEST(LossesOfTheLibrary, DeclareNothingForAClassThatInheritsFromThem) {
   EXPECT_EQ(model.segments.back().loss, LossOver::undeclared);
 }
 
-std::string refusal(const Objective& objective, const format::BertConfig& config) {
+std::string refusal(const Objective& objective, const format::ModelConfig& config) {
   std::string first;
   for (const bool built : {true, false}) {
     try {
       if (built)
         objective.build({.config = config});
       else
-        model::build_bert({.config = config, .head = objective.head()});
+        model::build_model({.config = config, .head = objective.head()});
       return "";
     } catch (const InputError& error) {
       if (!built) EXPECT_EQ(first, error.what());
@@ -203,7 +203,7 @@ TEST(ClassifiersOfAnotherNumberOfClasses, ThanTheConfigurationsAreRefusedBeforeT
       "[model] the objective has 12 classes, and the configuration has 2; set num_labels of the "
       "configuration "
       "to 12, and id2label to 12 names or to none, before the model is built";
-  format::BertConfig config = config_of(16, 1, 2);
+  format::ModelConfig config = config_of(16, 1, 2);
   EXPECT_EQ(refusal(Classification(tokenizer, {.sequence = sequence, .num_labels = 12}), config), expected);
   EXPECT_EQ(
       refusal(Classification(tokenizer, {.sequence = sequence, .num_labels = 12, .loss = {{}, 0.1}}), config),

@@ -11,14 +11,14 @@ namespace {
 
 constexpr int64_t kHeads = 4, kLength = 510, kRows = 2;
 
-format::BertConfig config_of(int64_t layers) {
-  format::BertConfig config;
-  config.vocab_size = 65;
-  config.hidden_size = 32;
-  config.num_attention_heads = kHeads;
-  config.num_hidden_layers = layers;
-  config.intermediate_size = 32;
-  config.max_position_embeddings = kLength;
+format::ModelConfig config_of(int64_t layers) {
+  format::ModelConfig config;
+  config.encoder.vocabulary = 65;
+  config.encoder.width = 32;
+  config.encoder.heads = kHeads;
+  config.encoder.layers = layers;
+  config.encoder.feed_forward.width = 32;
+  config.encoder.positions.rows = kLength;
   return config;
 }
 

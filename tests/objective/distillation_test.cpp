@@ -28,15 +28,15 @@ text::WordPiece make_tokenizer() {
   return text::WordPiece(vocabulary, {}, {});
 }
 
-format::BertConfig config_of(int64_t hidden, int64_t heads, int64_t layers) {
-  format::BertConfig config;
-  config.vocab_size = 65;
-  config.hidden_size = hidden;
-  config.num_attention_heads = heads;
-  config.num_hidden_layers = layers;
-  config.intermediate_size = 40;
-  config.max_position_embeddings = 32;
-  config.initializer_range = 0.3;
+format::ModelConfig config_of(int64_t hidden, int64_t heads, int64_t layers) {
+  format::ModelConfig config;
+  config.encoder.vocabulary = 65;
+  config.encoder.width = hidden;
+  config.encoder.heads = heads;
+  config.encoder.layers = layers;
+  config.encoder.feed_forward.width = 40;
+  config.encoder.positions.rows = 32;
+  config.encoder.initializer_range = 0.3;
   config.num_labels = 3;
   return config;
 }
@@ -236,10 +236,10 @@ TEST(Distillation, RefusesWhatDoesNotFit) {
     }
   };
   DistillationOptions options = options_of({"attention"});
-  options.student.num_attention_heads = 3;
+  options.student.encoder.heads = 3;
   refuses(options, "attention heads");
   options = options_of({"hidden"});
-  options.student.vocab_size = 66;
+  options.student.encoder.vocabulary = 66;
   refuses(options, "vocabulary");
   options = options_of({"soft"});
   options.student.num_labels = 2;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../model/plain_bert.h"
-#include "funicular/model/electra.h"
+#include "funicular/model/replaced_tokens.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
 
@@ -53,20 +53,20 @@ TEST(ObjectivesDropout, OfHiddenWordsAndPairsIsThatOfThePlainModelWithTheSameKey
   }
 }
 
-model::BertOptions electra_options(const Head& head, int labels) {
-  model::BertOptions options = options_of(head, labels);
-  format::BertConfig config = format::default_config("electra");
-  config.embedding_size = options.config.hidden_size;
-  config.vocab_size = options.config.vocab_size;
-  config.hidden_size = options.config.hidden_size;
-  config.num_hidden_layers = options.config.num_hidden_layers;
-  config.num_attention_heads = options.config.num_attention_heads;
-  config.intermediate_size = options.config.intermediate_size;
-  config.max_position_embeddings = options.config.max_position_embeddings;
+model::ModelOptions electra_options(const Head& head, int labels) {
+  model::ModelOptions options = options_of(head, labels);
+  format::ModelConfig config = format::default_config("electra");
+  config.encoder.embedding_size = options.config.encoder.width;
+  config.encoder.vocabulary = options.config.encoder.vocabulary;
+  config.encoder.width = options.config.encoder.width;
+  config.encoder.layers = options.config.encoder.layers;
+  config.encoder.heads = options.config.encoder.heads;
+  config.encoder.feed_forward.width = options.config.encoder.feed_forward.width;
+  config.encoder.positions.rows = options.config.encoder.positions.rows;
   config.num_labels = labels;
-  config.initializer_range = options.config.initializer_range;
-  config.hidden_dropout_prob = options.config.hidden_dropout_prob;
-  config.attention_probs_dropout_prob = options.config.attention_probs_dropout_prob;
+  config.encoder.initializer_range = options.config.encoder.initializer_range;
+  config.encoder.dropouts.hidden = options.config.encoder.dropouts.hidden;
+  config.encoder.dropouts.attention = options.config.encoder.dropouts.attention;
   config.classifier_dropout = options.config.classifier_dropout;
   options.config = config;
   return options;

@@ -17,7 +17,7 @@
 #include "funicular/bench/generated_text.h"
 #include "funicular/core/recompute.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/model/electra.h"
+#include "funicular/model/replaced_tokens.h"
 #include "funicular/model/weights.h"
 #include "funicular/train/source.h"
 #include "views.h"
@@ -27,15 +27,15 @@ namespace {
 
 constexpr int64_t kVocabulary = 211;
 
-format::BertConfig small_config() {
-  format::BertConfig config = format::default_config("electra");
-  config.vocab_size = kVocabulary;
-  config.embedding_size = 20;
-  config.hidden_size = 32;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 64;
-  config.max_position_embeddings = 64;
+format::ModelConfig small_config() {
+  format::ModelConfig config = format::default_config("electra");
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.embedding_size = 20;
+  config.encoder.width = 32;
+  config.encoder.layers = 2;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 64;
+  config.encoder.positions.rows = 64;
   return config;
 }
 
@@ -57,8 +57,8 @@ class ElectraTest : public ::testing::Test {
     return batch_of(draws, training);
   }
   Model build(double initializer_range = 0.2, ElectraOptions options = {}) const {
-    format::BertConfig config = small_config();
-    config.initializer_range = initializer_range;
+    format::ModelConfig config = small_config();
+    config.encoder.initializer_range = initializer_range;
     return objective(options).build({.config = config, .dtype = at::kDouble, .seed = 3});
   }
 
@@ -85,13 +85,13 @@ TensorMap read_by_discriminator(Model& model, const MicroBatch& batch) {
 }
 
 TEST(ElectraSizes, AreThePublishedOnes) {
-  format::BertConfig small = format::default_config("electra");
-  const format::BertConfig generator = generator_config(small, 0.25);
-  EXPECT_EQ(generator.hidden_size, 64);
-  EXPECT_EQ(generator.num_attention_heads, 1);
-  EXPECT_EQ(generator.intermediate_size, 256);
-  EXPECT_EQ(generator.num_hidden_layers, 12);
-  EXPECT_EQ(generator.embedding_width(), 128);
+  format::ModelConfig small = format::default_config("electra");
+  const format::ModelConfig generator = generator_config(small, 0.25);
+  EXPECT_EQ(generator.encoder.width, 64);
+  EXPECT_EQ(generator.encoder.heads, 1);
+  EXPECT_EQ(generator.encoder.feed_forward.width, 256);
+  EXPECT_EQ(generator.encoder.layers, 12);
+  EXPECT_EQ(generator.encoder.embedding_width(), 128);
   EXPECT_EQ(model::count_parameters(generator, model::Head::masked_lm), 4'620'026);
   const auto all = [](const std::string&) { return true; };  // random numbers take their time
   const Model both = join_electra({.config = small, .loaded = all}, {.config = generator, .loaded = all});
@@ -101,12 +101,12 @@ TEST(ElectraSizes, AreThePublishedOnes) {
     if (parameter->name.starts_with(kGenerator)) of_generator += parameter->master.numel();
   EXPECT_EQ(4'620'026 - of_generator, 3'972'864) << "what both have in common";
   EXPECT_EQ(both.parameter_count() - of_generator, 13'549'057);
-  format::BertConfig base = small;
-  base.embedding_size = base.hidden_size = 768;
-  base.num_attention_heads = 12;
-  EXPECT_EQ(generator_config(base, 1.0 / 3).hidden_size, 256);
-  EXPECT_EQ(generator_config(base, 1.0 / 3).num_attention_heads, 4);
-  EXPECT_EQ(generator_config(base, 1.0 / 3).embedding_width(), 768);
+  format::ModelConfig base = small;
+  base.encoder.embedding_size = base.encoder.width = 768;
+  base.encoder.heads = 12;
+  EXPECT_EQ(generator_config(base, 1.0 / 3).encoder.width, 256);
+  EXPECT_EQ(generator_config(base, 1.0 / 3).encoder.heads, 4);
+  EXPECT_EQ(generator_config(base, 1.0 / 3).encoder.embedding_width(), 768);
 }
 
 TEST_F(ElectraTest, OfTheChosenTokensMostAreMaskedAndTheOthersShownAsTheyAre) {
@@ -299,9 +299,9 @@ TEST_F(ElectraTest, TheDiscriminatorIsSavedAndTheGeneratorWhereItIsToBeKept) {
     for (const std::string& name : names) EXPECT_FALSE(name.starts_with(kGenerator)) << name;
     EXPECT_EQ(fs::exists(folder / "generator"), keeps);
     if (!keeps) continue;
-    const format::BertConfig config = format::read_bert_config(folder / "generator");
+    const format::ModelConfig config = format::read_model_config(folder / "generator");
     EXPECT_EQ(config.architectures, std::vector<std::string>{"ElectraForMaskedLM"});
-    Model generator = model::build_bert({.config = config, .head = model::Head::masked_lm});
+    Model generator = model::build_model({.config = config, .head = model::Head::masked_lm});
     const model::LoadReport report = model::load_pretrained(generator, folder / "generator");
     EXPECT_TRUE(report.missing.empty() && report.unexpected.empty());
     EXPECT_TRUE(fs::exists(folder / "generator" / "tokenizer.json"));
@@ -327,8 +327,8 @@ TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
   hf.masking = Masking::whole_word;
   EXPECT_NE(refusal([&] { Electra(tokenizer_, hf, {}); }).find("and ELECTRA of 85 % of them; leave --compat"),
             std::string::npos);
-  format::BertConfig other = small_config();
-  other.vocab_size += 1;
+  format::ModelConfig other = small_config();
+  other.encoder.vocabulary += 1;
   EXPECT_NE(
       refusal([&] { join_electra({.config = small_config()}, {.config = other}); }).find("found 211 tokens"),
       std::string::npos);

@@ -155,13 +155,13 @@ TEST_F(SentenceOrders, AreCountedOnlyWhereThereAreTwoParts) {
 }
 
 TEST_F(SentenceOrders, LossAtTheStartIsThatOfGuessing) {
-  format::BertConfig config;
-  config.vocab_size = kWords + 5;
-  config.hidden_size = 32;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 64;
-  config.initializer_range = 1e-5;
+  format::ModelConfig config;
+  config.encoder.vocabulary = kWords + 5;
+  config.encoder.width = 32;
+  config.encoder.layers = 2;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 64;
+  config.encoder.initializer_range = 1e-5;
   const SentenceOrder objective(tokenizer_, {});
   const Model model = objective.build({.config = config, .dtype = at::kDouble});
   const auto dataset = objective.samples(store({{9, 9, 9}, {30, 2}, {1}}));

@@ -123,10 +123,10 @@ TEST(StagesOfSlices, OnSeveralRanksTrainAsOneProcess) {
 TEST(StagesOfSlices, AnOverflowOnOneRankOfAStageOnSeveralIsSeenByAll) {
   with_ranks(3, [] {
     const auto group = comm::Group::from_environment();
-    model::BertOptions options = options_of(model::Head::masked_lm, 1);
+    model::ModelOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
     Rig rig(
-        model::build_bert(options),
+        model::build_model(options),
         make_strategy("pipeline", group, {.pipeline = {.ranks = 3, .begins = {0, 2}, .replicas = {2, 1}}}),
         optim::AdamW{}, {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;
@@ -152,9 +152,9 @@ TEST(StagesOfSlices, AnOverflowOnOneRankOfAStageOnSeveralIsSeenByAll) {
 TEST(StagesOfSlices, AnOverflowInOneSliceOfOneStageIsSeenByAll) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
-    model::BertOptions options = options_of(model::Head::masked_lm, 1);
+    model::ModelOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
-    Rig rig(model::build_bert(options),
+    Rig rig(model::build_model(options),
             make_strategy("pipeline", group, {.pipeline = kTwoStages, .tensor = {.ranks = 2}}),
             optim::AdamW{}, {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;

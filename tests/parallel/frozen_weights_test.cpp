@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
@@ -11,15 +11,15 @@ namespace {
 TEST(FrozenWeights, ThatWereWrittenToAreComputedWithInSixteenBits) {
   const std::string name = "bert.encoder.layer.0.output.dense.weight";
   for (const char* strategy : {"single", "ddp", "zero1", "zero2", "zero3"}) {
-    model::BertOptions options;
-    options.config.vocab_size = 31;
-    options.config.hidden_size = 16;
-    options.config.num_hidden_layers = 2;
-    options.config.num_attention_heads = 2;
-    options.config.intermediate_size = 24;
-    options.config.max_position_embeddings = 32;
+    model::ModelOptions options;
+    options.config.encoder.vocabulary = 31;
+    options.config.encoder.width = 16;
+    options.config.encoder.layers = 2;
+    options.config.encoder.heads = 2;
+    options.config.encoder.feed_forward.width = 24;
+    options.config.encoder.positions.rows = 32;
     options.head = model::Head::masked_lm;
-    Model model = model::build_bert(options);
+    Model model = model::build_model(options);
     Parameter& frozen = *model.find(name);
     frozen.trainable = false;
     frozen.compute.set_requires_grad(false);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
@@ -15,15 +15,15 @@ namespace {
 
 /// Masked words: the table of embeddings is the head's weight too, so its gradient is written twice.
 Model tied_model() {
-  model::BertOptions options;
-  options.config.vocab_size = 330;
-  options.config.hidden_size = 64;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 2;
-  options.config.intermediate_size = 96;
-  options.config.max_position_embeddings = 80;
-  options.config.initializer_range = 0.2;
-  return model::build_bert(options);
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 330;
+  options.config.encoder.width = 64;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 2;
+  options.config.encoder.feed_forward.width = 96;
+  options.config.encoder.positions.rows = 80;
+  options.config.encoder.initializer_range = 0.2;
+  return model::build_model(options);
 }
 
 MicroBatch masked_batch(int64_t number) {

@@ -6,22 +6,22 @@
 #include <optional>
 #include <vector>
 
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
 namespace {
 
-model::BertOptions small_classifier() {
-  model::BertOptions options;
-  options.config.vocab_size = 900;
-  options.config.hidden_size = 24;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 40;
-  options.config.max_position_embeddings = 80;
+model::ModelOptions small_classifier() {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 900;
+  options.config.encoder.width = 24;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 3;
+  options.config.encoder.feed_forward.width = 40;
+  options.config.encoder.positions.rows = 80;
   options.config.num_labels = 3;
-  options.config.initializer_range = 0.2;
+  options.config.encoder.initializer_range = 0.2;
   options.head = model::Head::classification;
   return options;
 }
@@ -61,7 +61,7 @@ struct Training {
   }
   Parameter& words() const { return *model.find("bert.embeddings.word_embeddings.weight"); }
 
-  Model model = model::build_bert(small_classifier());
+  Model model = model::build_model(small_classifier());
   std::unique_ptr<Strategy> strategy = make_single();
   bool sparse = false;
 };

@@ -10,23 +10,23 @@
 #include <string>
 #include <vector>
 
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/layout.h"
 #include "own_part.h"
 
 namespace funicular::parallel::test {
 
 /// 3 heads, 91 words and 40 channels: two ranks have them unequally.
-inline model::BertOptions options_of(const model::Head& head, uint64_t seed) {
-  model::BertOptions options;
-  options.config.vocab_size = 91;
-  options.config.hidden_size = 24;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 40;
-  options.config.max_position_embeddings = 40;
+inline model::ModelOptions options_of(const model::Head& head, uint64_t seed) {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = 91;
+  options.config.encoder.width = 24;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 3;
+  options.config.encoder.feed_forward.width = 40;
+  options.config.encoder.positions.rows = 40;
   options.config.num_labels = 3;
-  options.config.initializer_range = 0.2;
+  options.config.encoder.initializer_range = 0.2;
   options.head = head;
   options.dtype = at::kDouble;
   options.seed = seed;
@@ -86,7 +86,7 @@ struct Case {
 };
 
 inline Model make_model(const Case& one, uint64_t seed) {
-  Model model = model::build_bert(options_of(one.head, seed));
+  Model model = model::build_model(options_of(one.head, seed));
   for (const std::string& name : one.frozen) {
     model.find(name)->trainable = false;
     model.find(name)->compute.set_requires_grad(false);

@@ -16,7 +16,7 @@
 #include "funicular/comm/mesh.h"
 #include "funicular/core/region.h"
 #include "funicular/core/slicing.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/parallel/slice_group.h"
 #include "funicular/parallel/strategy.h"
 #include "sliced_bert.h"
@@ -152,9 +152,9 @@ TEST(TensorSlices, ExchangeExactlyWhatTheFormulasSay) {
 TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
   with_ranks(2, [] {
     const auto group = comm::Group::from_environment();
-    model::BertOptions options = options_of(model::Head::masked_lm, 1);
+    model::ModelOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
-    Rig rig(model::build_bert(options), make_strategy("tensor", group, {}), optim::AdamW{},
+    Rig rig(model::build_model(options), make_strategy("tensor", group, {}), optim::AdamW{},
             {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;
     EXPECT_TRUE(rig.step({batch_of(1, 0)}, 1).finite);

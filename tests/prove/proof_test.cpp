@@ -15,7 +15,7 @@
 #include "../train/helpers.h"
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/prove/proof.h"
 
@@ -30,16 +30,16 @@ using funicular::test::TemporaryFolder;
 const ProofTask kTask{.steps = 3, .batch_size = 10};
 
 /// A family's encoder in the sizes that a proof without a model has.
-format::BertConfig config_of(const std::string& family) {
-  format::BertConfig config = format::default_config(family);
-  config.vocab_size = 997;
-  config.hidden_size = 48;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.intermediate_size = 200;
-  config.max_position_embeddings = 128;
-  if (config.embedding_size) config.embedding_size = 20;
-  config.hidden_act = "relu";  // which the heads of these families do not heed
+format::ModelConfig config_of(const std::string& family) {
+  format::ModelConfig config = format::default_config(family);
+  config.encoder.vocabulary = 997;
+  config.encoder.width = 48;
+  config.encoder.layers = 3;
+  config.encoder.heads = 4;
+  config.encoder.feed_forward.width = 200;
+  config.encoder.positions.rows = 128;
+  if (config.encoder.embedding_size) config.encoder.embedding_size = 20;
+  config.encoder.activation = "relu";  // which the heads of these families do not heed
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
   return config;
@@ -297,7 +297,7 @@ class References : public Proofs, public ::testing::WithParamInterface<Trained> 
     if (is_rank()) return;
     ::setenv("TEST_HEAD", GetParam().head.name.c_str(), 1);
     if (std::string(GetParam().family) == "bert") return;  // as without a model
-    format::write_bert_config(folder("model"), config_of(GetParam().family));
+    format::write_model_config(folder("model"), config_of(GetParam().family));
     ::setenv("TEST_MODEL", (folder("model") / "config.json").c_str(), 1);
   }
   void TearDown() override {

@@ -22,15 +22,15 @@ using comm::test::with_ranks;
 
 constexpr int64_t kVocabulary = 97;
 
-format::BertConfig config_of(int64_t hidden, int64_t layers) {
-  format::BertConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = hidden;
-  config.num_hidden_layers = layers;
-  config.num_attention_heads = 2;
-  config.intermediate_size = 40;
-  config.max_position_embeddings = 40;
-  config.initializer_range = 0.2;
+format::ModelConfig config_of(int64_t hidden, int64_t layers) {
+  format::ModelConfig config;
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.width = hidden;
+  config.encoder.layers = layers;
+  config.encoder.heads = 2;
+  config.encoder.feed_forward.width = 40;
+  config.encoder.positions.rows = 40;
+  config.encoder.initializer_range = 0.2;
   return config;
 }
 

@@ -17,25 +17,25 @@ using comm::test::with_ranks;
 
 constexpr int64_t kVocabulary = 97;
 
-format::BertConfig config_of(int64_t hidden, int64_t heads) {
-  format::BertConfig config;
+format::ModelConfig config_of(int64_t hidden, int64_t heads) {
+  format::ModelConfig config;
   config.model_type = "electra";
-  config.vocab_size = kVocabulary;
-  config.embedding_size = 12;
-  config.hidden_size = hidden;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = heads;
-  config.intermediate_size = 40;
-  config.max_position_embeddings = 40;
-  config.initializer_range = 0.2;
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.embedding_size = 12;
+  config.encoder.width = hidden;
+  config.encoder.layers = 2;
+  config.encoder.heads = heads;
+  config.encoder.feed_forward.width = 40;
+  config.encoder.positions.rows = 40;
+  config.encoder.initializer_range = 0.2;
   return config;
 }
 
 /// With a generator of two heads, which a width of 16 would not have.
 struct Electra : objective::Electra {
   using objective::Electra::Electra;
-  Model build(model::BertOptions discriminator) const override {
-    model::BertOptions generator = discriminator;
+  Model build(model::ModelOptions discriminator) const override {
+    model::ModelOptions generator = discriminator;
     generator.config = config_of(16, 2);
     generator.seed = 4;
     return objective::join_electra(std::move(discriminator), std::move(generator), 50);

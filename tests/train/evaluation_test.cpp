@@ -51,15 +51,15 @@ TEST(Evaluate, DropsNoUnits) {
   const objective::MaskedLm objective(tokenizer, masking);
   const DatasetSource<objective::Objective> source(objective, rows);
   const auto loss = [&](double dropout) {
-    format::BertConfig config;
-    config.vocab_size = 97;
-    config.hidden_size = 16;
-    config.num_hidden_layers = 1;
-    config.num_attention_heads = 2;
-    config.intermediate_size = 24;
-    config.max_position_embeddings = 40;
-    config.initializer_range = 0.5;
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
+    format::ModelConfig config;
+    config.encoder.vocabulary = 97;
+    config.encoder.width = 16;
+    config.encoder.layers = 1;
+    config.encoder.heads = 2;
+    config.encoder.feed_forward.width = 24;
+    config.encoder.positions.rows = 40;
+    config.encoder.initializer_range = 0.5;
+    config.encoder.dropouts.hidden = config.encoder.dropouts.attention = dropout;
     return evaluate(objective.build({.config = config, .seed = 5}), source, nullptr, 4).at("loss");
   };
   EXPECT_EQ(loss(0.5), loss(0));

@@ -19,7 +19,7 @@
 #include "funicular/base/log.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 #include "funicular/objective/electra.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/metrics.h"
@@ -90,22 +90,22 @@ struct Job {
   }
 };
 
-inline format::BertConfig small_config() {
-  format::BertConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = 32;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 4;
-  config.intermediate_size = 72;
-  config.max_position_embeddings = 64;
+inline format::ModelConfig small_config() {
+  format::ModelConfig config;
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.width = 32;
+  config.encoder.layers = 2;
+  config.encoder.heads = 4;
+  config.encoder.feed_forward.width = 72;
+  config.encoder.positions.rows = 64;
   return config;
 }
 
 /// The same sizes with narrower embeddings.
-inline format::BertConfig electra_config() {
-  format::BertConfig config = small_config();
+inline format::ModelConfig electra_config() {
+  format::ModelConfig config = small_config();
   config.model_type = "electra";
-  config.embedding_size = 20;
+  config.encoder.embedding_size = 20;
   return config;
 }
 

@@ -2,7 +2,7 @@
 // wrote.
 
 #include "funicular/core/flat_parameters.h"
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -15,10 +15,10 @@
 #include <optional>
 #include <string>
 
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/model/electra.h"
 #include "funicular/model/own_decoder.h"
+#include "funicular/model/replaced_tokens.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/multi_label.h"
@@ -91,14 +91,14 @@ class BertGolden : public testing::TestWithParam<Case> {
   fs::path folder() const { return fs::path(std::getenv("FUNICULAR_REFERENCES")) / GetParam().name; }
 
   void check(const Comparison& how, at::Device place = at::kCPU) const {
-    BertOptions options;
-    options.config = format::read_bert_config(folder() / "model");
+    ModelOptions options;
+    options.config = format::read_model_config(folder() / "model");
     options.config.tie_word_embeddings = !has_own_decoder(options.config, folder() / "model");
     options.head = GetParam().head;
     options.dtype = how.dtype;
     options.device = place;
     options.loaded = weights_in(folder() / "model");
-    Model model = build_bert(options);
+    Model model = build_model(options);
     const LoadReport report = load_pretrained(model, folder() / "model");
     EXPECT_TRUE(report.missing.empty()) << report.missing.front();
     EXPECT_TRUE(report.unexpected.empty()) << report.unexpected.front();

@@ -24,8 +24,8 @@ class ElectraGolden : public testing::Test {
       GTEST_SKIP() << "there is no " << folder << ": without the Python of ./run setup nobody made it";
   }
 
-  BertOptions options_of(const char* name, at::ScalarType dtype) const {
-    return {.config = format::read_bert_config(folder / name), .dtype = dtype};
+  ModelOptions options_of(const char* name, at::ScalarType dtype) const {
+    return {.config = format::read_model_config(folder / name), .dtype = dtype};
   }
 
   /// Copies the folders' weights to the parameters of the joint model by name.

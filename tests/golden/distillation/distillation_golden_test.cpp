@@ -16,7 +16,7 @@
 #include "funicular/base/json.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/core/recompute.h"
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/distillation.h"
@@ -44,8 +44,8 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
       GTEST_SKIP() << "there is no " << references() << ": without the Python of ./run setup nobody made it";
     folder_ = references() / GetParam();
     const Json found = read_json(folder_ / "case.json");
-    options_.student = format::read_bert_config(folder_ / "student");
-    options_.teacher = format::read_bert_config(folder_ / "teacher");
+    options_.student = format::read_model_config(folder_ / "student");
+    options_.teacher = format::read_model_config(folder_ / "teacher");
     std::vector<std::string> terms;
     for (const auto& [name, weight] : found["terms"].items()) terms.push_back(name + "=" + weight.dump());
     options_.terms = parse_distillation_terms(terms);
@@ -76,13 +76,13 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
 
   Model build(at::ScalarType dtype) const {
     const auto make_teacher = [&] {
-      const Distillation same(bench::generated_tokenizer(options_.student.vocab_size), options_);
+      const Distillation same(bench::generated_tokenizer(options_.student.encoder.vocabulary), options_);
       Model teacher = same.build_teacher({.config = options_.teacher, .dtype = dtype});
       const auto missing = model::load_pretrained(teacher, folder_ / "teacher").missing;
       EXPECT_TRUE(missing.empty()) << missing.front();
       return teacher;
     };
-    const Distillation objective(bench::generated_tokenizer(options_.student.vocab_size), options_,
+    const Distillation objective(bench::generated_tokenizer(options_.student.encoder.vocabulary), options_,
                                  make_teacher);
     Model student = objective.build_student({.config = options_.student, .dtype = dtype});
     for (const std::string& name : model::load_pretrained(student, folder_ / "student").missing)

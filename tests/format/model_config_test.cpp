@@ -1,6 +1,6 @@
 // config.json: what transformers writes is understood, what does not fit is named.
 
-#include "funicular/format/bert_config.h"
+#include "funicular/format/model_config.h"
 
 #include <cmath>
 
@@ -20,17 +20,17 @@ const char* const kMiniLm = R"({
 std::string refusal(const char* key, const Json& value) {
   Json json = parse_json(kMiniLm, "test");
   json[key] = value;
-  return error_of([&] { parse_bert_config(json, "config.json"); });
+  return error_of([&] { parse_model_config(json, "config.json"); });
 }
 
-TEST(BertConfig, TheFieldsOfAFileAreRead) {
+TEST(ModelConfig, TheFieldsOfAFileAreRead) {
   const Scratch scratch;
   scratch.put("config.json", kMiniLm);
-  const BertConfig config = read_bert_config(scratch.path());
-  EXPECT_EQ(config.hidden_size, 384);
-  EXPECT_EQ(config.num_hidden_layers, 6);
-  EXPECT_EQ(config.head_size(), 32);
-  EXPECT_EQ(config.layer_norm_eps, 1e-12);
+  const ModelConfig config = read_model_config(scratch.path());
+  EXPECT_EQ(config.encoder.width, 384);
+  EXPECT_EQ(config.encoder.layers, 6);
+  EXPECT_EQ(config.encoder.head_size(), 32);
+  EXPECT_EQ(config.encoder.norm.epsilon, 1e-12);
   EXPECT_EQ(config.architectures, std::vector<std::string>{"BertModel"});
   EXPECT_EQ(config.dtype, "float32");
   EXPECT_EQ(config.num_labels, 2);
@@ -38,7 +38,7 @@ TEST(BertConfig, TheFieldsOfAFileAreRead) {
   EXPECT_EQ(config.classifier_dropout_probability(), 0.1);
 }
 
-TEST(BertConfig, WhatDoesNotFitIsRefusedByName) {
+TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
   const std::vector<std::tuple<const char*, Json, const char*>> cases = {
       {"model_type", "xlnet", "expected one of bert, roberta, electra, found \"xlnet\""},
       {"model_type", "Bert", "found \"Bert\""},
@@ -92,120 +92,122 @@ TEST(BertConfig, WhatDoesNotFitIsRefusedByName) {
   }
 }
 
-TEST(BertConfig, NumbersThatAreNoneAreRefused) {
-  const BertConfig good;
-  EXPECT_NO_THROW(check_bert_config(good, "x"));
-  double BertConfig::*const fields[] = {&BertConfig::initializer_range, &BertConfig::layer_norm_eps,
-                                        &BertConfig::hidden_dropout_prob,
-                                        &BertConfig::attention_probs_dropout_prob};
-  for (double BertConfig::*field : fields)
+TEST(ModelConfig, NumbersThatAreNoneAreRefused) {
+  const ModelConfig good;
+  EXPECT_NO_THROW(check_model_config(good, "x"));
+  using Field = double& (*)(EncoderSpec&);
+  const Field fields[] = {[](EncoderSpec& e) -> double& { return e.initializer_range; },
+                          [](EncoderSpec& e) -> double& { return e.norm.epsilon; },
+                          [](EncoderSpec& e) -> double& { return e.dropouts.hidden; },
+                          [](EncoderSpec& e) -> double& { return e.dropouts.attention; }};
+  for (const Field field : fields)
     for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-      BertConfig config = good;
-      config.*field = value;
-      EXPECT_NE(error_of([&] { check_bert_config(config, "x"); }), "") << value;
+      ModelConfig config = good;
+      field(config.encoder) = value;
+      EXPECT_NE(error_of([&] { check_model_config(config, "x"); }), "") << value;
     }
 }
 
-TEST(BertConfig, TheLargestSizesAreTaken) {
+TEST(ModelConfig, TheLargestSizesAreTaken) {
   Json json = parse_json(kMiniLm, "test");
-  json["vocab_size"] = BertLimits::vocab_size;
-  json["hidden_size"] = json["num_attention_heads"] = BertLimits::hidden_size;
-  json["num_hidden_layers"] = BertLimits::num_hidden_layers;
-  json["intermediate_size"] = BertLimits::intermediate_size;
-  json["max_position_embeddings"] = BertLimits::max_position_embeddings;
-  json["type_vocab_size"] = BertLimits::type_vocab_size;
-  json["num_labels"] = BertLimits::num_labels;
-  json["initializer_range"] = BertLimits::initializer_range;
-  EXPECT_EQ(parse_bert_config(json, "config.json").num_hidden_layers, 1024);
+  json["vocab_size"] = EncoderLimits::vocabulary;
+  json["hidden_size"] = json["num_attention_heads"] = EncoderLimits::width;
+  json["num_hidden_layers"] = EncoderLimits::layers;
+  json["intermediate_size"] = EncoderLimits::feed_forward;
+  json["max_position_embeddings"] = EncoderLimits::positions;
+  json["type_vocab_size"] = EncoderLimits::token_types;
+  json["num_labels"] = kMostLabels;
+  json["initializer_range"] = EncoderLimits::initializer_range;
+  EXPECT_EQ(parse_model_config(json, "config.json").encoder.layers, 1024);
 }
 
 // As transformers 5.23: id2label gives the names, and num_labels, where it differs, the number without names.
-TEST(BertConfig, LabelsComeInTheOrderOfTheirIdsWhateverTheOtherKeysSay) {
+TEST(ModelConfig, LabelsComeInTheOrderOfTheirIdsWhateverTheOtherKeysSay) {
   Json json = parse_json(kMiniLm, "test");
   for (int id = 0; id < 12; ++id) json["id2label"][std::to_string(id)] = "name" + std::to_string(id);
-  BertConfig config = parse_bert_config(json, "config.json");
+  ModelConfig config = parse_model_config(json, "config.json");
   EXPECT_EQ(config.num_labels, 12);
   EXPECT_EQ(config.id2label[10], "name10");
   json["label2id"] = {{"LABEL_3", 3}, {"name3", "3"}, {"name5", 4}};
-  EXPECT_EQ(parse_bert_config(json, "x").id2label, config.id2label);
+  EXPECT_EQ(parse_model_config(json, "x").id2label, config.id2label);
   json["num_labels"] = 3;
-  EXPECT_EQ(parse_bert_config(json, "x").num_labels, 3);
-  EXPECT_TRUE(parse_bert_config(json, "x").id2label.empty());
+  EXPECT_EQ(parse_model_config(json, "x").num_labels, 3);
+  EXPECT_TRUE(parse_model_config(json, "x").id2label.empty());
   json["id2label"].erase("7");
-  EXPECT_NE(error_of([&] { parse_bert_config(json, "x"); }).find("but 7 is missing"), std::string::npos);
+  EXPECT_NE(error_of([&] { parse_model_config(json, "x"); }).find("but 7 is missing"), std::string::npos);
   config.num_labels = 3;
   EXPECT_NE(
-      error_of([&] { bert_config_json(config); }).find("\"num_labels\" is 3, but \"id2label\" names 12"),
+      error_of([&] { model_config_json(config); }).find("\"num_labels\" is 3, but \"id2label\" names 12"),
       std::string::npos);
 }
 
-TEST(BertConfig, AsManyLabelsAsThereMayBeAreWrittenInTheirOrder) {
-  BertConfig config;
-  config.num_labels = BertLimits::num_labels;
-  const OrderedJson json = bert_config_json(config);
+TEST(ModelConfig, AsManyLabelsAsThereMayBeAreWrittenInTheirOrder) {
+  ModelConfig config;
+  config.num_labels = kMostLabels;
+  const OrderedJson json = model_config_json(config);
   ASSERT_EQ(json["id2label"].size(), 65536u);
   EXPECT_EQ(std::prev(json["id2label"].end()).key(), "65535");
   EXPECT_EQ(json["label2id"]["LABEL_65535"], 65535);
-  EXPECT_EQ(parse_bert_config(parse_json(json.dump(), "back"), "back").id2label[300], "LABEL_300");
+  EXPECT_EQ(parse_model_config(parse_json(json.dump(), "back"), "back").id2label[300], "LABEL_300");
   config.id2label = {"same", "other", "same"};
   config.num_labels = 3;
-  EXPECT_EQ(bert_config_json(config)["label2id"], (OrderedJson{{"same", 2}, {"other", 1}}));
+  EXPECT_EQ(model_config_json(config)["label2id"], (OrderedJson{{"same", 2}, {"other", 1}}));
 }
 
-TEST(BertConfig, WritingKeepsForeignKeysAndReadsBack) {
+TEST(ModelConfig, WritingKeepsForeignKeysAndReadsBack) {
   const Scratch scratch;
   scratch.put("config.json", kMiniLm);
-  BertConfig config = read_bert_config(scratch.path());
+  ModelConfig config = read_model_config(scratch.path());
   config.id2label = {"no", "maybe", "yes"};
   config.num_labels = 3;
   config.problem_type = "single_label_classification";
   config.architectures = {"BertForSequenceClassification"};
   config.classifier_dropout = 0.25;
-  write_bert_config(scratch / "out", config);
+  write_model_config(scratch / "out", config);
   const Json json = read_json(scratch / "out" / "config.json");
   EXPECT_EQ(json["gradient_checkpointing"], false);
   EXPECT_EQ(json["label2id"], (Json{{"no", 0}, {"maybe", 1}, {"yes", 2}}));
   EXPECT_FALSE(json.contains("torch_dtype"));
   EXPECT_EQ(json["dtype"], "float32");
-  const BertConfig back = read_bert_config(scratch / "out" / "config.json");
+  const ModelConfig back = read_model_config(scratch / "out" / "config.json");
   EXPECT_EQ(back.id2label, config.id2label);
   EXPECT_EQ(back.classifier_dropout, 0.25);
-  EXPECT_EQ(bert_config_json(back), bert_config_json(config));
+  EXPECT_EQ(model_config_json(back), model_config_json(config));
 }
 
-TEST(BertConfig, EveryFamilyHasItsOwnDefaultsAndIsWrittenAsItself) {
+TEST(ModelConfig, EveryFamilyHasItsOwnDefaultsAndIsWrittenAsItself) {
   const Scratch scratch;
   const auto read = [&](const char* text) {
     scratch.put("config.json", text);
-    return read_bert_config(scratch.path());
+    return read_model_config(scratch.path());
   };
-  const BertConfig roberta = read(R"({"model_type": "roberta", "max_position_embeddings": 514})");
-  EXPECT_EQ(roberta.vocab_size, 50265);
-  EXPECT_EQ(roberta.pad_token_id, 1);
-  EXPECT_EQ(roberta.first_position(), 2);
-  EXPECT_EQ(roberta.longest_sequence(), 512);
-  EXPECT_FALSE(roberta.embedding_size);
-  const BertConfig electra = read(R"({"model_type": "electra", "embedding_size": 96})");
-  EXPECT_EQ(electra.hidden_size, 256);
-  EXPECT_EQ(electra.num_attention_heads, 4);
-  EXPECT_EQ(electra.intermediate_size, 1024);
-  EXPECT_EQ(electra.embedding_width(), 96);
-  EXPECT_TRUE(electra.projects_embeddings());
-  EXPECT_EQ(electra.longest_sequence(), 512);
-  EXPECT_EQ(read(R"({"model_type": "electra"})").embedding_width(), 128);
-  EXPECT_EQ(BertConfig().embedding_width(), 768);
-  for (const BertConfig& config : {roberta, electra, BertConfig()}) {
-    write_bert_config(scratch / "out", config);
-    const BertConfig back = read_bert_config(scratch / "out");
+  const ModelConfig roberta = read(R"({"model_type": "roberta", "max_position_embeddings": 514})");
+  EXPECT_EQ(roberta.encoder.vocabulary, 50265);
+  EXPECT_EQ(roberta.encoder.padding_id, 1);
+  EXPECT_EQ(roberta.encoder.first_position(), 2);
+  EXPECT_EQ(roberta.encoder.longest_sequence(), 512);
+  EXPECT_FALSE(roberta.encoder.embedding_size);
+  const ModelConfig electra = read(R"({"model_type": "electra", "embedding_size": 96})");
+  EXPECT_EQ(electra.encoder.width, 256);
+  EXPECT_EQ(electra.encoder.heads, 4);
+  EXPECT_EQ(electra.encoder.feed_forward.width, 1024);
+  EXPECT_EQ(electra.encoder.embedding_width(), 96);
+  EXPECT_TRUE(electra.encoder.projects_embeddings());
+  EXPECT_EQ(electra.encoder.longest_sequence(), 512);
+  EXPECT_EQ(read(R"({"model_type": "electra"})").encoder.embedding_width(), 128);
+  EXPECT_EQ(ModelConfig().encoder.embedding_width(), 768);
+  for (const ModelConfig& config : {roberta, electra, ModelConfig()}) {
+    write_model_config(scratch / "out", config);
+    const ModelConfig back = read_model_config(scratch / "out");
     EXPECT_EQ(back.model_type, config.model_type);
-    EXPECT_EQ(back.embedding_size, config.embedding_size);
-    EXPECT_EQ(back.pad_token_id, config.pad_token_id);
+    EXPECT_EQ(back.encoder.embedding_size, config.encoder.embedding_size);
+    EXPECT_EQ(back.encoder.padding_id, config.encoder.padding_id);
   }
 }
 
-TEST(BertConfig, WhatDoesNotFitAFamilyIsRefused) {
+TEST(ModelConfig, WhatDoesNotFitAFamilyIsRefused) {
   const auto message = [](const char* text) {
-    return error_of([&] { parse_bert_config(parse_json(text, "test"), "config.json"); });
+    return error_of([&] { parse_model_config(parse_json(text, "test"), "config.json"); });
   };
   EXPECT_NE(message(R"({"model_type": "roberta", "max_position_embeddings": 2})")
                 .find("more than the 2 rows that come before a first token's, found 2"),
@@ -213,33 +215,33 @@ TEST(BertConfig, WhatDoesNotFitAFamilyIsRefused) {
   EXPECT_NE(message(R"({"model_type": "electra", "embedding_size": 0})")
                 .find("\"embedding_size\": expected an integer"),
             std::string::npos);
-  BertConfig narrow;
-  narrow.embedding_size = 64;
-  EXPECT_NE(error_of([&] { check_bert_config(narrow, "x"); }).find("a bert has embeddings of hidden_size"),
+  ModelConfig narrow;
+  narrow.encoder.embedding_size = 64;
+  EXPECT_NE(error_of([&] { check_model_config(narrow, "x"); }).find("a bert has embeddings of hidden_size"),
             std::string::npos);
   EXPECT_NE(error_of([] { default_config("xlnet"); }).find("one of the families bert, roberta, electra"),
             std::string::npos);
 }
 
-TEST(BertConfig, AMissingFileSaysWhatAModelIs) {
+TEST(ModelConfig, AMissingFileSaysWhatAModelIs) {
   const Scratch scratch;
-  const std::string message = error_of([&] { read_bert_config(scratch.path()); });
+  const std::string message = error_of([&] { read_model_config(scratch.path()); });
   EXPECT_NE(message.find("a model is a folder with config.json"), message.npos) << message;
 }
 
-TEST(BertConfigFuzz, MutatedFilesAreReadOrRefused) {
+TEST(ModelConfigFuzz, MutatedFilesAreReadOrRefused) {
   std::mt19937_64 random(7);
   size_t refused = 0;
   for (int round = 0; round < 4000; ++round) {
     const std::string text = mutate(kMiniLm, random);
     refused +=
-        !error_of([&] { bert_config_json(parse_bert_config(parse_json(text, "fuzz"), "fuzz")); }).empty();
+        !error_of([&] { model_config_json(parse_model_config(parse_json(text, "fuzz"), "fuzz")); }).empty();
   }
   EXPECT_GT(refused, 1000u);
   EXPECT_LT(refused, 4000u);
 }
 
-TEST(BertConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
+TEST(ModelConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
   std::mt19937_64 random(11);
   const Json whole = parse_json(kMiniLm, "test");
   std::vector<std::string> keys = {"num_labels", "id2label", "label2id", "classifier_dropout",
@@ -250,18 +252,18 @@ TEST(BertConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
     Json json = whole;
     for (int changes = 1 + round % 2; changes > 0; --changes)
       json[keys[random() % keys.size()]] = strange_value(random);
-    BertConfig config;
-    if (!error_of([&] { config = parse_bert_config(parse_json(json.dump(), "fuzz"), "fuzz"); }).empty())
+    ModelConfig config;
+    if (!error_of([&] { config = parse_model_config(parse_json(json.dump(), "fuzz"), "fuzz"); }).empty())
       continue;
     ++taken;
     // What was taken is within bounds, and is written and read as the same.
-    EXPECT_LE(config.vocab_size * config.hidden_size, int64_t{1} << 38) << json;
-    EXPECT_LE(config.num_hidden_layers, 1024) << json;
+    EXPECT_LE(config.encoder.vocabulary * config.encoder.width, int64_t{1} << 38) << json;
+    EXPECT_LE(config.encoder.layers, 1024) << json;
     EXPECT_GE(config.num_labels, 1) << json;
-    EXPECT_LT(config.pad_token_id, config.vocab_size) << json;
-    EXPECT_TRUE(config.initializer_range >= 0 && config.initializer_range <= 10) << json;
-    const Json back = parse_json(bert_config_json(config).dump(), "back");
-    EXPECT_EQ(parse_bert_config(back, "back").pad_token_id, config.pad_token_id) << json;
+    EXPECT_LT(config.encoder.padding_id, config.encoder.vocabulary) << json;
+    EXPECT_TRUE(config.encoder.initializer_range >= 0 && config.encoder.initializer_range <= 10) << json;
+    const Json back = parse_json(model_config_json(config).dump(), "back");
+    EXPECT_EQ(parse_model_config(back, "back").encoder.padding_id, config.encoder.padding_id) << json;
   }
   EXPECT_GT(taken, 100u);
   EXPECT_LT(taken, 1500u);

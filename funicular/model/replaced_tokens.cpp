@@ -1,4 +1,4 @@
-#include "funicular/model/electra.h"
+#include "funicular/model/replaced_tokens.h"
 
 #include <torch/types.h>
 
@@ -7,30 +7,13 @@
 
 namespace funicular::model {
 
-Family electra_family() {
-  return {.model_type = "electra",
-          .title = "ELECTRA",
-          .prefix = "electra.",
-          .classes = "Electra",
-          .masked_lm = {.dense = "generator_predictions.dense",
-                        .norm = "generator_predictions.LayerNorm",
-                        .bias = "generator_lm_head.bias",
-                        .decoder_weight = "generator_lm_head.weight",
-                        .decoder_bias = "generator_lm_head.bias",
-                        .plain_gelu = true},
-          .classifier = {.dense = "classifier.dense",
-                         .output = "classifier.out_proj",
-                         .drops_before = true,
-                         .activation = nn::Activation::gelu}};
-}
-
 namespace {
 
 void add_replaced_tokens(Builder& builder, double weight) {
-  const int64_t hidden = builder.config().hidden_size;
-  const LinearWeights dense = builder.add_linear("discriminator_predictions.dense", hidden, hidden);
-  const LinearWeights prediction =
-      builder.add_linear("discriminator_predictions.dense_prediction", 1, hidden);
+  const int64_t hidden = builder.config().encoder.width;
+  const format::Family::ReplacedTokens& names = builder.family().replaced_tokens;
+  const LinearWeights dense = builder.add_linear(names.dense, hidden, hidden);
+  const LinearWeights prediction = builder.add_linear(names.output, 1, hidden);
   const nn::Activation activation = builder.activation();
   builder.add_segment(
       "replaced_tokens", {hidden_of_head(builder.options()), of_tokens("replaced")}, {},
@@ -60,11 +43,11 @@ Head replaced_tokens_head(double weight) {
   head.architecture = "ElectraForPreTraining";
   head.purpose = "trained to find replaced tokens (funicular pretrain --objective electra)";
   head.add = [weight](Builder& builder) { add_replaced_tokens(builder, weight); };
-  head.parameters = [](const format::BertConfig& config) {
-    return (config.hidden_size + 1) * (config.hidden_size + 1);
+  head.parameters = [](const format::ModelConfig& config) {
+    return (config.encoder.width + 1) * (config.encoder.width + 1);
   };
-  head.check = [](const format::BertConfig& config) {
-    if (config.model_type != "electra")
+  head.check = [](const format::ModelConfig& config) {
+    if (format::family_of(config).replaced_tokens.dense.empty())
       throw InputError("electra",
                        "a head that finds replaced tokens is ELECTRA's; found a {}. A new one begins with a "
                        "config.json with "

@@ -1,7 +1,6 @@
 #pragma once
-// BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers", 2019) on
-// packed batches, with the weights, names and arithmetic of transformers' BertModel; and the families that
-// share its layers (model/family.h).
+// Encoders on packed batches, with the weights, names and arithmetic of transformers' models. The configuration says
+// what is computed (format/encoder_spec.h) and what the weights are called (format/family.h).
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -12,8 +11,7 @@
 #include <string>
 
 #include "funicular/core/model.h"
-#include "funicular/format/bert_config.h"
-#include "funicular/model/family.h"
+#include "funicular/format/model_config.h"
 #include "funicular/model/heads.h"
 
 namespace funicular::model {
@@ -27,10 +25,8 @@ struct LayerOutputs {
 std::string hidden_port(int64_t layer);
 std::string query_key_value_port(int64_t layer);
 
-Family bert_family();
-
-struct BertOptions {
-  format::BertConfig config;
+struct ModelOptions {
+  format::ModelConfig config = {};
   Head head = Head::masked_lm;
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
@@ -42,11 +38,11 @@ struct BertOptions {
   LayerOutputs gives = {};
 };
 
-/// How many weights build_bert makes.
-int64_t count_parameters(const format::BertConfig& config, const Head& head);
+/// How many weights build_model makes.
+int64_t count_parameters(const format::ModelConfig& config, const Head& head);
 
 /// A model of the family of config.model_type, with random weights: normal(0, initializer_range), biases 0,
-/// normalisation 1 and 0, the padding token's embedding 0 (RoBERTa's padding position, too). Each element is
+/// normalisation 1 and 0, the padding token's embedding 0 (and its position's, where padding has one). Each element is
 /// keyed by the seed and its logical tensor's name, so that it depends on nothing else.
 ///
 /// Segments: `embeddings`, `layer.0` …, then the head's. Parameters have Hugging Face's names as slices;
@@ -61,6 +57,6 @@ int64_t count_parameters(const format::BertConfig& config, const Head& head);
 ///
 /// Throws InputError for a head that the configuration does not fit and, before anything is made, if the
 /// weights take more memory than there is.
-Model build_bert(const BertOptions& options);
+Model build_model(const ModelOptions& options);
 
 }  // namespace funicular::model

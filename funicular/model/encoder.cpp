@@ -1,4 +1,4 @@
-#include "funicular/model/bert.h"
+#include "funicular/model/encoder.h"
 
 #include <torch/types.h>
 
@@ -43,7 +43,7 @@ nn::RowBounds own_tokens(const Packing& packing, const Slicing& slicing) {
 
 /// `hidden` between two layers: of all tokens, or of this rank's rows.
 Port hidden_between_layers(const Builder& builder) {
-  return {kHidden, [hidden = builder.config().hidden_size,
+  return {kHidden, [hidden = builder.config().encoder.width,
                     slicing = std::shared_ptr<const Slicing>(builder.slicing())](const MicroBatch& batch) {
             int64_t rows = batch.packing.tokens();
             if (slicing->sequence()) {
@@ -56,25 +56,26 @@ Port hidden_between_layers(const Builder& builder) {
 }
 
 void add_embeddings(Builder& builder) {
-  const format::BertConfig& config = builder.config();
-  const std::string prefix = builder.in_encoder("embeddings.");
-  const int64_t width = config.embedding_width(), longest = config.longest_sequence();
-  const int64_t padding = config.pad_token_id;
-  const bool skips_padding = builder.family().skips_padding;
-  Parameter* const word = builder.add_weight(builder.in_encoder(kWordEmbeddings), config.vocab_size, width);
-  const int64_t words = config.vocab_size, words_together = builder.words_together();
+  const format::ModelConfig& config = builder.config();
+  const format::WeightNames& names = builder.family().names;
+  const int64_t width = config.encoder.embedding_width(), longest = config.encoder.longest_sequence();
+  const int64_t padding = config.encoder.padding_id;
+  const bool skips_padding = config.encoder.positions.after_padding;
+  Parameter* const word =
+      builder.add_weight(builder.family().word_embeddings(), config.encoder.vocabulary, width);
+  const int64_t words = config.encoder.vocabulary, words_together = builder.words_together();
   builder.slicing()->cut(word, {.dimension = 0, .unit = words_together});
-  if (padding >= 0 && padding < config.vocab_size) word->master.detach()[padding].zero_();
-  Parameter* const position =
-      builder.add_weight(prefix + "position_embeddings.weight", config.max_position_embeddings, width);
+  if (padding >= 0 && padding < config.encoder.vocabulary) word->master.detach()[padding].zero_();
+  Parameter* const position = builder.add_weight(builder.in_encoder(names.positions) + ".weight",
+                                                 config.encoder.positions.rows, width);
   if (skips_padding) position->master.detach()[padding].zero_();
-  Parameter* const type =
-      builder.add_weight(prefix + "token_type_embeddings.weight", config.type_vocab_size, width);
-  const NormParameters norm = builder.add_norm(prefix + "LayerNorm", width);
+  Parameter* const type = builder.add_weight(builder.in_encoder(names.token_types) + ".weight",
+                                             config.encoder.token_types, width);
+  const NormParameters norm = builder.add_norm(builder.in_encoder(names.embedding_norm), width);
   LinearWeights project;
-  if (config.projects_embeddings())
-    project = builder.add_linear(builder.in_encoder("embeddings_project"), config.hidden_size, width);
-  const nn::DropoutSite site{config.hidden_dropout_prob, Purpose::dropout_embedding, 0};
+  if (config.encoder.projects_embeddings())
+    project = builder.add_linear(builder.in_encoder(names.embedding_projection), config.encoder.width, width);
+  const nn::DropoutSite site{config.encoder.dropouts.hidden, Purpose::dropout_embedding, 0};
   std::vector<Port> outputs{hidden_between_layers(builder)};
   const bool gives = builder.options().gives.hidden.contains(0);
   if (gives) outputs.push_back({hidden_port(0), hidden_of_tokens(builder.options()).shape});
@@ -236,26 +237,28 @@ void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
 }
 
 void add_layer(Builder& builder, int64_t number) {
-  const format::BertConfig& config = builder.config();
-  const std::string prefix = builder.in_encoder(kLayers + std::to_string(number) + ".");
-  const int64_t hidden = config.hidden_size;
+  const format::ModelConfig& config = builder.config();
+  const format::WeightNames& names = builder.family().names;
+  const std::string prefix = builder.family().layer(number);
+  const int64_t hidden = config.encoder.width;
   const auto index = static_cast<uint32_t>(number);
-  const bool last = number + 1 == config.num_hidden_layers;
+  const bool last = number + 1 == config.encoder.layers;
   Layer layer;
   layer.name = "layer." + std::to_string(number);
-  layer.heads = config.num_attention_heads;
+  layer.heads = config.encoder.heads;
   layer.head_size = hidden / layer.heads;
   layer.slicing = builder.slicing();
-  layer.query_key_value = builder.add_fused_linear(prefix + "attention.self", "query_key_value",
-                                                   {"query", "key", "value"}, hidden, hidden);
-  layer.projection = builder.add_linear(prefix + "attention.output.dense", hidden, hidden);
-  layer.attention_norm = builder.add_norm(prefix + "attention.output.LayerNorm");
-  layer.up = builder.add_linear(prefix + "intermediate.dense", config.intermediate_size, hidden);
-  layer.down = builder.add_linear(prefix + "output.dense", hidden, config.intermediate_size);
-  layer.output_norm = builder.add_norm(prefix + "output.LayerNorm");
-  layer.attention_site = {config.attention_probs_dropout_prob, Purpose::dropout_attention, index};
-  layer.projection_site = {config.hidden_dropout_prob, Purpose::dropout_attention_output, index};
-  layer.output_site = {config.hidden_dropout_prob, Purpose::dropout_output, index};
+  layer.query_key_value = builder.add_fused_linear(
+      prefix + names.query_key_value, {prefix + names.query, prefix + names.key, prefix + names.value},
+      hidden, hidden);
+  layer.projection = builder.add_linear(prefix + names.attention_output, hidden, hidden);
+  layer.attention_norm = builder.add_norm(prefix + names.attention_norm);
+  layer.up = builder.add_linear(prefix + names.up, config.encoder.feed_forward.width, hidden);
+  layer.down = builder.add_linear(prefix + names.down, hidden, config.encoder.feed_forward.width);
+  layer.output_norm = builder.add_norm(prefix + names.output_norm);
+  layer.attention_site = {config.encoder.dropouts.attention, Purpose::dropout_attention, index};
+  layer.projection_site = {config.encoder.dropouts.hidden, Purpose::dropout_attention_output, index};
+  layer.output_site = {config.encoder.dropouts.hidden, Purpose::dropout_output, index};
   layer.activation = builder.activation();
   layer.repeatable = builder.options().repeatable;
   layer.last = last;
@@ -272,7 +275,7 @@ void add_layer(Builder& builder, int64_t number) {
                          return std::vector<int64_t>{batch.packing.tokens(), 3 * hidden};
                        }});
   }
-  declare_slices(layer, *builder.slicing(), config.intermediate_size);
+  declare_slices(layer, *builder.slicing(), config.encoder.feed_forward.width);
   builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
                       [layer](Activations in, const Pass& pass) {
                         const at::Tensor x = std::move(in.at(kHidden));
@@ -284,8 +287,8 @@ void add_layer(Builder& builder, int64_t number) {
 /// Weights of less are not worth asking the system for.
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-void require_memory(const BertOptions& options) {
-  const format::BertConfig& config = options.config;
+void require_memory(const ModelOptions& options) {
+  const format::ModelConfig& config = options.config;
   const int64_t count = count_parameters(config, options.head);
   const double needed = static_cast<double>(count) * static_cast<double>(c10::elementSize(options.dtype));
   if (needed < kGiB || DryRun::is_on()) return;
@@ -298,8 +301,9 @@ void require_memory(const BertOptions& options) {
         "times "
         "that; available are {:.1f} GiB of memory and {:.1f} GiB of swap. Is a size mistyped? Else end other "
         "programs, or take a smaller model",
-        static_cast<double>(count), config.vocab_size, config.hidden_size, config.intermediate_size,
-        config.num_hidden_layers, config.max_position_embeddings, needed / kGiB, memory / kGiB, swap / kGiB);
+        static_cast<double>(count), config.encoder.vocabulary, config.encoder.width,
+        config.encoder.feed_forward.width, config.encoder.layers, config.encoder.positions.rows,
+        needed / kGiB, memory / kGiB, swap / kGiB);
 }
 
 }  // namespace
@@ -312,36 +316,20 @@ std::string query_key_value_port(int64_t layer) {
   return "query_key_value." + std::to_string(layer);
 }
 
-Family bert_family() {
-  return {.model_type = "bert",
-          .title = "BERT",
-          .prefix = "bert.",
-          .classes = "Bert",
-          .masked_lm = {.dense = "cls.predictions.transform.dense",
-                        .norm = "cls.predictions.transform.LayerNorm",
-                        .bias = "cls.predictions.bias",
-                        .decoder_weight = "cls.predictions.decoder.weight",
-                        .decoder_bias = "cls.predictions.decoder.bias"},
-          .classifier = {.dense = "pooler.dense",
-                         .output = "classifier",
-                         .pools = true,
-                         .activation = nn::Activation::tanh}};
-}
-
-int64_t count_parameters(const format::BertConfig& config, const Head& head) {
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size, norm = 2 * hidden;
+int64_t count_parameters(const format::ModelConfig& config, const Head& head) {
+  const int64_t hidden = config.encoder.width, inner = config.encoder.feed_forward.width, norm = 2 * hidden;
   const int64_t square = hidden * hidden + hidden;  // a linear layer from hidden to hidden
-  const int64_t width = config.embedding_width();
+  const int64_t width = config.encoder.embedding_width();
   const int64_t embeddings =
-      (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * width + 2 * width +
-      (config.projects_embeddings() ? (width + 1) * hidden : 0);
+      (config.encoder.vocabulary + config.encoder.positions.rows + config.encoder.token_types) * width +
+      2 * width + (config.encoder.projects_embeddings() ? (width + 1) * hidden : 0);
   const int64_t layer = 4 * square + (hidden * inner + inner) + (inner * hidden + hidden) + 2 * norm;
-  return embeddings + config.num_hidden_layers * layer + head.parameters(config);
+  return embeddings + config.encoder.layers * layer + head.parameters(config);
 }
 
-Model build_bert(const BertOptions& options) {
-  const format::BertConfig& config = options.config;
-  format::check_bert_config(config, "config.json");
+Model build_model(const ModelOptions& options) {
+  const format::ModelConfig& config = options.config;
+  format::check_model_config(config, "config.json");
   if (options.dtype != at::kFloat && options.dtype != at::kDouble)
     throw InputError("bert", "expected weights of float32 or float64, found {}",
                      c10::toString(options.dtype));
@@ -349,10 +337,10 @@ Model build_bert(const BertOptions& options) {
   require_memory(options);
   Builder builder(options);
   add_embeddings(builder);
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) add_layer(builder, layer);
+  for (int64_t layer = 0; layer < config.encoder.layers; ++layer) add_layer(builder, layer);
   options.head.add(builder);
   Model model = builder.finish();
-  model.replicate = [options] { return build_bert(options); };
+  model.replicate = [options] { return build_model(options); };
   return model;
 }
 

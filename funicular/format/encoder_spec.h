@@ -1,0 +1,83 @@
+#pragma once
+// What an encoder computes, whatever its family: none of these names is a key of a config.json (format/family.h).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace funicular::format {
+
+/// The largest sizes that are taken. They are far above every encoder that there is, and low enough that no
+/// product of them overflows and no count of them runs for minutes.
+struct EncoderLimits {
+  static constexpr int64_t vocabulary = 1 << 24;
+  static constexpr int64_t width = 1 << 14;  ///< the kernels keep one row of multipliers on the stack
+  static constexpr int64_t layers = 1 << 10;
+  static constexpr int64_t feed_forward = 1 << 17;
+  static constexpr int64_t positions = 1 << 20;
+  static constexpr int64_t token_types = 1 << 16;
+  static constexpr double initializer_range = 10;
+};
+
+/// How layers are normalised.
+struct Norm {
+  double epsilon = 1e-12;
+  bool operator==(const Norm&) const = default;
+};
+
+/// How a token's position enters. The embeddings add a row of a table; rotary and relative positions would stand
+/// here, too.
+struct Positions {
+  int64_t rows = 512;
+  /// The first token has the row after the padding token's id, and padding tokens have that id's row, which does not
+  /// learn. False: the first token has row 0.
+  bool after_padding = false;
+  bool operator==(const Positions&) const = default;
+};
+
+/// The layer between two linear layers, from the encoder's width to its own and back.
+struct FeedForward {
+  int64_t width = 3072;
+  bool operator==(const FeedForward&) const = default;
+};
+
+/// Probabilities in [0, 1) of dropping a unit in training.
+struct Dropouts {
+  double hidden = 0.1;     ///< of the embeddings, and of what attention and feed-forward add
+  double attention = 0.1;  ///< of the probabilities of attention
+  bool operator==(const Dropouts&) const = default;
+};
+
+/// The defaults are those of BERT-base, uncased.
+struct EncoderSpec {
+  int64_t vocabulary = 30522;
+  int64_t width = 768;  ///< of the hidden states
+  int64_t layers = 12;
+  int64_t heads = 12;  ///< divides the width
+  FeedForward feed_forward;
+  Positions positions;
+  int64_t token_types = 2;
+  /// The width of the embeddings if a linear layer brings them to the encoder's width. None: the encoder's width.
+  std::optional<int64_t> embedding_size;
+  Norm norm;
+  std::string activation = "gelu";  ///< one of supported_activations()
+  Dropouts dropouts;
+  double initializer_range = 0.02;  ///< standard deviation of new weights
+  int padding_id = 0;               ///< the token whose embedding does not learn
+
+  int64_t head_size() const { return width / heads; }
+  int64_t embedding_width() const { return embedding_size.value_or(width); }
+  bool projects_embeddings() const { return embedding_width() != width; }
+  /// The row of the position embeddings that a sequence's first token gets.
+  int64_t first_position() const { return positions.after_padding ? padding_id + 1 : 0; }
+  /// Tokens of the longest sequence that there are positions for.
+  int64_t longest_sequence() const { return positions.rows - first_position(); }
+
+  bool operator==(const EncoderSpec&) const = default;
+};
+
+/// Names of the activations, as transformers spells them.
+const std::vector<std::string>& supported_activations();
+
+}  // namespace funicular::format

@@ -1,0 +1,124 @@
+#include "funicular/format/family.h"
+
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/format/family/bert.h"
+#include "funicular/format/family/electra.h"
+#include "funicular/format/family/roberta.h"
+
+namespace funicular::format {
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = [] {
+    std::vector<Family> rows = {bert_family(), roberta_family(), electra_family()};
+    for (Family& family : rows) family.defaults.model_type = family.model_type;
+    return rows;
+  }();
+  return all;
+}
+
+const std::vector<std::string>& supported_model_types() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Family& family : families()) all.push_back(family.model_type);
+    return all;
+  }();
+  return names;
+}
+
+const Family& family_of(const std::string& model_type) {
+  for (const Family& family : families())
+    if (family.model_type == model_type) return family;
+  throw InputError("config", "expected a model of one of the families {}, found \"{}\"",
+                   fmt::join(supported_model_types(), ", "), model_type);
+}
+
+ModelConfig default_config(const std::string& model_type) {
+  return family_of(model_type).defaults;
+}
+
+std::vector<std::string> ConfigKeys::all() const {
+  std::vector<std::string> keys;
+  for (const auto member : kConfigKeys)
+    if (this->*member) keys.emplace_back(this->*member);
+  return keys;
+}
+
+std::string Family::class_of(const std::string& bert_class) const {
+  constexpr std::string_view kBert = "Bert";
+  return bert_class.starts_with(kBert) ? classes + bert_class.substr(kBert.size()) : bert_class;
+}
+
+std::string Family::classifier_dense() const {
+  return classifier.pools ? prefix + classifier.dense : classifier.dense;
+}
+
+namespace {
+
+using Names = std::string WeightNames::*;
+constexpr Names kOutsideLayers[] = {&WeightNames::words,
+                                    &WeightNames::positions,
+                                    &WeightNames::token_types,
+                                    &WeightNames::embedding_norm,
+                                    &WeightNames::embedding_projection,
+                                    &WeightNames::pooler};
+constexpr Names kOfALayer[] = {
+    &WeightNames::query,          &WeightNames::key, &WeightNames::value, &WeightNames::attention_output,
+    &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::output_norm};
+
+/// The neutral name of the family's weight; empty where it has none of this name.
+template <size_t N>
+std::string translated(const std::string& name, const Family& family, const Names (&names)[N]) {
+  static const WeightNames neutral;
+  for (const Names one : names)
+    for (const char* const part : {".weight", ".bias"})
+      if (name == family.names.*one + part) return neutral.*one + part;
+  return "";
+}
+
+/// A weight that the layer does not have keeps what follows the layer's number.
+std::string translated(const std::string& name, const Family& family) {
+  const std::string& layers = family.names.layers;
+  if (!name.starts_with(layers)) return translated(name, family, kOutsideLayers);
+  const size_t point = name.find('.', layers.size());
+  if (point == name.npos) return "";
+  const std::string rest = name.substr(point + 1), part = translated(rest, family, kOfALayer);
+  return kNeutralLayers + name.substr(layers.size(), point + 1 - layers.size()) +
+         (part.empty() ? rest : part);
+}
+
+/// The same of the masked-LM head.
+std::string translated(const std::string& name, const Family::MaskedLm& own) {
+  static const Family::MaskedLm neutral;
+  for (const char* const part : {".weight", ".bias"}) {
+    if (name == own.dense + part) return neutral.dense + part;
+    if (name == own.norm + part) return neutral.norm + part;
+  }
+  if (name == own.bias || name == own.decoder_bias) return neutral.bias;
+  return name == own.decoder_weight ? neutral.decoder_weight : "";
+}
+
+std::string without_prefix(const std::string& name) {
+  for (const Family& family : families())
+    if (name.starts_with(family.prefix)) return name.substr(family.prefix.size());
+  return name;
+}
+
+}  // namespace
+
+std::string neutral_name(const std::string& name) {
+  std::string own = without_prefix(name);
+  for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "weight"}, std::pair{"LayerNorm.beta", "bias"}})
+    if (own.ends_with(old)) own.replace(own.rfind('.') + 1, std::string::npos, now);
+  for (const Family& family : families()) {
+    if (std::string neutral = translated(own, family); !neutral.empty()) return neutral;
+    if (std::string neutral = translated(own, family.masked_lm); !neutral.empty()) return neutral;
+  }
+  return own;
+}
+
+}  // namespace funicular::format

@@ -1,0 +1,137 @@
+#pragma once
+// Families of encoders, as Hugging Face's files know them: keys of config.json, names of weights and classes, heads and
+// tokeniser. A family is a file pair in format/family/ and a row in family.cpp; what it computes is its EncoderSpec.
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "funicular/format/config_fields.h"
+#include "funicular/format/model_config.h"
+#include "funicular/format/tokenizer_class.h"
+
+namespace funicular::format {
+
+/// Keys of config.json. Null: the family has no such key, and the field keeps the family's default.
+struct ConfigKeys {
+  const char* width = "hidden_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* feed_forward = "intermediate_size";
+  const char* positions = "max_position_embeddings";
+  const char* token_types = "type_vocab_size";
+  const char* embedding_size = nullptr;
+  const char* norm_epsilon = "layer_norm_eps";
+  const char* hidden_dropout = "hidden_dropout_prob";
+  const char* attention_dropout = "attention_probs_dropout_prob";
+  const char* classifier_dropout = "classifier_dropout";
+  const char* activation = "hidden_act";
+
+  /// Those that are not null.
+  std::vector<std::string> all() const;
+};
+/// All members of ConfigKeys.
+inline constexpr std::array<const char * ConfigKeys::*, 12> kConfigKeys = {&ConfigKeys::width,
+                                                                           &ConfigKeys::layers,
+                                                                           &ConfigKeys::heads,
+                                                                           &ConfigKeys::feed_forward,
+                                                                           &ConfigKeys::positions,
+                                                                           &ConfigKeys::token_types,
+                                                                           &ConfigKeys::embedding_size,
+                                                                           &ConfigKeys::norm_epsilon,
+                                                                           &ConfigKeys::hidden_dropout,
+                                                                           &ConfigKeys::attention_dropout,
+                                                                           &ConfigKeys::classifier_dropout,
+                                                                           &ConfigKeys::activation};
+
+/// Names of weights after the encoder's prefix, without ".weight" and ".bias". BERT's are the neutral ones, see
+/// neutral_name().
+struct WeightNames {
+  std::string words = "embeddings.word_embeddings";
+  std::string positions = "embeddings.position_embeddings";
+  std::string token_types = "embeddings.token_type_embeddings";
+  std::string embedding_norm = "embeddings.LayerNorm";
+  std::string embedding_projection = "embeddings_project";
+  std::string layers = "encoder.layer.";  ///< then the layer's number, a point, and one of the following
+  std::string query = "attention.self.query", key = "attention.self.key", value = "attention.self.value";
+  std::string query_key_value = "attention.self.query_key_value";  ///< the three as one weight; in no file
+  std::string attention_output = "attention.output.dense";
+  std::string attention_norm = "attention.output.LayerNorm";
+  std::string up = "intermediate.dense", down = "output.dense";
+  std::string output_norm = "output.LayerNorm";
+  std::string pooler = "pooler.dense";
+};
+
+struct Family {
+  /// The head of masked language modelling: a linear layer to the width of the embeddings, activation,
+  /// normalisation; the decoder is the word embeddings, unless files store another one, with a bias of its own.
+  struct MaskedLm {
+    std::string dense = "cls.predictions.transform.dense";
+    std::string norm = "cls.predictions.transform.LayerNorm";
+    std::string bias = "cls.predictions.bias";
+    /// Names that files give to the decoder. A tied one has the weight of the word embeddings and the bias `bias`.
+    std::string decoder_weight = "cls.predictions.decoder.weight";
+    std::string decoder_bias = "cls.predictions.decoder.bias";
+    bool plain_gelu = false;  ///< the activation is gelu, whatever the encoder's is
+  };
+  /// The head over the first token: a linear layer, activation, dropout, a linear layer to the classes.
+  struct Classifier {
+    std::string dense, output;
+    bool pools = false;         ///< `dense` is the encoder's pooler: its name follows the encoder's prefix
+    bool drops_before = false;  ///< dropout also before `dense`
+    std::string activation;     ///< one of supported_activations()
+  };
+  /// The head over each token: a linear layer, the encoder's activation, a linear layer to one number, the logit of
+  /// the token's having been replaced.
+  struct ReplacedTokens {
+    std::string dense, output;  ///< empty: the family has no such head
+  };
+
+  std::string model_type;  ///< as in config.json
+  std::string title;       ///< as its authors write it
+  std::string classes;  ///< what the names of transformers' classes begin with, models and tokeniser: "Bert"
+  std::string prefix;   ///< of the encoder's weights in a model with a head: "bert."
+  TokenizerRules tokenizer = TokenizerRules::bert;
+  /// "bos_token_id" and "eos_token_id" of config.json are the first and the last token's; false: nothing reads them.
+  bool names_ends = false;
+  ModelConfig defaults = {};  ///< of a file that gives no field
+  ConfigKeys keys = {};
+  WeightNames names = {};
+  MaskedLm masked_lm = {};
+  Classifier classifier = {};
+  std::string pair_relation =
+      {};  ///< the linear layer over the pooler that judges pairs of texts; empty: there is none
+  ReplacedTokens replaced_tokens = {};
+
+  /// The name of one of the encoder's weights in a model with a head.
+  std::string in_encoder(const std::string& name) const { return prefix + name; }
+  /// What the names of a layer's weights begin with in a model with a head.
+  std::string layer(int64_t number) const { return prefix + names.layers + std::to_string(number) + "."; }
+  /// The name of the word embeddings in a model with a head.
+  std::string word_embeddings() const { return prefix + names.words + ".weight"; }
+  /// transformers' class, given BERT's: "BertForMaskedLM" → "RobertaForMaskedLM".
+  std::string class_of(const std::string& bert_class) const;
+  /// The name of the classifier's first layer.
+  std::string classifier_dense() const;
+};
+
+const std::vector<Family>& families();
+
+/// Throws InputError, with the list of families, for an unknown one.
+const Family& family_of(const std::string& model_type);
+inline const Family& family_of(const ModelConfig& config) {
+  return family_of(config.model_type);
+}
+
+/// The neutral name of a weight that a file of any family holds, with the encoder's prefix or without: BERT's without
+/// prefix, such as "encoder.layer.0.attention.self.query.weight". Old files' "gamma" and "beta" become "weight" and
+/// "bias". Names of other heads than that of masked language modelling stay as they are.
+std::string neutral_name(const std::string& name);
+
+/// Neutral names of weights.
+inline constexpr const char* kNeutralWords = "embeddings.word_embeddings.weight";
+inline constexpr const char* kNeutralLayers = "encoder.layer.";
+inline constexpr const char* kNeutralMaskedLmBias = "cls.predictions.bias";
+inline constexpr const char* kNeutralDecoder = "cls.predictions.decoder.weight";
+
+}  // namespace funicular::format
