@@ -5,15 +5,16 @@
 #include "funicular/optim/adamw.h"  // IWYU pragma: export
 #include "funicular/optim/lamb.h"   // IWYU pragma: export
 #include "funicular/optim/lars.h"   // IWYU pragma: export
+#include "funicular/optim/lion.h"   // IWYU pragma: export
 #include "funicular/optim/sgd.h"    // IWYU pragma: export
 
 /// Settings of each optimiser, in the order of --help and of the docs.
-#define FUNICULAR_OPTIMIZERS(X) X(AdamW) X(Adam) X(Sgd) X(Lamb) X(Lars)
+#define FUNICULAR_OPTIMIZERS(X) X(AdamW) X(Adam) X(Sgd) X(Lamb) X(Lars) X(Lion)
 
 /// Updates of single elements, for which kernels are compiled. Each has
 ///   kStates       how many states an element has
 ///   Rule<T>(update)(T& parameter, T gradient, T&... states)
-#define FUNICULAR_UPDATES(X) X(AdamUpdate) X(DescentUpdate) X(MomentumUpdate)
+#define FUNICULAR_UPDATES(X) X(AdamUpdate) X(DescentUpdate) X(MomentumUpdate) X(LionUpdate)
 
 /// Updates whose step along a direction has a length that depends on the layer's norms. Each has
 ///   kStates

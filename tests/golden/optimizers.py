@@ -1,4 +1,4 @@
-"""LAMB and LARS step as timm's do, in float64, over ten steps at a changing rate.
+"""LAMB, LARS and Lion step as timm's do, in float64, over ten steps at a changing rate.
 
 usage: optimizers.py OPTIMIZER_STEPS_PROGRAM
 """
@@ -44,6 +44,8 @@ def cases():
             "trust_ratio": "apex", "clip": False, "rate_in_momentum": False}
     for change in ({}, {"nesterov": True}, {"trust_ratio": "paper"}, {"momentum": 0.0}, {"clip": True, "trust_coefficient": 0.5}):
         yield "lars", 0.01 if "clip" in change else 5.0, {**lars, **change}
+    for change in ({}, {"beta1": 0.95, "beta2": 0.98}, {"weight_decay": 0.0}):
+        yield "lion", 0.05, {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, **change}
 
 
 def peer(name: str, settings: dict, parameters: list):
@@ -53,6 +55,8 @@ def peer(name: str, settings: dict, parameters: list):
         return timm_optimizer("lamb", "Lamb")(
             groups, betas=(settings["beta1"], settings["beta2"]), eps=settings["epsilon"], max_grad_norm=None,
             bias_correction=settings["bias_correction"], always_adapt=settings["trust_ratio"] == "paper", trust_clip="trust_bounds" in settings)
+    if name == "lion":
+        return timm_optimizer("lion", "Lion")(groups, betas=(settings["beta1"], settings["beta2"]))
     return timm_optimizer("lars", "Lars")(
         groups, lr=1.0, momentum=settings["momentum"], nesterov=settings["nesterov"], trust_coeff=settings["trust_coefficient"],
         eps=settings["epsilon"], always_adapt=settings["trust_ratio"] == "paper", trust_clip=settings["clip"])

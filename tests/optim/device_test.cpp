@@ -63,6 +63,7 @@ const std::vector<OptimizerSpec> kSpecs = {
     Adam{.weight_decay = 0.1},
     Sgd{.weight_decay = 0.1},
     Sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
+    Lion{.weight_decay = 0.1},
     Lamb{},
     Lamb{.trust_ratio = TrustRatio::paper},
     Lars{},

@@ -105,6 +105,7 @@ std::vector<OptimizerSpec> all_optimizers() {
           Adam{.learning_rate = 0.01, .weight_decay = 0.1},
           Sgd{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
           Sgd{.learning_rate = 0.1},
+          Lion{.learning_rate = 0.01, .weight_decay = 0.1},
           Lamb{.learning_rate = 0.01, .weight_decay = 0.1},
           Lars{.learning_rate = 1, .trust_coefficient = 0.01, .weight_decay = 0.1}};
 }

@@ -7,6 +7,8 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
@@ -74,6 +76,50 @@ TEST(Sgd, EqualsLibTorch) {
     }
 }
 
+/// Algorithm 2 of Chen et al. 2023 in LibTorch's operations.
+class PaperLion {
+ public:
+  PaperLion(std::vector<at::Tensor> parameters, const Lion& lion)
+      : parameters_(std::move(parameters)), lion_(lion) {
+    for (const at::Tensor& parameter : parameters_) momenta_.push_back(torch::zeros_like(parameter));
+  }
+  void step() {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor theta = parameters_[i].detach(), g = parameters_[i].grad(), m = momenta_[i];
+      const at::Tensor c = lion_.beta1 * m + (1 - lion_.beta1) * g;
+      theta.sub_(lion_.learning_rate * (c.sign() + lion_.weight_decay * theta));
+      m.copy_(lion_.beta2 * m + (1 - lion_.beta2) * g);
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> parameters_, momenta_;
+  Lion lion_;
+};
+
+TEST(Lion, FollowsThePapersAlgorithm) {
+  const Lion lion{.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.1};
+  Lion without = lion;
+  without.weight_decay = 0;
+  EXPECT_LT((difference_from<PaperLion>(lion, lion, without, at::kDouble)), 1e-14);
+  EXPECT_LT((difference_from<PaperLion>(lion, lion, without, at::kFloat)), kSingle);
+}
+
+TEST(Lion, MovesNoWeightWithoutGradientsAndHidesNoNaN) {
+  Model model = make_model(at::kFloat);
+  FlatParameters flat(model);
+  const auto optimizer = make_optimizer(Lion{});
+  optimizer->attach(flat);
+  const at::Tensor before = flat.master().clone();
+  for (const auto& parameter : model.parameters) parameter->gradient.zero_();
+  optimizer->step({.learning_rate = 0.01, .step = 1});
+  EXPECT_TRUE(torch::equal(flat.master().clone(), before));
+  model.parameters[0]->gradient[2][3] = NAN;
+  optimizer->step({.learning_rate = 0.01, .step = 2});
+  EXPECT_TRUE(model.parameters[0]->master[2][3].isnan().item<bool>());
+  EXPECT_EQ(flat.master().clone().isnan().sum().item<int64_t>(), 1);
+}
+
 TEST(AdamW, EqualsLibTorchsFusedKernel) {
   Model ours = make_model(at::kFloat);
   FlatParameters flat(ours);
@@ -118,7 +164,7 @@ TEST(AdamW, FollowsThePapersFormula) {
 TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {
   for (const OptimizerSpec& spec :
        {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Adam{.weight_decay = 0.1}),
-        OptimizerSpec(Sgd{.momentum = 0.9, .weight_decay = 0.1})}) {
+        OptimizerSpec(Sgd{.momentum = 0.9, .weight_decay = 0.1}), OptimizerSpec(Lion{.weight_decay = 0.1})}) {
     const auto results = with_threads([&] {
       Model model;
       torch::manual_seed(1);
@@ -161,6 +207,7 @@ TEST(Optimizers, RefuseSettingsOutOfRange) {
   EXPECT_THROW(make_optimizer(Adam{.beta2 = 1}), InputError);
   EXPECT_THROW(make_optimizer(Sgd{.nesterov = true}), InputError);
   EXPECT_THROW(make_optimizer(AdamW{.epsilon = 0}), InputError);
+  EXPECT_THROW(make_optimizer(Lion{.beta1 = 1}), InputError);
   EXPECT_THROW(make_optimizer(Adam{.epsilon = 1e-60}), InputError) << "0 as a float";
 }
 

@@ -45,8 +45,11 @@ at::Tensor trained(const OptimizerSpec& spec, const Marks& marks, const MatrixTy
 }
 
 std::vector<OptimizerSpec> specs(double decay) {
-  return {AdamW{.weight_decay = decay}, Adam{.weight_decay = decay},
-          Sgd{.momentum = 0.9, .weight_decay = decay}, Lamb{.weight_decay = decay},
+  return {AdamW{.weight_decay = decay},
+          Adam{.weight_decay = decay},
+          Sgd{.momentum = 0.9, .weight_decay = decay},
+          Lion{.weight_decay = decay},
+          Lamb{.weight_decay = decay},
           Lars{.trust_coefficient = 0.5, .weight_decay = decay}};
 }
 

@@ -84,7 +84,8 @@ TEST(RowGradients, UpdateAsTheDenseOnesDo) {
        {Mixture{at::kFloat, {}}, Mixture{at::kDouble, {}},
         Mixture{at::kFloat, {at::kBFloat16, at::kBFloat16}}, Mixture{at::kFloat, {at::kHalf, at::kHalf}}})
     for (const OptimizerSpec& spec : {OptimizerSpec(AdamW{}), OptimizerSpec(AdamW{.weight_decay = 0.1}),
-                                      OptimizerSpec(Adam{}), OptimizerSpec(Adam{.weight_decay = 0.1})}) {
+                                      OptimizerSpec(Adam{}), OptimizerSpec(Adam{.weight_decay = 0.1}),
+                                      OptimizerSpec(Lion{}), OptimizerSpec(Lion{.weight_decay = 0.1})}) {
       Side rows(mixture.master, mixture.types, spec, true), dense(mixture.master, mixture.types, spec, false);
       const at::ScalarType type = mixture.types.compute.value_or(mixture.master);
       const std::vector<std::vector<int64_t>> steps = {{0, 1, 5, 110, 111, 899}, {}, {5, 300, 301, 302}, {7}};

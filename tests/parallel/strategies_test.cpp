@@ -83,7 +83,8 @@ TEST(Strategies, AModuleWithTiedUnusedAndFrozenWeightsTrainsAsInOneProcess) {
     const auto group = comm::Group::from_environment();
     for (const optim::OptimizerSpec& optimizer :
          {optim::OptimizerSpec(optim::AdamW{.weight_decay = 0.1}), optim::OptimizerSpec(optim::Lamb{}),
-          optim::OptimizerSpec(optim::Lars{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9})}) {
+          optim::OptimizerSpec(optim::Lars{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9}),
+          optim::OptimizerSpec(optim::Lion{.weight_decay = 0.1})}) {
       for (const std::string& name : kStrategies) {
         if (name == "ps-sync" && group.size() == 1) continue;
         // Other seeds: attach makes all ranks begin with rank 0's weights.

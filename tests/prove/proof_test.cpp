@@ -17,6 +17,7 @@
 #include "funicular/base/log.h"
 #include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/proof.h"
 
 namespace funicular::prove {
@@ -60,6 +61,7 @@ void run_rank() {
   const bool classifies = head && head == model::Head::classification.name;
   ProofTask task = head ? task_of(classifies ? model::Head::classification : model::Head::masked_lm) : kTask;
   if (const char* const objective = std::getenv("TEST_OBJECTIVE")) task.objective = objective;
+  if (const char* const name = std::getenv("TEST_OPTIMIZER")) task.optimizer = optim::usual_optimizer(name);
   run_layout(task, layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
 }
 
@@ -133,6 +135,18 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
     EXPECT_GT(proof.tensors, 3 * 3 * 40);
     EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
   }
+}
+
+TEST_F(Proofs, LionUpdatesAlikeHoweverItsStateIsShared) {
+  ::setenv("TEST_OPTIMIZER", "lion", 1);
+  if (is_rank()) return run_rank();
+  for (const char* layout : {"ddp -n 2", "zero1 -n 3 --micro-batch-size 2", "zero2 -n 2", "zero3 -n 2",
+                             "pipeline -n 2 --micro-batch-size 3", "tensor -n 2"}) {
+    const Proof proof = compare(layout, "single");
+    EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
+    EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
+  }
+  ::unsetenv("TEST_OPTIMIZER");
 }
 
 TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {

@@ -59,7 +59,8 @@ TEST(MemoryAdvice, CountsTheStatesThatEachOptimizerKeeps) {
   for (const optim::OptimizerSpec& spec :
        {optim::OptimizerSpec(optim::AdamW{}), optim::OptimizerSpec(optim::Adam{}),
         optim::OptimizerSpec(optim::Sgd{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9}),
-        optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{})}) {
+        optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{}),
+        optim::OptimizerSpec(optim::Lion{})}) {
     Model model = wrap_module(test::make_net(), test::squared_error);
     const FlatParameters parameters(model);
     const auto optimizer = optim::make_optimizer(spec);

@@ -112,6 +112,10 @@ def optim(lab):
         moved = lab.moved(optim=name)
         for parameter in filter(is_matrix, start):
             lab.assertAlmostEqual(norm(moved[parameter]) / norm(start[parameter]) / 0.01 / share, 1, delta=1e-2, msg=parameter)
+    moved = lab.moved(optim="lion")
+    for name, values in gradient.items():
+        found = [abs(m + math.copysign(0.01, g)) for m, g in zip(moved[name], values) if abs(g) > 1e-9]
+        lab.assertLess(max(found, default=0), 1e-12)
     lab.assert_near(lab.train(weight_decay=0.5).state("exp_avg"), scaled(gradient, 0.1))
     with_decay = {name: [g + 0.5 * w * is_matrix(name) for g, w in zip(values, start[name])] for name, values in gradient.items()}
     lab.assert_near(lab.train(optim="adam", weight_decay=0.5).state("exp_avg"), scaled(with_decay, 0.1))
@@ -238,6 +242,29 @@ def rate_in_momentum(lab):
 def trust_clip(lab):
     moved = lab.moved(optim="lars", trust_clip=True, trust_coefficient=1000)
     lab.assert_near(moved, scaled(lab.gradient(), -0.01))
+
+
+@OPTIMISATION.row("--lion-beta1", "the sign of B m + (1 - B) g is the direction of a step")
+def lion_beta1(lab):
+    gradients, steps = {}, {"optim": "lion", "max_steps": 2, "lr_scheduler_type": "constant", "lion_beta2": 0.5}
+    first = lab.train(**{**steps, "max_steps": 1})
+    second = lab.train(**steps)
+    for name, momentum in second.state("exp_avg").items():  # 0.25 g1 + 0.5 g2
+        gradients[name] = [2 * (m - m1 / 2) for m, m1 in zip(momentum, first.state("exp_avg")[name])]
+    for share, run in lab.few(((0.9, second), (0.0, lab.train(lion_beta1=0, **steps)))):
+        for name, after in run.weights.items():
+            if name not in gradients:
+                continue
+            for w2, w1, m, g in zip(after, first.weights[name], first.state("exp_avg")[name], gradients[name]):
+                direction = share * m + (1 - share) * g
+                if abs(direction) > 1e-9:  # the rest is rounding
+                    lab.assertAlmostEqual(w2 - w1, -math.copysign(0.01, direction), places=12, msg=name)
+
+
+@OPTIMISATION.row("--lion-beta2", "after a step the momentum is (1 - B) g")
+def lion_beta2(lab):
+    lab.assert_near(lab.train(optim="lion").state("exp_avg"), scaled(lab.gradient(), 1 - 0.99))
+    lab.assert_near(lab.train(optim="lion", lion_beta2=0.5).state("exp_avg"), scaled(lab.gradient(), 1 - 0.5))
 
 
 def rate_at(schedule, step, warmup, total):
