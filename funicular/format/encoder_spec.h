@@ -1,5 +1,5 @@
 #pragma once
-// What an encoder computes, whatever its family: none of these names is a key of a config.json (format/family.h).
+// A description of what an encoder computes. No name in it is a key of a family's config.json (format/family.h).
 
 #include <cstdint>
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace funicular::format {
 
-/// The largest sizes that are taken. They are far above every encoder that there is, and low enough that no
-/// product of them overflows and no count of them runs for minutes.
+/// The largest sizes that are taken. They are far above every published encoder. No product of them overflows, and no
+/// count of them runs for minutes.
 struct EncoderLimits {
   static constexpr int64_t vocabulary = 1 << 24;
   static constexpr int64_t width = 1 << 14;  ///< the kernels keep one row of multipliers on the stack
@@ -22,34 +22,49 @@ struct EncoderLimits {
 
 /// How layers are normalised.
 struct Norm {
+  /// Before attention and before the feed-forward part, and once after the last layer. The first layer's attention
+  /// reads the embeddings, which are normalised in any case. False: after each part, of the sum of its input and
+  /// output.
+  bool first = false;
+  bool bias = true;
   double epsilon = 1e-12;
   bool operator==(const Norm&) const = default;
 };
 
-/// How a token's position enters. The embeddings add a row of a table; rotary and relative positions would stand
-/// here, too.
+/// How a token's position enters. The embeddings add a row of a table; rotary and relative positions, which attention
+/// applies, would stand here, too.
 struct Positions {
   int64_t rows = 512;
   /// The first token has the row after the padding token's id, and padding tokens have that id's row, which does not
   /// learn. False: the first token has row 0.
   bool after_padding = false;
+  bool waves = false;  ///< a new table holds sines and cosines
   bool operator==(const Positions&) const = default;
 };
 
-/// The layer between two linear layers, from the encoder's width to its own and back.
+/// down(activation(up(x))), or, gated, down(activation(gate(x)) * up(x)).
 struct FeedForward {
-  int64_t width = 3072;
+  int64_t width = 3072;  ///< between `up` and `down`
+  bool gated = false;
   bool operator==(const FeedForward&) const = default;
+};
+
+/// Which linear layers of a layer have a bias. A gate has one if `up` has.
+struct Biases {
+  bool query_key_value = true, attention_output = true, up = true, down = true;
+  bool operator==(const Biases&) const = default;
 };
 
 /// Probabilities in [0, 1) of dropping a unit in training.
 struct Dropouts {
   double hidden = 0.1;     ///< of the embeddings, and of what attention and feed-forward add
   double attention = 0.1;  ///< of the probabilities of attention
+  std::optional<double> attention_output = {};  ///< of what attention adds; none: `hidden`
+  double of_attention_output() const { return attention_output.value_or(hidden); }
   bool operator==(const Dropouts&) const = default;
 };
 
-/// The defaults are those of BERT-base, uncased.
+/// An encoder. A default one is BERT-base, uncased.
 struct EncoderSpec {
   int64_t vocabulary = 30522;
   int64_t width = 768;  ///< of the hidden states
@@ -57,10 +72,11 @@ struct EncoderSpec {
   int64_t heads = 12;  ///< divides the width
   FeedForward feed_forward;
   Positions positions;
-  int64_t token_types = 2;
+  int64_t token_types = 2;  ///< 0: the embeddings do not tell the texts of a pair apart
   /// The width of the embeddings if a linear layer brings them to the encoder's width. None: the encoder's width.
   std::optional<int64_t> embedding_size;
   Norm norm;
+  Biases biases;
   std::string activation = "gelu";  ///< one of supported_activations()
   Dropouts dropouts;
   double initializer_range = 0.02;  ///< standard deviation of new weights

@@ -65,10 +65,12 @@ constexpr Names kOutsideLayers[] = {&WeightNames::words,
                                     &WeightNames::token_types,
                                     &WeightNames::embedding_norm,
                                     &WeightNames::embedding_projection,
+                                    &WeightNames::final_norm,
                                     &WeightNames::pooler};
 constexpr Names kOfALayer[] = {
     &WeightNames::query,          &WeightNames::key, &WeightNames::value, &WeightNames::attention_output,
-    &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::output_norm};
+    &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::gate,
+    &WeightNames::output_norm};
 
 /// The neutral name of the family's weight; empty where it has none of this name.
 template <size_t N>
@@ -91,7 +93,7 @@ std::string translated(const std::string& name, const Family& family) {
          (part.empty() ? rest : part);
 }
 
-/// The same of the masked-LM head.
+/// The neutral name of a weight of the masked-LM head; empty where the head has none of this name.
 std::string translated(const std::string& name, const Family::MaskedLm& own) {
   static const Family::MaskedLm neutral;
   for (const char* const part : {".weight", ".bias"}) {

@@ -19,6 +19,7 @@ struct ConfigKeys {
   const char* heads = "num_attention_heads";
   const char* feed_forward = "intermediate_size";
   const char* positions = "max_position_embeddings";
+  const char* position_waves = nullptr;
   const char* token_types = "type_vocab_size";
   const char* embedding_size = nullptr;
   const char* norm_epsilon = "layer_norm_eps";
@@ -27,15 +28,16 @@ struct ConfigKeys {
   const char* classifier_dropout = "classifier_dropout";
   const char* activation = "hidden_act";
 
-  /// Those that are not null.
+  /// The keys that are not null.
   std::vector<std::string> all() const;
 };
 /// All members of ConfigKeys.
-inline constexpr std::array<const char * ConfigKeys::*, 12> kConfigKeys = {&ConfigKeys::width,
+inline constexpr std::array<const char * ConfigKeys::*, 13> kConfigKeys = {&ConfigKeys::width,
                                                                            &ConfigKeys::layers,
                                                                            &ConfigKeys::heads,
                                                                            &ConfigKeys::feed_forward,
                                                                            &ConfigKeys::positions,
+                                                                           &ConfigKeys::position_waves,
                                                                            &ConfigKeys::token_types,
                                                                            &ConfigKeys::embedding_size,
                                                                            &ConfigKeys::norm_epsilon,
@@ -57,9 +59,11 @@ struct WeightNames {
   std::string query_key_value = "attention.self.query_key_value";  ///< the three as one weight; in no file
   std::string attention_output = "attention.output.dense";
   std::string attention_norm = "attention.output.LayerNorm";
-  std::string up = "intermediate.dense", down = "output.dense";
+  std::string gate = "intermediate.gate", up = "intermediate.dense", down = "output.dense";
+  std::string gate_up = "intermediate.gate_up";  ///< the two as one weight; in no file
   std::string output_norm = "output.LayerNorm";
-  std::string pooler = "pooler.dense";
+  std::string final_norm = "encoder.LayerNorm";  ///< after the last layer, where norms come first
+  std::string pooler = "pooler.dense";           ///< empty: there is none
 };
 
 struct Family {
@@ -99,13 +103,15 @@ struct Family {
   WeightNames names = {};
   MaskedLm masked_lm = {};
   Classifier classifier = {};
-  std::string pair_relation =
-      {};  ///< the linear layer over the pooler that judges pairs of texts; empty: there is none
+  /// The head over words drops with the encoder's hidden dropout; false: with the classifier's.
+  bool tags_drop_hidden = false;
+  /// The linear layer over the pooler that judges pairs of texts; empty: there is none.
+  std::string pair_relation = {};
   ReplacedTokens replaced_tokens = {};
 
   /// The name of one of the encoder's weights in a model with a head.
   std::string in_encoder(const std::string& name) const { return prefix + name; }
-  /// What the names of a layer's weights begin with in a model with a head.
+  /// The beginning of the names of a layer's weights in a model with a head.
   std::string layer(int64_t number) const { return prefix + names.layers + std::to_string(number) + "."; }
   /// The name of the word embeddings in a model with a head.
   std::string word_embeddings() const { return prefix + names.words + ".weight"; }

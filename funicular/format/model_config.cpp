@@ -47,6 +47,7 @@ void each_other(Config& config, const ConfigKeys& keys, Visit&& visit) {
   visit(keys.norm_epsilon, config.encoder.norm.epsilon);
   visit("initializer_range", config.encoder.initializer_range);
   visit(keys.activation, config.encoder.activation);
+  visit(keys.position_waves, config.encoder.positions.waves);
   visit("pad_token_id", config.encoder.padding_id);
   visit("tie_word_embeddings", config.tie_word_embeddings);
 }
@@ -210,7 +211,7 @@ void check_fields(const ModelConfig& config, const Family& family, std::string_v
 Json described(const ModelConfig& config, const Family& family) {
   Json json = Json::object();
   json["model_type"] = config.model_type;
-  json[family.keys.classifier_dropout] = nullptr;
+  if (!family.defaults.classifier_dropout) json[family.keys.classifier_dropout] = nullptr;
   const auto write = [&](const char* key, const auto& field, auto&&...) {
     if (key) json[key] = field;
   };
@@ -220,7 +221,7 @@ Json described(const ModelConfig& config, const Family& family) {
   return json;
 }
 
-/// What the fields under the family's keys mean; absent ones have the family's defaults.
+/// Reads the fields under the family's keys. Absent fields have the family's defaults.
 ModelConfig understood(const ConfigFields& fields, const Family& family) {
   ModelConfig config = family.defaults;
   const ConfigKeys& keys = family.keys;

@@ -68,19 +68,22 @@ Parameter* Builder::add_bias(const std::string& name, int64_t size) {
   return model_.add_parameter(name, at::zeros({size}, type()), ParameterKind::vector);
 }
 
-LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in) {
+LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in, bool bias) {
   Parameter* const weight = add_weight(name + ".weight", out, in);
+  if (!bias) return {weight, nullptr, at::zeros({out}, type())};
   return {weight, add_bias(name + ".bias", out)};
 }
 
 NormParameters Builder::add_norm(const std::string& name, int64_t width) {
   Parameter* const gamma =
       model_.add_parameter(name + ".weight", at::ones({width}, type()), ParameterKind::vector);
-  return {gamma, add_bias(name + ".bias", width), config().encoder.norm.epsilon};
+  const format::Norm& norm = config().encoder.norm;
+  if (!norm.bias) return {gamma, nullptr, norm.epsilon, at::zeros({width}, type())};
+  return {gamma, add_bias(name + ".bias", width), norm.epsilon};
 }
 
 LinearWeights Builder::add_fused_linear(const std::string& joint, const std::vector<std::string>& parts,
-                                        int64_t out, int64_t in) {
+                                        int64_t out, int64_t in, bool bias) {
   const auto count = static_cast<int64_t>(parts.size());
   const at::Tensor weight = at::empty({count * out, in}, type());
   std::vector<Parameter::Slice> weight_slices, bias_slices;
@@ -92,8 +95,12 @@ LinearWeights Builder::add_fused_linear(const std::string& joint, const std::vec
   }
   LinearWeights result;
   result.weight = model_.add_parameter(joint + ".weight", weight, ParameterKind::matrix);
-  result.bias = add_bias(joint + ".bias", count * out);
   result.weight->slices = std::move(weight_slices);
+  if (!bias) {
+    result.no_bias = at::zeros({count * out}, type());
+    return result;
+  }
+  result.bias = add_bias(joint + ".bias", count * out);
   result.bias->slices = std::move(bias_slices);
   return result;
 }

@@ -21,14 +21,16 @@ namespace funicular::model {
 /// y = x weight^T + bias
 struct LinearWeights {
   Parameter* weight = nullptr;  ///< [out, in]
-  Parameter* bias = nullptr;    ///< [out]
+  Parameter* bias = nullptr;    ///< [out]; null: none
+  at::Tensor no_bias = {};      ///< zeros that stand for a bias where there is none
 };
 
 struct NormParameters {
   Parameter* gamma = nullptr;
-  Parameter* beta = nullptr;
+  Parameter* beta = nullptr;  ///< null: none
   double epsilon = 0;
-  nn::NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
+  at::Tensor no_beta = {};  ///< zeros that stand for `beta` where there is none
+  nn::NormWeights weights() const { return {gamma->compute, beta ? beta->compute : no_beta, epsilon}; }
 };
 
 /// Names of activations that heads use.
@@ -55,16 +57,16 @@ class Builder {
   Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns);
   /// [size], zero; does not decay.
   Parameter* add_bias(const std::string& name, int64_t size);
-  /// NAME.weight and NAME.bias
-  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in);
-  /// Layer normalisation of `width` channels: NAME.weight, ones, and NAME.bias.
+  /// NAME.weight and, with `bias`, NAME.bias.
+  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in, bool bias = true);
+  /// Layer normalisation of `width` channels: NAME.weight, ones, and, if the encoder's norms have one, NAME.bias.
   NormParameters add_norm(const std::string& name, int64_t width);
-  /// The same of the encoder's width.
+  /// A norm of the encoder's width.
   NormParameters add_norm(const std::string& name) { return add_norm(name, config().encoder.width); }
   /// Linear layers of the same input and `out` outputs each as one weight of the name `joint`, whose slices have the
   /// names `parts`.
   LinearWeights add_fused_linear(const std::string& joint, const std::vector<std::string>& parts, int64_t out,
-                                 int64_t in);
+                                 int64_t in, bool bias = true);
   /// Throws InputError unless there is one of this name: a weight to be used once more.
   Parameter* find(const std::string& name) const;
   Parameter* word_embeddings() const { return find(family_.word_embeddings()); }

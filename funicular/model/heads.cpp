@@ -167,9 +167,10 @@ int64_t classification_parameters(const format::ModelConfig& config) {
 }
 
 void add_unread_pooler(Builder& builder) {
-  const LinearWeights pooler =
-      builder.add_linear(builder.in_encoder(builder.family().names.pooler), builder.config().encoder.width,
-                         builder.config().encoder.width);
+  const std::string& name = builder.family().names.pooler;
+  if (name.empty()) return;
+  const int64_t width = builder.config().encoder.width;
+  const LinearWeights pooler = builder.add_linear(builder.in_encoder(name), width, width);
   for (Parameter* const parameter : {pooler.weight, pooler.bias}) {
     parameter->trainable = false;
     parameter->compute.set_requires_grad(false);
@@ -205,14 +206,17 @@ const Head Head::logits{"classification",
                         classification_parameters,
                         {}};
 
-const Head Head::none{
-    "none",
-    "BertModel",
-    "pre-trained",
-    {},
-    add_unread_pooler,
-    [](const format::ModelConfig& config) { return linear_parameters(config, config.encoder.width); },
-    {}};
+const Head Head::none{"none",
+                      "BertModel",
+                      "pre-trained",
+                      {},
+                      add_unread_pooler,
+                      [](const format::ModelConfig& config) {
+                        return format::family_of(config).names.pooler.empty()
+                                   ? 0
+                                   : linear_parameters(config, config.encoder.width);
+                      },
+                      {}};
 
 Head classifier(AddLoss add_loss) {
   Head head = Head::classification;

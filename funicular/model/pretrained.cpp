@@ -160,7 +160,7 @@ void fit_positions(int64_t& max_length, bool given, const format::ModelConfig& c
 
 void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {
   for (const text::SequenceTemplate::Step& step : sequence.steps(columns))
-    if (step.type >= config_.encoder.token_types)
+    if (config_.encoder.token_types > 0 && step.type >= config_.encoder.token_types)
       throw InputError("model",
                        "{}: {} is {}, so the model cannot tell the texts of a pair apart; expected "
                        "at least 2, or rows of one text",

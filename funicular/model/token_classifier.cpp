@@ -26,7 +26,9 @@ using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor
 void add_token_classifier(Builder& builder, const Loss& loss) {
   const format::ModelConfig& config = builder.config();
   const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.encoder.width);
-  const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  const double probability = builder.family().tags_drop_hidden ? config.encoder.dropouts.hidden
+                                                               : config.classifier_dropout_probability();
+  const nn::DropoutSite site{probability, Purpose::dropout_classifier, 0};
   builder.add_segment(
       "token_classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
         const at::Tensor hidden = dropped(in.at(kHidden), pass.batch, site);

@@ -131,9 +131,9 @@ at::Tensor ReferenceStep::embed(const ReferenceRow& row) const {
   const bool after_padding = encoder.positions.after_padding;
   const at::Tensor positions =
       after_padding ? positions_of_roberta(row.token_ids, padding) : at::arange(length, at::kLong);
-  const at::Tensor sum = at::embedding(table(names.words), row.token_ids, padding) +
-                         at::embedding(table(names.positions), positions, after_padding ? padding : -1) +
-                         at::embedding(table(names.token_types), row.token_type_ids);
+  at::Tensor sum = at::embedding(table(names.words), row.token_ids, padding) +
+                   at::embedding(table(names.positions), positions, after_padding ? padding : -1);
+  if (encoder.token_types > 0) sum = sum + at::embedding(table(names.token_types), row.token_type_ids);
   const Dropout dropout(encoder.dropouts.hidden, make_key(settings_.seed, Purpose::dropout_embedding),
                         row.draw);
   const at::Tensor x =
@@ -167,16 +167,19 @@ at::Tensor ReferenceStep::encode(const ReferenceRow& row) const {
   at::Tensor x = embed(row);
   for (int64_t i = 0; i < encoder.layers; ++i) {
     const std::string layer = family_.layer(i);
-    const auto drop = [&](const at::Tensor& value, Purpose purpose) {
-      const Dropout dropout(encoder.dropouts.hidden,
-                            make_key(settings_.seed, purpose, static_cast<uint32_t>(i)), row.draw);
+    const auto drop = [&](const at::Tensor& value, double probability, Purpose purpose) {
+      const Dropout dropout(probability, make_key(settings_.seed, purpose, static_cast<uint32_t>(i)),
+                            row.draw);
       return value * dropout.of_rows(value.size(0), value.size(1));
     };
     const at::Tensor attended = linear(attend(x, i, row.draw), layer + names.attention_output);
-    x = layer_norm(x + drop(attended, Purpose::dropout_attention_output), layer + names.attention_norm);
+    x = layer_norm(
+        x + drop(attended, encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output),
+        layer + names.attention_norm);
     const at::Tensor inner =
         linear(activated(linear(x, layer + names.up), encoder.activation), layer + names.down);
-    x = layer_norm(x + drop(inner, Purpose::dropout_output), layer + names.output_norm);
+    x = layer_norm(x + drop(inner, encoder.dropouts.hidden, Purpose::dropout_output),
+                   layer + names.output_norm);
   }
   return x;
 }

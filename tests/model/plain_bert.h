@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,7 +83,7 @@ inline at::Tensor probability_mask(uint32_t layer, uint32_t head, double probabi
 }
 
 /// BERT of one sequence at a time, as the papers and transformers write it; or ELECTRA's encoder, whose embeddings are as
-/// wide as its layers.
+/// wide as its layers; or an encoder with the optional parts of a layer that the configuration names.
 class PlainBert {
  public:
   PlainBert(const Model& model, const format::ModelConfig& config) : config_(config) {
@@ -159,14 +160,26 @@ class PlainBert {
     return at::cat(all);
   }
   at::Tensor linear(const at::Tensor& x, const std::string& name) const {
-    return at::linear(x, weight(name + ".weight"), weight(name + ".bias"));
+    return at::linear(x, weight(name + ".weight"), bias(name));
   }
 
  private:
+  bool has(const std::string& name) const { return weights_.contains(name + ".weight"); }
   const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
+  std::optional<at::Tensor> bias(const std::string& name) const {
+    const auto found = weights_.find(name + ".bias");
+    return found == weights_.end() ? std::nullopt : std::optional(found->second);
+  }
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return at::layer_norm(x, {config_.encoder.width}, weight(name + ".weight"), weight(name + ".bias"),
+    return at::layer_norm(x, {config_.encoder.width}, weight(name + ".weight"), bias(name),
                           config_.encoder.norm.epsilon);
+  }
+  /// What a part reads, and what a sum becomes: one of the two is normalised.
+  at::Tensor entry(const at::Tensor& x, const std::string& name) const {
+    return config_.encoder.norm.first && has(name) ? norm(x, name) : x;
+  }
+  at::Tensor exit(const at::Tensor& sum, const std::string& name) const {
+    return config_.encoder.norm.first ? sum : norm(sum, name);
   }
   static int64_t draw_of(const MicroBatch& batch, int64_t sequence) {
     return batch.packing.draw_ids[sequence].item<int64_t>();
@@ -181,20 +194,21 @@ class PlainBert {
                   draw = draw_of(batch, sequence);
     const auto of = [&](const char* name) { return batch[name].narrow(0, first, length); };
     const std::string prefix = encoder_ + "embeddings.";
-    const at::Tensor sum =
-        at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0) +
-        weight(prefix + "position_embeddings.weight").narrow(0, 0, length) +
-        at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
+    at::Tensor sum = at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0) +
+                     weight(prefix + "position_embeddings.weight").narrow(0, 0, length);
+    if (has(prefix + "token_type_embeddings"))
+      sum = sum + at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
     at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
     for (uint32_t layer = 0; layer < config_.encoder.layers; ++layer) x = encode_layer(x, layer, draw);
-    return x;
+    return entry(x, encoder_ + "encoder.LayerNorm");
   }
 
   at::Tensor encode_layer(const at::Tensor& x, uint32_t layer, int64_t draw) const {
     const std::string prefix = encoder_ + "encoder.layer." + std::to_string(layer) + ".";
-    const at::Tensor query = linear(x, prefix + "attention.self.query"),
-                     key = linear(x, prefix + "attention.self.key"),
-                     value = linear(x, prefix + "attention.self.value");
+    const at::Tensor read = entry(x, prefix + "attention.output.LayerNorm");
+    const at::Tensor query = linear(read, prefix + "attention.self.query"),
+                     key = linear(read, prefix + "attention.self.key"),
+                     value = linear(read, prefix + "attention.self.value");
     const int64_t heads = config_.encoder.heads, size = config_.encoder.width / heads;
     std::vector<at::Tensor> contexts;
     for (int64_t head = 0; head < heads; ++head) {
@@ -205,10 +219,16 @@ class PlainBert {
       contexts.push_back(at::mm(at::softmax(scores, 1) * mask, part(value)));
     }
     const at::Tensor projected = linear(at::cat(contexts, 1), prefix + "attention.output.dense");
-    const at::Tensor attended = norm(x + dropped(projected, Site::attention_output, layer, draw),
-                                     prefix + "attention.output.LayerNorm");
-    const at::Tensor inner = at::gelu(linear(attended, prefix + "intermediate.dense"));
-    return norm(attended + dropped(linear(inner, prefix + "output.dense"), Site::output, layer, draw),
+    const double rate = config_.encoder.dropouts.of_attention_output();
+    const at::Tensor attended =
+        exit(x + projected * row_mask(Site::attention_output, layer, rate, x.size(0), x.size(1), draw),
+             prefix + "attention.output.LayerNorm");
+    const at::Tensor middle = entry(attended, prefix + "output.LayerNorm");
+    at::Tensor inner = linear(middle, prefix + "intermediate.dense");
+    inner = config_.encoder.feed_forward.gated
+                ? at::gelu(linear(middle, prefix + "intermediate.gate")) * inner
+                : at::gelu(inner);
+    return exit(attended + dropped(linear(inner, prefix + "output.dense"), Site::output, layer, draw),
                 prefix + "output.LayerNorm");
   }
 
@@ -270,8 +290,9 @@ inline at::Tensor loss_of(Model& model, const MicroBatch& batch, Way way) {
 using ReferenceLoss = std::function<at::Tensor(const PlainBert& reference, const MicroBatch& batch)>;
 
 inline void expect_equal_to_reference(const ModelOptions& options, const MicroBatch& batch,
-                                      const std::vector<Way>& ways, const ReferenceLoss& other = {}) {
-  Model first = build_model(options);
+                                      const std::vector<Way>& ways, const ReferenceLoss& other = {},
+                                      Model (*build)(const ModelOptions&) = build_model) {
+  Model first = build(options);
   const PlainBert reference(first, options.config);
   const at::Tensor expected = other ? other(reference, batch) : reference.loss(options.head, batch);
   expected.backward();
@@ -283,7 +304,7 @@ inline void expect_equal_to_reference(const ModelOptions& options, const MicroBa
     const TeamKernels team(way == Way::team);
     ModelOptions placed = options;
     placed.device = team.place();
-    Model model = build_model(placed);
+    Model model = build(placed);
     const at::Tensor loss = loss_of(model, batch, way);
     loss.backward();
     EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);

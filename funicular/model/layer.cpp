@@ -1,0 +1,286 @@
+#include "funicular/model/layer.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/core/recompute.h"
+#include "funicular/nn/functional.h"
+#include "funicular/nn/row_subset.h"
+
+namespace funicular::model {
+
+nn::RowBounds own_tokens(const Packing& packing, const Slicing& slicing) {
+  return slice_bounds(packing.tokens(), 1, slicing.group()->size());
+}
+
+/// `hidden` between two layers: of all tokens, or of this rank's rows.
+Port hidden_between_layers(const Builder& builder) {
+  return {kHidden, [hidden = builder.config().encoder.width,
+                    slicing = std::shared_ptr<const Slicing>(builder.slicing())](const MicroBatch& batch) {
+            int64_t rows = batch.packing.tokens();
+            if (slicing->sequence()) {
+              const nn::RowBounds bounds = own_tokens(batch.packing, *slicing);
+              const auto rank = static_cast<size_t>(slicing->group()->rank());
+              rows = bounds[rank + 1] - bounds[rank];
+            }
+            return std::vector<int64_t>{rows, hidden};
+          }};
+}
+
+namespace {
+
+/// The rows of this rank between the slices of a layer, where its weights are whole.
+struct Between {
+  nn::RowKeys keys;  ///< of this rank's rows
+  nn::RowBounds tokens{},
+      rows{};  ///< each rank's rows of the batch, and of what the head reads; empty: all have all
+};
+
+/// The weights of a layer and what never changes of it.
+struct Layer {
+  std::string name;
+  int64_t heads = 0, head_size = 0;  ///< of the model
+  std::shared_ptr<const Slicing> slicing;
+  LinearWeights query_key_value, projection, up, down;
+  /// With norms first the norms before the two parts; the first layer has none before its attention.
+  NormParameters attention_norm, output_norm;
+  NormParameters final_norm;  ///< after the last layer, with norms first
+  nn::DropoutSite attention_site, projection_site, output_site;
+  nn::Activation activation;
+  bool norm_first = false, gated = false, repeatable = false, last = false;
+  std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
+  std::string gives_hidden, gives_query_key_value;    ///< ports of LayerOutputs; empty: not
+
+  Activations forward(const at::Tensor& x, const Pass& pass) const;
+  Between between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const;
+  /// The rows beside the attention's output, of this rank.
+  at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk,
+                      const std::optional<nn::RowSubset>& wanted, const Between& between) const;
+  /// The sum of a part's output and what is beside it, and its norm if norms come last.
+  at::Tensor add(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& beside,
+                 const NormParameters& norm, const nn::RowKeys& keys, const nn::DropoutSite& site) const;
+  /// The input of a part: with norms first the norm of x, else x.
+  at::Tensor entry(const at::Tensor& x, const NormParameters& norm) const;
+  nn::Branch feed_forward(const at::Tensor& x) const;
+  /// The attention's heads and, where asked for, queries, keys and values; and x as the branch's trunk.
+  std::vector<at::Tensor> attend(const at::Tensor& x, const Packing& packing,
+                                 const std::optional<nn::RowSubset>& wanted) const;
+  /// The heads whose weights are here.
+  nn::HeadSlice own_heads() const {
+    return {slicing->first(heads, 1), bias_of(query_key_value).size(0) / (3 * head_size)};
+  }
+  /// The bias of the outputs whose weights are here.
+  at::Tensor bias_of(const LinearWeights& weights) const {
+    if (weights.bias) return weights.bias->compute;
+    return slicing->group() ? weights.no_bias.narrow(0, 0, weights.weight->compute.size(0)) : weights.no_bias;
+  }
+  /// The bias of a product whose sum over the ranks is complete.
+  at::Tensor bias_of_sum(const LinearWeights& weights) const {
+    const at::Tensor& bias = weights.bias ? weights.bias->compute : weights.no_bias;
+    return slicing->repeats_bias ? bias * slicing->group()->size() : bias;
+  }
+};
+
+Between Layer::between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const {
+  Between found{wanted ? wanted->keys : nn::RowKeys(packing)};
+  if (!slicing->sequence()) return found;
+  found.tokens = found.rows = own_tokens(packing, *slicing);
+  if (wanted) {
+    const int64_t *const first = wanted->rows.const_data_ptr<int64_t>(), *const end = first + wanted->size();
+    for (int64_t& bound : found.rows) bound = std::lower_bound(first, end, bound) - first;
+  }
+  const auto rank = static_cast<size_t>(slicing->group()->rank());
+  const int64_t begin = found.rows[rank], count = found.rows[rank + 1] - begin;
+  found.keys.positions = found.keys.positions.narrow(0, begin, count);
+  found.keys.draws = found.keys.draws.narrow(0, begin, count);
+  return found;
+}
+
+at::Tensor Layer::residual(const at::Tensor& x, const at::Tensor& trunk,
+                           const std::optional<nn::RowSubset>& wanted, const Between& between) const {
+  if (between.rows.empty()) {
+    const at::Tensor all = norm_first ? x : nn::once(trunk, *slicing);
+    return wanted ? all.index_select(0, wanted->rows) : all;
+  }
+  if (!wanted) return x;
+  const auto rank = static_cast<size_t>(slicing->group()->rank());
+  const int64_t begin = between.rows[rank], count = between.rows[rank + 1] - begin;
+  return x.index_select(0, wanted->rows.narrow(0, begin, count) - between.tokens[rank]);
+}
+
+at::Tensor Layer::entry(const at::Tensor& x, const NormParameters& norm) const {
+  if (!norm_first || !norm.gamma) return x;
+  return nn::residual_norm(x, {}, {}, norm.weights(), nn::RowKeys(), {});
+}
+
+at::Tensor Layer::add(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& beside,
+                      const NormParameters& norm, const nn::RowKeys& keys,
+                      const nn::DropoutSite& site) const {
+  if (!norm_first) return nn::residual_norm(part, bias, beside, norm.weights(), keys, site);
+  const at::Tensor whole = nn::bias_activation(part, bias, nn::Activation::none);
+  return beside + nn::dropout(whole, keys.positions, keys.draws, keys.random, site);
+}
+
+nn::Branch Layer::feed_forward(const at::Tensor& x) const {
+  if (!gated)
+    return nn::feed_forward_branch(x, up.weight->compute, bias_of(up), down.weight->compute, activation);
+  const nn::Branch both = nn::linear_branch(x, up.weight->compute);  // the gate's channels, then the others
+  const at::Tensor all = up.bias ? both.output + up.bias->compute.to(both.output.scalar_type()) : both.output;
+  const int64_t channels = all.size(1) / 2;
+  const at::Tensor no_bias = at::zeros({channels}, bias_of(up).options());
+  const at::Tensor gate = nn::bias_activation(all.narrow(1, 0, channels).contiguous(), no_bias, activation);
+  return {nn::linear(gate * all.narrow(1, channels, channels), down.weight->compute), both.trunk};
+}
+
+std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packing,
+                                      const std::optional<nn::RowSubset>& wanted) const {
+  const nn::Branch projected = nn::linear_branch(x, query_key_value.weight->compute);
+  const at::Tensor bias = bias_of(query_key_value);
+  std::vector results{nn::attention_of_heads(projected.output, bias, packing, own_heads(), attention_site,
+                                             wanted, repeatable),
+                      projected.trunk};
+  if (!gives_query_key_value.empty())
+    results.push_back(projected.output + bias.to(projected.output.scalar_type()));
+  return results;
+}
+
+Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
+  std::optional<nn::RowSubset> wanted;  // none: all rows
+  if (rows && !pass.taps.observe && gives_hidden.empty())
+    wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
+  // By value: it may run again in the backward pass.
+  const auto attend = [layer = *this, packing = pass.batch.packing, wanted](
+                          const std::vector<at::Tensor>& in) { return layer.attend(in[0], packing, wanted); };
+  const Between between = this->between(pass.batch.packing, wanted);
+  const at::Tensor entered = nn::enter_slices(entry(x, attention_norm), *slicing, between.tokens);
+  const std::vector<at::Tensor> both =
+      pass.options.selective_recompute
+          ? recomputed({entered}, {query_key_value.weight->compute, bias_of(query_key_value)}, attend)
+          : attend({entered});
+  const at::Tensor attended =
+      add(nn::leave_slices(nn::linear(both[0], projection.weight->compute), *slicing, between.rows),
+          bias_of_sum(projection), residual(x, both[1], wanted, between), attention_norm, between.keys,
+          projection_site);
+  const nn::Branch inner =
+      feed_forward(nn::enter_slices(entry(attended, output_norm), *slicing, between.rows));
+  at::Tensor out = add(nn::leave_slices(inner.output, *slicing, between.rows), bias_of_sum(down),
+                       between.rows.empty() && !norm_first ? nn::once(inner.trunk, *slicing) : attended,
+                       output_norm, between.keys, output_site);
+  out = entry(out, final_norm);
+  const at::Tensor own = out;
+  if (!between.rows.empty() && (last || pass.taps.observe || !gives_hidden.empty()))
+    out = nn::all_rows(own, *slicing, between.rows);
+  pass.taps(name, out);
+  Activations given;
+  if (!gives_hidden.empty()) given[gives_hidden] = out;
+  if (!gives_query_key_value.empty())
+    given[gives_query_key_value] = nn::all_columns(both[2], *slicing, heads * head_size, head_size, 3);
+  if (rows && !wanted) out = out.index_select(0, rows(pass.batch).to(out.device()));
+  given[kHidden] = last ? out : own;
+  return given;
+}
+
+/// Says what of a layer may be cut: heads, and channels between the two products of its feed-forward.
+void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
+  const int64_t together = std::gcd(channels, int64_t{32});  // whole tiles of products
+  const auto cut = [&](Parameter* parameter, const Cut& how) {
+    if (parameter) slicing.cut(parameter, how);
+  };
+  for (Parameter* const parameter : {layer.query_key_value.weight, layer.query_key_value.bias})
+    cut(parameter, {.dimension = 0, .unit = layer.head_size});
+  cut(layer.projection.weight, {.dimension = 1, .unit = layer.head_size});
+  for (Parameter* const parameter : {layer.up.weight, layer.up.bias})
+    cut(parameter, {.dimension = 0, .unit = together});
+  cut(layer.down.weight, {.dimension = 1, .unit = together});
+  for (Parameter* const parameter : {layer.attention_norm.gamma, layer.attention_norm.beta,
+                                     layer.output_norm.gamma, layer.output_norm.beta, layer.final_norm.gamma,
+                                     layer.final_norm.beta, layer.projection.bias, layer.down.bias})
+    if (parameter) slicing.between(parameter);
+}
+
+/// Makes the weights of layer `number`.
+void add_weights(Builder& builder, int64_t number, Layer& layer) {
+  const format::EncoderSpec& encoder = builder.config().encoder;
+  const format::WeightNames& names = builder.family().names;
+  const format::Biases& biases = encoder.biases;
+  const std::string prefix = builder.family().layer(number);
+  const int64_t width = encoder.width, channels = encoder.feed_forward.width;
+  layer.query_key_value = builder.add_fused_linear(
+      prefix + names.query_key_value, {prefix + names.query, prefix + names.key, prefix + names.value}, width,
+      width, biases.query_key_value);
+  layer.projection =
+      builder.add_linear(prefix + names.attention_output, width, width, biases.attention_output);
+  if (!encoder.norm.first || number > 0)
+    layer.attention_norm = builder.add_norm(prefix + names.attention_norm);
+  layer.up = layer.gated
+                 ? builder.add_fused_linear(prefix + names.gate_up, {prefix + names.gate, prefix + names.up},
+                                            channels, width, biases.up)
+                 : builder.add_linear(prefix + names.up, channels, width, biases.up);
+  layer.down = builder.add_linear(prefix + names.down, width, channels, biases.down);
+  layer.output_norm = builder.add_norm(prefix + names.output_norm);
+  if (encoder.norm.first && layer.last)
+    layer.final_norm = builder.add_norm(builder.family().in_encoder(names.final_norm));
+}
+
+}  // namespace
+
+void add_layer(Builder& builder, int64_t number) {
+  const format::EncoderSpec& encoder = builder.config().encoder;
+  const auto index = static_cast<uint32_t>(number);
+  Layer layer;
+  layer.name = "layer." + std::to_string(number);
+  layer.heads = encoder.heads;
+  layer.head_size = encoder.head_size();
+  layer.slicing = builder.slicing();
+  layer.norm_first = encoder.norm.first;
+  layer.gated = encoder.feed_forward.gated;
+  layer.attention_site = {encoder.dropouts.attention, Purpose::dropout_attention, index};
+  layer.projection_site = {encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output, index};
+  layer.output_site = {encoder.dropouts.hidden, Purpose::dropout_output, index};
+  layer.activation = builder.activation();
+  layer.repeatable = builder.options().repeatable;
+  layer.last = number + 1 == encoder.layers;
+  add_weights(builder, number, layer);
+  if (layer.last) layer.rows = builder.options().head.rows;
+  std::vector<Port> outputs{layer.last ? hidden_of_head(builder.options()) : hidden_between_layers(builder)};
+  const LayerOutputs& gives = builder.options().gives;
+  if (gives.hidden.contains(number + 1)) {
+    layer.gives_hidden = hidden_port(number + 1);
+    outputs.push_back({layer.gives_hidden, hidden_of_tokens(builder.options()).shape});
+  }
+  if (gives.query_key_value.contains(number + 1)) {
+    layer.gives_query_key_value = query_key_value_port(number + 1);
+    outputs.push_back({layer.gives_query_key_value, [width = encoder.width](const MicroBatch& batch) {
+                         return std::vector<int64_t>{batch.packing.tokens(), 3 * width};
+                       }});
+  }
+  declare_slices(layer, *builder.slicing(), encoder.feed_forward.width);
+  builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
+                      [layer](Activations in, const Pass& pass) {
+                        const at::Tensor x = std::move(in.at(kHidden));
+                        in.clear();
+                        return layer.forward(x, pass);
+                      });
+}
+
+int64_t count_layer_parameters(const format::EncoderSpec& encoder, int64_t number) {
+  const int64_t width = encoder.width, norm = (encoder.norm.bias ? 2 : 1) * width;
+  const int64_t channels = encoder.feed_forward.width,
+                first = (encoder.feed_forward.gated ? 2 : 1) * channels;
+  const format::Biases& biases = encoder.biases;
+  const int64_t matrices = 4 * width * width + (first + channels) * width;
+  const int64_t vectors = (biases.query_key_value ? 3 * width : 0) + (biases.attention_output ? width : 0) +
+                          (biases.up ? first : 0) + (biases.down ? width : 0);
+  if (!encoder.norm.first) return matrices + vectors + 2 * norm;
+  return matrices + vectors + norm + (number > 0 ? norm : 0) + (number + 1 == encoder.layers ? norm : 0);
+}
+
+}  // namespace funicular::model
