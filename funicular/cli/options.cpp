@@ -81,9 +81,7 @@ void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
   options.optimizer_settings.declare(arguments, "optim", rows);
 }
 
-void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
-  arguments.section("Optimisation");
-  declare_optimizer(options, arguments);
+void declare_schedule(TrainingOptions& options, Arguments& arguments) {
   arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
       .choices(optim::schedule_names());
   arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up")
@@ -93,6 +91,16 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
       .default_text("0")
       .range(0, 1);
   arguments.rivals({"warmup-steps", "warmup-ratio"});
+  std::vector<SettingOptions::Row> rows;
+  for (const optim::ScheduleRow& row : optim::schedule_rows())
+    rows.push_back({row.name, row.settings, [&row](const optim::Setting& setting) { return row.usual(setting); }});
+  options.schedule_settings.declare(arguments, "lr-scheduler-type", rows);
+}
+
+void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Optimisation");
+  declare_optimizer(options, arguments);
+  declare_schedule(options, arguments);
   arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not")
       .range(0);
 }
@@ -293,6 +301,7 @@ void TrainingOptions::apply() {
   settle(place.size);
   require_place(record_passes, "--record-passes");
   require_ending(record_passes, "--record-passes", {"json"});
+  optim::check(trainer().schedule);
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",
@@ -356,9 +365,9 @@ void TrainingOptions::warn_of_idle_options() const {
                           const Names& users) {
     warn_unless_used(*arguments_, options, fmt::format("--{} {}", chooser, chosen), chosen, users);
   };
-  Names warming = optim::schedule_names();
-  std::erase(warming, "constant");
+  const Names warming = optim::schedule_names([](const optim::ScheduleRow& row) { return row.warms_up; });
   optimizer_settings.warn_of_idle(optim);
+  schedule_settings.warn_of_idle(lr_scheduler_type);
   belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", lr_scheduler_type, warming);
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
@@ -398,6 +407,9 @@ train::TrainerOptions TrainingOptions::trainer() const {
   result.schedule.kind = optim::parse_schedule(lr_scheduler_type);
   result.schedule.warmup_steps = warmup_steps.value_or(0);
   result.schedule.warmup_ratio = warmup_ratio.value_or(0);
+  const optim::ScheduleRow& row = optim::schedule_row(result.schedule.kind);
+  for (const optim::Setting& setting : row.settings)
+    setting.set(&result.schedule, schedule_settings.value_of(setting).value_or(row.usual(setting)));
   result.max_grad_norm = max_grad_norm;
   result.seed = static_cast<uint64_t>(seed);
   result.precision = parse_precision(precision);

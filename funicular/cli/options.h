@@ -91,6 +91,7 @@ struct TrainingOptions : RankOptions {
   std::string lr_scheduler_type = "linear";
   std::optional<int64_t> warmup_steps;
   std::optional<double> warmup_ratio;
+  SettingOptions schedule_settings;
   double max_grad_norm = 1;
 
   std::string precision = kAutoPrecision;  ///< after apply() never that

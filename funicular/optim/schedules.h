@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/json.h"
+#include "funicular/optim/setting.h"
+
 namespace funicular::optim {
 
 enum class ScheduleKind {
@@ -27,10 +30,45 @@ struct Schedule {
   double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute
 };
 
+/// An update after the warm-up.
+struct SchedulePoint {
+  double peak = 0;
+  int64_t step = 0, warmup = 0, total = 0;  ///< 0-based number; updates of warm-up; all updates
+
+  double length() const { return static_cast<double>(total - warmup > 1 ? total - warmup : 1); }
+  /// Share of the updates after the warm-up that are done.
+  double progress() const { return static_cast<double>(step - warmup) / length(); }
+};
+
+/// The row of a schedule.
+struct ScheduleRow {
+  ScheduleKind kind;
+  std::string name;
+  double (*rate)(const Schedule& schedule, const SchedulePoint& point);
+  std::vector<Setting> settings{};  ///< fields of Schedule
+  bool warms_up = true;
+
+  /// Of a setting.
+  SettingValue usual(const Setting& setting) const;
+};
+
+/// All of them, in the order of --help.
+const std::vector<ScheduleRow>& schedule_rows();
+const ScheduleRow& schedule_row(ScheduleKind kind);
 /// "linear", "cosine", …; throws InputError that suggests the nearest name.
 ScheduleKind parse_schedule(const std::string& name);
-std::string schedule_name(ScheduleKind kind);
-const std::vector<std::string>& schedule_names();
+const std::string& schedule_name(ScheduleKind kind);
+/// The names of the rows that `wanted` accepts.
+std::vector<std::string> schedule_names(bool (*wanted)(const ScheduleRow&) = [](const ScheduleRow&) {
+  return true;
+});
+
+/// Throws InputError naming the first setting that is out of range.
+void check(const Schedule& schedule);
+/// Name, warm-up updates of a run of `total_steps`, and settings, for run.json.
+OrderedJson describe(const Schedule& schedule, int64_t total_steps);
+/// What a resumed run compares: "linear, 10 warm-up steps", and settings that are not the usual ones.
+std::string describe_in_words(const Schedule& schedule, int64_t total_steps);
 
 /// Warm-up updates of a run of `total_steps`. Throws InputError if ratio and steps are both given or out of
 /// range.

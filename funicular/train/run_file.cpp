@@ -46,11 +46,9 @@ std::map<std::string, std::string> identity_of(const Run& run) {
 
 std::map<std::string, std::string> settings_of(const Run& run) {
   const TrainerOptions& o = run.options;
-  const optim::Schedule& schedule = o.schedule;
   return {{"max_steps", std::to_string(run.max_steps)},
           {"optimizer", optim::describe(run.optimizer).dump()},
-          {"schedule", fmt::format("{}, {} warm-up steps", optim::schedule_name(schedule.kind),
-                                   optim::warmup_steps(schedule, run.max_steps))},
+          {"schedule", optim::describe_in_words(o.schedule, run.max_steps)},
           {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
           {"loss_scale", describe_loss_scale(o)},
           {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
@@ -67,8 +65,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["precision"] = precision_name(o.precision);
   file["loss_scale"] = describe_loss_scale(o);
   file["optimizer"] = optim::describe(run.optimizer);
-  file["schedule"] = {{"name", optim::schedule_name(o.schedule.kind)},
-                      {"warmup_steps", optim::warmup_steps(o.schedule, run.max_steps)}};
+  file["schedule"] = optim::describe(o.schedule, run.max_steps);
   file["batch"] = {{"batch_size", run.plan.batch},
                    {"micro_batch_size", run.plan.micro_batch},
                    {"gradient_accumulation", run.plan.accumulation},

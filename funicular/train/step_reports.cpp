@@ -163,7 +163,7 @@ double StepReports::evaluation_seconds_left() const {
 std::string unfinished_warmup(const optim::Schedule& schedule, double peak, int64_t max_steps) {
   // A share below 1 that fills a run is the rounding of a run of a few steps.
   const bool fills = schedule.warmup_steps >= max_steps || schedule.warmup_ratio >= 1;
-  if (schedule.kind == optim::ScheduleKind::constant || !fills) return "";
+  if (!optim::schedule_row(schedule.kind).warms_up || !fills) return "";
   const int64_t warmup = optim::warmup_steps(schedule, max_steps);
   return fmt::format(
       "the warm-up takes {} steps and the run has {}: the learning rate reaches {:g} and never its peak "

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/optim/schedules.h"
@@ -52,6 +54,49 @@ TEST(Schedules, WarmUpRatioIsRoundedUp) {
   EXPECT_EQ(warmup_steps({.warmup_steps = 7}, 101), 7);
   EXPECT_THROW(warmup_steps({.warmup_steps = 7, .warmup_ratio = 0.1}, 100), InputError);
   EXPECT_THROW(warmup_steps({.warmup_ratio = 1.5}, 100), InputError);
+}
+
+TEST(Schedules, SayInRunJsonWhatTheyAreAndInWordsAsEarlierVersionsDid) {
+  const Schedule cosine{.kind = ScheduleKind::cosine, .warmup_ratio = 0.1};
+  EXPECT_EQ(describe(cosine, 101).dump(), R"({"name":"cosine","warmup_steps":11,"cycles":0.0})");
+  EXPECT_EQ(describe_in_words(cosine, 101), "cosine, 11 warm-up steps");
+  Schedule usual = cosine, other = cosine;
+  usual.cycles = 0.5;
+  other.cycles = 2;
+  EXPECT_EQ(describe_in_words(usual, 101), "cosine, 11 warm-up steps");
+  EXPECT_EQ(describe_in_words(other, 101), "cosine, 11 warm-up steps, cycles 2");
+  EXPECT_EQ(describe_in_words({.kind = ScheduleKind::polynomial, .power = 2}, 5),
+            "polynomial, 0 warm-up steps, power 2");
+  EXPECT_EQ(describe_in_words({.cycles = 3}, 5), "linear, 0 warm-up steps") << "linear has no cycles";
+}
+
+TEST(Schedules, RefuseSettingsOutOfRangeByTheOptionsName) {
+  for (const ScheduleRow& row : schedule_rows()) {
+    EXPECT_NO_THROW(check({.kind = row.kind}));
+    for (const Setting& setting : row.settings) {
+      Schedule schedule{.kind = row.kind};
+      setting.set(&schedule, -1.0);
+      try {
+        check(schedule);
+        FAIL() << row.name;
+      } catch (const InputError& error) {
+        EXPECT_NE(
+            std::string(error.what()).find(row.name + ": expected " + setting.name + " (--" + setting.option),
+            std::string::npos)
+            << error.what();
+      }
+    }
+  }
+}
+
+TEST(Schedules, TakeTheUsualNumberOfCyclesOfTheirOwn) {
+  for (const auto& [kind, cycles] :
+       {std::pair(ScheduleKind::cosine, 0.5), {ScheduleKind::cosine_with_restarts, 1.0}})
+    for (const int64_t step : {10, 35, 60, 109}) {
+      const Schedule given{.kind = kind, .warmup_steps = 10, .cycles = cycles};
+      EXPECT_EQ(learning_rate(given, 2, step, 110), at(kind, step));
+      EXPECT_EQ(std::get<double>(schedule_row(kind).usual(schedule_row(kind).settings.front())), cycles);
+    }
 }
 
 TEST(Schedules, AnUnknownNameSuggestsTheNearest) {

@@ -305,6 +305,33 @@ def warmup_ratio(lab):
     assert_rates(lab, lab.train(warmup_ratio=0.6, max_steps=6), "linear", 4, 6)
 
 
+@OPTIMISATION.row("--lr-cycles", "the cosine has so many waves")
+def lr_cycles(lab):
+    for name, rate in lab.few((("cosine", lambda share: (1 + math.cos(2 * math.pi * 2 * share)) / 2),
+                               ("cosine_with_restarts", lambda share: (1 + math.cos(math.pi * (2 * share % 1))) / 2))):
+        run = lab.train(lr_scheduler_type=name, lr_cycles=2, max_steps=6)
+        for step, found in enumerate(run.each("learning_rate")):
+            lab.assertAlmostEqual(found, 0.01 * rate(step / 6), places=12, msg=f"{name}, step {step + 1}")
+        lab.assertEqual(run.file["schedule"], {"name": name, "warmup_steps": 0, "cycles": 2})
+    lab.assertIn("--lr-cycles has no effect with --lr-scheduler-type linear; it works only with cosine, cosine_with_restarts",
+                 lab.train(lr_cycles=2).err)
+
+
+@OPTIMISATION.row("--lr-power", "polynomial: the share of steps that are left to that power")
+def lr_power(lab):
+    run = lab.train(lr_scheduler_type="polynomial", lr_power=2, lr_end=0, max_steps=6)
+    for step, found in enumerate(run.each("learning_rate")):
+        lab.assertAlmostEqual(found, 0.01 * (1 - step / 6) ** 2, places=12)
+
+
+@OPTIMISATION.row("--lr-end", "polynomial: the rate to which it falls")
+def lr_end(lab):
+    run = lab.train(lr_scheduler_type="polynomial", lr_end=0.004, max_steps=6)
+    for step, found in enumerate(run.each("learning_rate")):
+        lab.assertAlmostEqual(found, 0.004 + 0.006 * (1 - step / 6), places=12)
+    lab.refuses(lab.words(lab.folder / "wrong", {"lr_scheduler_type": "polynomial", "lr_end": -1}), "--lr-end")
+
+
 @OPTIMISATION.row("--max-grad-norm", "a longer gradient is cut to that length, a shorter one is not; 0: none is")
 def max_grad_norm(lab):
     gradient = lab.gradient()
