@@ -1,45 +1,39 @@
 #pragma once
-// Classification of texts and pairs of texts, and regression.
+// Classification: one class for each text or pair of texts.
 
 #include "funicular/objective/class_loss.h"
-#include "funicular/objective/objective.h"
-#include "funicular/objective/sequence.h"
+#include "funicular/objective/row_objective.h"
 
 namespace funicular::objective {
 
 struct ClassificationOptions {
   SequenceOptions sequence;
   int32_t num_labels = 2;                        ///< labels are 0 .. num_labels - 1
-  bool regression = false;                       ///< labels are numbers; trained by squared error
   bool labelled = true;                          ///< false: for prediction; no `labels`
   std::vector<std::string> metrics{"accuracy"};  ///< names of objective/metrics.h
   int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
-  ClassLoss loss = {};                           ///< of classes, not of regression
+  ClassLoss loss = {};
 };
 
-/// Batch: token_ids, token_type_ids [T], labels [S] (int64; float64 for regression). Count: `classification`
-/// or `regression` = S, in training the sum of the rows' class weights.
-class Classification : public Objective {
+/// Batch: token_ids, token_type_ids [T], labels [S] int64. Count: `classification` = S, in training the sum of the rows' class
+/// weights.
+class Classification : public RowObjective {
  public:
   /// Throws InputError for weights or a smoothing out of range.
   Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options);
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
-  int64_t length(const data::Sample& sample) const override;
-  /// Each row is one.
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override;
-  /// Throws InputError for a configuration with another number of classes, and for one of classes where numbers are
-  /// learnt, or the reverse.
+  /// Throws InputError for a configuration with another number of classes, and for that of a model of numbers.
   Model build(model::ModelOptions encoder) const override;
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Classification>(); }
   std::map<std::string, std::string> identity() const override;
 
  private:
+  int64_t class_of(const data::Sample& sample) const;
+
   ClassificationOptions options_;
-  text::SequenceTemplate sequence_;
-  OwnStores own_stores_;
 };
 
 }  // namespace funicular::objective

@@ -10,7 +10,7 @@
 #include "funicular/base/error.h"
 #include "funicular/data/datasets.h"
 #include "funicular/model/builder.h"
-#include "funicular/objective/classification.h"
+#include "funicular/objective/distilled_answers.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/metrics.h"
 
@@ -203,13 +203,7 @@ std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const Dist
     masking.sequence = o.sequence;
     return std::make_unique<MaskedLm>(tokenizer, masking);
   }
-  return std::make_unique<Classification>(tokenizer,
-                                          ClassificationOptions{.sequence = o.sequence,
-                                                                .num_labels = o.student.num_labels,
-                                                                .regression = model::is_regression(o.student),
-                                                                .labelled = o.reads_logits(),
-                                                                .metrics = o.metrics,
-                                                                .positive = o.positive});
+  return o.rows ? o.rows(tokenizer, o) : distilled_answers(o.student).rows(tokenizer, o);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
 #include "funicular/objective/distillation.h"
+#include "funicular/objective/distilled_answers.h"
 
 namespace funicular::objective {
 
@@ -183,22 +184,9 @@ void add_last_layer_segment(Model& model, const DistillationOptions& o) {
   add_layer_segment(model, last, "relations", with_ports(relations, last, o.teacher_relation_layer()));
 }
 
-/// Cross-entropy of the teacher's distribution, or a regression's squared error.
-at::Tensor soft_loss(const at::Tensor& logits, const at::Tensor& teacher, double temperature,
-                     bool regression) {
-  const at::Tensor theirs = teacher.to(logits.scalar_type());
-  if (regression) return (logits - theirs).square().sum();
-  return -((theirs / temperature).softmax(1) * (logits / temperature).log_softmax(1)).sum();
-}
-
-at::Tensor hard_loss(const at::Tensor& logits, const at::Tensor& labels, bool regression) {
-  if (regression) return (logits.squeeze(1) - labels.to(logits.scalar_type())).square().sum();
-  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
-}
-
 void add_logits_segment(Model& model, const DistillationOptions& o) {
   const double soft = o.weight(Kind::soft), hard = o.weight(Kind::hard), temperature = o.temperature;
-  const bool regression = model::is_regression(o.student);
+  const DistilledAnswers answers = distilled_answers(o.student);
   Segment segment;
   segment.name = std::string(kDistillation) + "logits";
   segment.inputs.push_back({model::kLogits});
@@ -206,10 +194,9 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
   segment.forward = [=](Activations in, const Pass& pass) {
     const at::Tensor& logits = in.at(model::kLogits);
     if (soft > 0)
-      pass.loss.add("soft", soft_loss(logits, in.at(teachers(model::kLogits)), temperature, regression),
-                    soft);
+      pass.loss.add("soft", answers.soft(logits, in.at(teachers(model::kLogits)), temperature), soft);
     const at::Tensor& labels = pass.batch["labels"];
-    if (hard > 0) pass.loss.add("hard", hard_loss(logits, labels, regression), hard);
+    if (hard > 0) pass.loss.add("hard", answers.hard(logits, labels), hard);
     pass.loss.output("labels", labels);
     return Activations{};
   };
@@ -324,11 +311,11 @@ void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
       static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
         return pair.student < o.student.encoder.layers;
       }));
-  const bool over_classes = o.mean_over_classes && !model::is_regression(o.student);
+  const double classes = o.mean_over_classes ? distilled_answers(o.student).classes(o.student) : 1;
   const std::map<Kind, double> counts = {
       {Kind::attention, pairs * static_cast<double>(o.student.encoder.heads)},
       {Kind::hidden, tokens * static_cast<double>(o.teacher.encoder.width)},
-      {Kind::soft, sequences * (over_classes ? o.student.num_labels : 1)},
+      {Kind::soft, sequences * classes},
       {Kind::hard, sequences},
       {Kind::patient, sequences * mapped * static_cast<double>(o.student.encoder.width)},
       {Kind::relations, tokens * static_cast<double>(o.relation_heads)},

@@ -1,22 +1,16 @@
 #include "funicular/objective/multi_label.h"
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
-
 #include "funicular/base/error.h"
-#include "funicular/data/datasets.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
 
 MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options)
-    : options_(options),
-      sequence_(tokenizer.sequence()),
-      own_stores_(tokenizer,
-                  options.labelled ? std::vector{data::LabelKind::sets} : std::vector<data::LabelKind>()) {
-  check_sequence_options(sequence_, options.sequence);
+    : RowObjective(tokenizer, options.sequence,
+                   options.labelled ? std::vector{data::LabelKind::sets} : std::vector<data::LabelKind>()),
+      options_(options) {
   const auto& thresholds = options.thresholds;
   if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
     throw InputError("multi-label", "expected a threshold for each of the {} labels, found {}",
@@ -26,20 +20,8 @@ MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions
       throw InputError("multi-label", "expected thresholds from 0 to 1, found {}", threshold);
 }
 
-int64_t MultiLabel::length(const data::Sample& sample) const {
-  return sequence_length(sample, sequence_, options_.sequence);
-}
-
-std::shared_ptr<const data::Dataset> MultiLabel::samples(
-    std::shared_ptr<const data::TokenStore> store) const {
-  own_stores_.require(*store);
-  return std::make_shared<data::RowDataset>(std::move(store));
-}
-
 MicroBatch MultiLabel::collate(std::span<const data::Sample> samples, const RandomState& random) const {
-  PackedSequences packed;
-  for (const data::Sample& sample : samples) packed.add(sample, sequence_, options_.sequence);
-  MicroBatch batch = packed.to_batch(random);
+  MicroBatch batch = pack(samples).to_batch(random);
   if (!options_.labelled) return batch;
   const auto rows = static_cast<int64_t>(samples.size());
   const at::Tensor labels = at::zeros({rows, options_.num_labels}, at::kDouble);
@@ -71,9 +53,9 @@ std::unique_ptr<Metrics> MultiLabel::metrics() const {
 }
 
 std::map<std::string, std::string> MultiLabel::identity() const {
-  return {{"objective", "multi-label"},
-          {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
-                                   text::truncation_name(options_.sequence.truncation))}};
+  std::map<std::string, std::string> all = RowObjective::identity();
+  all["objective"] = "multi-label";
+  return all;
 }
 
 bool is_multi_label(const format::ModelConfig& config) {

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "funicular/base/json.h"
-#include "funicular/objective/objective.h"
-#include "funicular/objective/sequence.h"
+#include "funicular/objective/row_objective.h"
 
 namespace funicular::objective {
 
@@ -26,14 +25,12 @@ struct MultiLabelOptions {
 
 /// Batch: token_ids, token_type_ids [T], labels [S, num_labels] float64, 0 or 1. Count: `multi_label` =
 /// S * num_labels, so that the loss is transformers' mean over all of them.
-class MultiLabel : public Objective {
+class MultiLabel : public RowObjective {
  public:
   /// Throws InputError for thresholds of another number than the labels, or outside of 0..1.
   MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options);
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
-  int64_t length(const data::Sample& sample) const override;
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// BertForSequenceClassification's weights. Loss term `multi_label`. Outputs: `logits`, `labels`.
   model::Head head() const override { return model::with_classes(loss_of_all_labels(), options_.num_labels); }
   /// Throws InputError for a configuration with another number of labels.
@@ -50,8 +47,6 @@ class MultiLabel : public Objective {
 
  private:
   MultiLabelOptions options_;
-  text::SequenceTemplate sequence_;
-  OwnStores own_stores_;
 };
 
 /// Whether the configuration describes a model with any number of labels per text.

@@ -11,6 +11,7 @@
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
+#include "funicular/objective/regression.h"
 #include "funicular/objective/sentence_order.h"
 #include "funicular/objective/tags.h"
 
@@ -29,14 +30,15 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer,
                                                                      .num_labels = config.num_labels,
                                                                      .labelled = options.labelled,
                                                                      .thresholds = options.thresholds});
-  return std::make_unique<Classification>(tokenizer,
-                                          ClassificationOptions{.sequence = options.sequence,
-                                                                .num_labels = config.num_labels,
-                                                                .regression = model::is_regression(config),
-                                                                .labelled = options.labelled,
-                                                                .metrics = options.metrics,
-                                                                .positive = options.positive,
-                                                                .loss = options.loss});
+  if (model::is_regression(config))
+    return std::make_unique<Regression>(
+        tokenizer, RegressionOptions{.sequence = options.sequence, .labelled = options.labelled});
+  return std::make_unique<Classification>(tokenizer, ClassificationOptions{.sequence = options.sequence,
+                                                                           .num_labels = config.num_labels,
+                                                                           .labelled = options.labelled,
+                                                                           .metrics = options.metrics,
+                                                                           .positive = options.positive,
+                                                                           .loss = options.loss});
 }
 
 namespace {

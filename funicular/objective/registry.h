@@ -23,8 +23,8 @@ struct ClassifierOptions {
   ClassLoss loss = {};                           ///< of single labels and of tags
 };
 
-/// What a classifier of this configuration learns: of a token classifier Tags; else, by its problem_type, MultiLabel, or
-/// Classification (of which a single label is regression, as transformers takes it).
+/// What a classifier of this configuration learns: Tags for a token classifier, otherwise MultiLabel, Regression or Classification
+/// by its problem_type. A single label without problem_type is regression, as in transformers.
 std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer,
                                            const format::ModelConfig& config,
                                            const ClassifierOptions& options);

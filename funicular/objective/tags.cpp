@@ -1,31 +1,18 @@
 #include "funicular/objective/tags.h"
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
-#include "funicular/data/datasets.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/objective/tag_metrics.h"
 
 namespace funicular::objective {
 
 Tags::Tags(const text::Tokenizer& tokenizer, const TagOptions& options)
-    : options_(options),
-      sequence_(tokenizer.sequence()),
-      own_stores_(tokenizer,
-                  options.labelled ? std::vector{data::LabelKind::tags} : std::vector<data::LabelKind>()) {
-  check_sequence_options(sequence_, options.sequence);
+    : RowObjective(tokenizer, options.sequence,
+                   options.labelled ? std::vector{data::LabelKind::tags} : std::vector<data::LabelKind>()),
+      options_(options) {
   options.loss.check("tags", options.tags.size());
-}
-
-int64_t Tags::length(const data::Sample& sample) const {
-  return sequence_length(sample, sequence_, options_.sequence);
-}
-
-std::shared_ptr<const data::Dataset> Tags::samples(std::shared_ptr<const data::TokenStore> store) const {
-  own_stores_.require(*store);
-  return std::make_shared<data::RowDataset>(std::move(store));
 }
 
 model::Head Tags::head() const {
@@ -49,10 +36,8 @@ std::unique_ptr<Metrics> Tags::metrics() const {
 }
 
 std::map<std::string, std::string> Tags::identity() const {
-  std::map<std::string, std::string> all{
-      {"objective", "tags"},
-      {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
-                               text::truncation_name(options_.sequence.truncation))}};
+  std::map<std::string, std::string> all = RowObjective::identity();
+  all["objective"] = "tags";
   options_.loss.add_identity(all);
   return all;
 }
@@ -79,13 +64,13 @@ MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomStat
   std::vector<int64_t> rows, sequences, labels;
   for (size_t s = 0; s < samples.size(); ++s) {
     const size_t begin = packed.token_ids.size(), before = rows.size();
-    packed.add(samples[s], sequence_, options_.sequence);
+    packed.add(samples[s], form(), sequence());
     for (size_t t = begin; t < packed.token_ids.size(); ++t)
       if (packed.maskable[t] && packed.word_starts[t]) rows.push_back(static_cast<int64_t>(t));
     sequences.resize(rows.size(), static_cast<int64_t>(s));
     if (!options_.labelled) continue;
     const auto tags = first_tags(samples[s], rows.size() - before, options_.tags.size(),
-                                 is_truncated(samples[s], sequence_, options_.sequence));
+                                 is_truncated(samples[s], form(), sequence()));
     labels.insert(labels.end(), tags.begin(), tags.end());
   }
   MicroBatch batch = packed.to_batch(random);

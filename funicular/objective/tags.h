@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "funicular/objective/class_loss.h"
-#include "funicular/objective/objective.h"
-#include "funicular/objective/sequence.h"
+#include "funicular/objective/row_objective.h"
 
 namespace funicular::objective {
 
@@ -25,15 +24,12 @@ struct TagOptions {
 /// Batch: token_ids, token_type_ids [T]; tag_rows [R] int64, where in the packed batch the words begin; tag_sequences [R]
 /// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words; in training the
 /// sum of the words' class weights.
-class Tags : public Objective {
+class Tags : public RowObjective {
  public:
   /// Throws InputError for class weights or a label smoothing out of range.
   Tags(const text::Tokenizer& tokenizer, const TagOptions& options);
   /// Throws InputError naming the sample whose tags are not as many as its words, or out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
-  int64_t length(const data::Sample& sample) const override;
-  /// Each row is one.
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override;
   /// Throws InputError for a configuration with another number of tags.
   Model build(model::ModelOptions encoder) const override;
@@ -44,8 +40,6 @@ class Tags : public Objective {
 
  private:
   TagOptions options_;
-  text::SequenceTemplate sequence_;
-  OwnStores own_stores_;
 };
 
 }  // namespace funicular::objective

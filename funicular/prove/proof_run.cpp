@@ -17,6 +17,7 @@
 #include "funicular/objective/electra.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/registry.h"
+#include "funicular/objective/regression.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/prove/proof.h"
 #include "funicular/prove/reference_step.h"
@@ -137,11 +138,12 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
     return objective::make_pretraining("electra", tokenizer, {.sequence = sequence},
                                        {.generator_size = kGeneratorSize});
   if (task.objective == kMacBert) return macbert(tokenizer, sequence);
+  if (task.head == model::Head::classification && model::is_regression(config))
+    return std::make_unique<objective::Regression>(tokenizer,
+                                                   objective::RegressionOptions{.sequence = sequence});
   if (task.head == model::Head::classification)
     return std::make_unique<objective::Classification>(
-        tokenizer, objective::ClassificationOptions{.sequence = sequence,
-                                                    .num_labels = config.num_labels,
-                                                    .regression = model::is_regression(config)});
+        tokenizer, objective::ClassificationOptions{.sequence = sequence, .num_labels = config.num_labels});
   return std::make_unique<objective::MaskedLm>(tokenizer, objective::MaskedLmOptions{.sequence = sequence});
 }
 

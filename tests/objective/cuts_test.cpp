@@ -16,6 +16,7 @@
 #include "funicular/objective/distillation.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
+#include "funicular/objective/regression.h"
 #include "funicular/objective/tags.h"
 #include "funicular/text/word_piece.h"
 
@@ -139,9 +140,7 @@ TEST(LossesOfTheLibrary, OfClassifiersAreSumsOverRows) {
     expect_a_sum_over_rows(Tags(tokenizer, {.sequence = sequence, .tags = {"O", "B-X", "I-X"}, .loss = loss}),
                            config,
                            /*tagged=*/true);
-  expect_a_sum_over_rows(
-      Classification(tokenizer, {.sequence = sequence, .num_labels = 1, .regression = true}),
-      config_of(16, 2, 1));
+  expect_a_sum_over_rows(Regression(tokenizer, {.sequence = sequence}), config_of(16, 2, 1));
 }
 
 TEST(LossesOfTheLibrary, OfEveryTermOfDistillationAreSumsOverRows) {
@@ -222,8 +221,7 @@ TEST(ClassifiersOfAnotherNumberOfClasses, ThanTheConfigurationsAreRefusedBeforeT
                 .find("classifier.weight")
                 ->compute.size(0),
             12);
-  const Classification regression(tokenizer, {.sequence = sequence, .regression = true});
-  EXPECT_THROW(regression.build({.config = config}), InputError);
+  EXPECT_THROW(Regression(tokenizer, {.sequence = sequence}).build({.config = config}), InputError);
 }
 
 TEST(OwnStores, OfAnotherTokeniserOrWithOtherLabelsAreRefused) {
@@ -238,8 +236,8 @@ TEST(OwnStores, OfAnotherTokeniserOrWithOtherLabelsAreRefused) {
   };
   const SequenceOptions sequence{.max_length = 20};
   const Classification classes(tokenizer, {.sequence = sequence}),
-      numbers(tokenizer, {.sequence = sequence, .num_labels = 1, .regression = true}),
       unlabelled(tokenizer, {.sequence = sequence, .labelled = false});
+  const Regression numbers(tokenizer, {.sequence = sequence});
   const MultiLabel sets(tokenizer, {.sequence = sequence});
   const Tags tags(tokenizer, {.sequence = sequence, .tags = {"0", "1"}});
   const auto words = make_pretraining("mlm", tokenizer, {.sequence = sequence});

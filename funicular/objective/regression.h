@@ -1,0 +1,28 @@
+#pragma once
+// Regression: a number for each text or pair of texts, learnt by the squared error.
+
+#include "funicular/objective/row_objective.h"
+
+namespace funicular::objective {
+
+struct RegressionOptions {
+  SequenceOptions sequence;
+  bool labelled = true;  ///< false: for prediction; no `labels`
+};
+
+/// Batch: token_ids, token_type_ids [T], labels [S] float64. Count: `regression` = S.
+class Regression : public RowObjective {
+ public:
+  Regression(const text::Tokenizer& tokenizer, const RegressionOptions& options);
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  model::Head head() const override { return model::Head::classification; }
+  /// Throws InputError for the configuration of a model of classes.
+  Model build(model::ModelOptions encoder) const override;
+  std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<Regression>(); }
+
+ private:
+  bool labelled_;
+};
+
+}  // namespace funicular::objective

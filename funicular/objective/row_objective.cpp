@@ -1,0 +1,38 @@
+#include "funicular/objective/row_objective.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "funicular/data/datasets.h"
+
+namespace funicular::objective {
+
+RowObjective::RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
+                           std::vector<data::LabelKind> labels)
+    : sequence_(sequence), form_(tokenizer.sequence()), own_stores_(tokenizer, std::move(labels)) {
+  check_sequence_options(form_, sequence);
+}
+
+int64_t RowObjective::length(const data::Sample& sample) const {
+  return sequence_length(sample, form_, sequence_);
+}
+
+std::shared_ptr<const data::Dataset> RowObjective::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
+  own_stores_.require(*store);
+  return std::make_shared<data::RowDataset>(std::move(store));
+}
+
+std::map<std::string, std::string> RowObjective::identity() const {
+  return {{"sequence", fmt::format("at most {} tokens, {}", sequence_.max_length,
+                                   text::truncation_name(sequence_.truncation))}};
+}
+
+PackedSequences RowObjective::pack(std::span<const data::Sample> samples) const {
+  PackedSequences packed;
+  for (const data::Sample& sample : samples) packed.add(sample, form_, sequence_);
+  return packed;
+}
+
+}  // namespace funicular::objective

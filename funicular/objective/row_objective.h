@@ -1,0 +1,38 @@
+#pragma once
+// What the objectives of a task's rows share: each row of a store is a sample, and its texts become one sequence.
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+
+namespace funicular::objective {
+
+class RowObjective : public Objective {
+ public:
+  /// `labels`: the kinds of labels that collate can read; empty: collate reads none. Throws InputError for a vocabulary without
+  /// the special tokens, and for a length without room for text.
+  RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
+               std::vector<data::LabelKind> labels);
+  int64_t length(const data::Sample& sample) const override;
+  /// Each row is one.
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  /// The key "sequence".
+  std::map<std::string, std::string> identity() const override;
+
+ protected:
+  PackedSequences pack(std::span<const data::Sample> samples) const;
+  const text::SequenceTemplate& form() const { return form_; }
+  const SequenceOptions& sequence() const { return sequence_; }
+
+ private:
+  SequenceOptions sequence_;
+  text::SequenceTemplate form_;
+  OwnStores own_stores_;
+};
+
+}  // namespace funicular::objective
