@@ -139,14 +139,20 @@ fs::path make_temporary_folder(const fs::path& place) {
 
 Temporary::Temporary(const fs::path& place, Kind kind, unsigned mode) : place_(place) {
   remove_unlocked(first_temporaries_of(place));
-  make(kind, mode);
-  slot_ = register_temporary(path_);
+  try {
+    make(kind, mode);
+  } catch (...) {
+    forget();
+    throw;
+  }
 }
 
 /// Tries again if another process removed the new entry as abandoned before it was locked.
 void Temporary::make(Kind kind, unsigned mode) {
   while (true) {
     path_ = temporary_name(place_);
+    unregister_temporary(slot_);
+    slot_ = register_temporary(path_);  // before it is there: a signal may come at once
     if (kind == Kind::folder && ::mkdir(path_.c_str(), mode) != 0) throw write_error(path_, errno);
     const int flags = kind == Kind::folder ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT | O_EXCL;
     lock_ = ::open(path_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644);

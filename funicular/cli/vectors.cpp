@@ -93,9 +93,7 @@ class Vectors final : public Command {
     {
       Progress progress("vectors", 1000);
       trained = augment::train_vectors(source, options_, [&](const char* what, double share) {
-        if (interrupt_requested() != 0)
-          throw Error(ExitCode::interrupted, "vectors",
-                      "interrupted; nothing was written: run the same command again", fmt::format_args());
+        stop_if_interrupted("vectors", "nothing was written");
         progress.show(fmt::format("{} {:.0f} %", what, 100 * share));
       });
     }

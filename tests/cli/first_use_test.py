@@ -159,6 +159,11 @@ class Slips(ProgramTest):
         self.assertIn('rows.tsv: there is a class "nan"; pandas and Excel write missing values so', told)
         self.assertEqual(told.count("the text of 2 of 6 rows is only"), 2)
         self.assertIn("first in row 4: was the text missing?", told)
+        predict = ["predict", "--model", self.folder / "run" / "model"]
+        told = self.succeeds(*predict, stdin="film\nnan\nnan film\nnull\n").err
+        self.assertIn("standard input: the text of 2 of 4 rows is only", told)
+        self.assertIn("first in line 2: was the text missing?", told)
+        self.assertNotIn("was the text missing", self.succeeds(*predict, stdin="film\nnan film\n").err)
         told = self.succeeds(*self.few(train=rows, output="plain"), "--no-header", "--label-column", 1, "--text-column", 2).err
         self.assertIn('the first row alone has the label "label": is it a header? Then leave out --no-header', told)
 

@@ -48,6 +48,16 @@ class MultiLabel(ProgramTest):
         self.assertEqual(list(config["id2label"].values()), sorted(LABELS.values()))
         self.assertEqual(len(config["funicular"]["thresholds"]), 4)
 
+    def test_a_run_of_version_0_1_keeps_the_metric_that_it_began_with(self):
+        few = {"num_train_epochs": None, "max_steps": 4}
+        self.train(**few, metric_for_best_model="micro_f1")
+        words = self.finetune_words(self.folder / "model", train=self.folder / "sets-train.tsv", eval=self.folder / "sets-eval.tsv", **few)
+        told = self.succeeds(*words, "--multi-label").err
+        self.assertIn("is finished already, at step 4", told)
+        self.assertIn("the best model is chosen by micro_f1, as the run began; a new run chooses it by average_precision", told)
+        self.refuses([*words, "--multi-label", "--metric-for-best-model", "average_precision"],
+                     "best_metric was micro_f1 and is average_precision")
+
     def test_evaluate_and_predict_give_each_label_by_its_threshold(self):
         self.train()
         model, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"

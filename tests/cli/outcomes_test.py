@@ -51,9 +51,21 @@ class Outcomes(ProgramTest):
         message = process.stderr.read().decode()
         process.stdin.close()
         process.stderr.close()
-        self.assertEqual(process.returncode, 1, message)
-        self.assertIn("interrupted", message)
+        self.assertEqual(process.returncode, 75, message)
+        self.assertIn("interrupted; the answers are not complete: run the same command again", message)
         self.assertEqual(list(self.folder.glob("*answers*")), [])
+
+    def test_an_interrupted_command_ends_with_75_and_can_be_run_again(self):
+        model = self.model(extra_shapes=CLASSIFIER, id2label={"0": "contra", "1": "pro"})
+        rows = write_rows(self.folder / "rows.tsv", ("label", "text"), sentiment_rows(40_000))
+        out = self.folder / "answers.jsonl"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            with self.subTest(number):
+                stopped = run_and_interrupt_when_it_says("tokenised", number, "evaluate", "--model", model, "--task", "custom", "--data", rows,
+                                                         "--predictions", out)
+                self.assertEqual(stopped.code, 75, stopped.err)
+                self.assertRegex(stopped.err, "interrupted; (nothing unfinished is left, |the rows are tokenised, and no more was done: )run the same")
+                self.assertEqual((stopped.out, list(self.folder.glob("*answers*"))), ("", []))
 
     def test_bad_labels_are_skipped_where_bad_rows_are(self):
         path = write_rows(self.folder / "rows.tsv", None, [("0.5", "good"), ("x", "bad"), ("1", "film")])

@@ -185,7 +185,17 @@ class Finetune(ProgramTest):
         refused = run("launch", "-n", 2, "--", "sh", "-c",
                       f"{PROGRAM} evaluate --model {self.folder / 'run' / 'model'} --data {self.folder}/part-$RANK.tsv")
         self.assertEqual(refused.code, 2, refused.err)
-        self.assertIn("rank 1 was given other data", refused.err)
+        self.assertIn("the data of --data differs: rank 1 has", refused.err)
+
+    def test_ranks_with_another_option_that_changes_the_result_are_refused(self):
+        model = self.model()
+        self.succeeds(*self.finetune_words(model, "run"))
+        for option, values in (("encoding", ("utf-8", "latin-1")), ("quotes", ("csv", "none")), ("details", ("true", "false"))):
+            with self.subTest(option):
+                refused = run("launch", "-n", 2, "--", "sh", "-c", f"V=$([ $RANK = 0 ] && echo {values[0]} || echo {values[1]}); {PROGRAM} evaluate "
+                              f"--model {self.folder / 'run' / 'model'} --data {self.folder}/eval.tsv --{option}=$V")
+                self.assertEqual(refused.code, 2, refused.err)
+                self.assertIn(f'--{option} differs: rank 1 has "{values[1]}", rank 0 has "{values[0]}"', refused.err)
 
     def test_replicas_in_one_process_find_the_metrics_of_one_device(self):
         model = self.model()
@@ -307,7 +317,7 @@ class Predict(ProgramTest):
             (self.folder / f"part-{rank}.txt").write_text(f"film {rank}\n")
         refused = run("launch", "-n", 2, "--", "sh", "-c", f"{PROGRAM} predict --model {self.classifier} --input {self.folder}/part-$RANK.txt")
         self.assertEqual(refused.code, 2, refused.err)
-        self.assertIn("rank 1 was given other data", refused.err)
+        self.assertIn("the data of --input differs: rank 1 has", refused.err)
 
 
 def heap_of(process):

@@ -221,8 +221,12 @@ class Finetune(ProgramTest):
         self.assertEqual(measured.json()["cut"], {"rows": 2, "rows_share": 0.4, "tokens": 15, "tokens_share": 15 / 37})
         self.assertNotIn("longer than", self.succeeds(*evaluate, "--max-length", "22").err)
         lines = "".join(text + "\n" for _, text in rows)
-        self.assertIn("standard input: 2 of 5 rows are longer than 8 tokens: 15 of 37 tokens (40.5 %) are not read",
-                      self.succeeds("predict", "--model", trained, stdin=lines).err)
+        told = self.succeeds("predict", "--model", trained, stdin=lines).err
+        self.assertIn("standard input: 2 of 5 rows are longer than 8 tokens: 15 of 37 tokens (40.5 %) are not read", told)
+        self.assertIn("raise --max-length, up to the model's longest, 64, or divide these texts", told)
+        told = self.succeeds("predict", "--model", trained, "--max-length", 64, stdin="good " * 70 + "\n").err
+        self.assertIn("the answers come from the rest; the model takes no more tokens: divide these texts", told)
+        self.assertNotIn("raise --max-length", told)
 
     def test_json_lines_csv_and_columns_by_number(self):
         rows = sentiment_rows(16)

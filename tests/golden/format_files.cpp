@@ -10,6 +10,7 @@
 
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "read") {
     for (std::string path; std::getline(std::cin, path);)
-      std::cout << describe(path).dump(-1, ' ', true, Json::error_handler_t::replace) << "\n";
+      std::cout << json_text(describe(path), -1, /*ascii=*/true) << "\n";
   } else if (command == "copy" && argc == 4) {
     copy(arguments[1], arguments[2]);
   } else if (command == "config" && argc == 4) {
