@@ -18,8 +18,7 @@ if(FUNICULAR_SANITIZE)
   add_link_options(-fsanitize=${FUNICULAR_SANITIZE})
   # toml++ 3.3 calls a place unreachable that any letter beyond ASCII in a key reaches. It answers right all the same: no blank.
   if(FUNICULAR_SANITIZE MATCHES "undefined")
-    set_source_files_properties("${PROJECT_SOURCE_DIR}/funicular/cli/config_file.cpp" "${PROJECT_SOURCE_DIR}/funicular/chain/chain_file.cpp"
-                                PROPERTIES COMPILE_OPTIONS -fno-sanitize=unreachable)
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/funicular/base/toml_file.cpp" PROPERTIES COMPILE_OPTIONS -fno-sanitize=unreachable)
   endif()
   # GCC's own library warns under them: of values in <regex> that are set, and of fences in <atomic> that tsan does not model.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

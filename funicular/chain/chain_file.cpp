@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 
-// toml++ asserts that behind a "[" there is a name, and then finds by itself that there is none.
-#define TOML_ASSERT(expression) static_cast<void>(0)
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/mapped_text.h"
-#include "funicular/base/toml_depth.h"
+#include "funicular/base/toml_file.h"
 
 namespace funicular::chain {
 
@@ -114,14 +110,7 @@ std::vector<WrittenStep> read_chain_file(const fs::path& path) {
 }
 
 std::vector<WrittenStep> parse_chain(std::string_view text, const std::string& file) {
-  if (const auto problem = toml_depth_problem(text))
-    throw InputError("chain", "{}:{}: {}", file, problem->line, problem->text);
-  try {
-    return Reader(file).steps(toml::parse(text, file));
-  } catch (const toml::parse_error& error) {
-    throw InputError("chain", "{}:{}: not valid TOML: {}", file, error.source().begin.line,
-                     error.description());
-  }
+  return Reader(file).steps(parse_toml(text, file, "chain"));
 }
 
 }  // namespace funicular::chain

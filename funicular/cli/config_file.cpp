@@ -1,14 +1,13 @@
 #include "funicular/cli/config_file.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/mapped_text.h"
-#include "funicular/base/toml_depth.h"
+#include "funicular/base/toml_file.h"
 #include "funicular/cli/command_list.h"
 
 namespace funicular::cli {
@@ -40,7 +39,7 @@ ConfigEntry read_entry(const fs::path& path, std::string_view key, const toml::n
 
 void read_table(const fs::path& path, const toml::table& table, bool own, std::vector<ConfigEntry>& entries) {
   for (const auto& [key, node] : table) {
-    if (node.is_table()) continue;
+    if (node.is_table() && !own) continue;  // of a command
     entries.push_back(read_entry(path, key.str(), node));
     entries.back().in_own_table = own;
   }
@@ -60,20 +59,12 @@ void refuse_unknown_tables(const fs::path& path, const toml::table& table) {
 }  // namespace
 
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command) {
-  const std::string text = read_text_or_pipe(path, "options in TOML");
-  if (const auto problem = toml_depth_problem(text))
-    throw InputError("config", "{}:{}: {}", path.string(), problem->line, problem->text);
-  try {
-    const toml::table table = toml::parse(text, path.string());
-    refuse_unknown_tables(path, table);
-    std::vector<ConfigEntry> entries;
-    read_table(path, table, false, entries);
-    if (const toml::table* own = table[command].as_table()) read_table(path, *own, true, entries);
-    return entries;
-  } catch (const toml::parse_error& error) {
-    throw InputError("config", "{}:{}: not valid TOML: {}", path.string(), error.source().begin.line,
-                     error.description());
-  }
+  const toml::table table = parse_toml(read_text_or_pipe(path, "options in TOML"), path.string(), "config");
+  refuse_unknown_tables(path, table);
+  std::vector<ConfigEntry> entries;
+  read_table(path, table, false, entries);
+  if (const toml::table* own = table[command].as_table()) read_table(path, *own, true, entries);
+  return entries;
 }
 
 }  // namespace funicular::cli

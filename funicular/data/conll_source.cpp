@@ -37,6 +37,16 @@ std::string_view shown(std::string_view line) {
   return line.substr(0, end);
 }
 
+/// What is wrong with the byte `at` of a line. `text`: the file from the line on.
+std::string wrong_character(std::string_view line, size_t at, const std::string& encoding,
+                            std::string_view text) {
+  if (!encoding.empty() && line[at] == kUnconverted)
+    return fmt::format("expected {}, found bytes behind byte {} of the line that are no character of it",
+                       encoding, at);
+  return fmt::format("expected UTF-8, found the byte 0x{:02X}; {}", static_cast<unsigned char>(line[at]),
+                     encoding_remedy(text.substr(0, kLookedForEncoding)));
+}
+
 /// The tags of spans in brackets: "(PERSON*", "*)" are B-PERSON and I-PERSON.
 std::string spans_as_tags(std::span<const std::string_view> spans) {
   std::string tags;
@@ -124,7 +134,12 @@ void ConllSource::survey() {
           "{}: this is a CoNLL-2012 file (#begin document): give --text-column 4 for the words, and "
           "--label-column 5 for parts of speech or 11 for names",
           path_.string());
-    if (found.all_counted && found.longest > 2 && columns_ > 1) take_numbered_words();
+    if (found.all_counted && found.longest > 2 && columns_ > 1) {
+      take_numbered_words();
+      // Comments end no sentence of CoNLL-U.
+      pieces_.clear(), begin = start, cut.conll_u = true;
+      for_each_sentence(text, start, text.size(), cut, [](const ConllSentence&) {});
+    }
   }
   if (found.doubtful > 0 && !options_.conll_u) note_comments(start);
 }
@@ -228,6 +243,10 @@ std::optional<ConllSource::Problem> ConllSource::check_columns(const ConllSenten
                      fmt::format("expected {} in column {}, found none: \"{}\"",
                                  fields.line(i)[word].empty() ? "a word" : "a tag",
                                  1 + (fields.line(i)[word].empty() ? word : tag), shown(line.text))};
+    for (const size_t column : {word, options_.tagged ? tag : word})
+      if (fields.line(i)[column].find(format::kListMark) != std::string_view::npos)
+        return Problem{line.begin,
+                       fmt::format("expected no record separator (U+001E) in column {}", column + 1)};
   }
   if (most != columns_ && columns_ > 0 && goes_by_default())
     return wrong_count(sentence.lines.front(), columns_, most, tabs, /*of_file=*/true);
@@ -237,17 +256,9 @@ std::optional<ConllSource::Problem> ConllSource::check_columns(const ConllSenten
 std::optional<ConllSource::Problem> ConllSource::parse(ConllSentence& sentence, ConllFields& fields,
                                                        Row& row) const {
   for (const ConllLine& line : sentence.lines)
-    if (const size_t at = text::first_invalid_utf8(line.text); at < line.text.size()) {
-      if (!options_.encoding.empty() && line.text[at] == kUnconverted)
-        return Problem{
-            line.begin,
-            fmt::format("expected {}, found bytes behind byte {} of the line that are no character of it",
-                        options_.encoding, at)};
+    if (const size_t at = text::first_invalid_utf8(line.text); at < line.text.size())
       return Problem{line.begin,
-                     fmt::format("expected UTF-8, found the byte 0x{:02X}; {}",
-                                 static_cast<unsigned char>(line.text[at]),
-                                 encoding_remedy(file_.text().substr(line.begin, kLookedForEncoding)))};
-    }
+                     wrong_character(line.text, at, options_.encoding, file_.text().substr(line.begin))};
   const bool tabs = takes_tabs(sentence);
   split_columns(sentence, tabs, fields);
   drop_comments(sentence, fields, columns_);
@@ -260,6 +271,9 @@ std::optional<ConllSource::Problem> ConllSource::parse(ConllSentence& sentence, 
     row.words.append(1, format::kListMark).append(line[word_column()]);
     if (options_.tagged) tags.push_back(line[tag_column(line.size())]);
   }
+  if (row.words.empty())
+    return Problem{sentence.lines.front().begin,
+                   "expected a word, found only ranges of words, or words that are not written"};
   if (are_bracket_spans(tags)) {
     row.tags = spans_as_tags(tags);
   } else {

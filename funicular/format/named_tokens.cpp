@@ -41,7 +41,8 @@ Json read_object(const fs::path& path, const char* of_what) {
 
 using IdsByText = std::unordered_map<std::string_view, int32_t>;
 
-/// The first id behind those of the vocabulary, which has `size` tokens, and of the added tokens. Throws InputError for an added token that the vocabulary has with another id.
+/// Returns the first id that neither the vocabulary of `size` tokens nor an added token has. Throws InputError for an added token
+/// that the vocabulary has with another id.
 int64_t first_free_id(size_t size, const IdsByText& vocabulary, const std::vector<AddedToken>& added) {
   auto next = static_cast<int64_t>(size);
   for (const AddedToken& token : added) {
@@ -54,6 +55,24 @@ int64_t first_free_id(size_t size, const IdsByText& vocabulary, const std::vecto
           token.content, token.id, found->second);
   }
   return next;
+}
+
+/// Returns `next` as the id of a token, and moves `next` on. Throws InputError if no id is left.
+int32_t take_id(int64_t& next, const std::string& content) {
+  if (next > INT32_MAX)
+    throw InputError(
+        text::kTokenizerComponent,
+        "no id is left for the token \"{}\", since an added token has the id {}; expected ids that "
+        "follow the vocabulary without a gap",
+        content, next - 1);
+  return static_cast<int32_t>(next++);
+}
+
+void warn_of_shared_id(const AddedToken& before, const AddedToken& token, const std::string& origin) {
+  if (before.content == token.content) return;
+  log::warning(
+      "{}: the added tokens \"{}\" and \"{}\" share the id {}, and \"{}\" gets it, as in transformers",
+      fs::path(origin).parent_path().string(), before.content, token.content, token.id, token.content);
 }
 
 int32_t parse_id(const std::string& key, const std::string& origin) {
@@ -91,15 +110,10 @@ const std::vector<std::string>& token_roles() {
 }
 
 void NamedTokens::list(NamedToken named) {
-  const AddedToken& token = named.token;
-  by_content_.insert_or_assign(token.content, named);
-  const auto before = listed_.find(token.id);
-  if (before != listed_.end() && before->second.token.content != token.content)
-    log::warning(
-        "{}: the added tokens \"{}\" and \"{}\" share the id {}, and \"{}\" gets it, as in transformers",
-        fs::path(origin_).parent_path().string(), before->second.token.content, token.content, token.id,
-        token.content);
-  listed_.insert_or_assign(token.id, std::move(named));
+  if (const auto before = listed_.find(named.token.id); before != listed_.end())
+    warn_of_shared_id(before->second.token, named.token, origin_);
+  by_content_.insert_or_assign(named.token.content, named);
+  listed_.insert_or_assign(named.token.id, std::move(named));
 }
 
 NamedTokens::NamedTokens(const fs::path& folder, Json config, std::string origin,
@@ -286,12 +300,7 @@ std::vector<AddedToken> NamedTokens::place(const std::vector<std::string>& vocab
       token.id = before->id;
       *before = token;
     } else {
-      if (found == ids.end() && next > INT32_MAX)
-        throw InputError(text::kTokenizerComponent,
-                         "no id is left for the token \"{}\", since an added token has the id {}; "
-                         "expected ids that follow the vocabulary without a gap",
-                         token.content, next - 1);
-      token.id = found != ids.end() ? found->second : static_cast<int32_t>(next++);
+      token.id = found != ids.end() ? found->second : take_id(next, token.content);
       added.push_back(token);
     }
     if (named.of_class && token.id >= static_cast<int64_t>(vocabulary.size()))

@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/toml_file.h"
+#include "tests/base/random_toml.h"
+#include "tests/fuzz_rounds.h"
+
 namespace funicular {
 namespace {
 
@@ -43,6 +50,46 @@ TEST(TomlDepth, DeepNestingOfEachKindIsRefusedWithItsLine) {
   EXPECT_EQ(refused_line("[" + times(70, "a.") + "a]\n" + times(70, "a.") + "b = 1"), 2u)
       << "a key in a table";
   EXPECT_EQ(refused_line("x = {" + times(100, "a.") + "a = {" + times(100, "b.") + "b = 1}}"), 1u);
+}
+
+/// How deep the tables and lists of a file are nested.
+int depth_of(const toml::node& node) {
+  int most = 0;
+  if (const toml::table* const table = node.as_table()) {
+    for (const auto& [key, value] : *table) most = std::max(most, 1 + depth_of(value));
+  } else if (const toml::array* const list = node.as_array()) {
+    for (const toml::node& value : *list) most = std::max(most, 1 + depth_of(value));
+  }
+  return most;
+}
+
+TEST(TomlDepthFuzz, NoFileThatPassesIsDeeperThanTheLimit) {
+  std::mt19937_64 random(128);
+  size_t read = 0, deep = 0, refused = 0;
+  for (int round = 0, rounds = fuzz_rounds(1500); round < rounds; ++round) {
+    int levels = 0;
+    std::string text = make_random_toml(random, {"a", "a.b", "b.'c'.d"}).text;
+    if (random() % 2) text += nested_toml(random, levels);
+    const bool whole = random() % 2;
+    if (!whole) text = damaged_toml(text, random);
+    std::string problem;
+    try {
+      // A key of a list of tables is two levels, the list and its last table.
+      EXPECT_LE(depth_of(parse_toml(text, "t.toml", "test")), 2 * kMaximumTomlDepth + 2) << text;
+      ++read;
+    } catch (const InputError& error) {
+      problem = error.what();
+      const bool is_deep = problem.find("nested more than 128 deep") != problem.npos;
+      ++(is_deep ? deep : refused);
+      EXPECT_EQ(problem.find("[test] t.toml:"), 0u) << problem;
+    }
+    if (whole && levels < kMaximumTomlDepth / 2 - 4) EXPECT_EQ(problem, "") << text;
+    if (whole && levels > kMaximumTomlDepth) EXPECT_NE(problem, "") << text;
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(read, 400u);
+  EXPECT_GT(deep, 100u);
+  EXPECT_GT(refused, 100u);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "funicular/chain/chain_file.h"
 
 #include "scratch.h"
+#include "tests/base/random_toml.h"
+#include "tests/fuzz_rounds.h"
 
 namespace funicular::chain {
 namespace {
@@ -68,6 +70,41 @@ TEST(ChainFile, CutOrDamagedFilesAreReadOrRefusedButNeverMore) {
       }
     }
   }
+}
+
+TEST(ChainFuzz, EachKeyOfAStepIsAnEntryOrTheFileIsRefused) {
+  std::mt19937_64 random(32);
+  size_t entries = 0, damaged = 0, refused = 0;
+  for (int round = 0, rounds = fuzz_rounds(1500); round < rounds; ++round) {
+    const RandomToml file = make_random_toml(random, {"b", "a", "c-3"}, /*top=*/false);
+    std::string text = file.text;
+    std::vector<std::string> names;
+    for (const std::string name : {"b", "a", "c-3"})
+      if (const size_t at = text.find("[" + name + "]"); file.tables.contains(name)) {
+        names.push_back(name);
+        text.insert(text.find('\n', at) + 1, "command = 'x'\n");
+      }
+    std::vector<WrittenStep> steps;
+    const std::string message = refusal([&] { steps = parse_chain(text, "c.toml"); });
+    ASSERT_EQ(message.empty(), !names.empty()) << message << text;
+    ASSERT_EQ(steps.size(), names.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i].name, names[i]);
+      std::map<std::string, ExpectedOption> found;
+      // A line was put in for each step so far.
+      for (const Entry& entry : steps[i].entries)
+        found[entry.key] = {entry.values,
+                            std::stoull(entry.origin.substr(entry.origin.rfind(':') + 1)) - i - 1};
+      ASSERT_EQ(found, file.tables.at(names[i])) << text;
+      entries += found.size();
+    }
+    const std::string problem = refusal([&] { parse_chain(damaged_toml(text, random), "c.toml"); });
+    ++(problem.empty() ? damaged : refused);
+    ASSERT_TRUE(problem.empty() || problem.find("c.toml") != problem.npos) << problem;
+  }
+  EXPECT_GT(entries, 1000u);
+  EXPECT_GT(damaged, 100u);
+  EXPECT_GT(refused, 500u);
 }
 
 }  // namespace

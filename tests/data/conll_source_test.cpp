@@ -170,6 +170,35 @@ TEST_F(Conll, PiecesOfAnySizeHoldTheSameSentences) {
   EXPECT_GT(ConllSource(file, {.piece_bytes = 1}).pieces(), 1u);
 }
 
+/// Lists of words are told apart by it (format/list.h).
+TEST_F(Conll, ARecordSeparatorIsInNoWordAndNoTag) {
+  EXPECT_NE(error_of("a O\nb\x1e"
+                     "c O\n")
+                .find("a.conll:2: expected no record separator (U+001E) in column 1"),
+            std::string::npos);
+  EXPECT_NE(error_of("\x1e O\n").find("a.conll:1: expected no record separator (U+001E) in column 1"),
+            std::string::npos);
+  EXPECT_NE(error_of("a O\x1e\n").find("a.conll:1: expected no record separator (U+001E) in column 2"),
+            std::string::npos);
+  EXPECT_EQ(read("a \x1e O\n"), (TaggedSentences{{"a", "O"}})) << "a column that is not read";
+}
+
+TEST_F(Conll, ASentenceOfRangesAloneIsBad) {
+  const std::string rest = "\tim\tim\tADP\n";
+  EXPECT_NE(error_of("1" + rest + "\n1-2" + rest + "2.1" + rest, {.conll_u = true})
+                .find("a.conll:3: expected a word, found only ranges"),
+            std::string::npos);
+}
+
+TEST_F(Conll, CommentsOfCoNllUEndNoSentenceWhateverThePieces) {
+  const auto line = [](const std::string& number) { return number + "\tin\tin\tADP\t_\t_\t0\troot\t_\t_\n"; };
+  const std::string text = line("1") + line("2") + "# text = x\n" + line("1") + line("2") + line("3");
+  for (const uint64_t bytes : {1, 1000})
+    EXPECT_EQ(read(text, {.piece_bytes = bytes}),
+              (TaggedSentences{{"in|in|in|in|in", "ADP|ADP|ADP|ADP|ADP"}}))
+        << bytes;
+}
+
 TEST_F(Conll, BadLinesAreNamed) {
   EXPECT_NE(error_of("EU B-ORG\nrejects\n")
                 .find("a.conll:2: expected a word and its tag in at least 2 columns, found 1: \"rejects\""),

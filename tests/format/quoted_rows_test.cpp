@@ -15,6 +15,7 @@
 #include "funicular/format/row_stream.h"
 #include "funicular/text/utf8.h"
 #include "scratch.h"
+#include "tests/fuzz_rounds.h"
 
 namespace funicular::format {
 namespace {
@@ -261,9 +262,8 @@ std::vector<Item> streamed(const std::string& text, TextOptions options, std::mt
 TEST(DelimitedFuzz, RowsInAreRowsOutAndRowsTold) {
   const Scratch scratch;
   std::mt19937_64 random(46);
-  const char* const wanted = std::getenv("FUNICULAR_FUZZ_ROUNDS");
   size_t good = 0, refused = 0;
-  for (int round = 0, rounds = wanted ? std::atoi(wanted) : 3000; round < rounds; ++round) {
+  for (int round = 0, rounds = fuzz_rounds(3000); round < rounds; ++round) {
     const TextFormat format = random() % 2 ? TextFormat::csv : TextFormat::tsv;
     const Quotes quotes = random() % 2 ? Quotes::csv : Quotes::none;
     const std::string text = random_table(random, format == TextFormat::csv ? ',' : '\t');

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "scratch.h"
+#include "tests/fuzz_rounds.h"
 
 namespace funicular::format {
 namespace {
@@ -289,7 +290,7 @@ TEST(SafetensorsFuzz, MutatedFilesAreReadWithinBoundsOrRefused) {
                              entry("a", R"("dtype":"F32","shape":[2,3],"data_offsets":[0,24])") + "," +
                              entry("b", R"("dtype":"BF16","shape":[],"data_offsets":[24,26])") + "}";
   size_t valid = 0, refused = 0;
-  for (int round = 0; round < 6000; ++round) {
+  for (int round = 0, rounds = fuzz_rounds(6000); round < rounds; ++round) {
     std::string file;
     if (round % 3 == 0) {
       file = mutate(file_of(header, 26), random);

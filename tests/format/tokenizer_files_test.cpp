@@ -133,7 +133,10 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   EXPECT_TRUE(names(error_with("/post_processor/pair/3/Sequence/type_id", 0), "\"pair\""));
   EXPECT_TRUE(names(error_with("/model/vocab/a", 17), "id 17"));
   EXPECT_TRUE(names(error_with("/model/vocab/a", 5), "share the id 5"));
-  EXPECT_TRUE(names(error_with("/added_tokens/0/id", 4), "\"[M]\" has the id 4"));
+  EXPECT_TRUE(
+      names(error_with("/added_tokens/0/id", 4), "\"[M]\" has the id 4, and in the vocabulary it is 1"));
+  EXPECT_TRUE(
+      names(error_with("/added_tokens/0/id", 6), "\"[M]\" has the id 6, and in the vocabulary it is 1"));
   EXPECT_TRUE(names(error_with("/model/unk_token", "<unk>"), "\"<unk>\" is missing"));
 }
 
