@@ -90,7 +90,7 @@ _funicular() {{
   fi
   values=$_funicular_words[$command:$previous]
   if [[ -n $values ]]; then
-    compadd -- ${{=values}}
+    compadd -- ${{=values}} || _files
   elif [[ $word == -* ]]; then
     compadd -- ${{=_funicular_words[$command]}}
   else

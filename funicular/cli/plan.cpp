@@ -1,6 +1,7 @@
 // funicular plan: what a pipeline schedule will cost.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
@@ -41,19 +42,6 @@ std::vector<double> numbers_of(const char* option, const std::string& text) {
   return numbers;
 }
 
-bool is_recipe(const std::string& name) {
-  for (const pipeline::Recipe& recipe : pipeline::recipes())
-    if (recipe.name == name) return true;
-  return false;
-}
-
-std::string schedule_names() {
-  std::string names;
-  for (const pipeline::Recipe& recipe : pipeline::recipes())
-    names += (names.empty() ? "" : ", ") + recipe.name;
-  return names;
-}
-
 class Plan final : public Command {
  public:
   Plan()
@@ -65,7 +53,10 @@ class Plan final : public Command {
             "printed is such a file itself: one row a rank; 2F0 is the forward pass of micro-batch 0 on "
             "stage 2, B "
             "its backward pass, or I and W its two parts.") {
-    arguments.add("schedule", "NAME|FILE", schedule_, "one of " + schedule_names() + "; or a file of rows")
+    arguments
+        .add("schedule", "NAME|FILE", schedule_,
+             fmt::format("one of {}; or a file of rows", fmt::join(pipeline::recipe_names(), ", ")))
+        .suggests(pipeline::recipe_names())
         .default_text("that of --measured");
     arguments.add(
         "measured", "FILE", measured_,
@@ -155,7 +146,7 @@ class Plan final : public Command {
   }
 
   pipeline::Schedule made_or_read() const {
-    const bool made = is_recipe(schedule_) || !fs::exists(schedule_);
+    const bool made = pipeline::find_recipe(schedule_) || !fs::exists(schedule_);
     if (made && !replicas_.empty()) return made_replicated();
     if (made)
       return pipeline::make_schedule(schedule_, static_cast<int>(ranks_), static_cast<int>(micro_batches_),
@@ -194,6 +185,8 @@ class Plan final : public Command {
     fmt::print("# {}: {} ranks, {} stages, {} micro-batches; time {:g}{}\n", schedule.name, schedule.ranks(),
                schedule.stages(), schedule.micro_batches(), timeline.makespan,
                measured ? fmt::format(", measured {:g}", measured->makespan) : "");
+    if (const pipeline::Recipe* const recipe = pipeline::find_recipe(schedule.name))
+      fmt::print("# {}\n", recipe->summary);
     for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
       const pipeline::RankUse& use = timeline.ranks[rank];
       fmt::print("# rank {}: bubble {}{}, peak in flight {}{}{}\n", rank, bubble_text(timeline, rank),

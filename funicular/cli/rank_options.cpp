@@ -13,6 +13,7 @@
 #include "funicular/base/processor_limit.h"
 #include "funicular/launch/environment.h"
 #include "funicular/launch/processors.h"
+#include "funicular/pipeline/recipes.h"
 
 namespace funicular::cli {
 
@@ -60,12 +61,23 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
            "what the replicas divide, ZeRO's stage: 1 the optimiser's state, 2 gradients too, 3 weights too")
       .default_text("0; by --strategy")
       .range(0, 3);
-  arguments.add(
-      "schedule", "NAME|FILE", options.schedule,
-      "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
-      "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
+}
+
+void declare_stages(RankOptions& options, Arguments& arguments) {
+  const auto schedules = [](bool (*wanted)(const pipeline::Recipe&)) {
+    return fmt::format("{}", fmt::join(pipeline::recipe_names(wanted), ", "));
+  };
   arguments
-      .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
+      .add("schedule", "NAME|FILE", options.schedule,
+           fmt::format("order of a pipeline's passes: {}, or a file (see funicular plan); without a flush, with "
+                       "weights that are some updates old: {}",
+                       schedules([](const pipeline::Recipe& recipe) { return !recipe.asynchronous(); }),
+                       schedules([](const pipeline::Recipe& recipe) { return recipe.asynchronous(); })))
+      .suggests(pipeline::recipe_names());
+  arguments
+      .add("stages-per-rank", "V", options.stages_per_rank,
+           fmt::format("stages of a rank, with the schedules {}",
+                       schedules([](const pipeline::Recipe& recipe) { return recipe.any_chunks(); })))
       .default_text("2")
       .range(1, 64);
   arguments
@@ -123,6 +135,7 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
 void RankOptions::declare(Arguments& arguments) {
   arguments.section("Ranks (see funicular launch)");
   declare_layout(*this, arguments);
+  declare_stages(*this, arguments);
   declare_exchange(*this, arguments);
 }
 

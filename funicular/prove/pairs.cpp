@@ -6,9 +6,30 @@
 #include <functional>
 #include <utility>
 
+#include "funicular/pipeline/recipes.h"
+
 namespace funicular::prove {
 
 namespace {
+
+using pipeline::Recipe;
+
+bool with_flush(const Recipe& recipe) {
+  return !recipe.asynchronous();
+}
+bool with_one_stage(const Recipe& recipe) {
+  return with_flush(recipe) && recipe.most_chunks == 1;
+}
+bool with_several_stages(const Recipe& recipe) {
+  return with_flush(recipe) && recipe.most_chunks > 1;
+}
+bool without_flush(const Recipe& recipe) {
+  return recipe.asynchronous();
+}
+
+std::vector<std::string> schedules(bool (*wanted)(const Recipe&)) {
+  return pipeline::recipe_names(wanted);
+}
 
 /// Collects the pairs.
 class Pairs {
@@ -111,9 +132,9 @@ class Pairs {
   void add_pipelines() {
     for_both([&] {
       // A last micro-batch of fewer rows; several stages a rank; recomputation; replicas.
-      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+      for (const std::string& schedule : schedules(with_one_stage))
         add(fmt::format("pipeline -n 3 --schedule {} --micro-batch-size 3", schedule), "single");
-      for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+      for (const std::string& schedule : schedules(with_several_stages))
         add(fmt::format("pipeline -n 2 --schedule {} --micro-batch-size 3", schedule), "single");
       for (const char* recompute : {"full", "sqrt", "selective"})
         add(fmt::format("pipeline -n 3 --micro-batch-size 3 --recompute {}", recompute), "single");
@@ -124,7 +145,7 @@ class Pairs {
                         schedule),
             "single");
       // Stages on several ranks, as owner and as user of the table, beside slices and beside replicas' state.
-      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+      for (const std::string& schedule : schedules(with_one_stage))
         for (const char* stages : {"-n 3 --stages 0x2,2", "-n 3 --stages 0,2x2", "-n 4 --stages 0,1x2,3"})
           add(fmt::format("pipeline {} --schedule {} --micro-batch-size 3", stages, schedule), "single");
       add("pipeline -n 4 --stages 0x3,3 --recompute full", "single");
@@ -135,7 +156,7 @@ class Pairs {
       add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
       // Those that update while they are full follow recurrences of their own.
       if (!reference_refuses(task_).empty()) return;
-      for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
+      for (const std::string& schedule : schedules(without_flush)) {
         const auto reference = [&](int stages) {
           return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
         };
@@ -170,17 +191,16 @@ class Pairs {
         for (int zero = 0; zero <= 3; ++zero)
           add(fmt::format("pipeline -n 4 --pipeline-parallel 2 --zero {}{}", zero, rest), other(2));
       };
-      for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"})
+      for (const std::string& schedule : schedules(with_flush))
         add_each(schedule, [](int) { return "single"; });
       task_.batch_size = 2 * count;
-      for (const char* schedule : {"interleaved", "looped-bfs"})
+      for (const std::string& schedule : schedules([](const Recipe& recipe) { return recipe.any_chunks(); }))
         for (const int stages : {3, 4})
           add(fmt::format("pipeline -n 2 --schedule {} --stages-per-rank {} --micro-batch-size 2", schedule,
                           stages),
               "single");
-      for (const std::string schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"})
-        // The other two update after every micro-batch: a step is one.
-        if (count == 1 || schedule == "pipedream-2bw")
+      for (const std::string& schedule : schedules(without_flush))
+        if (count == 1 || !pipeline::recipe_of(schedule).stale->every_micro_batch)  // else a step is one micro-batch
           add_each(schedule, [&](int stages) {
             return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
           });
@@ -209,8 +229,7 @@ class Pairs {
   /// one, some and many micro-batches.
   void add_products() {
     for_both([&] {
-      for (const std::string schedule :
-           {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
+      for (const std::string& schedule : schedules(with_flush)) {
         const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
         for (const char* size : {"16", "3", "2"})
           if (most_slices(task_) >= 2)

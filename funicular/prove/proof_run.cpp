@@ -19,6 +19,7 @@
 #include "funicular/objective/registry.h"
 #include "funicular/objective/regression.h"
 #include "funicular/parallel/stages.h"
+#include "funicular/pipeline/recipes.h"
 #include "funicular/prove/proof.h"
 #include "funicular/prove/reference_step.h"
 #include "funicular/text/input_tokens.h"
@@ -379,9 +380,7 @@ class Recurrence {
   int64_t age(int64_t step, const std::string& name) const {
     if (stage_of_.empty()) return 0;
     const int behind = layout_.stages() - 1 - stage_of(name);
-    const int64_t age = layout_.shared.schedule == "pipedream-2bw" ? 1
-                        : layout_.shared.schedule == "pipedream"   ? behind
-                                                                   : layout_.stages() - 1;
+    const int64_t age = pipeline::recipe_of(layout_.shared.schedule).stale->age(behind, layout_.stages());
     return std::min(age, std::min(step % between_, step % 100));
   }
 

@@ -105,7 +105,7 @@ double measured(const comm::Group& group, const std::string& schedule, const std
 
 void expect_as_simulated(const comm::Group& group, const std::string& schedule,
                          const std::vector<int>& sizes) {
-  const bool asynchronous = pipeline::recipe_of(schedule).asynchronous;
+  const bool asynchronous = pipeline::recipe_of(schedule).asynchronous();
   const pipeline::Schedule rows = asynchronous
                                       ? pipeline::make_asynchronous(schedule, group.size(), sizes)
                                       : pipeline::make_schedule(schedule, group.size(), sizes.front());

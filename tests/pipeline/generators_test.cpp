@@ -21,7 +21,7 @@ template <class Use>
 int for_all(const Use& use) {
   int count = 0;
   for (const Recipe& recipe : recipes())
-    for (int v = recipe.most_chunks > 2 ? 1 : recipe.least_chunks; v <= std::min(4, recipe.most_chunks); ++v)
+    for (int v = recipe.any_chunks() ? 1 : recipe.least_chunks; v <= std::min(4, recipe.most_chunks); ++v)
       for (int p = 1; p <= 8; ++p)
         for (int m = 1; m <= 13; ++m, ++count) use(recipe.name, p, m, v);
   return count;
