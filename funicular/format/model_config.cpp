@@ -134,7 +134,7 @@ void check_choice(std::string_view origin, const char* key, const std::string& v
 }
 
 /// The key in messages; also for fields that the family's files do not have.
-const char* shown(const char* key, const char* field) {
+const char* key_or_name(const char* key, const char* field) {
   return key ? key : field;
 }
 
@@ -151,7 +151,7 @@ void check_encoder(const EncoderSpec& encoder, const Family& family, std::string
   if (encoder.width % encoder.heads != 0)
     throw InputError("config", "{}: \"{}\" must be a multiple of \"{}\", found {} and {}", origin, keys.width,
                      keys.heads, encoder.width, encoder.heads);
-  check_range(origin, shown(keys.norm_epsilon, "epsilon of normalisation"), encoder.norm.epsilon,
+  check_range(origin, key_or_name(keys.norm_epsilon, "epsilon of normalisation"), encoder.norm.epsilon,
               encoder.norm.epsilon > 0 && encoder.norm.epsilon < 1, "a number above 0 and below 1");
   check_range(origin, "initializer_range", encoder.initializer_range,
               encoder.initializer_range >= 0 && encoder.initializer_range <= Limits::initializer_range,
@@ -194,7 +194,7 @@ OrderedJson with_labels(Json json, const ModelConfig& config) {
 void check_fields(const ModelConfig& config, const Family& family, std::string_view origin) {
   check_encoder(config.encoder, family, origin);
   each_probability(config, family.keys, [&](const char* key, double value) {
-    check_range(origin, shown(key, "dropout"), value, value >= 0 && value < 1, "a probability in [0, 1)");
+    check_range(origin, key_or_name(key, "dropout"), value, value >= 0 && value < 1, "a probability in [0, 1)");
   });
   check_range(origin, "num_labels", config.num_labels,
               config.num_labels >= 1 && config.num_labels <= kMostLabels,
