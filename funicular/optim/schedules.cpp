@@ -43,6 +43,16 @@ double inverse_root_rate(const Schedule&, const SchedulePoint& at) {
   return at.peak / std::sqrt((static_cast<double>(at.step - at.warmup) + timescale) / timescale);
 }
 
+/// Warm-up, stable, decay by 1 - sqrt: Hägele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+/// Durations", NeurIPS 2024, equation 1.
+double wsd_rate(const Schedule& schedule, const SchedulePoint& at) {
+  const auto wanted = static_cast<int64_t>(std::ceil(static_cast<double>(at.total) * schedule.decay_ratio));
+  const int64_t decay = std::min(wanted, at.total - at.warmup), begin = at.total - decay;
+  if (at.step < begin) return at.peak;
+  if (at.step >= at.total) return 0;
+  return at.peak * (1 - std::sqrt(static_cast<double>(at.step - begin) / static_cast<double>(decay)));
+}
+
 Setting cycles_setting(double usual) {
   return field("cycles", &Schedule::cycles)
       .of_option("lr-cycles", "N", "waves of the cosine after the warm-up")
@@ -69,7 +79,13 @@ const std::vector<ScheduleRow>& schedule_rows() {
                         .of_option("lr-power", "P", "power of the share of steps that are left"),
                     field("final_rate", &Schedule::final_rate)
                         .of_option("lr-end", "RATE", "learning rate after the last step")}},
-      {.kind = Kind::inverse_sqrt, .name = "inverse_sqrt", .rate = inverse_root_rate}};
+      {.kind = Kind::inverse_sqrt, .name = "inverse_sqrt", .rate = inverse_root_rate},
+      {.kind = Kind::wsd,
+       .name = "wsd",
+       .rate = wsd_rate,
+       .settings = {field("decay_ratio", &Schedule::decay_ratio)
+                        .of_option("decay-ratio", "SHARE", "share of all steps in which the rate falls to 0")
+                        .in({.most = 1})}}};
   return rows;
 }
 

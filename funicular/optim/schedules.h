@@ -18,7 +18,8 @@ enum class ScheduleKind {
   cosine,
   cosine_with_restarts,
   polynomial,
-  inverse_sqrt
+  inverse_sqrt,
+  wsd
 };
 
 struct Schedule {
@@ -28,6 +29,7 @@ struct Schedule {
   double cycles = 0;         ///< 0: the usual value (cosine 0.5, cosine_with_restarts 1)
   double power = 1;          ///< polynomial
   double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute
+  double decay_ratio = 0.2;  ///< wsd: share of all updates in which the rate falls, rounded up
 };
 
 /// An update after the warm-up.

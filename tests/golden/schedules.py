@@ -4,6 +4,7 @@ usage: schedules.py SCHEDULE_RATES_PROGRAM
 """
 
 import json
+import math
 import subprocess
 import sys
 
@@ -24,6 +25,9 @@ def peer(name: str, optimizer, warmup: int, total: int, settings: dict):
     if name == "polynomial":
         return optimization.get_polynomial_decay_schedule_with_warmup(
             optimizer, warmup, total, power=settings.get("power", 1), lr_end=settings.get("final_rate", 1e-7))
+    if name == "wsd":
+        decay = min(math.ceil(total * settings.get("decay_ratio", 0.2)), total - warmup)
+        return optimization.get_wsd_schedule(optimizer, warmup, decay, num_training_steps=total, decay_type="1-sqrt")
     make = {"linear": optimization.get_linear_schedule_with_warmup, "cosine": optimization.get_cosine_schedule_with_warmup,
             "cosine_with_restarts": optimization.get_cosine_with_hard_restarts_schedule_with_warmup}[name]
     return make(optimizer, warmup, total, **{f"num_{setting}": value for setting, value in settings.items()})
@@ -39,6 +43,8 @@ def cases():
         yield "cosine_with_restarts", settings
     for settings in ({}, {"power": 2, "final_rate": 0.001}):
         yield "polynomial", settings
+    for settings in ({}, {"decay_ratio": 0.5}, {"decay_ratio": 1}):
+        yield "wsd", settings
 
 
 def main():

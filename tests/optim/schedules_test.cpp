@@ -19,9 +19,9 @@ double at(ScheduleKind kind, int64_t step, int64_t warmup = 10, double peak = 2.
 }
 
 TEST(Schedules, RiseLinearlyFromZeroDuringWarmUp) {
-  for (const auto kind :
-       {ScheduleKind::linear, ScheduleKind::constant_with_warmup, ScheduleKind::cosine,
-        ScheduleKind::cosine_with_restarts, ScheduleKind::polynomial, ScheduleKind::inverse_sqrt}) {
+  for (const auto kind : {ScheduleKind::linear, ScheduleKind::constant_with_warmup, ScheduleKind::cosine,
+                          ScheduleKind::cosine_with_restarts, ScheduleKind::polynomial,
+                          ScheduleKind::inverse_sqrt, ScheduleKind::wsd}) {
     EXPECT_DOUBLE_EQ(at(kind, 0), 0) << schedule_name(kind);
     EXPECT_DOUBLE_EQ(at(kind, 1), 0.2) << schedule_name(kind);
     EXPECT_DOUBLE_EQ(at(kind, 9), 1.8) << schedule_name(kind);
@@ -42,6 +42,22 @@ TEST(Schedules, DecayAsDefined) {
   EXPECT_DOUBLE_EQ(at(ScheduleKind::polynomial, 60), (2 - 1e-7) * 0.5 + 1e-7);
   EXPECT_DOUBLE_EQ(at(ScheduleKind::polynomial, 111), 1e-7);
   EXPECT_DOUBLE_EQ(at(ScheduleKind::inverse_sqrt, 40), 1) << "10 / 40 under the root";
+}
+
+TEST(Schedules, WsdStaysAtThePeakAndFallsByOneMinusTheRoot) {
+  EXPECT_DOUBLE_EQ(at(ScheduleKind::wsd, 87), 2) << "22 of 110 updates decay";
+  EXPECT_DOUBLE_EQ(at(ScheduleKind::wsd, 88), 2);
+  EXPECT_DOUBLE_EQ(at(ScheduleKind::wsd, 99), 2 - std::sqrt(2.0)) << "half of them";
+  EXPECT_DOUBLE_EQ(at(ScheduleKind::wsd, 110), 0);
+  EXPECT_DOUBLE_EQ(at(ScheduleKind::wsd, 200), 0);
+  const auto decaying = [](double ratio, int64_t step) {
+    return learning_rate({.kind = ScheduleKind::wsd, .warmup_steps = 4, .decay_ratio = ratio}, 1, step, 10);
+  };
+  EXPECT_DOUBLE_EQ(decaying(0, 9), 1) << "no decay";
+  EXPECT_DOUBLE_EQ(decaying(0.21, 6), 1) << "3 updates";
+  EXPECT_DOUBLE_EQ(decaying(0.21, 8), 1 - std::sqrt(1.0 / 3));
+  EXPECT_DOUBLE_EQ(decaying(1, 4), 1) << "all after the warm-up";
+  EXPECT_DOUBLE_EQ(decaying(1, 7), 1 - std::sqrt(0.5));
 }
 
 TEST(Schedules, PolynomialOfSecondPowerIsAParabola) {

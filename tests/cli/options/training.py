@@ -276,7 +276,8 @@ def rate_at(schedule, step, warmup, total):
     progress = (step - warmup) / (total - warmup)
     return {"linear": 1 - progress, "constant_with_warmup": 1, "cosine": (1 + math.cos(math.pi * progress)) / 2,
             "cosine_with_restarts": (1 + math.cos(math.pi * progress)) / 2, "polynomial": 1e-5 + (1 - 1e-5) * (1 - progress),
-            "inverse_sqrt": 1 / math.sqrt(1 + (step - warmup) / (warmup or 10000))}[schedule]
+            "inverse_sqrt": 1 / math.sqrt(1 + (step - warmup) / (warmup or 10000)),
+            "wsd": 1 - math.sqrt(max(0, 1 - (total - step) / math.ceil(0.2 * total)))}[schedule]
 
 
 def assert_rates(lab, run, schedule, warmup, total):
@@ -287,7 +288,7 @@ def assert_rates(lab, run, schedule, warmup, total):
 @OPTIMISATION.row("--lr-scheduler-type", "the rates of the steps have the schedule's shape")
 def lr_scheduler_type(lab):
     assert_rates(lab, lab.train(warmup_steps=2, max_steps=6), "linear", 2, 6)
-    for name in lab.few(("cosine", "constant", "constant_with_warmup", "cosine_with_restarts", "polynomial", "inverse_sqrt")):
+    for name in lab.few(("cosine", "constant", "constant_with_warmup", "cosine_with_restarts", "polynomial", "inverse_sqrt", "wsd")):
         run = lab.train(lr_scheduler_type=name, warmup_steps=2, max_steps=6)
         assert_rates(lab, run, name, 2, 6)
         lab.assertEqual("--warmup-steps has no effect with --lr-scheduler-type constant" in run.err, name == "constant")
@@ -330,6 +331,18 @@ def lr_end(lab):
     for step, found in enumerate(run.each("learning_rate")):
         lab.assertAlmostEqual(found, 0.004 + 0.006 * (1 - step / 6), places=12)
     lab.refuses(lab.words(lab.folder / "wrong", {"lr_scheduler_type": "polynomial", "lr_end": -1}), "--lr-end")
+
+
+@OPTIMISATION.row("--decay-ratio", "wsd: the share of the steps in which the rate falls by 1 - sqrt")
+def decay_ratio(lab):
+    run = lab.train(lr_scheduler_type="wsd", decay_ratio=0.5, max_steps=6)
+    for found, share in zip(run.each("learning_rate"), (1, 1, 1, 1, 1 - math.sqrt(1 / 3), 1 - math.sqrt(2 / 3)), strict=True):
+        lab.assertAlmostEqual(found, 0.01 * share, places=12)
+    lab.refuses(lab.words(lab.folder / "wrong", {"lr_scheduler_type": "wsd", "decay_ratio": 1.5}), "--decay-ratio")
+    long = lab.train(lr_scheduler_type="wsd", decay_ratio=0.5, max_steps=8, save_steps=2, save_total_limit=0)
+    short = lab.train(lr_scheduler_type="wsd", decay_ratio=0.5, max_steps=4, resume=long.folder / "checkpoints" / "step-000002")
+    for found, share in zip(short.each("learning_rate"), (1, 1 - math.sqrt(1 / 2)), strict=True):
+        lab.assertAlmostEqual(found, 0.01 * share, places=12)
 
 
 @OPTIMISATION.row("--max-grad-norm", "a longer gradient is cut to that length, a shorter one is not; 0: none is")
