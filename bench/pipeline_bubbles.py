@@ -18,7 +18,7 @@ from pathlib import Path
 
 from peer_sides import ROOT, write_json
 
-SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v", "pipedream", "pipedream-vertical-sync",
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v", "v-half", "pipedream", "pipedream-vertical-sync",
              "pipedream-2bw")
 ROWS = 4
 

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
 
@@ -155,6 +157,37 @@ Row v_row(const Shape& shape, int rank) {
   return VShape(shape, rank).row;
 }
 
+/// A building block of Qi et al. 2024: when a rank starts the six passes of micro-batch 0, if each takes one unit of
+/// time. Micro-batch m comes 6 m units later, and no two passes of a rank fall together. From rank to rank, F of the
+/// first chunk and I of the second chunk start 2 units apart. F of the second and I of the first start 1 unit apart. The
+/// time from F to W decides how many activations a rank holds.
+Row v_half_row(const Shape& shape, int rank) {
+  const int last = shape.ranks - 1, behind = last - rank, second = 2 * shape.ranks - 1 - rank;
+  const bool odd = shape.ranks % 2 == 1;
+  std::vector<std::pair<int, Action>> passes{
+      {2 * rank, {rank, Kind::forward, 0}},
+      {2 * last + (odd ? 2 : 4) + behind, {second, Kind::forward, 0}},
+      {3 * last + (odd ? 3 : 5) + 2 * rank, {second, Kind::input_gradient, 0}},
+      {5 * last + (odd ? 4 : 10) + behind, {rank, Kind::input_gradient, 0}}};
+  for (const int input : {2, 3}) {  // each W takes the next unit that is free
+    int start = passes[static_cast<size_t>(input)].first + 1;
+    while (std::any_of(passes.begin(), passes.end(),
+                       [&](const auto& pass) { return (start - pass.first) % 6 == 0; }))
+      ++start;
+    passes.push_back({start, {passes[static_cast<size_t>(input)].second.stage, Kind::weight_gradient, 0}});
+  }
+  std::vector<std::pair<int, Action>> all;
+  for (int m = 0; m < shape.micro_batches; ++m)
+    for (auto [start, action] : passes) {
+      action.micro_batch = m;
+      all.emplace_back(start + 6 * m, action);
+    }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  Row row;
+  for (const auto& pass : all) row.push_back(pass.second);
+  return row;
+}
+
 /// Weight stashing: what is newest when the forward pass runs.
 constexpr StaleWeights kStashed{.version = [](int newest, int, int) { return newest; },
                                 .age = [](int behind, int) { return behind; }};
@@ -208,6 +241,12 @@ const std::vector<Recipe>& recipes() {
        .least_chunks = 2,
        .most_chunks = 2,
        .row = v_row},
+      // Qi, Wan, Amar, Lin, NeurIPS 2024, section 3.
+      {.name = "v-half",
+       .summary = "zb-v with half of 1f1b's activations, and half of its bubble",
+       .least_chunks = 2,
+       .most_chunks = 2,
+       .row = v_half_row},
       // Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, sections
       // 3.2 and 3.3.
       {.name = "pipedream",

@@ -90,7 +90,7 @@ TEST(DeviceStages, OfEverySynchronousScheduleTrainAsOneDevice) {
   for (const int devices : {1, 2, 3, 5})
     for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
       expect_follows_one_device(on_devices(devices, schedule), optim::AdamW{.weight_decay = 0.1});
-  for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+  for (const char* schedule : {"interleaved", "looped-bfs", "zb-v", "v-half"})
     expect_follows_one_device(on_devices(2, schedule), optim::AdamW{.weight_decay = 0.1});
   for (const optim::OptimizerSpec& optimizer :
        {optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{}),

@@ -38,7 +38,7 @@ TEST(Pipelines, OfEverySynchronousScheduleTrainAsOneProcess) {
       for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
         expect_follows_one_process(group, {.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
       if (size == 2)
-        for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+        for (const char* schedule : {"interleaved", "looped-bfs", "zb-v", "v-half"})
           expect_follows_one_process(group, {.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
       finish_rank();
     });

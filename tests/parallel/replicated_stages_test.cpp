@@ -170,7 +170,7 @@ TEST(ReplicatedStages, AreRefusedWhereTheyCannotBe) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+  for (const char* schedule : {"interleaved", "looped-bfs", "zb-v", "v-half"})
     refuses("pipeline", replicated({0, 2}, {2, 1}, schedule),
             "has one rank a stage, found stages on 2, 1 ranks");
   for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"})

@@ -122,7 +122,7 @@ TEST(ActivationsInFlight, AreAsManyOnEachRankAsTheScheduleSays) {
       for (const int count : {1, 3, 8}) {
         for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
           expect_as_simulated(group, schedule, {count});
-        for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+        for (const char* schedule : {"interleaved", "looped-bfs", "zb-v", "v-half"})
           if (group.size() == 2) expect_as_simulated(group, schedule, {count});
       }
       const std::vector<int> single(8, 1), several(4, group.size());

@@ -42,8 +42,8 @@ TEST(Schedules, OfUpTo8RanksAnd13MicroBatchesAreValidAndFreeOfDeadlock) {
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("%d schedules in %.2f s\n", count, seconds);
-  // 8 without chunks or with 2 of them, 2 with 1 to 4; 8 numbers of ranks, 13 of micro-batches.
-  EXPECT_EQ(count, (8 + 2 * 4) * 8 * 13);
+  // 9 without chunks or with 2 of them, 2 with 1 to 4; 8 numbers of ranks, 13 of micro-batches.
+  EXPECT_EQ(count, (9 + 2 * 4) * 8 * 13);
 }
 
 TEST(Schedules, RunTheBackwardPassesOfEachStageInTheOrderOfTheMicroBatches) {
@@ -102,6 +102,9 @@ std::vector<Figures> figures() {
       all.push_back({"zb-h1", p, m, 1, {}, double(p - 1), times(p, p)});
       // Qi et al. 2024: what remains is the forward passes of one chunk until the last rank begins
       all.push_back({"zb-v", p, m, 2, {}, double(p - 1), times(p, 2 * p)});
+      // Qi et al. 2024, V-Half: (p + 2) / 2 micro-batches, rounded down, of a rank, which are twice as many of a stage
+      all.push_back(
+          {"v-half", p, m, 2, {}, double(std::max(0, (7 * p - 8) / 2)), times(p, 2 * ((p + 2) / 2))});
     }
   for (const int v : {2, 3, 4})
     for (const int p : {2, 3, 4, 8})
@@ -146,6 +149,25 @@ TEST(Schedules, ThatFillTheBubbleAreShorter) {
   const Costs half{{0.5}, {0.5}, {0.5}};
   EXPECT_EQ(simulated("interleaved", 4, 8, 2, half).makespan, 24 + 4.5);
   EXPECT_EQ(simulated("zb-v", 4, 8, 2, half).makespan, 24 + 1.5);
+}
+
+/// What V-Half is for: little more than half of 1f1b's activations, and of its bubble. A step stays as regular while W + 2I >= 2F and
+/// W + 2F >= 2I, which are the paper's conditions.
+TEST(Schedules, HalveTheActivationsOf1f1bAndItsBubbleWithVHalf) {
+  for (const int p : {2, 3, 4, 5, 8, 16})
+    for (const auto& [f, i, w] :
+         {std::tuple(1.0, 1.0, 1.0), std::tuple(1.0, 1.2, 0.8), std::tuple(1.0, 1.0, 0.5)}) {
+      const Costs chunk{{f}, {i}, {w}}, whole{{2 * f}, {2 * i}, {2 * w}};
+      const Timeline half = simulated("v-half", p, 3 * p, 2, chunk),
+                     longer = simulated("v-half", p, 6 * p, 2, chunk);
+      const Timeline plain = simulated("1f1b", p, 3 * p, 1, whole);
+      EXPECT_LT(half.makespan, plain.makespan) << p;
+      EXPECT_EQ(half.ranks[0].peak_in_flight, p + 2 - p % 2) << p << " of one stage; 1f1b holds 2 p";
+      for (const RankUse& rank : longer.ranks)
+        EXPECT_NEAR(rank.bubble, half.ranks[0].bubble, 1e-9) << "does not grow";
+    }
+  EXPECT_EQ(simulated("v-half", 8, 24, 2).ranks[0].bubble, 24);
+  EXPECT_EQ(simulated("1f1b", 8, 24, 1, {{2}, {2}, {2}}).ranks[0].bubble, 42);
 }
 
 TEST(Schedules, OfUnequalStagesWaitForTheSlowest) {

@@ -33,7 +33,7 @@ std::set<Cut> cuts_of(const std::vector<Pair>& pairs) {
 TEST(Pairs, HaveEveryScheduleOnUpToFourRanksWithUpToEightMicroBatchesSlicesAndStagesOfZero) {
   const std::set<Cut> cuts = cuts_of(all_pairs({}, "masked-lm"));
   for (const std::string schedule : {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v",
-                                     "pipedream", "pipedream-vertical-sync", "pipedream-2bw"})
+                                     "v-half", "pipedream", "pipedream-vertical-sync", "pipedream-2bw"})
     for (int64_t count = 1; count <= 8; ++count) {
       if (count > 1 && (schedule == "pipedream" || schedule == "pipedream-vertical-sync")) continue;
       const auto expect_cut = [&](int stages, int slices, int zero) {
