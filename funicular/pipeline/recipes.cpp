@@ -159,8 +159,8 @@ Row v_row(const Shape& shape, int rank) {
 
 /// A building block of Qi et al. 2024: when a rank starts the six passes of micro-batch 0, if each takes one unit of
 /// time. Micro-batch m comes 6 m units later, and no two passes of a rank fall together. From rank to rank, F of the
-/// first chunk and I of the second chunk start 2 units apart. F of the second and I of the first start 1 unit apart. The
-/// time from F to W decides how many activations a rank holds.
+/// first chunk and I of the second chunk start 2 units apart. F of the second and I of the first start 1 unit apart.
+/// The time from F to W decides how many activations a rank holds.
 Row v_half_row(const Shape& shape, int rank) {
   const int last = shape.ranks - 1, behind = last - rank, second = 2 * shape.ranks - 1 - rank;
   const bool odd = shape.ranks % 2 == 1;
@@ -201,10 +201,8 @@ constexpr StaleWeights kTwoVersions{.every_micro_batch = false,
 
 constexpr int kMostChunks = 64;
 
-}  // namespace
-
-const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> all = {
+std::vector<Recipe> recipes_with_flush() {
+  return {
       {.name = "naive", .summary = "one micro-batch at a time", .replicates = true, .row = naive_row},
       // Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", NeurIPS
       // 2019.
@@ -246,7 +244,11 @@ const std::vector<Recipe>& recipes() {
        .summary = "zb-v with half of 1f1b's activations, and half of its bubble",
        .least_chunks = 2,
        .most_chunks = 2,
-       .row = v_half_row},
+       .row = v_half_row}};
+}
+
+std::vector<Recipe> recipes_without_flush() {
+  return {
       // Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, sections
       // 3.2 and 3.3.
       {.name = "pipedream",
@@ -267,6 +269,17 @@ const std::vector<Recipe>& recipes() {
        .replicates = true,
        .row = interleaved_row,
        .stale = &kTwoVersions}};
+}
+
+}  // namespace
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> all = [] {
+    std::vector<Recipe> joined = recipes_with_flush();
+    const std::vector<Recipe> stale = recipes_without_flush();
+    joined.insert(joined.end(), stale.begin(), stale.end());
+    return joined;
+  }();
   return all;
 }
 
