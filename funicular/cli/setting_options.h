@@ -12,7 +12,8 @@
 
 namespace funicular::cli {
 
-/// One option for all rows whose settings name it. Its help lists the rows. Must not move after it has declared the options.
+/// One option for all rows whose settings name it. Its help lists the rows. Must not move after it has declared the
+/// options.
 class SettingOptions {
  public:
   struct Row {

@@ -12,8 +12,8 @@
 
 namespace funicular::optim {
 
-/// Update is one of FUNICULAR_UPDATES (optim/registry.h). It is made of settings.update(input, decays), for weights with
-/// weight decay and for weights without.
+/// Update is one of FUNICULAR_UPDATES (optim/registry.h). It is made of settings.update(input, decays), for weights
+/// with weight decay and for weights without.
 template <class Update, class Settings>
 class ElementOptimizer final : public Optimizer {
  public:

@@ -10,8 +10,8 @@ struct OptimizerKind;
 struct StepInput;
 
 /// Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023, Algorithm 2. With momentum m and
-/// gradient g, c = beta1 * m + (1 - beta1) * g. A step is x -= rate * (sign(c) + weight_decay * x). The momentum becomes
-/// beta2 * m + (1 - beta2) * g.
+/// gradient g, c = beta1 * m + (1 - beta1) * g. A step is x -= rate * (sign(c) + weight_decay * x). The momentum
+/// becomes beta2 * m + (1 - beta2) * g.
 ///
 /// Each element moves by the learning rate. The authors take a third to a tenth of AdamW's rate, and a weight decay
 /// larger by the same factor.

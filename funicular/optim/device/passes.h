@@ -23,8 +23,8 @@ class Passes {
   /// Throws InputError for gradients that are freed, and where other ranks hold some of the blocks.
   explicit Passes(std::shared_ptr<const UpdateTarget> target);
 
-  /// Runs one of FUNICULAR_UPDATES (optim/registry.h). optim::make_state makes the states. `shares`: one per layer if the
-  /// update has times(), or none.
+  /// Runs one of FUNICULAR_UPDATES (optim/registry.h). optim::make_state makes the states. `shares`: one per layer if
+  /// the update has times(), or none.
   template <class Update>
   void update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
               const std::vector<double>& shares = {}) const;
