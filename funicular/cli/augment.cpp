@@ -57,18 +57,18 @@ class Augment final : public Command {
              "keep the vectors in a file that is mapped, for the next time")
         .default_text("among the unfinished work");
     TaskOptions& task = task_;
-    task.declare_name(arguments, eval::task_names()).required();
+    task.declare_name(arguments, task::text_task_names()).required();
     arguments
-        .add("text-column", "COLUMN", task.custom.text,
+        .add("text-column", "COLUMN", task.text,
              "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
              "numbers from 1")
         .alias("text-columns")
         .default_text("text");
-    arguments.add("format", "NAME", task.custom.format, "of a custom task: format of the input")
+    arguments.add("format", "NAME", task.format, "of a custom task: format of the input")
         .choices({"tsv", "csv", "jsonl"})
         .default_text("by the file's name");
     arguments.add(
-        "header", task.custom.header,
+        "header", task.header,
         "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
     task.written.declare(arguments);
     arguments.add("skip-bad-rows", skip_bad_rows_,
@@ -152,20 +152,21 @@ class Augment final : public Command {
     check_files();
     precision_ = resolve_inference_precision(precision_, device_.place());
     refuse_columns_of_named_task();
-    const eval::Task task = eval::find_task(task_.name, task_.columns());
+    const std::shared_ptr<const task::Task> task = task::find_task(task_.name, task_.files(arguments));
+    const data::TextFileSourceOptions columns = task->columns();
     format::TextOptions layout;
-    layout.format = task.layout.format ? *task.layout.format : format::guess_text_format(input_);
-    layout.columns = task.layout.text_columns;
-    layout.style = task.layout.style;
-    layout.header = task.layout.header && layout.format != format::TextFormat::jsonl;
+    layout.format = columns.format ? *columns.format : format::guess_text_format(input_);
+    layout.columns = columns.text_columns;
+    layout.style = columns.style;
+    layout.header = columns.header && layout.format != format::TextFormat::jsonl;
     layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_);
-    check_layout(task, *layout.format);
+    check_layout(columns, *layout.format);
     table_.emplace(input_, layout);
     if (layout.bad_rows->count() > 0) log::warning("{}", layout.bad_rows->summary("left out"));
     pretrained_.emplace(model_);
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(2, tokenizer_->sequence());
-    const int64_t published = augment::published_variants(task.name);
+    const int64_t published = augment::published_variants(task->name());
     options_.variants = variants_.value_or(published > 0 ? published : options_.variants);
     options_.max_length = max_length_.value_or(pretrained_->config().encoder.longest_sequence());
     pretrained_->check_max_length(options_.max_length);
@@ -197,7 +198,7 @@ class Augment final : public Command {
   }
 
   /// Rows are written in the format in which they are read.
-  void check_layout(const eval::Task& task, format::TextFormat format) const {
+  void check_layout(const data::TextFileSourceOptions& columns, format::TextFormat format) const {
     const std::string name(format::text_format_name(format)), own = ending_of(input_);
     std::vector<std::string> known{name};
     if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
@@ -209,9 +210,8 @@ class Augment final : public Command {
       throw InputError(
           "usage", "--output {}: rows are written as they are read, in {}; expected a name that ends in .{}",
           output_.string(), name, fmt::join(known, " or ."));
-    const auto& columns = task.layout.text_columns;
-    if (task.layout.label_column &&
-        std::find(columns.begin(), columns.end(), *task.layout.label_column) != columns.end())
+    const auto& texts = columns.text_columns;
+    if (columns.label_column && std::find(texts.begin(), texts.end(), *columns.label_column) != texts.end())
       throw InputError(
           "usage",
           "--text-column names the column of the labels, which no variant changes; expected columns of text");

@@ -11,7 +11,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
-#include "funicular/eval/corpus_score.h"
+#include "funicular/task/corpus_score.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -77,14 +77,14 @@ class Compare final : public Command {
   /// Adds the model's scores, one a text.
   void score(const model::Pretrained& pretrained, int64_t length) {
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
-    const objective::MaskedLm objective = eval::scoring_objective(*tokenizer, length);
+    const objective::MaskedLm objective = task::scoring_objective(*tokenizer, length);
     Model model =
         objective.build(pretrained.options(precision_ == "fp64" ? at::kDouble : at::kFloat, device_.place()));
     pretrained.load_all(model, objective.head());
     model::prepare_inference(model, precision_);
     scores_.emplace_back();
     for (const fs::path& file : files_)
-      scores_.back().push_back(eval::score_corpus(model, objective, *tokenizer, file, score_));
+      scores_.back().push_back(task::score_corpus(model, objective, *tokenizer, file, score_));
   }
 
   /// What a byte costs, beside the first model, in percent.
@@ -96,7 +96,7 @@ class Compare final : public Command {
     size_t wide = 5;
     for (const fs::path& folder : folders_) wide = std::max(wide, folder.string().size());
     for (size_t file = 0; file < files_.size(); ++file) {
-      const eval::CorpusScore& first = scores_[0][file];
+      const task::CorpusScore& first = scores_[0][file];
       fmt::print("{}{}: {} documents, {} words{}, {} bytes\n", file ? "\n" : "", files_[file].string(),
                  first.documents, first.size.words,
                  first.size.characters > 0
@@ -106,7 +106,7 @@ class Compare final : public Command {
       fmt::print("  {:<{}}  {:>9}  {:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>8}\n", "model", wide, "tokens",
                  "unknown %", "loss", "perplexity", "bits/word", "bits/byte", "change %");
       for (size_t i = 0; i < folders_.size(); ++i) {
-        const eval::CorpusScore& own = scores_[i][file];
+        const task::CorpusScore& own = scores_[i][file];
         fmt::print("  {:<{}}  {:>9}  {:>9.2f}  {:>8.4f}  {:>10.2f}  {:>9.3f}  {:>9.4f}  {:>8}\n",
                    folders_[i].string(), wide, own.tokens,
                    100.0 * static_cast<double>(own.unknown) / static_cast<double>(own.tokens), own.loss,
@@ -120,7 +120,7 @@ class Compare final : public Command {
     OrderedJson all = OrderedJson::array();
     for (size_t file = 0; file < files_.size(); ++file)
       for (size_t i = 0; i < folders_.size(); ++i) {
-        const eval::CorpusScore& own = scores_[i][file];
+        const task::CorpusScore& own = scores_[i][file];
         all.push_back({{"text", files_[file].string()},
                        {"model", folders_[i].string()},
                        {"documents", own.documents},
@@ -140,13 +140,13 @@ class Compare final : public Command {
 
   std::vector<fs::path> folders_, files_;
   std::optional<int64_t> max_length_;
-  eval::ScoreOptions score_;
+  task::ScoreOptions score_;
   FileStyleOptions written_;
   bool json_ = false;
   int64_t seed_ = 42;
   std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
-  std::vector<std::vector<eval::CorpusScore>> scores_;  ///< of each model, each text
+  std::vector<std::vector<task::CorpusScore>> scores_;  ///< of each model, each text
 };
 
 }  // namespace

@@ -440,15 +440,6 @@ at::ScalarType TrainingOptions::dtype() const {
   return precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
-void report_model(const Model& model, const format::ModelConfig& config) {
-  log::info(
-      "the model: {:.1f} million parameters, {} layers of {} heads, hidden size {}, feed-forward size {}, {} "
-      "tokens, {} positions",
-      static_cast<double>(model.parameter_count()) / 1e6, config.encoder.layers, config.encoder.heads,
-      config.encoder.width, config.encoder.feed_forward.width, config.encoder.vocabulary,
-      config.encoder.positions.rows);
-}
-
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
                   const comm::Group& group, const OrderedJson& beside_scores) {
   group.barrier();

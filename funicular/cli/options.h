@@ -144,9 +144,6 @@ struct TrainingOptions : RankOptions {
 /// Within the folder of a pre-training: the run of the steps in which only a new head learns.
 inline constexpr const char* kHeadRun = "head";
 
-/// Says what is trained, once, when training begins: the model's shape and its parameters.
-void report_model(const Model& model, const format::ModelConfig& config);
-
 /// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the best
 /// evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are here.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,

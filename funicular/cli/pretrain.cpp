@@ -22,6 +22,7 @@
 #include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
+#include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/registry.h"
 #include "funicular/train/checkpoint.h"
@@ -100,7 +101,7 @@ class Pretrain final : public Command {
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model model = objective_->build(encoder);
-    report_model(model, pretrained_->config());
+    model::report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {
       const bool starts = training_.starts_anew();
       const std::string elsewhere = electra_.generator.empty() ? "" : objective::kGenerator;

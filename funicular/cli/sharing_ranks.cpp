@@ -1,12 +1,15 @@
 #include "funicular/cli/sharing_ranks.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <chrono>
-#include <vector>
+#include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/cli/option_effects.h"
 #include "funicular/cli/rank_options.h"
-#include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 
 namespace funicular::cli {
@@ -24,19 +27,15 @@ comm::Group join_sharing_ranks(const DeviceOptions& device) {
   return group;
 }
 
-void require_same_work(const comm::Group& group, const std::string& command,
-                       const std::function<std::string()>& describe) {
-  if (group.size() == 1) return;
-  std::string mine;
-  comm::together(group, [&] { mine = describe(); });
-  const std::vector<std::string> all = group.gather_texts(mine);
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw InputError(
-          command,
-          "rank {} was given other data, another model or other options than rank 0; expected the "
-          "same command on all ranks, which share its rows",
-          rank);
+/// Threads change no more than rounding, and hosts have different numbers of them.
+std::map<std::string, std::string> deciding_options(const Arguments& arguments) {
+  std::map<std::string, std::string> found;
+  for (const Arguments::Setting& setting : arguments.settings()) {
+    const std::optional<Effect> effect = effect_of(arguments.command(), setting.name);
+    if ((effect == Effect::result || effect == Effect::rounding) && setting.name != "threads")
+      found["--" + setting.name] = fmt::format("{}", fmt::join(setting.values, " "));
+  }
+  return found;
 }
 
 }  // namespace funicular::cli

@@ -1,9 +1,10 @@
 #pragma once
 // Ranks that share the rows of one file, to measure or to answer them.
 
-#include <functional>
+#include <map>
 #include <string>
 
+#include "funicular/cli/arguments.h"
 #include "funicular/cli/options.h"
 #include "funicular/comm/group.h"
 
@@ -13,9 +14,8 @@ namespace funicular::cli {
 /// Throws InputError for several ranks on another device than the CPU.
 comm::Group join_sharing_ranks(const DeviceOptions& device);
 
-/// Throws InputError, naming `command`, unless `describe` gives the same on all ranks: if ranks had different rows, weights or
-/// options, their results could not be put together. Collective.
-void require_same_work(const comm::Group& group, const std::string& command,
-                       const std::function<std::string()>& describe);
+/// The values of the options that change the result (option_effects.h), by their names: what ranks that share rows must have in
+/// common.
+std::map<std::string, std::string> deciding_options(const Arguments& arguments);
 
 }  // namespace funicular::cli

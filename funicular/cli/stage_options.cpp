@@ -13,4 +13,18 @@ void choose_stages(TrainingOptions& options, Model& model, const train::Source& 
   trainer.run_info[train::kStages] = choice.record;
 }
 
+void fill(task::RunOptions& run, TrainingOptions& training) {
+  run.trainer = training.trainer();
+  run.best_metric = training.best_metric;
+  run.optimizer = training.optimizer();
+  run.dtype = training.dtype();
+  run.device = training.device.place();
+  run.repeatable = training.deterministic;
+  run.group = training.group();
+  run.strategy = [&training](Model& model, const train::Source& rows, train::TrainerOptions& trainer) {
+    choose_stages(training, model, rows, trainer);
+    return training.strategy_factory();
+  };
+}
+
 }  // namespace funicular::cli

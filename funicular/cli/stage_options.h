@@ -3,6 +3,7 @@
 
 #include "funicular/cli/options.h"
 #include "funicular/core/model.h"
+#include "funicular/task/run.h"
 #include "funicular/train/source.h"
 #include "funicular/train/trainer.h"
 
@@ -12,5 +13,8 @@ namespace funicular::cli {
 /// (train/stage_choice.h), puts the cut in its place, and adds it to what `trainer` tells run.json. Nothing otherwise. Collective.
 void choose_stages(TrainingOptions& options, Model& model, const train::Source& source,
                    train::TrainerOptions& trainer);
+
+/// Gives the run of a task's training what the options say of it, the choice of stages included. `training` must outlive it.
+void fill(task::RunOptions& run, TrainingOptions& training);
 
 }  // namespace funicular::cli

@@ -1,9 +1,9 @@
 #include "funicular/cli/task_options.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "funicular/base/error.h"
+#include "funicular/data/named_tasks.h"
 
 namespace funicular::cli {
 
@@ -14,27 +14,26 @@ Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string>
 void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task, or of words with tags");
   arguments
-      .add("text-column", "COLUMN", custom.text,
+      .add("text-column", "COLUMN", text,
            "one text column, or two for pairs, or more, which are joined into one text: a name of the "
            "header, a "
            "JSON key, or a number from 1")
       .alias("text-columns")
       .default_text("text; of tags the first column, or the key tokens");
-  arguments.add("label-column", "COLUMN", custom.label, "the column of the label")
+  arguments.add("label-column", "COLUMN", label, "the column of the label")
       .alias("label-column-name")
       .default_text("label; of tags the last column, or the key tags");
-  arguments.add("format", "NAME", custom.format, "format of the files")
+  arguments.add("format", "NAME", format, "format of the files")
       .choices({"tsv", "csv", "jsonl", "conll"})
       .default_text("by the file's name; of tags conll, but for .jsonl");
-  arguments.add("header", custom.header,
+  arguments.add("header", header,
                 "the first row of TSV and CSV names the columns; --no-header: it is data");
   arguments
-      .add("regression", custom.regression,
-           "the labels are numbers that the model learns to give, and not classes")
+      .add("regression", regression, "the labels are numbers that the model learns to give, and not classes")
       .alias("is-regression");
-  arguments.add("multi-label", custom.multi_label,
+  arguments.add("multi-label", multi_label,
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
-  arguments.add("label-separator", "TEXT", custom.label_separator, "what stands between the labels of a row");
+  arguments.add("label-separator", "TEXT", label_separator, "what stands between the labels of a row");
   written.declare(arguments);
 }
 
@@ -44,15 +43,27 @@ void TaskOptions::declare_bad_rows(Arguments& arguments) {
                 "stopping at the first");
 }
 
+namespace {
+
+/// The options that a task of this name reads. A task of known files reads --quotes alone.
+std::vector<std::string> options_of(const std::string& name) {
+  for (const task::TaskType& type : task::task_types())
+    if (type.option == name) return type.options;
+  return {"quotes"};
+}
+
+}  // namespace
+
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
-  if (name == eval::kTagTask && arguments.given("quotes"))
-    throw InputError("usage", "--quotes is for TSV and CSV; files of words with tags have no quotes");
-  if (name == "custom") return;
-  const std::vector<std::string> of_tags{"text-column", "label-column", "format"};
+  const std::vector<std::string> known = options_of(name);
+  const auto refused = [&](const std::string& option) {
+    return arguments.given(option) && std::find(known.begin(), known.end(), option) == known.end();
+  };
+  if (refused("quotes"))
+    throw InputError("usage", "--quotes is for TSV and CSV; files of --task {} have no quotes", name);
   for (const char* option :
        {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
-    if (arguments.given(option) &&
-        !(name == eval::kTagTask && std::find(of_tags.begin(), of_tags.end(), option) != of_tags.end()))
+    if (refused(option))
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }
 
@@ -61,41 +72,47 @@ void TaskOptions::refuse_style(const Arguments& arguments, const std::string& re
     if (arguments.given(option)) throw InputError("usage", "--{} is for files of rows; {}", option, reason);
 }
 
-eval::Task TaskOptions::task(const Arguments& arguments) const {
+task::FileOptions TaskOptions::files(const Arguments& arguments) const {
+  task::FileOptions said{.text = text, .label = label, .format = format, .style = written.style()};
+  if (arguments.given("header")) said.header = header;
+  if (arguments.given("label-separator")) said.label_separator = label_separator;
+  return said;
+}
+
+std::string TaskOptions::type() const {
+  if (multi_label && regression)
+    throw InputError("task",
+                     "a text has several labels or a number to predict, not both; leave out one of "
+                     "--multi-label and --regression");
+  return multi_label ? "labels" : regression ? "numbers" : name;
+}
+
+std::shared_ptr<const task::Task> TaskOptions::task(const Arguments& arguments) const {
   refuse_columns(arguments);
-  eval::Task task = eval::find_task(name, columns());
-  if (skip_bad_rows) task.layout.bad_rows = std::make_shared<format::BadRows>(*skip_bad_rows);
-  return task;
+  return task::find_task(type(), files(arguments));
 }
 
-eval::CustomColumns TaskOptions::columns() const {
-  eval::CustomColumns columns = custom;
-  columns.style = written.style();
-  return columns;
+std::shared_ptr<const task::Task> TaskOptions::task_for(const model::Pretrained& pretrained,
+                                                        const Arguments& arguments) {
+  const model::TaskNote note = pretrained.note();
+  if (name.empty()) name = note.task;
+  if (name.empty())
+    throw InputError("usage", "{} does not say what it was fine-tuned for; give --task",
+                     pretrained.path().string());
+  if (name != note.task) return task(arguments);
+  refuse_columns(arguments);
+  // The model decides what is not given.
+  const std::string& own = task::type_of(pretrained.config()).more;
+  if (!arguments.given("multi-label")) multi_label = own == "--multi-label";
+  if (!arguments.given("regression")) regression = own == "--regression";
+  task::FileOptions said = files(arguments);
+  if (data::find_named_task(name)) return task::task_of(pretrained, std::move(said));
+  said.fill_from(note.source);
+  return task::find_task(type(), std::move(said));
 }
 
-Json TaskOptions::note() const {
-  const bool tags = name == eval::kTagTask;
-  if (name != "custom" && !tags) return nullptr;
-  // Of tags the columns depend on each file's format unless they are given.
-  return {{"text", custom.text.empty() && !tags ? std::vector<std::string>{"text"} : custom.text},
-          {"label", custom.label.empty() && !tags ? "label" : custom.label},
-          {"header", custom.header},
-          {"label_separator", custom.label_separator}};
-}
-
-void TaskOptions::take_note(const Json& note, const Arguments& arguments) {
-  if (!note.is_object() || !note.contains(kColumnsNote)) return;
-  constexpr const char* kOrigin = "config.json (key \"funicular\")";
-  const Json& columns = note[kColumnsNote];
-  if (!columns.is_object())
-    throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
-  if (!arguments.given("text-column"))
-    custom.text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
-  if (!arguments.given("label-column")) custom.label = json_get<std::string>(columns, "label", kOrigin);
-  if (!arguments.given("header")) custom.header = json_get<bool>(columns, "header", kOrigin);
-  if (!arguments.given("label-separator"))
-    custom.label_separator = json_get<std::string>(columns, "label_separator", kOrigin);
+std::shared_ptr<format::BadRows> TaskOptions::bad_rows() const {
+  return skip_bad_rows ? std::make_shared<format::BadRows>(*skip_bad_rows) : nullptr;
 }
 
 }  // namespace funicular::cli

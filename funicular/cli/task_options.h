@@ -1,20 +1,22 @@
 #pragma once
-// --task and what describes a custom one: shared by finetune, evaluate and predict.
+// --task and what describes its files: shared by the commands that read rows of a task.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "funicular/base/json.h"
 #include "funicular/cli/arguments.h"
 #include "funicular/cli/file_style.h"
-#include "funicular/eval/tasks.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
 struct TaskOptions {
   std::string name;
-  eval::CustomColumns custom;
+  std::vector<std::string> text;
+  std::string label, format, label_separator = ",";
+  bool header = true, multi_label = false, regression = false;
   FileStyleOptions written;
   std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option
 
@@ -24,23 +26,23 @@ struct TaskOptions {
   void declare(Arguments& arguments);
   /// --skip-bad-rows.
   void declare_bad_rows(Arguments& arguments);
-  /// Throws InputError where --text-column and its like are given for a task that has its own layout.
+  /// Throws InputError if --text-column and its like are given for a task that has its own layout.
   void refuse_columns(const Arguments& arguments) const;
-  /// Throws InputError where --encoding or --quotes are given though no such files are read; `reason` says why.
+  /// Throws InputError if --encoding or --quotes are given though no such files are read; `reason` says why.
   void refuse_style(const Arguments& arguments, const std::string& reason) const;
-  /// Refuses columns as refuse_columns does.
-  eval::Task task(const Arguments& arguments) const;
-  /// `custom`, with how the files are written.
-  eval::CustomColumns columns() const;
+  /// The options of the files, as far as they were given.
+  task::FileOptions files(const Arguments& arguments) const;
+  /// The task of --task, --multi-label and --regression. Refuses columns as refuse_columns does.
+  std::shared_ptr<const task::Task> task(const Arguments& arguments) const;
+  /// For a model's folder: what is not given is as in fine-tuning. An empty `name` becomes the noted one. Throws InputError if
+  /// there is none.
+  std::shared_ptr<const task::Task> task_for(const model::Pretrained& pretrained, const Arguments& arguments);
+  /// For --skip-bad-rows.
+  std::shared_ptr<format::BadRows> bad_rows() const;
 
-  /// The columns of a custom task, for config.json (key "funicular"); null for a task that has its own layout.
-  Json note() const;
-  /// Takes what `note` says (an object of config.json's key "funicular", its key "columns") for all that is not
-  /// given. Throws InputError for a note that makes no sense.
-  void take_note(const Json& note, const Arguments& arguments);
+ private:
+  /// As task::find_task takes it.
+  std::string type() const;
 };
-
-/// The key of TaskOptions::note within config.json's "funicular".
-inline constexpr const char* kColumnsNote = "columns";
 
 }  // namespace funicular::cli

@@ -15,7 +15,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/verify_store.h"
-#include "funicular/data/task_layout.h"
+#include "funicular/data/named_tasks.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/data/word_references.h"
 #include "funicular/format/hub_hint.h"
@@ -216,12 +216,13 @@ class Tokenize final : public Command {
         throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
     if (files.size() != 1)
       throw InputError("tokenize", "--task takes one --input file, found {}", files.size());
-    data::TaskLayout task = data::task_layout(task_);
-    task.columns.style = written_.style();
+    const data::NamedTask* const task = data::find_named_task(task_);
+    if (!task) throw InputError("task", "there is no layout of files of a task \"{}\"", task_);
+    data::TextFileSourceOptions columns = task->columns;
+    columns.style = written_.style();
     label_column_ = "of the task";
-    label_names_ = task.label_names;
-    return std::make_unique<data::NamedLabelSource>(files.front(), task.columns, task.label_names,
-                                                    task.spellings);
+    label_names_ = task->label_names;
+    return std::make_unique<data::NamedLabelSource>(files.front(), columns, task->label_names, task->spellings);
   }
 
   data::StoreBuildResult build(const text::Tokenizer& tokenizer, const data::RowSource& source) const {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "funicular/base/json_text.h"
 #include "funicular/core/error_text.h"
 
 namespace funicular::comm {
@@ -57,6 +58,23 @@ std::string from_first(const comm::Group& group, const std::function<std::string
     if (group.rank() == 0) text = make();
   });
   return group.size() == 1 ? text : group.gather_texts(text).front();
+}
+
+void require_equal(const comm::Group& group, const std::string& component,
+                   const std::function<std::map<std::string, std::string>()>& describe) {
+  if (group.size() == 1) return;
+  using Values = std::map<std::string, std::string>;
+  std::string own;
+  together(group, [&] { own = json_text(Json(describe())); });
+  const std::vector<std::string> texts = group.gather_texts(own);
+  const auto first = Json::parse(texts.front()).get<Values>();
+  for (size_t rank = 1; rank < texts.size(); ++rank)
+    for (const auto& [name, value] : Json::parse(texts[rank]).get<Values>())
+      if (first.at(name) != value)
+        throw InputError(component,
+                         "{} differs: rank {} has \"{}\", rank 0 has \"{}\"; expected the same command, data and "
+                         "model on all ranks, which share the rows",
+                         name, rank, value, first.at(name));
 }
 
 }  // namespace funicular::comm

@@ -27,8 +27,6 @@ struct DistillationOptions {
   bool mean_over_classes = true;
   int64_t relation_heads = 12;
   int64_t relation_layer = 0;                    ///< the teacher's, from 1; 0: its last
-  std::vector<std::string> metrics{"accuracy"};  ///< of classes, names of objective/metrics.h
-  int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
   /// Makes the batches of a task's rows, and measures the answers; null: as the student's configuration asks for
   /// (objective/distilled_answers.h).
   std::function<std::unique_ptr<Objective>(const text::Tokenizer&, const DistillationOptions&)> rows = nullptr;

@@ -29,9 +29,7 @@ std::unique_ptr<Objective> classified_rows(const text::Tokenizer& tokenizer,
   return std::make_unique<Classification>(tokenizer,
                                           ClassificationOptions{.sequence = options.sequence,
                                                                 .num_labels = options.student.num_labels,
-                                                                .labelled = options.reads_logits(),
-                                                                .metrics = options.metrics,
-                                                                .positive = options.positive});
+                                                                .labelled = options.reads_logits()});
 }
 
 at::Tensor soft_numbers(const at::Tensor& logits, const at::Tensor& teacher, double /*temperature*/) {

@@ -5,41 +5,11 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/model/pretrained.h"
-#include "funicular/model/token_classifier.h"
-#include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
-#include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
-#include "funicular/objective/regression.h"
 #include "funicular/objective/sentence_order.h"
-#include "funicular/objective/tags.h"
 
 namespace funicular::objective {
-
-std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer,
-                                           const format::ModelConfig& config,
-                                           const ClassifierOptions& options) {
-  if (model::is_token_classifier(config))
-    return std::make_unique<Tags>(tokenizer, TagOptions{.sequence = options.sequence,
-                                                        .tags = model::class_names(config),
-                                                        .labelled = options.labelled,
-                                                        .loss = options.loss});
-  if (is_multi_label(config))
-    return std::make_unique<MultiLabel>(tokenizer, MultiLabelOptions{.sequence = options.sequence,
-                                                                     .num_labels = config.num_labels,
-                                                                     .labelled = options.labelled,
-                                                                     .thresholds = options.thresholds});
-  if (model::is_regression(config))
-    return std::make_unique<Regression>(
-        tokenizer, RegressionOptions{.sequence = options.sequence, .labelled = options.labelled});
-  return std::make_unique<Classification>(tokenizer, ClassificationOptions{.sequence = options.sequence,
-                                                                           .num_labels = config.num_labels,
-                                                                           .labelled = options.labelled,
-                                                                           .metrics = options.metrics,
-                                                                           .positive = options.positive,
-                                                                           .loss = options.loss});
-}
 
 namespace {
 

@@ -42,7 +42,7 @@ class Tables(ProgramTest):
         other.write_text("".join(json.dumps({"words": text}) + "\n" for text in sentences(rows)))
         self.assertEqual(self.succeeds("predict", "--model", model, "--input", other, "--format", "jsonl", "--text-column", "words").out, lines)
         self.refuses(["predict", "--model", model, "--input", self.folder / "rows.jsonl", "--text-column", "none"], "rows.jsonl:1", '"none"')
-        self.refuses(["predict", "--model", model, "--text-column", "text"], "--text-column is of tables", stdin="film\n")
+        self.refuses(["predict", "--model", model, "--text-column", "text"], "--text-column is for tables", stdin="film\n")
 
     def test_a_model_of_pairs_reads_its_own_two_columns(self):
         rows = [("same" if i % 2 else "other", "good film", text) for i, text in enumerate(sentences(sentiment_rows(16)))]
@@ -243,8 +243,8 @@ class Numbers(ProgramTest):
         errors = [abs(value - float(label)) for value, (label, _) in zip(values, rows, strict=True)]
         self.assertAlmostEqual(sum(errors) / 32, measured["mean_absolute_error"], places=4)
         self.assertAlmostEqual(sum(error * error for error in errors) / 32, measured["loss"], places=4)
-        self.refuses(["evaluate", "--model", model, "--task", "sst2", "--data", files["eval"]], "regression model")
-        self.refuses(["evaluate", "--model", model, "--data", files["eval"], "--details"], "--details is of classifiers", "--predictions")
+        self.refuses(["evaluate", "--model", model, "--task", "sst2", "--data", files["eval"]], "gives a number per text", "--task sst2 needs a model that gives one class per text")
+        self.refuses(["evaluate", "--model", model, "--data", files["eval"], "--details"], "--details works only with classes", "--predictions")
 
     def test_are_refused_as_classes_where_there_are_many(self):
         rows = [(f"{i / 7:.3f}", text) for i, (_, text) in enumerate(sentiment_rows(147))]
@@ -309,7 +309,7 @@ class Losses(ProgramTest):
         for kind in ("--multi-label", "--regression"):
             file = write_rows(self.folder / "numbers.tsv", ("label", "text"), numbers(8, 1))
             rows = self.finetune_words(self.folder / "model", output=kind.strip("-"), train=file, eval=file)
-            self.refuses([*rows, kind, "--label-smoothing", 0.1], "--label-smoothing is of one class", kind)
+            self.refuses([*rows, kind, "--label-smoothing", 0.1], "--label-smoothing works only with one class per text or per word", kind)
 
 
 class Details(ProgramTest):

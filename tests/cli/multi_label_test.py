@@ -102,10 +102,10 @@ class MultiLabel(ProgramTest):
     def test_whose_thresholds_are_used_is_told(self):
         words = self.finetune_words(self.model(), output="told", train=self.write("sets-train.tsv", 24, 1), eval=self.write("sets-eval.tsv", 24, 2),
                                     max_steps=2, num_train_epochs=None)
-        chosen = "its config.json keeps the threshold that was best for each label"
+        chosen = "the model's config.json keeps the threshold that was best for each label"
         said = self.succeeds(*words, "--multi-label").err
         self.assertEqual(said.count(chosen), 1)
-        self.assertIn("evaluate gives other scores than those above, which are at 0.5", said)
+        self.assertIn("evaluate and predict use these thresholds, and this training 0.5: the scores differ", said)
         model, data = self.folder / "told" / "model", self.folder / "sets-eval.tsv"
         self.assertEqual(len(self.config("told")["funicular"]["thresholds"]), 4)
         used = f"labels are given from the thresholds of {model / 'config.json'} on"

@@ -277,7 +277,7 @@ class Tags(ProgramTest):
         done = self.succeeds(*self.finetune_words(tagger, output="texts", train=rows, eval=rows, num_train_epochs=1))
         self.assertIn("not one of whole texts", done.err)
         texts = self.folder / "texts" / "model"
-        self.refuses(["evaluate", "--model", texts, "--task", "tags", "--data", self.folder / "eval.conll"], "gives whole texts their classes")
+        self.refuses(["evaluate", "--model", texts, "--task", "tags", "--data", self.folder / "eval.conll"], "gives one class per text, and --task tags needs a model that gives a tag for each word")
         self.refuses(["predict", "--model", tagger, "--pairs"], "--pairs")
 
 

@@ -100,7 +100,7 @@ class Models(ProgramTest):
         model = self.model(problem_type="regression", extra_shapes={"classifier.weight": [1, HIDDEN], "classifier.bias": [1]},
                            id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})
         rows = write_rows(self.folder / "classes.tsv", ("label", "text"), [("pro", "film")])
-        self.refuses(["evaluate", "--model", model, "--task", "custom", "--data", rows], "regression model", "--regression")
+        self.refuses(["evaluate", "--model", model, "--task", "custom", "--data", rows], "gives a number per text", "give --task custom --regression")
 
     def test_classes_of_another_number(self):
         model = self.model(extra_shapes={"classifier.weight": [3, HIDDEN], "classifier.bias": [3]},

@@ -1,0 +1,81 @@
+#pragma once
+// From a row of text to a model's samples, and from the model's outputs to the row's answer.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/core/batch.h"
+#include "funicular/data/cut_rows.h"
+#include "funicular/data/sample.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::task {
+
+/// A row that was read: its texts, or what is wrong with it.
+struct InputRow {
+  std::vector<std::string> texts;  ///< columns, or of tags the words
+  std::string problem = {};        ///< "": none
+  uint64_t line = 0;               ///< where the row begins, from 1; 0: not known
+};
+
+/// A row with its tokens. The samples refer to them.
+struct TokenisedRow {
+  InputRow row;
+  std::vector<std::vector<uint32_t>> tokens = {};     ///< of each text
+  std::vector<std::vector<uint8_t>> word_bits = {};   ///< as data::WordStarts has them; may be empty
+  std::vector<data::Sample> samples = {};             ///< none: nothing is asked of the model
+
+  bool has_tokens() const;
+};
+
+/// The scores of one sample: rows of `width` numbers.
+struct SampleScores {
+  int64_t width = 0;
+  std::vector<float> values = {};
+
+  int64_t rows() const { return width > 0 ? static_cast<int64_t>(values.size()) / width : 0; }
+  std::span<const float> row(int64_t at) const {
+    return std::span(values).subspan(static_cast<size_t>(at * width), static_cast<size_t>(width));
+  }
+};
+
+struct Answer {
+  std::string json = {};             ///< the line of `funicular predict`, without a line end
+  std::vector<int64_t> labels = {};  ///< numbers of the classes: one, any number of them, or one for each word
+  /// The probabilities of all classes, the number of a regression, or the probability of each word's tag.
+  std::vector<float> scores = {};
+};
+
+/// Made by Task::answers for one model.
+class Answers {
+ public:
+  /// `labels`: names of the classes by number.
+  explicit Answers(std::vector<std::string> labels) : labels_(std::move(labels)) {}
+  virtual ~Answers() = default;
+
+  const std::vector<std::string>& labels() const { return labels_; }
+  /// How many numbers the model gives at a time.
+  virtual int64_t width() const { return static_cast<int64_t>(labels_.size()); }
+  /// Fills tokens and samples. Unless overridden, each text is a column of one sample.
+  virtual void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const;
+  /// Counts how much of the row a sequence with room for `room` tokens leaves out.
+  virtual void count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const;
+  /// How many rows of the output "logits" each sample of the batch has, in order.
+  virtual std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const;
+  /// The probabilities or numbers from which answers are read, for the logits of a batch.
+  virtual at::Tensor scores(const at::Tensor& logits) const = 0;
+  /// `scores`: one entry per sample of the row.
+  virtual Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const = 0;
+  /// An answer whose keys are the columns of a table. "": no table holds the answers.
+  virtual std::string example() const { return ""; }
+
+ private:
+  std::vector<std::string> labels_;
+};
+
+}  // namespace funicular::task

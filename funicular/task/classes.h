@@ -1,0 +1,32 @@
+#pragma once
+// The task of one class per text or pair of texts.
+
+#include "funicular/task/text_task.h"
+
+namespace funicular::task {
+
+class Classes final : public TextTask {
+ public:
+  using TextTask::TextTask;
+  data::LabelKind label_kind() const override { return data::LabelKind::classes; }
+  MetricNames metrics(const std::vector<std::string>& labels) const override;
+  std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
+                                                  const format::ModelConfig& config,
+                                                  const ObjectiveOptions& options) const override;
+  bool weighs_classes() const override { return true; }
+  void check_training(const FileRows& rows) const override;
+  void report_training(const FileRows& rows) const override;
+  /// A model whose classes have other names than the task's is taken to have them in the task's order, with a warning.
+  std::vector<std::string> labels_of(const format::ModelConfig& config, const fs::path& model) const override;
+  /// Details: "confusion_matrix": [true class][predicted class], how many rows. Lines: {"row": 1, "label": …, "predicted": …,
+  /// "score": …, "probabilities": {…}}, score being the probability of the prediction.
+  std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
+                               const Json& note) const override;
+  /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class.
+  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
+
+ protected:
+  std::string problem_type() const override { return "single_label_classification"; }
+};
+
+}  // namespace funicular::task

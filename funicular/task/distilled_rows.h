@@ -1,0 +1,33 @@
+#pragma once
+// Checks of a distillation's terms and of the files of its rows.
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/row_source.h"
+#include "funicular/format/delimited.h"
+#include "funicular/format/model_config.h"
+#include "funicular/objective/distillation.h"
+
+namespace funicular::task {
+
+/// Refuses terms that do not go with the stage, with probabilities of a file instead of a teacher, or with a cache of its answers.
+void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
+                 bool caches);
+
+/// Refuses files without the columns of probabilities, by their headers: before they are tokenised. `evaluated` may be empty.
+void require_soft_columns(const fs::path& train, const fs::path& evaluated,
+                          const format::TextOptions& layout);
+
+/// The classes in the order of the teacher's logits. Their names come from its config.json; if it has no names,
+/// from the task (`named_by_task`), with a warning if the task takes them from `file`.
+std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
+                                            const std::vector<std::string>& named_by_task,
+                                            const fs::path& file);
+
+/// Whether a custom task's file has no label column. It has none if its header does not name the column, or if the first object
+/// of JSON lines lacks the key. A teacher answers such rows as well. Logs that labels are not read.
+bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout);
+
+}  // namespace funicular::task

@@ -1,0 +1,246 @@
+#include "funicular/task/evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "funicular/base/clock.h"
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/progress.h"
+#include "funicular/base/temporary_folder.h"
+#include "funicular/comm/together.h"
+#include "funicular/data/store_files.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/task/cut_texts.h"
+#include "funicular/task/registry.h"
+#include "funicular/task/store.h"
+#include "funicular/task/text_report.h"
+#include "funicular/train/evaluation.h"
+
+namespace funicular::task {
+
+namespace {
+
+constexpr int64_t kMaskedLength = 128;
+
+using Store = std::shared_ptr<const data::TokenStore>;
+
+/// A model that is measured by several ranks.
+class Measurement {
+ public:
+  Measurement(model::Pretrained pretrained, const EvaluateOptions& options)
+      : o_(options), pretrained_(std::move(pretrained)), tokenizer_(pretrained_.tokenizer()) {}
+
+  const model::Pretrained& pretrained() const { return pretrained_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  bool leads() const { return o_.group.rank() == 0; }
+  int64_t length() const { return length_; }
+
+  /// `otherwise`: the length if none is given.
+  void take_length(int64_t otherwise);
+  Model load(const objective::Objective& objective) const;
+  OrderedJson measure(const Model& model, const objective::Objective& objective, const Store& store,
+                      Metrics* metrics) const;
+
+ private:
+  void require_equal_on_all_ranks() const;
+  int64_t batch_size() const { return o_.batch_size.value_or(o_.batch_tokens > 0 ? kMostEvaluatedRows : kEvaluatedRows); }
+
+  const EvaluateOptions& o_;
+  const model::Pretrained pretrained_;
+  const std::unique_ptr<text::Tokenizer> tokenizer_;
+  int64_t length_ = 0;
+};
+
+void Measurement::take_length(int64_t otherwise) {
+  length_ = o_.max_length.value_or(otherwise);
+  pretrained_.check_max_length(length_);
+  require_equal_on_all_ranks();
+}
+
+void Measurement::require_equal_on_all_ranks() const {
+  comm::require_equal(o_.group, "evaluate", [&] {
+    std::map<std::string, std::string> all = o_.identity;
+    const fs::path data = fs::is_directory(o_.data) ? o_.data / data::kMetaFile : o_.data;
+    all["the data of --data"] = hash_text(hash_file(data));
+    all["the weights of --model"] = pretrained_.weights_hash();
+    all["the length of sequences"] = std::to_string(length_);
+    return all;
+  });
+}
+
+Model Measurement::load(const objective::Objective& objective) const {
+  Model model = objective.build(pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device));
+  pretrained_.load_all(model, objective.head());
+  model::prepare_inference(model, o_.precision);
+  return model;
+}
+
+OrderedJson Measurement::measure(const Model& model, const objective::Objective& objective, const Store& store,
+                                 Metrics* metrics) const {
+  const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
+  const train::DatasetSource source(objective, *samples);
+  std::optional<Progress> progress;
+  ProgressOptions shown;
+  shown.unit = "rows";
+  if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples->size()), shown);
+  const auto result = train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed, o_.group,
+                                      [&](int64_t rows) {
+                                        if (progress) progress->update(static_cast<uint64_t>(rows));
+                                      });
+  progress.reset();
+  // A correlation may not be defined; a loss is.
+  for (const char* name : {"loss", "perplexity"})
+    if (const auto found = result.find(name); found != result.end() && !std::isfinite(found->second))
+      throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
+                     found->second, o_.model.string());
+  OrderedJson json(result);
+  json["samples"] = samples->size();
+  return json;
+}
+
+// ---- tasks
+
+void require_kind(const Task& task, const model::Pretrained& pretrained) {
+  const TaskType& own = type_of(pretrained.config());
+  if (&own == &task.type()) return;
+  throw InputError("task", "{} gives {}, and {} needs a model that gives {}; give {}",
+                   pretrained.path().string(), own.gives,
+                   task.name() == task.type().option ? task.type().asked_for() : "--task " + task.name(),
+                   task.type().gives, own.asked_for());
+}
+
+/// A model of pairs reads pairs, and one of single texts reads single texts.
+void require_texts(const Task& task, const model::Pretrained& pretrained) {
+  const model::TaskNote note = pretrained.note();
+  if (note.task.empty() || task.texts() == note.text_columns) return;
+  throw InputError("task",
+                   "{} was fine-tuned on {}, found {}; give as many with --text-column, or leave it out",
+                   pretrained.path().string(), note.text_columns == 2 ? "pairs of texts" : "single texts",
+                   task.texts() == 2 ? "pairs" : "single ones");
+}
+
+void require_file(const Task& task, const fs::path& data) {
+  if (!fs::is_directory(data)) return;
+  throw InputError("evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data.string(),
+                   task.name(),
+                   fs::exists(data / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
+}
+
+/// The rows are tokenised once per host: its first rank makes the store in its `folder`, and the host's next ranks `open` it
+/// there. A rank that sees no such folder, as in a container, tokenises the rows itself.
+Store open_rows(const comm::Group& group, const fs::path& folder,
+                const std::function<Store(const fs::path&, bool verify)>& open) {
+  const bool first = group.rank() == 0 || launch::read_environment().local_rank == 0;
+  Store store;
+  comm::together(group, [&] {
+    if (first) store = open(folder, true);
+  });
+  if (group.size() == 1) return store;
+  const std::vector<std::string> made = group.gather_texts(first ? folder.string() : "");
+  comm::together(group, [&] {
+    if (first) return;
+    const auto seen = std::find_if(made.begin(), made.end(), [](const std::string& place) {
+      return !place.empty() && fs::exists(place);
+    });
+    store = seen == made.end() ? open(folder, true) : open(*seen, false);
+  });
+  return store;
+}
+
+OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, const Model& model,
+                      const format::EncoderSpec& encoder, double seconds) {
+  OrderedJson metrics = found.scores;
+  metrics.erase("samples");
+  return {{"model", options.model.string()},
+          {"data", options.data.string()},
+          {"task", found.task->name()},
+          {"samples", found.scores["samples"]},
+          {"metrics", metrics},
+          {"parameters", model.parameter_count()},
+          {"bytes", weight_bytes(options.model)},
+          {"layers", encoder.layers},
+          {"hidden_size", encoder.width},
+          {"precision", options.precision},
+          {"seconds", seconds},
+          {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
+}
+
+}  // namespace
+
+Evaluation evaluate(const EvaluateOptions& options) {
+  return evaluate(model::Pretrained(options.model), options);
+}
+
+Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
+  Measurement measurement(std::move(folder), options);
+  const model::Pretrained& pretrained = measurement.pretrained();
+  const format::ModelConfig& config = pretrained.config();
+  const model::TaskNote note = pretrained.note();
+  Evaluation found{.task = options.task ? options.task : task_of(pretrained)};
+  const Task& task = *found.task;
+  measurement.take_length(note.max_length > 0 ? note.max_length : config.encoder.longest_sequence());
+  require_kind(task, pretrained);
+  require_texts(task, pretrained);
+  require_file(task, options.data);
+  const text::Tokenizer& tokenizer = measurement.tokenizer();
+  pretrained.check_columns(task.texts(), tokenizer.sequence());
+  const std::vector<std::string> labels = task.labels_of(config, options.model);
+  const int64_t length = measurement.length();
+  const auto objective = task.objective(
+      tokenizer, config,
+      {.sequence = {static_cast<int32_t>(length), note.pair_truncation()}, .labels = labels});
+  const Model model = measurement.load(*objective);
+  const TemporaryFolder stores;
+  const Store store = open_rows(options.group, stores.path(), [&](const fs::path& place, bool verify) {
+    return open_store(task, options.data, "eval", tokenizer, place,
+                      {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
+  });
+  found.cut = cut_rows(*store, length, tokenizer);
+  if (measurement.leads()) {
+    task.report_evaluation(labels, pretrained);
+    report_cut(found.cut, options.data.string(), {length, config.encoder.longest_sequence()},
+               "the scores cover the rest");
+    report_evaluated(*store, options.data, options.model, tokenizer);
+  }
+  found.sheet = task.sheet(objective->metrics(), labels, note.source);
+  const auto begin = std::chrono::steady_clock::now();
+  found.scores = measurement.measure(model, *objective, store, found.sheet.get());
+  found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
+  found.rows = std::make_unique<EvaluatedRows>(task, options.data, options.bad_rows);
+  if (options.bad_rows) found.left_out = options.bad_rows->count();
+  return found;
+}
+
+OrderedJson Evaluation::with_rows_left_out(OrderedJson json) const {
+  if (left_out > 0) json["left_out"] = left_out;
+  return with_cut(std::move(json), cut);
+}
+
+void Evaluation::write(const fs::path& folder) const {
+  const InterruptGuard guard;  // a signal waits until both files are written
+  write_evaluation(folder, with_rows_left_out(record), *sheet, *rows);
+}
+
+OrderedJson evaluate_masked_lm(model::Pretrained folder, const EvaluateOptions& options) {
+  Measurement measurement(std::move(folder), options);
+  const model::Pretrained& pretrained = measurement.pretrained();
+  const int64_t noted = pretrained.note().max_length;
+  measurement.take_length(
+      noted > 0 ? noted : std::min(kMaskedLength, pretrained.config().encoder.longest_sequence()));
+  const text::Tokenizer& tokenizer = measurement.tokenizer();
+  const Store store = data::TokenStore::open(options.data);
+  store->require_tokenizer(tokenizer);
+  const objective::MaskedLm objective(
+      tokenizer, {.sequence = {static_cast<int32_t>(measurement.length())}});
+  const std::unique_ptr<Metrics> metrics = objective.metrics();
+  return measurement.measure(measurement.load(objective), objective, store, metrics.get());
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,250 @@
+#include "funicular/task/finetune.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/together.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/class_names.h"
+#include "funicular/model/model_report.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/weights.h"
+#include "funicular/objective/metrics.h"
+#include "funicular/task/cut_texts.h"
+#include "funicular/task/label_report.h"
+#include "funicular/task/registry.h"
+#include "funicular/task/store.h"
+#include "funicular/task/text_report.h"
+
+namespace funicular::task {
+
+namespace {
+
+class Finetuning {
+ public:
+  explicit Finetuning(const FinetuneOptions& options);
+  RunResult run();
+
+ private:
+  bool leads() const { return o_.group.rank() == 0; }
+  void check_class_loss() const;
+  void check_best_metric(const MetricNames& known) const;
+  void open_stores();
+  void open_own_stores();
+  void report_rows() const;
+  void describe_model();
+  objective::ClassLoss class_loss() const;
+  std::vector<double> balanced_weights() const;
+  Model make_model(const objective::Objective& objective) const;
+  void load(Model& model, const model::Head& head) const;
+  train::TrainerOptions trainer_options(const objective::Objective& objective) const;
+
+  const FinetuneOptions& o_;
+  const Task& task_;
+  const model::Pretrained pretrained_;
+  format::ModelConfig config_;  ///< with the classes of this run
+  const std::vector<std::string> classes_of_model_;
+  int64_t max_length_ = kDefaultLength;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
+};
+
+Finetuning::Finetuning(const FinetuneOptions& options)
+    : o_(options),
+      task_(*options.task),
+      pretrained_(options.model),
+      config_(pretrained_.config()),
+      classes_of_model_(model::class_names(config_)) {
+  check_class_loss();
+  check_best_metric(task_.metrics(task_.label_names()));
+  max_length_ = o_.max_length.value_or(kDefaultLength);
+  pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
+  model::check_sizes(config_, o_.model);
+  tokenizer_ = pretrained_.tokenizer();
+  pretrained_.check_columns(task_.texts(), tokenizer_->sequence());
+  open_stores();
+  describe_model();
+  if (leads()) report_rows();
+}
+
+void Finetuning::check_class_loss() const {
+  if (task_.weighs_classes()) return;
+  const ClassWeights& weights = o_.class_weights;
+  if (o_.label_smoothing > 0 || weights.balanced || !weights.weights.empty())
+    throw InputError("usage", "{} works only with one class per text or per word; {} gives {}",
+                     o_.label_smoothing > 0 ? "--label-smoothing" : "--class-weights",
+                     task_.type().more.empty() ? task_.type().asked_for() : task_.type().more,
+                     task_.type().gives);
+}
+
+void Finetuning::check_best_metric(const MetricNames& known) const {
+  const std::string& name = o_.best_metric;
+  if (known.all.empty() || name.empty() || name == "loss") return;
+  if (std::find(known.all.begin(), known.all.end(), name) == known.all.end())
+    throw InputError("usage", "--metric-for-best-model expects one of {}, loss for this task, found \"{}\"",
+                     fmt::join(known.all, ", "), name);
+}
+
+/// Rank 0 makes the stores, or verifies the stores that are there; then all ranks find them. On another host, one rank verifies
+/// what it reads.
+void Finetuning::open_stores() {
+  for (const bool first : {true, false})
+    comm::together(o_.group, [&] {
+      if (leads() == first) open_own_stores();
+    });
+}
+
+void Finetuning::open_own_stores() {
+  const fs::path folder = o_.trainer.output / "data";
+  StoreOptions options{.labels = task_.label_names(),
+                       .verify = leads() || launch::read_environment().local_rank == 0,
+                       .bad_rows = o_.bad_rows};
+  train_store_ = open_store(task_, o_.train_file, "train", *tokenizer_, folder, options);
+  task_.check_training({*train_store_, o_.train_file});
+  if (o_.eval_file.empty()) return;
+  options.labels = train_store_->meta().label_names;
+  eval_store_ = open_store(task_, o_.eval_file, "eval", *tokenizer_, folder, options);
+}
+
+void Finetuning::describe_model() {
+  task_.describe_in(config_, train_store_->meta().label_names);
+  check_best_metric(task_.metrics(config_.id2label));
+  model::TaskNote note{task_.name(), task_.texts(), max_length_, o_.truncation, Json::object()};
+  if (const Json columns = task_.note(); !columns.is_null()) note.source[kColumnsNote] = columns;
+  note.store_in(config_);
+}
+
+void Finetuning::report_rows() const {
+  task_.report_training({*train_store_, o_.train_file});
+  report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
+               {max_length_, config_.encoder.longest_sequence()}, *tokenizer_);
+}
+
+/// Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
+std::vector<double> Finetuning::balanced_weights() const {
+  const std::vector<int64_t> counts = rows_of_classes(*train_store_);
+  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  const auto classes = static_cast<double>(counts.size());
+  std::vector<double> weights;
+  for (const int64_t rows : counts) weights.push_back(all / (classes * static_cast<double>(rows)));
+  return weights;
+}
+
+objective::ClassLoss Finetuning::class_loss() const {
+  objective::ClassLoss loss{o_.class_weights.weights, o_.label_smoothing};
+  if (o_.class_weights.balanced) loss.weights = balanced_weights();
+  if (loss.weights.empty() || o_.class_weights.balanced) return loss;
+  const std::vector<std::string>& names = config_.id2label;
+  if (loss.weights.size() != names.size())
+    throw InputError("usage", "--class-weights: there are {} classes ({}), found {} weights", names.size(),
+                     show_classes(names), loss.weights.size());
+  std::vector<std::string> named;  // "contra 1", "pro 2.5"
+  for (size_t i = 0; i < names.size(); ++i)
+    named.push_back(fmt::format("{} {:.4g}", names[i], loss.weights[i]));
+  if (leads()) log::info("class weights: {}", show_classes(named));
+  return loss;
+}
+
+/// A classifier in the model's folder is the start of training if it has as many classes; otherwise a new one is made.
+void Finetuning::load(Model& model, const model::Head& head) const {
+  const bool anew = starts_anew(o_);
+  const std::string classes = model::classes_layer(config_, head);
+  const model::LoadReport report = pretrained_.load(model, anew, classes, head);
+  const std::vector<std::string>& to = config_.id2label;
+  const std::vector<std::string> from = model::spelt_as(classes_of_model_, to);
+  if (!report.mismatched.empty()) {
+    if (anew)
+      log::warning(
+          "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, randomly "
+          "initialised, takes its place",
+          o_.model.string(), from.size(), show_classes(from), to.size());
+    return;
+  }
+  const bool has_classifier = std::none_of(report.missing.begin(), report.missing.end(),
+                                           [&](const std::string& name) { return name.starts_with(classes); });
+  if (!has_classifier || to.empty() || from == to) return;
+  if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
+    model::reorder_classes(model, classes, from, to);
+  else if (anew)
+    log::warning(
+        "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
+        o_.model.string(), show_classes(from), show_classes(to));
+}
+
+Model Finetuning::make_model(const objective::Objective& objective) const {
+  const model::Head head = objective.head();
+  model::ModelOptions encoder =
+      pretrained_.options(o_.dtype, o_.device, model::classes_layer(config_, head));
+  encoder.config = config_;
+  encoder.seed = o_.trainer.seed;
+  encoder.repeatable = o_.repeatable;
+  Model model = objective.build(encoder);
+  model::report_model(model, config_);
+  load(model, head);
+  return model;
+}
+
+train::TrainerOptions Finetuning::trainer_options(const objective::Objective& objective) const {
+  train::TrainerOptions options = o_.trainer;
+  options.best_metric = choose_best_metric(o_, task_.metrics(config_.id2label));
+  options.greater_is_better = objective::greater_is_better(options.best_metric);
+  options.diverged_at = task_.diverged_at();
+  options.identity.merge(objective.identity());
+  options.identity.merge(std::map<std::string, std::string>{
+      {"task", task_.name()},
+      {"model", model::describe_model(config_)},
+      {"initial_weights", pretrained_.weights_hash()},
+      {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
+      {"tokenizer", hash_text(tokenizer_->fingerprint())}});
+  const OrderedJson info = {{"command", "finetune"},
+                            {"task", task_.name()},
+                            {"source_model", o_.model.string()},
+                            {"train_file", o_.train_file.string()},
+                            {"eval_file", o_.eval_file.string()},
+                            {"labels", config_.id2label}};
+  options.run_info = info;
+  return options;
+}
+
+RunResult Finetuning::run() {
+  const auto objective = task_.objective(
+      *tokenizer_, config_,
+      {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
+       .labels = config_.id2label,
+       .loss = class_loss()});
+  Model model = make_model(*objective);
+  RunResult result{.options = trainer_options(*objective)};
+  const auto rows = objective->samples(train_store_);
+  const train::DatasetSource seen(*objective, *rows);
+  const std::unique_ptr<Metrics> metrics = objective->metrics();
+  const auto save = [&](const fs::path& folder) {
+    format::ModelConfig saved = config_;
+    saved.source["funicular"].update(metrics->kept());
+    model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
+  };
+  if (!eval_store_) {
+    result.fit = fit(model, o_, result.options, seen, {}, save);
+    return result;
+  }
+  const auto held_out = objective->samples(eval_store_);
+  const train::DatasetSource unseen(*objective, *held_out);
+  result.fit = fit(model, o_, result.options, seen, {&unseen, metrics.get()}, save);
+  result.cut = cut_rows(*eval_store_, max_length_, *tokenizer_);
+  if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
+  return result;
+}
+
+}  // namespace
+
+RunResult finetune(const FinetuneOptions& options) {
+  return Finetuning(options).run();
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,39 @@
+#pragma once
+// Fine-tuning: a model that has learnt from unlabelled text learns a task from labelled rows.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/format/bad_rows.h"
+#include "funicular/task/run.h"
+#include "funicular/task/task.h"
+
+namespace funicular::task {
+
+/// How much a row (of tags a word) of each class counts in training.
+struct ClassWeights {
+  bool balanced = false;            ///< all classes count as much in all
+  std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each
+};
+
+struct FinetuneOptions : RunOptions {
+  fs::path model{};                             ///< folder of the pre-trained model
+  fs::path train_file{}, eval_file{};           ///< the rows; no eval_file: no evaluation
+  std::shared_ptr<const Task> task{};           ///< see find_task
+  std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
+
+  std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
+  std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
+  ClassWeights class_weights{};
+  double label_smoothing = 0;  ///< in training, the share of a row that all classes get in equal parts
+};
+
+/// Trains, and writes the run's folder: RUN/model is the model of the best evaluation as a Hugging Face folder, with what evaluate
+/// and predict need to know. Token stores of the rows lie in RUN/data. An interrupted run resumes from its last checkpoint.
+/// Several ranks call it with the same options. Throws InputError for options, files or a model that do not fit.
+RunResult finetune(const FinetuneOptions& options);
+
+}  // namespace funicular::task

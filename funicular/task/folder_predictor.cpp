@@ -1,0 +1,73 @@
+#include "funicular/task/folder_predictor.h"
+
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/task/registry.h"
+
+namespace funicular::task {
+
+namespace {
+
+objective::SequenceOptions sequence_of(const model::Pretrained& pretrained, std::optional<int64_t> max_length) {
+  const model::TaskNote note = pretrained.note();
+  const int64_t noted = note.max_length > 0 ? note.max_length : pretrained.config().encoder.longest_sequence();
+  const int64_t length = max_length.value_or(noted);
+  pretrained.check_max_length(length);
+  return {static_cast<int32_t>(length), note.pair_truncation()};
+}
+
+}  // namespace
+
+FolderPredictor::FolderPredictor(const fs::path& folder, const FolderOptions& options)
+    : FolderPredictor(model::Pretrained(folder), nullptr, options) {}
+
+FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<const Task> task,
+                                 const FolderOptions& options)
+    : pretrained_(std::move(pretrained)),
+      task_(task ? std::move(task) : task_of(pretrained_)),
+      tokenizer_(pretrained_.tokenizer()),
+      sequence_(sequence_of(pretrained_, options.max_length)) {
+  pretrained_.check_columns(options.texts > 0 ? options.texts : task_->texts(), tokenizer_->sequence());
+  const format::ModelConfig& config = pretrained_.config();
+  const std::vector<std::string> labels = model::class_names(config);
+  auto objective =
+      task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
+  model_ = objective->build(pretrained_.options(at::kFloat, options.device));
+  pretrained_.load_all(model_, objective->head());
+  model::prepare_inference(model_, options.precision);
+  predictor_ = std::make_unique<Predictor>(
+      model_, *tokenizer_, std::move(objective), task_->answers(labels, pretrained_.note().source),
+      PredictorOptions{sequence_, options.batch_tokens, options.window});
+}
+
+namespace {
+
+Answer answer_one(const Predictor& predictor, std::vector<std::string> texts) {
+  std::vector<InputRow> rows(1);
+  rows.front().texts = std::move(texts);
+  return predictor.answer(std::move(rows)).front();
+}
+
+}  // namespace
+
+Answer FolderPredictor::predict_row(std::vector<std::string> texts) const {
+  const model::TaskNote note = pretrained_.note();
+  const char* const found = texts.size() == 2 ? "a pair" : "one text";
+  if (task_->reads_words())
+    throw InputError("predict", "{}: the model gives {}; expected its words (FolderPredictor::tag), found {}",
+                     pretrained_.path().string(), task_->type().gives, found);
+  if (!note.task.empty() && std::ssize(texts) != note.text_columns)
+    throw InputError("predict", "{}: the model was fine-tuned on {}; found {}", pretrained_.path().string(),
+                     note.text_columns == 2 ? "pairs of texts" : "single texts", found);
+  return answer_one(*predictor_, std::move(texts));
+}
+
+Answer FolderPredictor::tag(std::vector<std::string> words) const {
+  if (!task_->reads_words())
+    throw InputError("predict", "{}: the model gives {}; expected one that gives a tag for each word",
+                     pretrained_.path().string(), task_->type().gives);
+  return answer_one(*predictor_, std::move(words));
+}
+
+}  // namespace funicular::task

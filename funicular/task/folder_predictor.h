@@ -1,0 +1,64 @@
+#pragma once
+// A fine-tuned model folder, opened as `funicular predict` opens it.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/core/model.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/task/predictor.h"
+#include "funicular/task/task.h"
+
+namespace funicular::task {
+
+struct FolderOptions {
+  std::string precision = "fp32";       ///< one of model::inference_precisions()
+  std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
+  int64_t batch_tokens = 4096;          ///< see PredictorOptions
+  int64_t window = 1024;
+  at::Device device = at::kCPU;
+  int texts = 0;  ///< of the rows that are to be answered; 0: as in fine-tuning
+};
+
+/// Model, tokeniser, task and predictor of one folder. Opening one takes far longer than an answer: keep it.
+class FolderPredictor {
+ public:
+  /// Throws InputError if the folder has no model of a task, no tokeniser, or lacks a weight.
+  explicit FolderPredictor(const fs::path& folder, const FolderOptions& options = {});
+  /// For a folder that is open already. `task`: null for that of the folder, see task_of.
+  FolderPredictor(model::Pretrained pretrained, std::shared_ptr<const Task> task, const FolderOptions& options);
+  FolderPredictor(const FolderPredictor&) = delete;
+  FolderPredictor& operator=(const FolderPredictor&) = delete;
+
+  /// The answer to a text or to a pair of texts. Throws InputError if the model was fine-tuned on something else.
+  Answer predict(const std::string& text) const { return predict_row({text}); }
+  Answer predict(const std::string& first, const std::string& second) const {
+    return predict_row({first, second});
+  }
+  /// A tag for each word. Throws InputError if the model was not fine-tuned on words.
+  Answer tag(std::vector<std::string> words) const;
+
+  /// For many rows at once.
+  const Predictor& predictor() const { return *predictor_; }
+  /// The classes by their numbers.
+  const std::vector<std::string>& labels() const { return predictor_->answers().labels(); }
+  const Task& task() const { return *task_; }
+  const Model& model() const { return model_; }
+  const model::Pretrained& pretrained() const { return pretrained_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  int64_t max_length() const { return sequence_.max_length; }
+
+ private:
+  Answer predict_row(std::vector<std::string> texts) const;
+
+  const model::Pretrained pretrained_;
+  const std::shared_ptr<const Task> task_;
+  const std::unique_ptr<text::Tokenizer> tokenizer_;
+  objective::SequenceOptions sequence_;
+  Model model_;
+  std::unique_ptr<const Predictor> predictor_;
+};
+
+}  // namespace funicular::task

@@ -1,0 +1,36 @@
+#pragma once
+// Messages about the labels of a file's rows before they are learnt.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/token_store.h"
+
+namespace funicular::task {
+
+struct FileRows;
+
+/// The first ten names, in quotes where their end could not be seen.
+std::string show_classes(const std::vector<std::string>& classes);
+
+/// Rows of each class, by its number; for tags words.
+std::vector<int64_t> rows_of_classes(const data::TokenStore& store);
+
+/// Tells the classes with their rows, the smallest ones too, and warns of names that look alike and of ids that are no classes.
+void report_classes(const data::TokenStore& store, const fs::path& file);
+
+/// Warns if another separator than `separator` seems to stand between the labels of rows, or if the labels are lists that were
+/// written as text. The store holds sets of labels.
+void report_separator(const data::TokenStore& store, const std::string& separator, const fs::path& file);
+
+/// Throws InputError if the rows have fewer than `least` classes.
+void require_classes(const FileRows& rows, size_t least);
+
+/// Throws InputError if the classes are many different numbers with a fraction: these are measured and not chosen.
+void refuse_measurements(const FileRows& rows);
+/// Warns if the classes are a few such numbers.
+void warn_of_measurements(const FileRows& rows);
+
+}  // namespace funicular::task

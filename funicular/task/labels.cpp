@@ -1,0 +1,158 @@
+#include "funicular/task/labels.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+
+#include "funicular/base/log.h"
+#include "funicular/objective/metrics.h"
+#include "funicular/objective/multi_label.h"
+#include "funicular/task/label_report.h"
+#include "funicular/task/missing_values.h"
+#include "funicular/task/row_answers.h"
+#include "funicular/task/row_sheet.h"
+
+namespace funicular::task {
+
+std::string Labels::row_key(const std::string& bad_rows, const std::string& style) const {
+  return fmt::format("{}{} sets by {}", bad_rows, style, files().separator());
+}
+
+MetricNames Labels::metrics(const std::vector<std::string>& /*labels*/) const {
+  // The best needs no threshold, and rare labels count as much as frequent ones.
+  return {objective::multi_label_metric_names(), "average_precision", "micro_f1"};
+}
+
+std::unique_ptr<objective::Objective> Labels::objective(const text::Tokenizer& tokenizer,
+                                                        const format::ModelConfig& config,
+                                                        const ObjectiveOptions& options) const {
+  const Json note = config.source.value("funicular", Json::object());
+  return std::make_unique<objective::MultiLabel>(
+      tokenizer,
+      objective::MultiLabelOptions{.sequence = options.sequence,
+                                   .num_labels = config.num_labels,
+                                   .labelled = options.labelled,
+                                   .thresholds = objective::thresholds_in(note, config.num_labels)});
+}
+
+void Labels::check_training(const FileRows& rows) const {
+  require_classes(rows, 1);
+  TextTask::check_training(rows);
+  refuse_measurements(rows);
+}
+
+void Labels::report_training(const FileRows& rows) const {
+  warn_of_measurements(rows);
+  report_classes(rows.store, rows.file);
+  report_separator(rows.store, files().separator(), rows.file);
+  warn_of_missing_labels(rows.store.meta().label_names, rows.file);
+}
+
+void Labels::report_evaluation(const std::vector<std::string>& labels, const model::Pretrained& model) const {
+  if (!objective::thresholds_in(model.note().source, std::ssize(labels)).empty())
+    log::info("labels are given from the thresholds of {} on", (model.path() / "config.json").string());
+}
+
+void Labels::report_trained(const FileRows& evaluated) const {
+  log::info(
+      "the model's config.json keeps the threshold that was best for each label. evaluate and predict use these "
+      "thresholds, and this training 0.5: the scores differ");
+  constexpr int64_t kLeast = objective::MultiLabelMetrics::kLeastPositives;
+  const std::vector<std::string>& labels = evaluated.store.meta().label_names;
+  const std::vector<int64_t> rows = rows_of_classes(evaluated.store);
+  std::vector<std::string> rare;
+  for (size_t label = 0; label < rows.size(); ++label)
+    if (rows[label] < kLeast) rare.push_back(labels.at(label));
+  if (!rare.empty())
+    log::info("{} of {} labels keep the threshold 0.5, because fewer than {} rows of {} have them: {}",
+              rare.size(), rows.size(), kLeast, evaluated.file.string(), show_classes(rare));
+}
+
+namespace {
+
+/// The probability from which on a label is given.
+class Thresholds {
+ public:
+  Thresholds(const Json& note, size_t labels)
+      : all_(objective::thresholds_in(note, static_cast<int64_t>(labels))) {}
+  double of(int64_t label) const { return all_.empty() ? 0.5 : all_[static_cast<size_t>(label)]; }
+
+ private:
+  std::vector<double> all_;
+};
+
+class LabelSheet final : public ClassedSheet {
+ public:
+  LabelSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels, Thresholds thresholds)
+      : ClassedSheet(std::move(metrics), std::move(labels)), thresholds_(std::move(thresholds)) {}
+
+ private:
+  at::Tensor scores_of(const at::Tensor& logits) const override { return logits.sigmoid(); }
+  bool gives(int64_t row, int64_t column) const override { return score(row, column) >= thresholds_.of(column); }
+  bool has(int64_t row, int64_t column) const override { return truth(row, column) > 0.5; }
+  double label_score(int64_t row) const override {
+    double least = 1;
+    for (int64_t column = 0; column < columns(); ++column)
+      least = std::min(least, has(row, column) ? score(row, column) : 1 - score(row, column));
+    return least;
+  }
+  void add_confusion(OrderedJson& found) const override {
+    OrderedJson& all = found["confusion_matrices"] = OrderedJson::object();
+    for (int64_t column = 0; column < columns(); ++column) {
+      std::array<std::array<int64_t, 2>, 2> counts{};
+      for (int64_t row = 0; row < rows(); ++row) ++counts[has(row, column)][gives(row, column)];
+      all[label(column)] = counts;
+    }
+  }
+  void add_answer(int64_t row, OrderedJson& line) const override {
+    OrderedJson truth = OrderedJson::array(), predicted = OrderedJson::array();
+    for (int64_t column = 0; column < columns(); ++column) {
+      if (has(row, column)) truth.push_back(label(column));
+      if (gives(row, column)) predicted.push_back(label(column));
+    }
+    line["labels"] = truth;
+    line["predicted"] = predicted;
+    add_probabilities(row, line);
+  }
+
+  Thresholds thresholds_;
+};
+
+class LabelAnswers final : public RowAnswers {
+ public:
+  LabelAnswers(std::vector<std::string> labels, Thresholds thresholds)
+      : RowAnswers(std::move(labels)), thresholds_(std::move(thresholds)) {}
+
+ private:
+  at::Tensor scores(const at::Tensor& logits) const override { return logits.sigmoid(); }
+  Answer answer_of(std::span<const float> scores) const override {
+    Answer answer{.scores = {scores.begin(), scores.end()}};
+    std::string given;
+    for (int64_t label = 0; label < std::ssize(scores); ++label) {
+      if (scores[static_cast<size_t>(label)] < thresholds_.of(label)) continue;
+      answer.labels.push_back(label);
+      given += (given.empty() ? "" : ", ") + key(label);
+    }
+    answer.json = fmt::format("{{\"labels\": [{}], {}}}", given, probabilities(scores));
+    return answer;
+  }
+
+  Thresholds thresholds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sheet> Labels::sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
+                                     const Json& note) const {
+  Thresholds thresholds(note, labels.size());
+  return std::make_unique<LabelSheet>(std::move(metrics), std::move(labels), std::move(thresholds));
+}
+
+std::unique_ptr<Answers> Labels::answers(std::vector<std::string> labels, const Json& note) const {
+  Thresholds thresholds(note, labels.size());
+  return std::make_unique<LabelAnswers>(std::move(labels), std::move(thresholds));
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,36 @@
+#pragma once
+// The task of any number of labels per text or pair of texts.
+
+#include "funicular/task/text_task.h"
+
+namespace funicular::task {
+
+class Labels final : public TextTask {
+ public:
+  using TextTask::TextTask;
+  data::LabelKind label_kind() const override { return data::LabelKind::sets; }
+  std::string row_key(const std::string& bad_rows, const std::string& style) const override;
+  MetricNames metrics(const std::vector<std::string>& labels) const override;
+  /// With the thresholds that the configuration keeps.
+  std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
+                                                  const format::ModelConfig& config,
+                                                  const ObjectiveOptions& options) const override;
+  void check_training(const FileRows& rows) const override;
+  void report_training(const FileRows& rows) const override;
+  void report_evaluation(const std::vector<std::string>& labels, const model::Pretrained& model) const override;
+  void report_trained(const FileRows& evaluated) const override;
+  /// Details: "confusion_matrices": {"NAME": [has the label or not][is given it or not], …}, 0 for not. Lines: {"row": 1,
+  /// "labels": […], "predicted": […], "probabilities": {…}}. A mistake's label_score is the probability of the decision that the
+  /// row contradicts most.
+  std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
+                               const Json& note) const override;
+  /// {"labels": […], "probabilities": {…}}: the labels whose probability is at least their threshold, which is 0.5 unless the note
+  /// has another.
+  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
+
+ protected:
+  std::string problem_type() const override { return "multi_label_classification"; }
+  format::Lists lists() const override { return format::Lists::last; }
+};
+
+}  // namespace funicular::task

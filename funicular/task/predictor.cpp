@@ -1,0 +1,163 @@
+#include "funicular/task/predictor.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/task/length_batches.h"
+#include "funicular/train/prefetch.h"
+
+namespace funicular::task {
+
+static constexpr const char* kState = "the answers are not complete";
+
+/// The rows of a window that this rank answers.
+struct Predictor::Window {
+  std::vector<TokenisedRow> rows;
+  int64_t read = 0;  ///< rows of all ranks
+};
+
+Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer,
+                     std::unique_ptr<const objective::Objective> objective,
+                     std::unique_ptr<const Answers> answers, PredictorOptions options)
+    : model_(model),
+      tokenizer_(tokenizer),
+      objective_(std::move(objective)),
+      answers_(std::move(answers)),
+      options_(options),
+      missing_(tokenizer) {
+  if (options.window < 1 || options.batch_tokens < 1)
+    throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens",
+                     options.window, options.batch_tokens);
+}
+
+TokenisedRow Predictor::tokenise(InputRow row) const {
+  TokenisedRow tokenised{std::move(row)};
+  if (tokenised.row.problem.empty()) answers_->tokenise(tokenizer_, tokenised);
+  return tokenised;
+}
+
+std::vector<Answer> Predictor::answer(std::vector<InputRow> rows) const {
+  std::vector<TokenisedRow> tokenised;
+  for (InputRow& row : rows) tokenised.push_back(tokenise(std::move(row)));
+  return answer(tokenised);
+}
+
+/// Puts the scores of each sample into its place.
+void Predictor::forward(std::span<const data::Sample> samples, std::span<const size_t> places,
+                        std::vector<SampleScores>& scores) const {
+  const at::NoGradGuard no_gradient;
+  const MicroBatch batch = objective_->collate(samples, RandomState{});
+  LossSink sink;
+  sink.keep_outputs = true;
+  model_.forward({}, batch, Taps{}, sink);
+  const auto logits = sink.outputs().find("logits");
+  if (logits == sink.outputs().end())
+    throw InputError("predict", "the model gives no logits; expected one with a head for this task");
+  const at::Tensor all = answers_->scores(logits->second.to(at::kFloat)).to(at::kCPU).contiguous();
+  const int64_t width = answers_->width();
+  if (all.size(1) != width)
+    throw InputError("predict", "the model has {} classes, but there are {} labels", all.size(1), width);
+  const auto* from = all.const_data_ptr<float>();
+  for (const auto* value = from; value < from + all.numel(); ++value)
+    if (!std::isfinite(*value))
+      throw RunError("predict", "the model answers {}; its weights are damaged, or became so in training", *value);
+  const std::vector<int64_t> rows = answers_->rows_of_samples(batch);
+  for (size_t i = 0; i < places.size(); ++i) {
+    scores[places[i]] = {width, {from, from + rows.at(i) * width}};
+    from += rows.at(i) * width;
+  }
+}
+
+std::vector<Answer> Predictor::answer(std::span<const TokenisedRow> rows) const {
+  std::vector<data::Sample> samples;
+  std::vector<int64_t> lengths;
+  for (const TokenisedRow& row : rows)
+    for (const data::Sample& sample : row.samples) {
+      samples.push_back(sample);
+      samples.back().sample_id = std::ssize(samples) - 1;
+      lengths.push_back(objective_->length(sample));
+    }
+  std::vector<SampleScores> scores(samples.size());
+  for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> places) {
+    stop_if_interrupted("predict", kState);
+    std::vector<data::Sample> batch;
+    for (const size_t place : places) batch.push_back(samples[place]);
+    forward(batch, places, scores);
+  });
+  std::vector<Answer> answers;
+  std::span<const SampleScores> rest = scores;
+  for (const TokenisedRow& row : rows) {
+    const size_t own = row.samples.size();
+    answers.push_back(row.row.problem.empty() ? answers_->answer(row, rest.first(own))
+                                              : Answer{.json = error_json(row.row.problem)});
+    rest = rest.subspan(own);
+  }
+  return answers;
+}
+
+// ---- streams
+
+/// A window with fewer rows than the options allow, times the ranks, is the last one.
+Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share) const {
+  Window window;
+  while (window.read < options_.window * share.ranks) {
+    std::optional<InputRow> row = input.next();
+    if (!row) break;
+    if (share.has(window.read++)) window.rows.push_back(tokenise(std::move(*row)));
+  }
+  return window;
+}
+
+std::string Predictor::lines(const Window& window) const {
+  std::string lines;
+  for (const Answer& answer : answer(window.rows)) lines += answer.json + '\n';
+  return lines;
+}
+
+void Predictor::count(const Window& window, StreamCounts& done) const {
+  done.rows += window.read;
+  for (const TokenisedRow& row : window.rows) {
+    if (!row.row.problem.empty()) continue;
+    if (!row.has_tokens()) done.textless.add(row.row.line);
+    const auto texts = static_cast<int>(std::max<size_t>(row.tokens.size(), 1));
+    answers_->count_cut(row, options_.sequence.max_length - tokenizer_.sequence().special_count(texts), done.cut);
+    const bool words = !row.word_bits.empty();  // a text of one word may well be "None"
+    if (!words && std::any_of(row.samples.begin(), row.samples.end(),
+                              [&](const data::Sample& sample) { return missing_.in(sample); }))
+      done.missing.add(row.row.line);
+  }
+}
+
+StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::string_view)>& write,
+                               const RowShare& share) const {
+  train::Prefetcher<Window> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
+                                    [&](int64_t) { return read_window(input, share); });
+  struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
+    RowInput& input;
+    ~StopReading() { input.stop(); }
+  } const stop_reading{input};
+  StreamCounts done;
+  for (bool last = false; !last;) {
+    const std::string lines = share.in_turn([&] {
+      const Window window = windows.next();
+      stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
+      last = window.read < options_.window * share.ranks;
+      count(window, done);
+      return this->lines(window);
+    });
+    if (!lines.empty()) write(lines);
+  }
+  done.cut = share.sum(done.cut);
+  done.textless = share.sum(done.textless);
+  done.missing = share.sum(done.missing);
+  return done;
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,76 @@
+#pragma once
+// Prediction: rows of text in, answers out, in the same order.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "funicular/core/model.h"
+#include "funicular/data/cut_rows.h"
+#include "funicular/data/missing_texts.h"
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+#include "funicular/task/answers.h"
+#include "funicular/task/row_input.h"
+#include "funicular/task/row_share.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::task {
+
+struct PredictorOptions {
+  objective::SequenceOptions sequence;  ///< longer rows are truncated
+  int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
+  /// Rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory.
+  int64_t window = 1024;
+};
+
+/// Counts of a stream of rows.
+struct StreamCounts {
+  int64_t rows = 0;
+  data::CutRows cut;      ///< rows longer than PredictorOptions::sequence.max_length
+  RemarkedRows textless;  ///< rows without a token: the answers to them mean nothing
+  RemarkedRows missing;   ///< rows one of whose texts stands for a missing value, see data::MissingTexts
+};
+
+/// Refers to the model and the tokeniser, which must outlive it.
+class Predictor {
+ public:
+  /// `objective`: makes the model's batches, without labels. Throws InputError for a window or a batch below 1.
+  Predictor(const Model& model, const text::Tokenizer& tokenizer,
+            std::unique_ptr<const objective::Objective> objective, std::unique_ptr<const Answers> answers,
+            PredictorOptions options);
+
+  /// Throws InputError if the model has other classes than the answers, and RunError if it gives no finite number. If an interrupt
+  /// is requested (base/interrupt.h), throws Error with ExitCode::interrupted.
+  std::vector<Answer> answer(std::vector<InputRow> rows) const;
+
+  /// Reads rows to the end, and calls `write` with one JSON line for each: window by window, with the rows of all ranks. A thread
+  /// reads and tokenises a window while the one before is computed. A row that says what is wrong with it is answered by
+  /// {"error": …}. Throws what the input throws; the windows before have been written.
+  StreamCounts stream(RowInput& input, const std::function<void(std::string_view)>& write,
+                      const RowShare& share = {}) const;
+
+  const Answers& answers() const { return *answers_; }
+
+ private:
+  struct Window;
+  Window read_window(RowInput& input, const RowShare& share) const;
+  TokenisedRow tokenise(InputRow row) const;
+  std::vector<Answer> answer(std::span<const TokenisedRow> rows) const;
+  void forward(std::span<const data::Sample> samples, std::span<const size_t> places,
+               std::vector<SampleScores>& scores) const;
+  std::string lines(const Window& window) const;
+  void count(const Window& window, StreamCounts& done) const;
+
+  const Model& model_;
+  const text::Tokenizer& tokenizer_;
+  std::unique_ptr<const objective::Objective> objective_;
+  std::unique_ptr<const Answers> answers_;
+  PredictorOptions options_;
+  data::MissingTexts missing_;
+};
+
+}  // namespace funicular::task

@@ -1,0 +1,109 @@
+#include "funicular/task/registry.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/model/token_classifier.h"
+#include "funicular/objective/multi_label.h"
+#include "funicular/task/classes.h"
+#include "funicular/task/labels.h"
+#include "funicular/task/numbers.h"
+#include "funicular/task/tags.h"
+
+namespace funicular::task {
+
+namespace {
+
+constexpr const char* kCustom = "custom";
+
+template <class T>
+std::unique_ptr<Task> make_text(const TaskType& type, FileOptions files, const data::NamedTask* named) {
+  return std::make_unique<T>(type, std::move(files), named);
+}
+
+std::unique_ptr<Task> make_tags(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
+  return std::make_unique<Tags>(type, std::move(files));
+}
+
+bool any(const format::ModelConfig& /*config*/) {
+  return true;
+}
+
+}  // namespace
+
+const std::vector<TaskType>& task_types() {
+  static const std::vector<std::string> of_tables{"text-column", "label-column", "format",
+                                                  "header",      "quotes",       "regression",
+                                                  "multi-label", "label-separator"};
+  static const std::vector<TaskType> rows{
+      {"tags",
+       "tags",
+       "",
+       {"text-column", "label-column", "format"},
+       "a tag for each word",
+       false,
+       model::is_token_classifier,
+       make_tags},
+      {"labels", kCustom, "--multi-label", of_tables, "any number of labels per text", false,
+       objective::is_multi_label, make_text<Labels>},
+      {"numbers", kCustom, "--regression", of_tables, "a number per text", true, model::is_regression,
+       make_text<Numbers>},
+      {"classes", kCustom, "", of_tables, "one class per text", true, any, make_text<Classes>}};
+  return rows;
+}
+
+std::string TaskType::asked_for() const {
+  return "--task " + option + (more.empty() ? "" : " " + more);
+}
+
+const TaskType& type_of(const format::ModelConfig& config) {
+  const auto& rows = task_types();
+  return *std::find_if(rows.begin(), rows.end(), [&](const TaskType& row) { return row.owns(config); });
+}
+
+std::vector<std::string> text_task_names() {
+  std::vector<std::string> names;
+  for (const data::NamedTask& row : data::named_tasks()) names.push_back(row.name);
+  names.emplace_back(kCustom);
+  return names;
+}
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names = text_task_names();
+  for (const TaskType& row : task_types())
+    if (row.option != kCustom) names.push_back(row.option);
+  return names;
+}
+
+namespace {
+
+const TaskType& type_by_name(const std::string& name) {
+  for (const TaskType& row : task_types())
+    if (name == row.name || (name == kCustom && row.name == "classes")) return row;
+  const std::vector<std::string> names = task_names();
+  const std::string near = nearest(name, names.data(), names.data() + names.size());
+  throw InputError("task", "unknown task \"{}\"{}; known are {}", name,
+                   near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files) {
+  const data::NamedTask* const named = data::find_named_task(name);
+  const TaskType& type = type_by_name(named ? named->type : name);
+  return type.make(type, std::move(files), named);
+}
+
+std::shared_ptr<const Task> task_of(const model::Pretrained& pretrained, FileOptions said) {
+  const model::TaskNote note = pretrained.note();
+  const TaskType& type = type_of(pretrained.config());
+  const data::NamedTask* named = data::find_named_task(note.task);
+  if (named && named->type != type.name) named = nullptr;
+  said.fill_from(note.source);
+  return type.make(type, std::move(said), named);
+}
+
+}  // namespace funicular::task

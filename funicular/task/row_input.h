@@ -1,0 +1,74 @@
+#pragma once
+// The rows that predict answers: lines, tables, words, from a file or from standard input while they arrive.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/format/row_stream.h"
+#include "funicular/format/text_format.h"
+#include "funicular/task/answers.h"
+
+namespace funicular::task {
+
+/// A file or standard input. A file is closed when the object ends; standard input stays open.
+class InputFile {
+ public:
+  /// An empty path stands for standard input. Throws InputError for a file that cannot be read.
+  explicit InputFile(const fs::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string name;  ///< for messages
+  int descriptor = 0;
+};
+
+struct InputOptions {
+  fs::path path = {};                       ///< empty: standard input
+  std::string format = {};                  ///< lines | tsv | csv | jsonl | conll; "": by the file's name
+  std::optional<bool> pairs = {};           ///< whether a line is two texts separated by a tab; none: as in fine-tuning
+  int texts = 0;                            ///< of a row, as fine-tuning noted them; 0: not noted
+  std::vector<std::string> text = {};       ///< columns that were asked for; empty: as the task has them
+  std::optional<bool> header = {};          ///< none: as the task has it
+  format::FileStyle style = {};
+  std::shared_ptr<format::BadRows> bad_rows = {};
+  fs::path model = {};                      ///< for messages
+};
+
+class RowInput {
+ public:
+  virtual ~RowInput() = default;
+  /// The next row, until there is none. Throws InputError for a bad row, unless such rows are to be skipped: then the row says
+  /// what is wrong with it.
+  virtual std::optional<InputRow> next() = 0;
+  /// Texts of a row of which a sequence is made.
+  virtual int texts() const { return 1; }
+  /// May be called from another thread: next() gives no more rows, even while it waits for bytes.
+  virtual void stop() {}
+  /// Says what was doubtful in the `rows` rows that were read.
+  virtual void report(int64_t /*rows*/) const {}
+};
+
+/// Rows of `columns` texts: 1, 2 for pairs, or more, which are joined into one text. Rows with another number of columns are bad.
+class TextInput final : public RowInput {
+ public:
+  TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns);
+  std::optional<InputRow> next() override;
+  int texts() const override { return format::texts_of_columns(columns_); }
+  void stop() override { rows_.stop(); }
+  /// Warns of lines that look like rows of JSON or of a table.
+  void report(int64_t rows) const override;
+
+ private:
+  const InputFile input_;
+  format::StreamRowReader rows_;
+  size_t columns_;
+  bool lines_;
+  int64_t tabs_ = 0;     ///< rows of one text that hold a tab
+  int64_t objects_ = 0;  ///< rows of one text that begin and end as JSON does
+};
+
+}  // namespace funicular::task

@@ -1,0 +1,91 @@
+#include "funicular/task/row_sheet.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/base/json_text.h"
+
+namespace funicular::task {
+
+RowSheet::RowSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels)
+    : Sheet(std::move(metrics)), labels_(std::move(labels)) {}
+
+void RowSheet::start() {
+  columns_ = 0;
+  scores_.clear();
+  truth_.clear();
+  Sheet::start();
+}
+
+void RowSheet::add(const TensorMap& outputs) {
+  Sheet::add(outputs);  // refuses outputs that are missing
+  const at::Tensor scores = scores_of(outputs.at("logits").to(at::kCPU, at::kDouble)).contiguous();
+  const at::Tensor truth = outputs.at("labels").to(at::kCPU, at::kDouble).contiguous();
+  columns_ = scores.size(1);
+  truth_columns_ = truth.dim() > 1 ? truth.size(1) : 1;
+  const auto append = [](std::vector<double>& all, const at::Tensor& values) {
+    all.insert(all.end(), values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+  };
+  append(scores_, scores);
+  append(truth_, truth);
+}
+
+std::string RowSheet::lines(const EvaluatedRows& rows) const {
+  std::string text;
+  const std::vector<int64_t> numbers = rows.numbers(this->rows());
+  for (int64_t row = 0; row < this->rows(); ++row) {
+    OrderedJson line = {{"row", numbers.at(static_cast<size_t>(row))}};
+    add_answer(row, line);
+    text += json_text(line) + "\n";
+  }
+  return text;
+}
+
+void ClassedSheet::add_details(OrderedJson& found) const {
+  OrderedJson& all = found["classes"] = OrderedJson::object();
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  for (int64_t column = 0; column < columns(); ++column) {
+    double given = 0, right = 0, support = 0;
+    for (int64_t row = 0; row < rows(); ++row) {
+      given += gives(row, column);
+      support += has(row, column);
+      right += gives(row, column) && has(row, column);
+    }
+    all[label(column)] = {{"precision", share(right, given)},
+                          {"recall", share(right, support)},
+                          {"f1", share(2 * right, given + support)},
+                          {"support", static_cast<int64_t>(support)}};
+  }
+  add_confusion(found);
+}
+
+OrderedJson ClassedSheet::mistakes(const EvaluatedRows& evaluated) const {
+  std::vector<std::pair<double, int64_t>> wrong;
+  for (int64_t row = 0; row < rows(); ++row)
+    for (int64_t column = 0; column < columns(); ++column)
+      if (gives(row, column) != has(row, column)) {
+        wrong.emplace_back(label_score(row), row);
+        break;
+      }
+  std::sort(wrong.begin(), wrong.end());
+  const std::vector<int64_t> numbers = evaluated.numbers(rows());
+  OrderedJson found = OrderedJson::array();
+  for (const auto& [score, row] : wrong) {
+    OrderedJson mistake = {{"row", numbers.at(static_cast<size_t>(row))}};
+    add_answer(row, mistake);
+    mistake.erase("probabilities");
+    mistake["label_score"] = score;
+    found.push_back(std::move(mistake));
+  }
+  evaluated.add_texts(found);
+  return found;
+}
+
+void ClassedSheet::add_probabilities(int64_t row, OrderedJson& line) const {
+  OrderedJson& probabilities = line["probabilities"] = OrderedJson::object();
+  for (int64_t column = 0; column < columns(); ++column) probabilities[label(column)] = score(row, column);
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,52 @@
+#pragma once
+// The options of a training run of a task, and the run itself: fine-tuning and distillation share them.
+
+#include <functional>
+#include <string>
+
+#include "funicular/base/file.h"
+#include "funicular/comm/group.h"
+#include "funicular/core/model.h"
+#include "funicular/data/cut_rows.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/task/task.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::task {
+
+/// Tokens of a sequence if no length is given, or the model's longest if that is less.
+inline constexpr int64_t kDefaultLength = 128;
+
+struct RunOptions {
+  /// `best_metric` is decided by the next field; `identity` and `run_info` get more entries.
+  train::TrainerOptions trainer{};
+  std::string best_metric{};  ///< chooses the best model; "": the task's own
+  optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 5e-5};
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  bool repeatable = false;  ///< no operation whose result depends on the order of threads
+
+  comm::Group group{};  ///< the ranks that train together
+  /// How the run is laid out. Asked when model and data are there; may change the trainer's options.
+  std::function<train::StrategyFactory(Model& model, const train::Source& rows, train::TrainerOptions& options)>
+      strategy{};  ///< none: one process
+};
+
+struct RunResult {
+  train::FitResult fit{};
+  train::TrainerOptions options{};  ///< as the trainer had them
+  data::CutRows cut{};              ///< texts of the evaluation that the model does not read whole
+};
+
+/// Whether training begins with given weights: there is no checkpoint to resume from, or it is not to be used.
+bool starts_anew(const RunOptions& run);
+
+/// The metric that chooses the best model. A resumed run keeps MetricNames::earlier_best if it began with that. Collective.
+std::string choose_best_metric(const RunOptions& run, const MetricNames& known);
+
+/// Trains. `save` writes the model's folder, see train::Callbacks::save_model.
+train::FitResult fit(Model& model, const RunOptions& run, train::TrainerOptions& options,
+                     const train::Source& rows, const train::Evaluation& evaluation,
+                     const std::function<void(const fs::path& folder)>& save);
+
+}  // namespace funicular::task

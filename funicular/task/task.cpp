@@ -1,0 +1,62 @@
+#include "funicular/task/task.h"
+
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/core/loss_watch.h"
+
+namespace funicular::task {
+
+namespace {
+
+const std::vector<std::string>& no_names() {
+  static const std::vector<std::string> none;
+  return none;
+}
+
+}  // namespace
+
+void FileOptions::fill_from(const Json& note) {
+  if (!note.is_object() || !note.contains(kColumnsNote)) return;
+  constexpr const char* kOrigin = "config.json (key \"funicular\")";
+  const Json& columns = note[kColumnsNote];
+  if (!columns.is_object())
+    throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
+  if (text.empty()) text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
+  if (label.empty()) label = json_get<std::string>(columns, "label", kOrigin);
+  if (!header) header = json_get<bool>(columns, "header", kOrigin);
+  if (label_separator.empty()) label_separator = json_get<std::string>(columns, "label_separator", kOrigin);
+}
+
+Json FileOptions::note() const {
+  return {{"text", text},
+          {"label", label},
+          {"header", header.value_or(true)},
+          {"label_separator", separator()}};
+}
+
+const std::string& FileOptions::separator() const {
+  static const std::string comma = ",";
+  return label_separator.empty() ? comma : label_separator;
+}
+
+Task::Task(const TaskType& type, std::string name, FileOptions files)
+    : type_(type), name_(std::move(name)), files_(std::move(files)) {}
+
+const std::vector<std::string>& Task::label_names() const {
+  return no_names();
+}
+
+const std::vector<std::string>& Task::spellings() const {
+  return no_names();
+}
+
+double Task::diverged_at() const {
+  return LossWatch::kGrowth;
+}
+
+std::vector<std::string> Task::labels_of(const format::ModelConfig& config, const fs::path& /*model*/) const {
+  return model::class_names(config);
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,162 @@
+#pragma once
+// A task says what is asked of texts: a class, labels, a number, a tag for each word. Each task is one file pair and one row of
+// task/registry.h.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/data/row_source.h"
+#include "funicular/data/token_store.h"
+#include "funicular/format/model_config.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/objective/class_loss.h"
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+#include "funicular/task/answers.h"
+#include "funicular/task/row_input.h"
+#include "funicular/task/sheet.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::task {
+
+struct TaskType;
+
+/// The options by which a user describes a task's files. The task has a default for each.
+struct FileOptions {
+  /// Columns of text. A number counts from 1; anything else is a name in the header or a JSON key.
+  std::vector<std::string> text = {};
+  std::string label = {};             ///< the column of the label, written as a column of text
+  std::string format = {};            ///< tsv | csv | jsonl | conll; "": guessed from each file's name
+  std::optional<bool> header = {};    ///< tsv, csv: whether the first row names the columns
+  std::string label_separator = {};   ///< stands between the labels of a row; "": a comma
+  format::FileStyle style = {};
+
+  /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no sense.
+  void fill_from(const Json& note);
+  /// Returns what `fill_from` reads.
+  Json note() const;
+  const std::string& separator() const;
+};
+
+/// The key of FileOptions::note within config.json's "funicular".
+inline constexpr const char* kColumnsNote = "columns";
+
+/// How the rows of a file are read.
+struct RowsOptions {
+  bool labelled = true;                            ///< false: no labels are read
+  std::shared_ptr<format::BadRows> bad_rows = {};  ///< null: a bad row is an error
+  /// Told of each sentence of CoNLL's that is left out, see data::ConllOptions.
+  std::function<void(const std::string&)> on_bad = {};
+};
+
+struct MetricNames {
+  std::vector<std::string> all = {};  ///< as objective/metrics.h and tag_metrics.h call them; empty: not known without labels
+  std::string best = {};         ///< the one by which the best model is chosen
+  std::string earlier_best = {};  ///< what version 0.1 had there; its runs keep it
+};
+
+struct ObjectiveOptions {
+  objective::SequenceOptions sequence;
+  bool labelled = true;                       ///< false: for prediction
+  std::vector<std::string> labels = {};       ///< the classes by number
+  objective::ClassLoss loss = {};             ///< only for tasks whose weighs_classes() is true
+};
+
+/// The rows of a file, for messages about them.
+struct FileRows {
+  const data::TokenStore& store;
+  const fs::path& file;
+};
+
+class Task {
+ public:
+  Task(const TaskType& type, std::string name, FileOptions files);
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  const TaskType& type() const { return type_; }
+  /// As --task and config.json call it: "custom", "mrpc", "tags".
+  const std::string& name() const { return name_; }
+  const FileOptions& files() const { return files_; }
+
+  // ---- its files
+
+  /// Texts of a row: 1, or 2 for pairs.
+  virtual int texts() const { return 1; }
+  /// The kind of label that a token store keeps with a row.
+  virtual data::LabelKind label_kind() const = 0;
+  /// The classes by number, if the task says them; empty: the training rows decide.
+  virtual const std::vector<std::string>& label_names() const;
+  /// How files write the classes, in the order of label_names(); empty: as they are called.
+  virtual const std::vector<std::string>& spellings() const;
+  /// The columns that the user or the task names, before a file is seen.
+  virtual data::TextFileSourceOptions columns() const = 0;
+  /// How the file is read as a table. None: the file has no columns with names.
+  virtual std::optional<data::TextFileSourceOptions> table(const fs::path& file) const = 0;
+  /// The file's rows, with the labels called by their names. Throws InputError.
+  virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const = 0;
+  /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in it. Older stores
+  /// are found by the order of the words.
+  virtual std::string row_key(const std::string& bad_rows, const std::string& style) const {
+    return bad_rows + style;
+  }
+  /// The part of files() that config.json keeps; null: nothing.
+  virtual Json note() const { return nullptr; }
+
+  // ---- training
+
+  /// `labels`: the classes, which may decide what there is to measure.
+  virtual MetricNames metrics(const std::vector<std::string>& labels) const = 0;
+  /// For a model of this configuration. Throws InputError for one that does not fit.
+  virtual std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
+                                                          const format::ModelConfig& config,
+                                                          const ObjectiveOptions& options) const = 0;
+  /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).
+  virtual bool weighs_classes() const { return false; }
+  /// A loss that is this many times the first one ends a training.
+  virtual double diverged_at() const;
+  /// Writes into the configuration what a model with these classes is.
+  virtual void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const = 0;
+  /// Throws InputError for rows that cannot be learnt.
+  virtual void check_training(const FileRows& rows) const = 0;
+  /// Says what is doubtful in the labels of training rows.
+  virtual void report_training(const FileRows& rows) const = 0;
+  /// Says by which rules a model with these classes is scored.
+  virtual void report_evaluation(const std::vector<std::string>& /*labels*/,
+                                 const model::Pretrained& /*model*/) const {}
+  /// Says what the training has left in config.json. `evaluated`: the rows that chose the best model.
+  virtual void report_trained(const FileRows& /*evaluated*/) const {}
+
+  // ---- a model of it
+
+  /// The classes of a model in its order, spelt as the task's. Throws InputError for a model of other classes.
+  virtual std::vector<std::string> labels_of(const format::ModelConfig& config, const fs::path& model) const;
+  /// Whether an evaluation has scores for each class (Sheet::add_details).
+  virtual bool scores_classes() const { return true; }
+  /// Whether the texts of a row are its words.
+  virtual bool reads_words() const { return false; }
+  /// A clause for messages about texts that were cut, which says what their answers are like.
+  virtual const char* answers_to_cut_texts() const { return "the answers come from the rest"; }
+  /// Whether answers fit into the rows of a table.
+  virtual bool fits_tables() const { return true; }
+  /// The sheet of an evaluation. `metrics`: from objective(). `note`: config.json's key "funicular".
+  virtual std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
+                                       const Json& note) const = 0;
+  /// `note`: as for sheet().
+  virtual std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const = 0;
+  /// The rows to answer. Throws InputError for options that do not fit the task.
+  virtual std::unique_ptr<RowInput> open_input(const InputOptions& options) const = 0;
+
+ private:
+  const TaskType& type_;
+  std::string name_;
+  FileOptions files_;
+};
+
+}  // namespace funicular::task

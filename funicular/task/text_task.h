@@ -1,0 +1,45 @@
+#pragma once
+// The common base of tasks of whole texts: rows of tables with one text, a pair, or columns that are joined, and one label per row.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/data/named_tasks.h"
+#include "funicular/task/task.h"
+
+namespace funicular::task {
+
+class TextTask : public Task {
+ public:
+  /// `named`: the task of known files, or null for any table.
+  TextTask(const TaskType& type, FileOptions files, const data::NamedTask* named);
+
+  int texts() const override { return format::texts_of_columns(layout_.text_columns.size()); }
+  const std::vector<std::string>& label_names() const override;
+  const std::vector<std::string>& spellings() const override;
+  data::TextFileSourceOptions columns() const override;
+  std::optional<data::TextFileSourceOptions> table(const fs::path& file) const override;
+  std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
+  /// Null for known files.
+  Json note() const override;
+  void check_training(const FileRows& rows) const override;
+  void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
+  std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
+
+ protected:
+  const data::NamedTask* named() const { return named_; }
+  /// transformers' name for the kind of labels.
+  virtual std::string problem_type() const = 0;
+  /// The kinds of columns that may hold lists in JSON lines.
+  virtual format::Lists lists() const { return format::Lists::none; }
+
+ private:
+  format::TextOptions lines_layout(const InputOptions& options) const;
+  format::TextOptions table_layout(const InputOptions& options, format::TextFormat format) const;
+
+  const data::NamedTask* named_;
+  data::TextFileSourceOptions layout_;
+};
+
+}  // namespace funicular::task

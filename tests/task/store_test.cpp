@@ -1,0 +1,224 @@
+#include "funicular/task/store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
+#include "funicular/base/temporary_folder.h"
+#include "funicular/model/token_classifier.h"
+#include "funicular/task/registry.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::task {
+namespace {
+
+text::WordPiece tokenizer(std::vector<std::string> more = {}) {
+  std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"};
+  vocabulary.insert(vocabulary.end(), more.begin(), more.end());
+  return text::WordPiece(vocabulary, {}, {});
+}
+
+class Tasks : public testing::Test {
+ protected:
+  fs::path write(const std::string& name, const std::string& text) const {
+    write_file_atomically(folder_.path() / name, text);
+    return folder_.path() / name;
+  }
+
+  using TaskPointer = std::shared_ptr<const Task>;
+
+  std::shared_ptr<const data::TokenStore> open(const TaskPointer& task, const fs::path& file,
+                                               const std::vector<std::string>& labels = {}) const {
+    return open_store(*task, file, "train", tokenizer(), folder_.path() / "data", {.labels = labels});
+  }
+
+  std::string error_of(const TaskPointer& task, const fs::path& file,
+                       const std::vector<std::string>& labels = {}) const {
+    try {
+      open(task, file, labels);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  size_t stores() const {
+    size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(folder_.path() / "data")) count += entry.is_directory();
+    return count;
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::vector<int32_t> ids(const data::Sample& sample, size_t column) {
+  std::vector<int32_t> result;
+  const data::TokenSpan& tokens = sample.columns[column].tokens;
+  for (size_t i = 0; i < tokens.size(); ++i) result.push_back(tokens[i]);
+  return result;
+}
+
+TEST_F(Tasks, ColaTakesTheFourthColumnAndTheSecondAsLabel) {
+  const auto task = find_task("cola");
+  const auto store = open(task, write("train.tsv", "x\t1\t\ta b\nx\t0\t*\tb\tc\n"), task->label_names());
+  ASSERT_EQ(store->rows(), 2);
+  EXPECT_EQ(ids(store->row(0), 0), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(store->row(0).label, 1);
+  EXPECT_EQ(store->row(1).label, 0);
+  EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"unacceptable", "acceptable"}));
+}
+
+TEST_F(Tasks, MrpcFindsItsColumnsByTheHeaderBehindAByteOrderMark) {
+  const auto task = find_task("mrpc");
+  const auto store = open(
+      task, write("train.tsv", "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta\tb c\n"),
+      task->label_names());
+  ASSERT_EQ(store->rows(), 1);
+  EXPECT_EQ(store->row(0).columns.size(), 2u);
+  EXPECT_EQ(ids(store->row(0), 1), (std::vector<int32_t>{6, 7}));
+  EXPECT_EQ(store->row(0).label, 1);
+}
+
+TEST_F(Tasks, LabelsMayBeWrittenAsNumbersOrByName) {
+  const auto task = find_task("sst2");
+  const auto store = open(task, write("train.tsv", "sentence\tlabel\na\t1\nb\tnegative\n"), task->label_names());
+  EXPECT_EQ(store->row(0).label, 1);
+  EXPECT_EQ(store->row(1).label, 0);
+}
+
+TEST_F(Tasks, RteWritesItsLabelsInWords) {
+  const auto task = find_task("rte");
+  const auto store =
+      open(task,
+           write("train.tsv",
+                 "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n1\ta\tb\tentailment\n"),
+           task->label_names());
+  EXPECT_EQ(store->row(0).label, 1);
+  EXPECT_EQ(store->row(1).label, 0);
+}
+
+TEST_F(Tasks, CustomLabelsAreLearntSorted) {
+  const auto task = find_task("custom");
+  const auto store = open(task, write("train.tsv", "text\tlabel\na\tz\nb\tm\nc\tz\n"));
+  EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"m", "z"}));
+  EXPECT_EQ(store->row(0).label, 1);
+}
+
+TEST_F(Tasks, UnknownLabelsNameFileAndLine) {
+  const fs::path cola = write("cola.tsv", "x\t1\t\ta\nx\tyes\t\tb\n");
+  EXPECT_NE(error_of(find_task("cola"), cola).find("cola.tsv:2: expected one of the labels 0, 1"),
+            std::string::npos)
+      << error_of(find_task("cola"), cola);
+  const fs::path custom = write("custom.tsv", "text\tlabel\na\tz\nb\tq\n");
+  EXPECT_NE(error_of(find_task("custom"), custom, {"m", "z"}).find("custom.tsv:3"), std::string::npos);
+}
+
+TEST_F(Tasks, AStoreIsMadeOnceAndAgainWhenTheFileTheLabelsOrTheTokeniserChange) {
+  const TaskPointer task = find_task("custom");
+  const fs::path file = write("train.tsv", "text\tlabel\na\tz\nb\tm\n");
+  const auto path = [&] { return open(task, file)->folder(); };
+  const fs::path first = path();
+  const auto time = fs::last_write_time(first / "meta.json");
+  EXPECT_EQ(path(), first);
+  EXPECT_EQ(fs::last_write_time(first / "meta.json"), time);
+
+  EXPECT_NE(open(task, file, {"z", "m"})->folder(), first);
+  EXPECT_EQ(stores(), 1u) << "the older store is of no use any more";
+  EXPECT_NE(open_store(*task, file, "train", tokenizer({"d"}), folder_.path() / "data")->folder(), first);
+  write("train.tsv", "text\tlabel\na\tz\nb\tm\nc\tm\n");
+  EXPECT_NE(path(), first);
+  EXPECT_EQ(open(task, file)->rows(), 3);
+}
+
+TEST_F(Tasks, AFileWithoutRowsIsRefused) {
+  EXPECT_NE(error_of(find_task("custom"), write("train.tsv", "text\tlabel\n")).find("no rows"),
+            std::string::npos);
+}
+
+/// Otherwise stores that are there would be made again.
+TEST_F(Tasks, NamesOfStoresStayAsTheyWere) {
+  const fs::path rows = write("rows.csv", "text,label\na,1\nb,2\n");
+  const fs::path words = write("words.conll", "a O\nb B-X\n");
+  const auto name = [&](const std::string& task, const fs::path& file, const FileOptions& files, bool skip) {
+    const StoreOptions options{.bad_rows = std::make_shared<format::BadRows>(skip)};
+    return open_store(*find_task(task, files), file, "train", tokenizer(), folder_.path() / "data", options)
+        ->folder()
+        .filename()
+        .string();
+  };
+  const FileOptions latin{.label_separator = ";", .style = {.encoding = "latin1", .quotes = format::Quotes::none}};
+  EXPECT_EQ(name("custom", rows, {}, false), "train-6adf44fcbaee004b.tokens");
+  EXPECT_EQ(name("custom", rows, latin, true), "train-abedfb929d8deb81.tokens");
+  EXPECT_EQ(name("numbers", rows, {}, false), "train-11878610024f4f58.tokens");
+  EXPECT_EQ(name("numbers", rows, latin, true), "train-bb56982fdd591758.tokens");
+  EXPECT_EQ(name("labels", rows, {}, false), "train-118e800ac860a719.tokens");
+  EXPECT_EQ(name("labels", rows, latin, true), "train-3839844acd2f7106.tokens");
+  EXPECT_EQ(name("tags", words, {}, false), "train-37028b7b2233452c.tokens");
+  EXPECT_EQ(name("tags", words, {.format = "conll", .style = {.encoding = "latin1"}}, true),
+            "train-a7da3ceacc768c7d.tokens");
+}
+
+TEST(TaskTable, NamesAreKnownAndOthersSuggestTheNearest) {
+  for (const std::string& name : task_names()) EXPECT_EQ(find_task(name)->name(), name);
+  for (const TaskType& type : task_types()) EXPECT_EQ(&find_task(type.name)->type(), &type);
+  try {
+    find_task("mrcp");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean mrpc?"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TaskTable, TheBestMetricIsOneOfTheTasks) {
+  for (const std::string& name : task_names()) {
+    const MetricNames metrics = find_task(name)->metrics({"O", "B-X"});
+    EXPECT_NE(std::find(metrics.all.begin(), metrics.all.end(), metrics.best), metrics.all.end()) << name;
+  }
+}
+
+TEST(TaskTable, AModelsConfigurationTellsItsTask) {
+  const auto owner = [](const std::string& problem, int labels, const std::string& architecture) {
+    format::ModelConfig config;
+    config.problem_type = problem;
+    config.num_labels = labels;
+    config.architectures = {architecture};
+    return type_of(config).name;
+  };
+  const std::string texts = "BertForSequenceClassification";
+  EXPECT_EQ(owner("", 2, texts), "classes");
+  EXPECT_EQ(owner("single_label_classification", 1, texts), "classes");
+  EXPECT_EQ(owner("", 1, texts), "numbers");
+  EXPECT_EQ(owner("regression", 1, texts), "numbers");
+  EXPECT_EQ(owner("multi_label_classification", 1, texts), "labels");
+  EXPECT_EQ(owner("", 1, "RobertaForTokenClassification"), "tags");
+}
+
+/// So that evaluate and predict need no options.
+TEST(TaskTable, WhatAFolderDescribesIsFoundAgain) {
+  for (const TaskType& type : task_types()) {
+    format::ModelConfig config;
+    find_task(type.name)->describe_in(config, {"O", "B-X"});
+    EXPECT_EQ(type_of(config).name, type.name);
+  }
+}
+
+TEST(FileOptions, TakeFromTheNoteWhatIsNotSaid) {
+  const FileOptions noted{.text = {"a", "b"}, .label = "c", .header = false, .label_separator = ";"};
+  const Json note{{kColumnsNote, noted.note()}};
+  FileOptions said{.label = "d"};
+  said.fill_from(note);
+  EXPECT_EQ(said.text, noted.text);
+  EXPECT_EQ(said.label, "d");
+  EXPECT_EQ(said.header, false);
+  EXPECT_EQ(said.separator(), ";");
+  FileOptions alone;
+  alone.fill_from(Json::object());
+  EXPECT_TRUE(alone.text.empty());
+  EXPECT_EQ(alone.separator(), ",");
+  EXPECT_THROW(alone.fill_from({{kColumnsNote, 3}}), InputError);
+}
+
+}  // namespace
+}  // namespace funicular::task
