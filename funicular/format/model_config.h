@@ -56,4 +56,10 @@ OrderedJson model_config_json(const ModelConfig& config);
 /// file's other keys.
 void write_model_config(const fs::path& folder, const ModelConfig& config);
 
+/// The names of version 0.1.
+using BertConfig [[deprecated("ModelConfig")]] = ModelConfig;
+[[deprecated("read_model_config")]] inline ModelConfig read_bert_config(const fs::path& path) {
+  return read_model_config(path);
+}
+
 }  // namespace funicular::format

@@ -69,7 +69,7 @@ LossScaler::Verdict LossScaler::update_after(int64_t steps, int64_t overflows) {
 }
 
 int64_t LossScaler::steps_to_ask() const {
-  // A run that goes on may have a shorter interval than its good steps already are.
+  // A resumed run may have a shorter interval than its good steps already are.
   return std::clamp<int64_t>(options_.growth_interval - state_.good_steps, 1,
                              std::max<int64_t>(state_.good_steps, 1));
 }

@@ -22,7 +22,7 @@ struct LossScalerOptions {
   double min_scale = 1;                 ///< the floor
   double max_scale = 16777216;          ///< 2^24, apex's max_loss_scale
   std::optional<double> fixed_scale{};  ///< a static scale: none of the above matters
-  /// Overflows in a row, at the floor or with a static scale, after which the run cannot go on.
+  /// Overflows in a row, at the floor or with a static scale, after which the run cannot continue.
   int64_t patience = 10;
 };
 
@@ -32,7 +32,7 @@ class LossScaler {
  public:
   enum class Verdict {
     update,    ///< the gradients are good
-    skip,      ///< an overflow: leave the parameters as they are and go on
+    skip,      ///< an overflow: leave the parameters as they are and continue
     exhausted  ///< an overflow that a lower scale cannot cure: the run should end with an error
   };
 
