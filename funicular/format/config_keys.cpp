@@ -91,11 +91,13 @@ constexpr std::string_view kWithoutEffect =
     "model_name name net_structure_type no_repeat_ngram_size num_beam_groups num_beams num_hidden_groups "
     "num_memory_blocks num_return_sequences output_past output_scores pooler_fc_size "
     "pooler_num_attention_heads "
-    "pooler_num_fc_layers pooler_size_per_head pooler_type prefix remove_invalid_values repetition_penalty "
+    "pooler_num_fc_layers pooler_size_per_head pooler_type prefix qa_dropout remove_invalid_values "
+    "repetition_penalty "
     "return_dict_in_generate sentence_transformers summary_activation summary_first_dropout "
     "summary_last_dropout "
     "summary_type summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss "
-    "tie_encoder_decoder top_k top_p torchscript training typical_p use_bfloat16 use_return_dict "
+    "tie_encoder_decoder tie_weights_ top_k top_p torchscript training typical_p use_bfloat16 "
+    "use_return_dict "
     "vocab_size_or_config_json_file xla_device ";
 
 bool is_known(const std::string& key, const std::vector<std::string>& known) {
@@ -150,16 +152,13 @@ using Key = const char* ConfigKeys::*;
 
 /// Names of these keys in files of GPT-2, T5, BART and others.
 constexpr std::pair<const char*, Key> kOtherNames[] = {{"n_embd", &ConfigKeys::width},
-                                                       {"dim", &ConfigKeys::width},
                                                        {"d_model", &ConfigKeys::width},
                                                        {"n_layer", &ConfigKeys::layers},
-                                                       {"n_layers", &ConfigKeys::layers},
                                                        {"num_layer", &ConfigKeys::layers},
                                                        {"num_layers", &ConfigKeys::layers},
                                                        {"encoder_layers", &ConfigKeys::layers},
                                                        {"layers", &ConfigKeys::layers},
                                                        {"n_head", &ConfigKeys::heads},
-                                                       {"n_heads", &ConfigKeys::heads},
                                                        {"num_heads", &ConfigKeys::heads},
                                                        {"encoder_attention_heads", &ConfigKeys::heads},
                                                        {"heads", &ConfigKeys::heads},
@@ -172,9 +171,6 @@ constexpr std::pair<const char*, Key> kOtherNames[] = {{"n_embd", &ConfigKeys::w
                                                        {"n_ctx", &ConfigKeys::positions},
                                                        {"max_seq_len", &ConfigKeys::positions},
                                                        {"max_seq_length", &ConfigKeys::positions},
-                                                       {"dropout", &ConfigKeys::hidden_dropout},
-                                                       {"attention_dropout", &ConfigKeys::attention_dropout},
-                                                       {"activation", &ConfigKeys::activation},
                                                        {"activation_function", &ConfigKeys::activation}};
 
 /// The family's key for what another family, or another kind of model, calls `key`; "" if there is none.

@@ -7,6 +7,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/family/bert.h"
+#include "funicular/format/family/distilbert.h"
 #include "funicular/format/family/electra.h"
 #include "funicular/format/family/roberta.h"
 
@@ -14,7 +15,7 @@ namespace funicular::format {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
-    std::vector<Family> rows = {bert_family(), roberta_family(), electra_family()};
+    std::vector<Family> rows = {bert_family(), roberta_family(), electra_family(), distilbert_family()};
     for (Family& family : rows) family.defaults.model_type = family.model_type;
     return rows;
   }();

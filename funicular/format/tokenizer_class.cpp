@@ -24,9 +24,9 @@ struct Kin {
 /// Classes and models beside those of families() (format/family.h).
 constexpr std::array<Kin, 3> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
-     " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader DistilBert LayoutLM Lxmert MobileBert "
+     " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader LayoutLM Lxmert MobileBert "
      "SqueezeBert ",
-     " distilbert convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert qdqbert "
+     " convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert qdqbert "
      "realm retribert squeezebert visual_bert "},
     {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
      " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},

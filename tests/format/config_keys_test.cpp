@@ -42,6 +42,21 @@ TEST(ConfigKeys, TheKeyThatWasMeantIsNamed) {
   }
 }
 
+TEST(ConfigKeys, OfAFamilyAreKnownInItsOwnFilesAndNamedInOthers) {
+  Json config =
+      parse_json(R"({"model_type": "distilbert", "vocab_size": 9, "dim": 8, "n_layers": 2, "n_heads": 2,
+      "hidden_dim": 16, "max_position_embeddings": 32, "dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu",
+      "qa_dropout": 0.1, "seq_classif_dropout": 0.2, "sinusoidal_pos_embds": false, "tie_weights_": true})",
+                 "test");
+  EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{});
+  config.erase("dim");
+  config["hidden_size"] = 8;
+  const std::vector<std::string> doubts = doubtful_keys(config);
+  ASSERT_EQ(doubts.size(), 1u);
+  EXPECT_NE(doubts[0].find("\"hidden_size\" is not known"), std::string::npos) << doubts[0];
+  EXPECT_NE(doubts[0].find("mean \"dim\"?"), std::string::npos) << doubts[0];
+}
+
 TEST(ConfigKeys, NothingIsSaidOfAKeyWhoseMeaningTheFileGivesElsewhere) {
   Json config = whole();
   config["num_layers"] = config["n_embd"] = config["hiden_size"] = config["our_own_key"] = 1;

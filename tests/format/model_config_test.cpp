@@ -40,7 +40,7 @@ TEST(ModelConfig, TheFieldsOfAFileAreRead) {
 
 TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
   const std::vector<std::tuple<const char*, Json, const char*>> cases = {
-      {"model_type", "xlnet", "expected one of bert, roberta, electra, found \"xlnet\""},
+      {"model_type", "xlnet", "expected one of bert, roberta, electra, distilbert, found \"xlnet\""},
       {"model_type", "Bert", "found \"Bert\""},
       {"hidden_size", 385, "multiple of \"num_attention_heads\", found 385 and 12"},
       {"hidden_size", 384.5, "\"hidden_size\": expected an integer, found 384.5"},
@@ -196,12 +196,26 @@ TEST(ModelConfig, EveryFamilyHasItsOwnDefaultsAndIsWrittenAsItself) {
   EXPECT_EQ(electra.encoder.longest_sequence(), 512);
   EXPECT_EQ(read(R"({"model_type": "electra"})").encoder.embedding_width(), 128);
   EXPECT_EQ(ModelConfig().encoder.embedding_width(), 768);
-  for (const ModelConfig& config : {roberta, electra, ModelConfig()}) {
+  const ModelConfig distilbert =
+      read(R"({"model_type": "distilbert", "n_layers": 3, "dim": 96, "hidden_dim": 80,
+      "n_heads": 8, "dropout": 0.3, "activation": "relu", "sinusoidal_pos_embds": true})");
+  EXPECT_EQ(distilbert.encoder.layers, 3);
+  EXPECT_EQ(distilbert.encoder.width, 96);
+  EXPECT_EQ(distilbert.encoder.feed_forward.width, 80);
+  EXPECT_EQ(distilbert.encoder.heads, 8);
+  EXPECT_EQ(distilbert.encoder.token_types, 0);
+  EXPECT_EQ(distilbert.encoder.activation, "relu");
+  EXPECT_TRUE(distilbert.encoder.positions.waves);
+  EXPECT_EQ(distilbert.encoder.dropouts.hidden, 0.3);
+  EXPECT_EQ(distilbert.encoder.dropouts.of_attention_output(), 0) << "what attention adds is not dropped";
+  EXPECT_EQ(distilbert.classifier_dropout_probability(), 0.2);
+  EXPECT_EQ(default_config("distilbert").encoder.layers, 6);
+  for (const ModelConfig& config : {roberta, electra, distilbert, ModelConfig()}) {
     write_model_config(scratch / "out", config);
     const ModelConfig back = read_model_config(scratch / "out");
     EXPECT_EQ(back.model_type, config.model_type);
-    EXPECT_EQ(back.encoder.embedding_size, config.encoder.embedding_size);
-    EXPECT_EQ(back.encoder.padding_id, config.encoder.padding_id);
+    EXPECT_EQ(back.encoder, config.encoder);
+    EXPECT_EQ(back.classifier_dropout, config.classifier_dropout);
   }
 }
 

@@ -15,7 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
-                          BertForPreTraining, BertModel, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, RobertaConfig)
+                          BertForPreTraining, BertModel, BertTokenizerFast, DistilBertConfig, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, RobertaConfig)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -43,8 +43,10 @@ def write_start(folder, config_class=BertConfig, **options):
         file.write("\n".join(vocabulary) + "\n")
     BertTokenizerFast(f"{folder}/vocab.txt").save_pretrained(folder)
     torch.manual_seed(0)
-    config = config_class(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                          intermediate_size=48, max_position_embeddings=40, initializer_range=0.3, **options)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    if config_class is DistilBertConfig:
+        sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), sizes.values()))
+    config = config_class(vocab_size=len(vocabulary), max_position_embeddings=40, initializer_range=0.3, **sizes, **options)
     AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
 
 
@@ -92,7 +94,7 @@ def check_family(program, root, name, config_class, **options):
             "--recompute", "full", "--freeze-encoder-steps", 2, *common)
     trained, before = load(AutoModelForMaskedLM, f"{pretrained}-fp32/model"), load(AutoModelForMaskedLM, start)
     assert type(trained) is type(before) and trained.config.architectures == [type(before).__name__], trained.config
-    weight = lambda model: model.base_model.encoder.layer[0].output.dense.weight
+    weight = lambda model: next(value for key, value in model.named_parameters() if ".layer.0." in key and value.dim() == 2)
     assert not torch.equal(weight(trained), weight(before))
     # Its loss is the loss of transformers' model, whose head's steps came first, the encoder frozen.
     ours = json.loads(run(program, "evaluate", "--model", f"{pretrained}-fp32/model", "--task", "mlm", "--data", store, "--max-length", 24))
@@ -126,6 +128,25 @@ def check_students(program, root, teacher, store, start):
     load(BertForMaskedLM, f"{root}/words/model")
     check_tokenizer(f"{root}/words/model", start)
     return check_predictions(program, f"{root}/answers/model", sentences(60))
+
+
+def check_student_of_another_family(program, root, teacher, store):
+    """A DistilBERT of the teacher's sizes begins with the layers and the embeddings of a BERT."""
+    config = load(BertForMaskedLM, teacher).config
+    os.makedirs(f"{root}/smaller")
+    DistilBertConfig(vocab_size=config.vocab_size, dim=32, n_layers=1, n_heads=4, hidden_dim=48,
+                     max_position_embeddings=40).save_pretrained(f"{root}/smaller")
+    run(program, "distill", "--teacher", teacher, "--student", f"{root}/smaller/config.json", "--init-layers", "2", "--stage", "general",
+        "--data", store, "--terms", "tokens", "mlm", "cosine", "--output", f"{root}/other-family", "--batch-size", 16, "--max-length", 24,
+        "--max-steps", 1, "--learning-rate", 1e-9)
+    student, theirs = load(AutoModelForMaskedLM, f"{root}/other-family/model"), load(BertForMaskedLM, teacher)
+    layer, of_teacher = student.distilbert.transformer.layer[0], theirs.bert.encoder.layer[1]
+    for own, other in ((layer.attention.q_lin, of_teacher.attention.self.query), (layer.ffn.lin2, of_teacher.output.dense),
+                       (layer.sa_layer_norm, of_teacher.attention.output.LayerNorm),
+                       (student.vocab_transform, theirs.cls.predictions.transform.dense),
+                       (student.distilbert.embeddings.word_embeddings, theirs.bert.embeddings.word_embeddings)):
+        assert torch.allclose(own.weight, other.weight, atol=1e-6), own
+    check_tokenizer(f"{root}/other-family/model", teacher)
 
 
 def write_decoder(folder, start, change=lambda weights: None, **config):
@@ -225,6 +246,8 @@ def main():
         assert "randomly initialised" not in done.stderr and "not used" not in done.stderr, done.stderr
         worst = max(worst, check_family(program, root, "RoBERTa", RobertaConfig, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=0))
         worst = max(worst, check_family(program, root, "ELECTRA", ElectraConfig, embedding_size=20))
+        worst = max(worst, check_family(program, root, "DistilBERT", DistilBertConfig, sinusoidal_pos_embds=True))
+        check_student_of_another_family(program, root, start, store)
         run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--data", f"{root}/ELECTRA-text.tokens", "--objective", "electra",
             "--output", f"{root}/replaced", "--keep-generator", "--max-steps", 3, "--batch-size", 16, "--max-length", 24)
         discriminator, generator = load(ElectraForPreTraining, f"{root}/replaced/model"), load(ElectraForMaskedLM, f"{root}/replaced/model/generator")

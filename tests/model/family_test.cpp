@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "funicular/model/encoder.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/replaced_tokens.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 
 namespace funicular::model::family_tests {
@@ -64,7 +66,7 @@ TEST(Families, AreThoseThatConfigurationsAreReadOf) {
   config.model_type = "xlnet";
   EXPECT_NE(refusal([&] {
               format::family_of(config);
-            }).find("one of the families bert, roberta, electra, found \"xlnet\""),
+            }).find("one of the families bert, roberta, electra, distilbert, found \"xlnet\""),
             std::string::npos);
 }
 
@@ -91,6 +93,52 @@ TEST(Families, AreCountedBeforeTheyAreMade) {
   wide.encoder.embedding_size = wide.encoder.width;  // nothing is projected
   EXPECT_EQ(count_parameters(wide, replaced_tokens_head()),
             build_model({wide, replaced_tokens_head()}).parameter_count());
+}
+
+TEST(Families, NamesOfWeightsAreTranslatedIntoNeutralOnes) {
+  const std::pair<const char*, const char*> names[] = {
+      {"distilbert.transformer.layer.13.attention.q_lin.weight",
+       "encoder.layer.13.attention.self.query.weight"},
+      {"transformer.layer.0.sa_layer_norm.bias", "encoder.layer.0.attention.output.LayerNorm.bias"},
+      {"transformer.layer.0.adapter.weight", "encoder.layer.0.adapter.weight"},
+      {"vocab_transform.weight", "cls.predictions.transform.dense.weight"},
+      {"vocab_projector.bias", "cls.predictions.bias"},
+      {"bert.embeddings.LayerNorm.gamma", "embeddings.LayerNorm.weight"},
+      {"roberta.encoder.layer.2.output.dense.bias", "encoder.layer.2.output.dense.bias"},
+      {"lm_head.decoder.weight", "cls.predictions.decoder.weight"},
+      {"classifier.out_proj.weight", "classifier.out_proj.weight"}};
+  for (const auto& [name, neutral] : names) {
+    EXPECT_EQ(format::neutral_name(name), neutral);
+    EXPECT_EQ(format::neutral_name(neutral), neutral);
+  }
+}
+
+TEST(Families, DistilbertsPositionsMayBeginAsSinesAndCosines) {
+  format::ModelConfig config = small("distilbert");
+  config.encoder.positions.waves = true;
+  const Model model = build_model({config, Head::masked_lm});
+  const at::Tensor table = model.find("distilbert.embeddings.position_embeddings.weight")->master;
+  for (const auto& [row, channel] : {std::pair{0, 0}, {0, 1}, {1, 0}, {7, 10}, {31, 23}}) {
+    const double angle = row / std::pow(10000.0, 2.0 * (channel / 2) / 24);
+    EXPECT_NEAR(table[row][channel].item<double>(), channel % 2 ? std::cos(angle) : std::sin(angle), 1e-6);
+  }
+}
+
+TEST(Families, DistilbertDropsWordsForTagsAsItsEncoderDoes) {
+  format::ModelConfig config = small("distilbert");
+  config.encoder.dropouts = {.hidden = 0, .attention = 0, .attention_output = 0};
+  config.classifier_dropout = 0.5;  // of whole texts alone
+  const Model model = build_model({config, token_classifier()});
+  const auto logits = [&](bool training) {
+    MicroBatch batch = batch_of({0, 7, 8, 2}, training);
+    batch.tensors["tag_rows"] = torch::tensor({1, 2}, torch::kLong);
+    batch.tensors["tag_sequences"] = torch::zeros({2}, torch::kLong);
+    LossSink sink;
+    sink.keep_outputs = true;
+    model.forward({}, batch, {}, sink);
+    return sink.outputs().at("logits").detach().clone();
+  };
+  EXPECT_TRUE(at::equal(logits(true), logits(false)));
 }
 
 TEST(Families, RobertaHasPositionsForTwoTokensLess) {

@@ -374,7 +374,9 @@ std::string name_of(const ::testing::TestParamInfo<Trained>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, OtherFamilies,
                          ::testing::Values(Trained{"roberta", model::Head::masked_lm},
-                                           Trained{"electra", model::Head::classification}),
+                                           Trained{"electra", model::Head::classification},
+                                           Trained{"distilbert", model::Head::masked_lm},
+                                           Trained{"distilbert", model::Head::classification}),
                          name_of);
 
 INSTANTIATE_TEST_SUITE_P(Heads, References,

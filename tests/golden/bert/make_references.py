@@ -1,4 +1,4 @@
-"""Writes what transformers computes for BERT, RoBERTa and ELECTRA models on ragged batches: logits, loss and the gradient of every parameter.
+"""Writes what transformers computes for models of every family on ragged batches: logits, loss and the gradient of every parameter.
 
 usage: make_references.py MINILM_DIR OUTPUT_DIR
 
@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from transformers import (BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertForTokenClassification,
+                          DistilBertForMaskedLM, DistilBertForSequenceClassification, DistilBertForTokenClassification,
                           ElectraForMaskedLM, ElectraForPreTraining, ElectraForSequenceClassification, ElectraForTokenClassification,
                           RobertaForMaskedLM, RobertaForSequenceClassification, RobertaForTokenClassification)
 
@@ -22,6 +23,7 @@ LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 ROBERTA = dict(SMALL, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
 ELECTRA = dict(SMALL, embedding_size=20)
+DISTILBERT = dict(vocab_size=211, max_position_embeddings=160, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
 # Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
     "tiny_masked_lm": (BertForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
@@ -94,6 +96,24 @@ CASES = {
                                               intermediate_size=40, num_labels=7), [5, 1, 130, 64, 17]),
     "roberta_tags": (RobertaForTokenClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
                                                          intermediate_size=50, num_labels=5), [7, 29, 128, 2]),
+    "distilbert_masked_lm": (DistilBertForMaskedLM, dict(DISTILBERT, dim=24, n_layers=2, n_heads=2, hidden_dim=40),
+                             [5, 1, 130, 64, 65, 17]),
+    # Another activation, which the head shares; positions that begin as sines; a decoder of its own.
+    "odd_distilbert_masked_lm": (DistilBertForMaskedLM, dict(DISTILBERT, dim=39, n_layers=3, n_heads=3, hidden_dim=61,
+                                                             activation="relu", sinusoidal_pos_embds=True, pad_token_id=4),
+                                 [3, 160, 31, 33]),
+    "own_decoder_distilbert": (DistilBertForMaskedLM, dict(DISTILBERT, dim=24, n_layers=1, n_heads=2, hidden_dim=40,
+                                                           own_decoder=True), [5, 31, 64]),
+    "distilbert_classification": (DistilBertForSequenceClassification, dict(DISTILBERT, dim=36, n_layers=2, n_heads=3,
+                                                                            hidden_dim=50, num_labels=3, activation="silu"),
+                                  [7, 29, 128, 2]),
+    "distilbert_regression": (DistilBertForSequenceClassification, dict(DISTILBERT, dim=16, n_layers=2, n_heads=1, hidden_dim=20,
+                                                                        num_labels=1, problem_type="regression"), [4, 11, 100, 7, 23, 60, 2, 31]),
+    "distilbert_multi_label": (DistilBertForSequenceClassification, dict(DISTILBERT, dim=24, n_layers=2, n_heads=2, hidden_dim=32,
+                                                                         num_labels=5, problem_type="multi_label_classification"),
+                               [6, 31, 90, 1]),
+    "distilbert_tags": (DistilBertForTokenClassification, dict(DISTILBERT, dim=36, n_layers=2, n_heads=3, hidden_dim=50,
+                                                               num_labels=5), [7, 29, 128, 2]),
     "electra_tags": (ElectraForTokenClassification, dict(ELECTRA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
                                                          intermediate_size=32, num_labels=9), [6, 31, 90, 1]),
 }
@@ -125,7 +145,7 @@ def make_batch(model, lengths, is_masked_lm, generator):
     types = torch.zeros_like(ids)
     ids[0, 1] = config.pad_token_id  # inside a sequence: its embedding gets no gradient
     for row, length in enumerate(lengths):
-        types[row, length // 2 : length] = min(1, config.type_vocab_size - 1)
+        types[row, length // 2 : length] = min(1, getattr(config, "type_vocab_size", 2) - 1)
     ids[~mask] = config.pad_token_id
     types[~mask] = 0
     if is_masked_lm:
