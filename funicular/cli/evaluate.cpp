@@ -106,10 +106,11 @@ class Evaluate final : public Command {
   void check_answers(const task::Task& task) const {
     if (!task.fits_tables()) refuse_table(form_, predictions_, "--predictions");
     if (details_ && !task.scores_classes())
-      throw InputError("usage",
-                       "--details works only with classes; {} gives {}. --predictions FILE writes the answers, "
-                       "row by row",
-                       model_.string(), task.type().gives);
+      throw InputError(
+          "usage",
+          "--details works only with classes; {} gives {}. --predictions FILE writes the answers, "
+          "row by row",
+          model_.string(), task.type().gives);
   }
 
   task::EvaluateOptions options() const {
@@ -151,8 +152,8 @@ class Evaluate final : public Command {
                                 : !output_.empty()      ? "--output"
                                                         : nullptr;
     if (answers)
-      throw InputError("usage", "{} works only with rows that have labels; --task mlm measures on a token store",
-                       answers);
+      throw InputError(
+          "usage", "{} works only with rows that have labels; --task mlm measures on a token store", answers);
     task_.refuse_columns(arguments);
     if (arguments.given("skip-bad-rows"))
       throw InputError("usage", "--skip-bad-rows is for files of rows; --task mlm measures on a token store");

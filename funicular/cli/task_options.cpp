@@ -26,8 +26,7 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.add("format", "NAME", format, "format of the files")
       .choices({"tsv", "csv", "jsonl", "conll"})
       .default_text("by the file's name; of tags conll, but for .jsonl");
-  arguments.add("header", header,
-                "the first row of TSV and CSV names the columns; --no-header: it is data");
+  arguments.add("header", header, "the first row of TSV and CSV names the columns; --no-header: it is data");
   arguments
       .add("regression", regression, "the labels are numbers that the model learns to give, and not classes")
       .alias("is-regression");

@@ -71,10 +71,11 @@ void require_equal(const comm::Group& group, const std::string& component,
   for (size_t rank = 1; rank < texts.size(); ++rank)
     for (const auto& [name, value] : Json::parse(texts[rank]).get<Values>())
       if (first.at(name) != value)
-        throw InputError(component,
-                         "{} differs: rank {} has \"{}\", rank 0 has \"{}\"; expected the same command, data and "
-                         "model on all ranks, which share the rows",
-                         name, rank, value, first.at(name));
+        throw InputError(
+            component,
+            "{} differs: rank {} has \"{}\", rank 0 has \"{}\"; expected the same command, data and "
+            "model on all ranks, which share the rows",
+            name, rank, value, first.at(name));
 }
 
 }  // namespace funicular::comm

@@ -14,11 +14,11 @@ namespace funicular::data {
 /// Understanding", 2019), with the layout of its files.
 struct NamedTask {
   std::string name;
-  std::string type;                    ///< as task/registry.h calls it
-  TextFileSourceOptions columns;       ///< with text columns and a label column
+  std::string type;                      ///< as task/registry.h calls it
+  TextFileSourceOptions columns;         ///< with text columns and a label column
   std::vector<std::string> label_names;  ///< of the classes by number; empty: the labels are numbers
-  std::vector<std::string> spellings;  ///< how files write the classes; empty: as they are called
-  std::vector<std::string> metrics;    ///< the first is that by which the best model is chosen
+  std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
+  std::vector<std::string> metrics;      ///< the first is that by which the best model is chosen
 };
 
 const std::vector<NamedTask>& named_tasks();

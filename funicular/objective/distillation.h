@@ -26,10 +26,11 @@ struct DistillationOptions {
   /// What the term soft is divided by: rows × classes, as TinyBERT's code does; false: rows.
   bool mean_over_classes = true;
   int64_t relation_heads = 12;
-  int64_t relation_layer = 0;                    ///< the teacher's, from 1; 0: its last
+  int64_t relation_layer = 0;  ///< the teacher's, from 1; 0: its last
   /// Makes the batches of a task's rows, and measures the answers; null: as the student's configuration asks for
   /// (objective/distilled_answers.h).
-  std::function<std::unique_ptr<Objective>(const text::Tokenizer&, const DistillationOptions&)> rows = nullptr;
+  std::function<std::unique_ptr<Objective>(const text::Tokenizer&, const DistillationOptions&)> rows =
+      nullptr;
 
   double weight(DistillationKind kind) const;  ///< 0: there is no such term
   bool has(DistillationKind kind) const { return weight(kind) > 0; }

@@ -26,9 +26,9 @@ struct InputRow {
 /// A row with its tokens. The samples refer to them.
 struct TokenisedRow {
   InputRow row;
-  std::vector<std::vector<uint32_t>> tokens = {};     ///< of each text
-  std::vector<std::vector<uint8_t>> word_bits = {};   ///< as data::WordStarts has them; may be empty
-  std::vector<data::Sample> samples = {};             ///< none: nothing is asked of the model
+  std::vector<std::vector<uint32_t>> tokens = {};    ///< of each text
+  std::vector<std::vector<uint8_t>> word_bits = {};  ///< as data::WordStarts has them; may be empty
+  std::vector<data::Sample> samples = {};            ///< none: nothing is asked of the model
 
   bool has_tokens() const;
 };
@@ -45,8 +45,9 @@ struct SampleScores {
 };
 
 struct Answer {
-  std::string json = {};             ///< the line of `funicular predict`, without a line end
-  std::vector<int64_t> labels = {};  ///< numbers of the classes: one, any number of them, or one for each word
+  std::string json = {};  ///< the line of `funicular predict`, without a line end
+  std::vector<int64_t> labels =
+      {};  ///< numbers of the classes: one, any number of them, or one for each word
   /// The probabilities of all classes, the number of a regression, or the probability of each word's tag.
   std::vector<float> scores = {};
 };

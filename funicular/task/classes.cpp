@@ -50,7 +50,8 @@ void Classes::report_training(const FileRows& rows) const {
   warn_of_measurements(rows);
   report_classes(rows.store, rows.file);
   warn_of_missing_labels(rows.store.meta().label_names, rows.file);
-  if (!files().header.value_or(true)) warn_of_header_row(rows.store, rows.store.meta().label_names, rows.file);
+  if (!files().header.value_or(true))
+    warn_of_header_row(rows.store, rows.store.meta().label_names, rows.file);
 }
 
 std::vector<std::string> Classes::labels_of(const format::ModelConfig& config, const fs::path& model) const {
@@ -86,9 +87,7 @@ class ClassSheet final : public ClassedSheet {
     return best;
   }
   bool gives(int64_t row, int64_t column) const override { return best(row) == column; }
-  bool has(int64_t row, int64_t column) const override {
-    return truth(row) == static_cast<double>(column);
-  }
+  bool has(int64_t row, int64_t column) const override { return truth(row) == static_cast<double>(column); }
   double label_score(int64_t row) const override { return score(row, static_cast<int64_t>(truth(row))); }
   void add_confusion(OrderedJson& found) const override {
     const auto size = static_cast<size_t>(columns());

@@ -16,10 +16,11 @@ class Classes final : public TextTask {
   bool weighs_classes() const override { return true; }
   void check_training(const FileRows& rows) const override;
   void report_training(const FileRows& rows) const override;
-  /// A model whose classes have other names than the task's is taken to have them in the task's order, with a warning.
+  /// A model whose classes have other names than the task's is taken to have them in the task's order, with a
+  /// warning.
   std::vector<std::string> labels_of(const format::ModelConfig& config, const fs::path& model) const override;
-  /// Details: "confusion_matrix": [true class][predicted class], how many rows. Lines: {"row": 1, "label": …, "predicted": …,
-  /// "score": …, "probabilities": {…}}, score being the probability of the prediction.
+  /// Details: "confusion_matrix": [true class][predicted class], how many rows. Lines: {"row": 1, "label": …,
+  /// "predicted": …, "score": …, "probabilities": {…}}, score being the probability of the prediction.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
   /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class.

@@ -42,11 +42,11 @@ struct CorpusScore {
 /// split a word into pieces: pieces that are seen would give away hidden pieces.
 objective::MaskedLm scoring_objective(const text::Tokenizer& tokenizer, int64_t max_length);
 
-/// Scores the model on a text file (a line a row, documents separated by blank lines). The loss of a hidden token times the
-/// tokens per word estimates the loss per word, and likewise per byte. Both estimate the pseudo-likelihood of the text in units of
-/// the text (Salazar et al., "Masked Language Model Scoring", ACL 2020). An unknown token costs
-/// little and says nothing, so that scores of texts with many are not to be compared. Throws InputError where the file
-/// holds no text, or too few documents to hold some out.
+/// Scores the model on a text file (a line a row, documents separated by blank lines). The loss of a hidden token
+/// times the tokens per word estimates the loss per word, and likewise per byte. Both estimate the
+/// pseudo-likelihood of the text in units of the text (Salazar et al., "Masked Language Model Scoring", ACL 2020).
+/// An unknown token costs little and says nothing, so that scores of texts with many are not to be compared. Throws
+/// InputError where the file holds no text, or too few documents to hold some out.
 CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objective,
                          const text::Tokenizer& tokenizer, const fs::path& file, const ScoreOptions& options);
 

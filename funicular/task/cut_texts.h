@@ -18,8 +18,9 @@ struct SequenceLimit {
   int64_t max_length, longest;
 };
 
-/// If rows of `of` are cut, says how many, how much of the texts is left out, and what helps. The message is a warning
-/// if more than one twentieth of the tokens or words is left out. `consequence`: a clause such as "have the tag null".
+/// If rows of `of` are cut, says how many, how much of the texts is left out, and what helps. The message is a
+/// warning if more than one twentieth of the tokens or words is left out. `consequence`: a clause such as "have the
+/// tag null".
 void report_cut(const data::CutRows& cut, std::string_view of, SequenceLimit limit,
                 std::string_view consequence);
 

@@ -117,10 +117,11 @@ void Distilling::open_student() {
   const bool named =
       std::find(names.begin(), names.end(), o_.student) != names.end() || !fs::exists(o_.student);
   if (!teacher_.is_model() && (named || !fs::is_directory(o_.student) || !o_.init_layers.empty()))
-    throw InputError("usage",
-                     "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
-                     "own weights or none, found --student {}",
-                     o_.student);
+    throw InputError(
+        "usage",
+        "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
+        "own weights or none, found --student {}",
+        o_.student);
   if (named) {
     config_ = model::student_config(o_.student, teacher_.folder().config());
   } else {
@@ -150,12 +151,10 @@ void Distilling::choose_terms() {
   o.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")};
   check_terms(o, o_.stage, teacher_.is_model(), !o_.cache.empty());
   if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
-    o.layers =
-        objective::make_layer_map(o_.layer_map, config_.encoder.layers, o.teacher.encoder.layers);
+    o.layers = objective::make_layer_map(o_.layer_map, config_.encoder.layers, o.teacher.encoder.layers);
   objective::check_distillation(o);
   if (o_.init_layers.empty()) return;
-  init_layers_ =
-      model::parse_init_layers(o_.init_layers, config_.encoder.layers, o.teacher.encoder.layers);
+  init_layers_ = model::parse_init_layers(o_.init_layers, config_.encoder.layers, o.teacher.encoder.layers);
   model::check_init_sizes(config_, o.teacher);
 }
 
@@ -169,7 +168,8 @@ void Distilling::check_task() const {
   if (!own.is_distilled || objective::is_multi_label(config_))
     throw InputError("distillation", "texts with several labels are not distilled; expected one class a row");
   if (prediction() && teacher_.is_model() && &own != &type_of(config_))
-    throw InputError("distillation", "the teacher {} gives {}, and the task {} needs {}; expected the teacher's task",
+    throw InputError("distillation",
+                     "the teacher {} gives {}, and the task {} needs {}; expected the teacher's task",
                      o_.teacher.string(), type_of(config_).gives, o_.task->name(), own.gives);
   if (!o_.task->scores_classes() && !teacher_.is_model())
     throw InputError("usage", "--soft-columns are probabilities of classes; the task {} asks for a number",
@@ -208,10 +208,11 @@ void Distilling::open_task_stores() {
     eval_store_ = open_store(*o_.task, o_.eval_file, "eval", *tokenizer_, folder, options);
   } catch (const InputError& error) {
     if (teacher_.is_model()) throw;
-    throw InputError("distillation",
-                     "{}; the classes have the names of --soft-columns: {}, and rows that are evaluated need a "
-                     "label",
-                     error.what(), fmt::join(o_.soft_columns, ", "));
+    throw InputError(
+        "distillation",
+        "{}; the classes have the names of --soft-columns: {}, and rows that are evaluated need a "
+        "label",
+        error.what(), fmt::join(o_.soft_columns, ", "));
   }
 }
 
@@ -241,7 +242,8 @@ void Distilling::make_objective() {
   terms_.student = config_;
   if (!teacher_.is_model()) terms_.teacher = config_;
   if (o_.task)
-    terms_.rows = [task = o_.task](const text::Tokenizer& tokenizer, const objective::DistillationOptions& o) {
+    terms_.rows = [task = o_.task](const text::Tokenizer& tokenizer,
+                                   const objective::DistillationOptions& o) {
       return task->objective(
           tokenizer, o.student,
           {.sequence = o.sequence, .labelled = o.reads_logits(), .labels = o.student.id2label});
@@ -267,20 +269,20 @@ Model Distilling::make_student() const {
 
 train::TrainerOptions Distilling::trainer_options() const {
   train::TrainerOptions options = o_.trainer;
-  options.best_metric = choose_best_metric(
-      o_, prediction() ? o_.task->metrics(config_.id2label) : MetricNames{.best = "loss"});
+  options.best_metric =
+      choose_best_metric(o_, prediction() ? o_.task->metrics(config_.id2label) : MetricNames{.best = "loss"});
   options.greater_is_better = objective::greater_is_better(options.best_metric);
   if (o_.task) options.diverged_at = o_.task->diverged_at();
   options.identity.merge(objective_->identity());
-  options.identity.merge(std::map<std::string, std::string>{
-      {"stage", o_.stage},
-      {"model", model::describe_model(config_)},
-      {"teacher", teacher_.identity()},
-      {"teacher_precision", teacher_.precision()},
-      {"teacher_cache", o_.cache.empty() ? "no" : "yes"},
-      {"initial_weights", student_ ? student_->weights_hash() : "none"},
-      {"init_layers", o_.init_layers},
-      {"tokenizer", hash_text(tokenizer_->fingerprint())}});
+  options.identity.merge(
+      std::map<std::string, std::string>{{"stage", o_.stage},
+                                         {"model", model::describe_model(config_)},
+                                         {"teacher", teacher_.identity()},
+                                         {"teacher_precision", teacher_.precision()},
+                                         {"teacher_cache", o_.cache.empty() ? "no" : "yes"},
+                                         {"initial_weights", student_ ? student_->weights_hash() : "none"},
+                                         {"init_layers", o_.init_layers},
+                                         {"tokenizer", hash_text(tokenizer_->fingerprint())}});
   options.run_info = {{"command", "distill"},
                       {"stage", o_.stage},
                       {"teacher", o_.teacher.string()},
@@ -288,8 +290,7 @@ train::TrainerOptions Distilling::trainer_options() const {
                       {"terms", describe(objective_->options().terms)},
                       {"layers", describe(objective_->options().layers)}};
   if (!general())
-    options.run_info.update(
-        {{"train_file", o_.train_file.string()}, {"eval_file", o_.eval_file.string()}});
+    options.run_info.update({{"train_file", o_.train_file.string()}, {"eval_file", o_.eval_file.string()}});
   return options;
 }
 

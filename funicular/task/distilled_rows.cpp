@@ -57,8 +57,9 @@ std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                     [](const std::string& name) { return name.starts_with("LABEL_"); });
   if (!nameless) return model::spelt_as(named, named_by_task);
   if (named_by_task.empty())
-    log::warning("the teacher's classes have no names: the names in {}, sorted, are taken for them in this order",
-                 file.string());
+    log::warning(
+        "the teacher's classes have no names: the names in {}, sorted, are taken for them in this order",
+        file.string());
   return named_by_task;
 }
 

@@ -50,7 +50,9 @@ class Measurement {
 
  private:
   void require_equal_on_all_ranks() const;
-  int64_t batch_size() const { return o_.batch_size.value_or(o_.batch_tokens > 0 ? kMostEvaluatedRows : kEvaluatedRows); }
+  int64_t batch_size() const {
+    return o_.batch_size.value_or(o_.batch_tokens > 0 ? kMostEvaluatedRows : kEvaluatedRows);
+  }
 
   const EvaluateOptions& o_;
   const model::Pretrained pretrained_;
@@ -76,22 +78,23 @@ void Measurement::require_equal_on_all_ranks() const {
 }
 
 Model Measurement::load(const objective::Objective& objective) const {
-  Model model = objective.build(pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device));
+  Model model =
+      objective.build(pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device));
   pretrained_.load_all(model, objective.head());
   model::prepare_inference(model, o_.precision);
   return model;
 }
 
-OrderedJson Measurement::measure(const Model& model, const objective::Objective& objective, const Store& store,
-                                 Metrics* metrics) const {
+OrderedJson Measurement::measure(const Model& model, const objective::Objective& objective,
+                                 const Store& store, Metrics* metrics) const {
   const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
   const train::DatasetSource source(objective, *samples);
   std::optional<Progress> progress;
   ProgressOptions shown;
   shown.unit = "rows";
   if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples->size()), shown);
-  const auto result = train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed, o_.group,
-                                      [&](int64_t rows) {
+  const auto result = train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed,
+                                      o_.group, [&](int64_t rows) {
                                         if (progress) progress->update(static_cast<uint64_t>(rows));
                                       });
   progress.reset();
@@ -133,8 +136,8 @@ void require_file(const Task& task, const fs::path& data) {
                    fs::exists(data / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
 }
 
-/// The rows are tokenised once per host: its first rank makes the store in its `folder`, and the host's next ranks `open` it
-/// there. A rank that sees no such folder, as in a container, tokenises the rows itself.
+/// The rows are tokenised once per host: its first rank makes the store in its `folder`, and the host's next ranks
+/// `open` it there. A rank that sees no such folder, as in a container, tokenises the rows itself.
 Store open_rows(const comm::Group& group, const fs::path& folder,
                 const std::function<Store(const fs::path&, bool verify)>& open) {
   const bool first = group.rank() == 0 || launch::read_environment().local_rank == 0;
@@ -193,9 +196,9 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   pretrained.check_columns(task.texts(), tokenizer.sequence());
   const std::vector<std::string> labels = task.labels_of(config, options.model);
   const int64_t length = measurement.length();
-  const auto objective = task.objective(
-      tokenizer, config,
-      {.sequence = {static_cast<int32_t>(length), note.pair_truncation()}, .labels = labels});
+  const auto objective =
+      task.objective(tokenizer, config,
+                     {.sequence = {static_cast<int32_t>(length), note.pair_truncation()}, .labels = labels});
   const Model model = measurement.load(*objective);
   const TemporaryFolder stores;
   const Store store = open_rows(options.group, stores.path(), [&](const fs::path& place, bool verify) {
@@ -237,8 +240,7 @@ OrderedJson evaluate_masked_lm(model::Pretrained folder, const EvaluateOptions& 
   const text::Tokenizer& tokenizer = measurement.tokenizer();
   const Store store = data::TokenStore::open(options.data);
   store->require_tokenizer(tokenizer);
-  const objective::MaskedLm objective(
-      tokenizer, {.sequence = {static_cast<int32_t>(measurement.length())}});
+  const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(measurement.length())}});
   const std::unique_ptr<Metrics> metrics = objective.metrics();
   return measurement.measure(measurement.load(objective), objective, store, metrics.get());
 }

@@ -17,13 +17,14 @@
 
 namespace funicular::task {
 
-/// Rows of a forward pass, unless `batch_size` says it: at most, where its tokens are limited as well; where they are not.
+/// Rows of a forward pass, unless `batch_size` says it: at most, where its tokens are limited as well; where they
+/// are not.
 inline constexpr int64_t kMostEvaluatedRows = 512, kEvaluatedRows = 32;
 
 struct EvaluateOptions {
-  fs::path model{};                    ///< the model's folder
-  fs::path data{};                     ///< labelled rows; for a masked language model a token store
-  std::shared_ptr<const Task> task{};  ///< none: what the model was fine-tuned for
+  fs::path model{};                             ///< the model's folder
+  fs::path data{};                              ///< labelled rows; for a masked language model a token store
+  std::shared_ptr<const Task> task{};           ///< none: what the model was fine-tuned for
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
 
   std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
@@ -43,9 +44,10 @@ struct Evaluation {
   OrderedJson scores = {};  ///< the metrics, "loss" and "samples"
   std::unique_ptr<Sheet> sheet = nullptr;
   std::unique_ptr<EvaluatedRows> rows = nullptr;
-  data::CutRows cut = {};    ///< texts that the model did not read whole
-  uint64_t left_out = 0;     ///< bad rows
-  OrderedJson record = {};   ///< what evaluation.json begins with: model, data, metrics, the model's size and speed
+  data::CutRows cut = {};  ///< texts that the model did not read whole
+  uint64_t left_out = 0;   ///< bad rows
+  OrderedJson record =
+      {};  ///< what evaluation.json begins with: model, data, metrics, the model's size and speed
 
   /// `json` with "left_out" and "cut" (with_cut), if there are such rows.
   OrderedJson with_rows_left_out(OrderedJson json) const;
@@ -53,14 +55,14 @@ struct Evaluation {
   void write(const fs::path& folder) const;
 };
 
-/// Several ranks call it with the same options. Throws InputError for a task, rows or a model that do not fit, and RunError for
-/// a loss that is not finite.
+/// Several ranks call it with the same options. Throws InputError for a task, rows or a model that do not fit, and
+/// RunError for a loss that is not finite.
 Evaluation evaluate(const EvaluateOptions& options);
 /// For a folder that is open already.
 Evaluation evaluate(model::Pretrained pretrained, const EvaluateOptions& options);
 
-/// The loss and the perplexity of a masked language model on a token store: "loss", "perplexity", "samples". Sequences are
-/// 128 tokens long unless `max_length` is given.
+/// The loss and the perplexity of a masked language model on a token store: "loss", "perplexity", "samples".
+/// Sequences are 128 tokens long unless `max_length` is given.
 OrderedJson evaluate_masked_lm(model::Pretrained pretrained, const EvaluateOptions& options);
 
 }  // namespace funicular::task

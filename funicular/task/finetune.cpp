@@ -92,8 +92,8 @@ void Finetuning::check_best_metric(const MetricNames& known) const {
                      fmt::join(known.all, ", "), name);
 }
 
-/// Rank 0 makes the stores, or verifies the stores that are there; then all ranks find them. On another host, one rank verifies
-/// what it reads.
+/// Rank 0 makes the stores, or verifies the stores that are there; then all ranks find them. On another host, one
+/// rank verifies what it reads.
 void Finetuning::open_stores() {
   for (const bool first : {true, false})
     comm::together(o_.group, [&] {
@@ -152,7 +152,8 @@ objective::ClassLoss Finetuning::class_loss() const {
   return loss;
 }
 
-/// A classifier in the model's folder is the start of training if it has as many classes; otherwise a new one is made.
+/// A classifier in the model's folder is the start of training if it has as many classes; otherwise a new one is
+/// made.
 void Finetuning::load(Model& model, const model::Head& head) const {
   const bool anew = starts_anew(o_);
   const std::string classes = model::classes_layer(config_, head);
@@ -167,8 +168,9 @@ void Finetuning::load(Model& model, const model::Head& head) const {
           o_.model.string(), from.size(), show_classes(from), to.size());
     return;
   }
-  const bool has_classifier = std::none_of(report.missing.begin(), report.missing.end(),
-                                           [&](const std::string& name) { return name.starts_with(classes); });
+  const bool has_classifier =
+      std::none_of(report.missing.begin(), report.missing.end(),
+                   [&](const std::string& name) { return name.starts_with(classes); });
   if (!has_classifier || to.empty() || from == to) return;
   if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
     model::reorder_classes(model, classes, from, to);
@@ -180,8 +182,7 @@ void Finetuning::load(Model& model, const model::Head& head) const {
 
 Model Finetuning::make_model(const objective::Objective& objective) const {
   const model::Head head = objective.head();
-  model::ModelOptions encoder =
-      pretrained_.options(o_.dtype, o_.device, model::classes_layer(config_, head));
+  model::ModelOptions encoder = pretrained_.options(o_.dtype, o_.device, model::classes_layer(config_, head));
   encoder.config = config_;
   encoder.seed = o_.trainer.seed;
   encoder.repeatable = o_.repeatable;

@@ -15,7 +15,7 @@ namespace funicular::task {
 
 /// How much a row (of tags a word) of each class counts in training.
 struct ClassWeights {
-  bool balanced = false;            ///< all classes count as much in all
+  bool balanced = false;             ///< all classes count as much in all
   std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each
 };
 
@@ -31,9 +31,10 @@ struct FinetuneOptions : RunOptions {
   double label_smoothing = 0;  ///< in training, the share of a row that all classes get in equal parts
 };
 
-/// Trains, and writes the run's folder: RUN/model is the model of the best evaluation as a Hugging Face folder, with what evaluate
-/// and predict need to know. Token stores of the rows lie in RUN/data. An interrupted run resumes from its last checkpoint.
-/// Several ranks call it with the same options. Throws InputError for options, files or a model that do not fit.
+/// Trains, and writes the run's folder: RUN/model is the model of the best evaluation as a Hugging Face folder,
+/// with what evaluate and predict need to know. Token stores of the rows lie in RUN/data. An interrupted run
+/// resumes from its last checkpoint. Several ranks call it with the same options. Throws InputError for options,
+/// files or a model that do not fit.
 RunResult finetune(const FinetuneOptions& options);
 
 }  // namespace funicular::task

@@ -9,9 +9,11 @@ namespace funicular::task {
 
 namespace {
 
-objective::SequenceOptions sequence_of(const model::Pretrained& pretrained, std::optional<int64_t> max_length) {
+objective::SequenceOptions sequence_of(const model::Pretrained& pretrained,
+                                       std::optional<int64_t> max_length) {
   const model::TaskNote note = pretrained.note();
-  const int64_t noted = note.max_length > 0 ? note.max_length : pretrained.config().encoder.longest_sequence();
+  const int64_t noted =
+      note.max_length > 0 ? note.max_length : pretrained.config().encoder.longest_sequence();
   const int64_t length = max_length.value_or(noted);
   pretrained.check_max_length(length);
   return {static_cast<int32_t>(length), note.pair_truncation()};
@@ -36,9 +38,9 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   model_ = objective->build(pretrained_.options(at::kFloat, options.device));
   pretrained_.load_all(model_, objective->head());
   model::prepare_inference(model_, options.precision);
-  predictor_ = std::make_unique<Predictor>(
-      model_, *tokenizer_, std::move(objective), task_->answers(labels, pretrained_.note().source),
-      PredictorOptions{sequence_, options.batch_tokens, options.window});
+  predictor_ = std::make_unique<Predictor>(model_, *tokenizer_, std::move(objective),
+                                           task_->answers(labels, pretrained_.note().source),
+                                           PredictorOptions{sequence_, options.batch_tokens, options.window});
 }
 
 namespace {

@@ -28,7 +28,8 @@ class FolderPredictor {
   /// Throws InputError if the folder has no model of a task, no tokeniser, or lacks a weight.
   explicit FolderPredictor(const fs::path& folder, const FolderOptions& options = {});
   /// For a folder that is open already. `task`: null for that of the folder, see task_of.
-  FolderPredictor(model::Pretrained pretrained, std::shared_ptr<const Task> task, const FolderOptions& options);
+  FolderPredictor(model::Pretrained pretrained, std::shared_ptr<const Task> task,
+                  const FolderOptions& options);
   FolderPredictor(const FolderPredictor&) = delete;
   FolderPredictor& operator=(const FolderPredictor&) = delete;
 

@@ -233,8 +233,9 @@ void refuse_measurements(const FileRows& rows) {
 void warn_of_measurements(const FileRows& rows) {
   const std::vector<std::string>& names = rows.store.meta().label_names;
   if (are_measurements(names))
-    log::warning("{}: the labels are {} numbers ({}), and each is a class; --regression learns them as numbers",
-                 rows.file.string(), names.size(), show_classes(names));
+    log::warning(
+        "{}: the labels are {} numbers ({}), and each is a class; --regression learns them as numbers",
+        rows.file.string(), names.size(), show_classes(names));
 }
 
 }  // namespace funicular::task

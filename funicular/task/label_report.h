@@ -18,11 +18,12 @@ std::string show_classes(const std::vector<std::string>& classes);
 /// Rows of each class, by its number; for tags words.
 std::vector<int64_t> rows_of_classes(const data::TokenStore& store);
 
-/// Tells the classes with their rows, the smallest ones too, and warns of names that look alike and of ids that are no classes.
+/// Tells the classes with their rows, the smallest ones too, and warns of names that look alike and of ids that are
+/// no classes.
 void report_classes(const data::TokenStore& store, const fs::path& file);
 
-/// Warns if another separator than `separator` seems to stand between the labels of rows, or if the labels are lists that were
-/// written as text. The store holds sets of labels.
+/// Warns if another separator than `separator` seems to stand between the labels of rows, or if the labels are
+/// lists that were written as text. The store holds sets of labels.
 void report_separator(const data::TokenStore& store, const std::string& separator, const fs::path& file);
 
 /// Throws InputError if the rows have fewer than `least` classes.

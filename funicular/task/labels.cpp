@@ -57,7 +57,8 @@ void Labels::report_evaluation(const std::vector<std::string>& labels, const mod
 
 void Labels::report_trained(const FileRows& evaluated) const {
   log::info(
-      "the model's config.json keeps the threshold that was best for each label. evaluate and predict use these "
+      "the model's config.json keeps the threshold that was best for each label. evaluate and predict use "
+      "these "
       "thresholds, and this training 0.5: the scores differ");
   constexpr int64_t kLeast = objective::MultiLabelMetrics::kLeastPositives;
   const std::vector<std::string>& labels = evaluated.store.meta().label_names;
@@ -90,7 +91,9 @@ class LabelSheet final : public ClassedSheet {
 
  private:
   at::Tensor scores_of(const at::Tensor& logits) const override { return logits.sigmoid(); }
-  bool gives(int64_t row, int64_t column) const override { return score(row, column) >= thresholds_.of(column); }
+  bool gives(int64_t row, int64_t column) const override {
+    return score(row, column) >= thresholds_.of(column);
+  }
   bool has(int64_t row, int64_t column) const override { return truth(row, column) > 0.5; }
   double label_score(int64_t row) const override {
     double least = 1;

@@ -17,15 +17,16 @@ class Labels final : public TextTask {
                                                   const ObjectiveOptions& options) const override;
   void check_training(const FileRows& rows) const override;
   void report_training(const FileRows& rows) const override;
-  void report_evaluation(const std::vector<std::string>& labels, const model::Pretrained& model) const override;
+  void report_evaluation(const std::vector<std::string>& labels,
+                         const model::Pretrained& model) const override;
   void report_trained(const FileRows& evaluated) const override;
-  /// Details: "confusion_matrices": {"NAME": [has the label or not][is given it or not], …}, 0 for not. Lines: {"row": 1,
-  /// "labels": […], "predicted": […], "probabilities": {…}}. A mistake's label_score is the probability of the decision that the
-  /// row contradicts most.
+  /// Details: "confusion_matrices": {"NAME": [has the label or not][is given it or not], …}, 0 for not. Lines:
+  /// {"row": 1, "labels": […], "predicted": […], "probabilities": {…}}. A mistake's label_score is the probability
+  /// of the decision that the row contradicts most.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"labels": […], "probabilities": {…}}: the labels whose probability is at least their threshold, which is 0.5 unless the note
-  /// has another.
+  /// {"labels": […], "probabilities": {…}}: the labels whose probability is at least their threshold, which is 0.5
+  /// unless the note has another.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
 
  protected:

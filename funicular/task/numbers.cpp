@@ -22,8 +22,7 @@ std::unique_ptr<objective::Objective> Numbers::objective(const text::Tokenizer& 
                                                          const format::ModelConfig& /*config*/,
                                                          const ObjectiveOptions& options) const {
   return std::make_unique<objective::Regression>(
-      tokenizer,
-      objective::RegressionOptions{.sequence = options.sequence, .labelled = options.labelled});
+      tokenizer, objective::RegressionOptions{.sequence = options.sequence, .labelled = options.labelled});
 }
 
 double Numbers::diverged_at() const {

@@ -59,8 +59,8 @@ void report(const StreamCounts& done, const RowInput& input, const InputOptions&
   report_cut(done.cut, name, {model.max_length(), model.pretrained().config().encoder.longest_sequence()},
              model.task().answers_to_cut_texts());
   if (done.textless.count > 0)
-    log::warning("{}: {} of {} rows have no text, the first is line {}; the answers to them mean nothing", name,
-                 done.textless.count, done.rows, done.textless.first_line);
+    log::warning("{}: {} of {} rows have no text, the first is line {}; the answers to them mean nothing",
+                 name, done.textless.count, done.rows, done.textless.first_line);
   warn_of_missing_texts(done.missing.count, done.rows, fmt::format("line {}", done.missing.first_line), name);
   input.report(done.rows);
 }

@@ -17,7 +17,7 @@
 namespace funicular::task {
 
 struct PredictOptions {
-  fs::path model{};  ///< folder of a fine-tuned model
+  fs::path model{};      ///< folder of a fine-tuned model
   InputOptions input{};  ///< what is not said is as in fine-tuning; `texts` and `model` are filled in
   std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
   std::string precision = "fp32";       ///< one of model::inference_precisions()
@@ -25,7 +25,7 @@ struct PredictOptions {
   int64_t window = 1024;                ///< rows read before the first answer, and sorted by length for speed
   at::Device device = at::kCPU;
 
-  comm::Group group{};  ///< ranks that share the rows of a file
+  comm::Group group{};                            ///< ranks that share the rows of a file
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };
 
@@ -41,8 +41,9 @@ class AnswerSink {
   virtual void end() {}
 };
 
-/// Answers each row of the input and says what was doubtful in the rows. Several ranks call it with the same options. Throws
-/// InputError for a model, an input or options that do not fit, and Error with ExitCode::interrupted if an interrupt is requested.
+/// Answers each row of the input and says what was doubtful in the rows. Several ranks call it with the same
+/// options. Throws InputError for a model, an input or options that do not fit, and Error with
+/// ExitCode::interrupted if an interrupt is requested.
 StreamCounts predict(const PredictOptions& options, AnswerSink& sink);
 StreamCounts predict(const PredictOptions& options, const std::function<void(std::string_view)>& write);
 

@@ -67,7 +67,8 @@ void Predictor::forward(std::span<const data::Sample> samples, std::span<const s
   const auto* from = all.const_data_ptr<float>();
   for (const auto* value = from; value < from + all.numel(); ++value)
     if (!std::isfinite(*value))
-      throw RunError("predict", "the model answers {}; its weights are damaged, or became so in training", *value);
+      throw RunError("predict", "the model answers {}; its weights are damaged, or became so in training",
+                     *value);
   const std::vector<int64_t> rows = answers_->rows_of_samples(batch);
   for (size_t i = 0; i < places.size(); ++i) {
     scores[places[i]] = {width, {from, from + rows.at(i) * width}};
@@ -127,7 +128,8 @@ void Predictor::count(const Window& window, StreamCounts& done) const {
     if (!row.row.problem.empty()) continue;
     if (!row.has_tokens()) done.textless.add(row.row.line);
     const auto texts = static_cast<int>(std::max<size_t>(row.tokens.size(), 1));
-    answers_->count_cut(row, options_.sequence.max_length - tokenizer_.sequence().special_count(texts), done.cut);
+    answers_->count_cut(row, options_.sequence.max_length - tokenizer_.sequence().special_count(texts),
+                        done.cut);
     const bool words = !row.word_bits.empty();  // a text of one word may well be "None"
     if (!words && std::any_of(row.samples.begin(), row.samples.end(),
                               [&](const data::Sample& sample) { return missing_.in(sample); }))

@@ -43,13 +43,13 @@ class Predictor {
             std::unique_ptr<const objective::Objective> objective, std::unique_ptr<const Answers> answers,
             PredictorOptions options);
 
-  /// Throws InputError if the model has other classes than the answers, and RunError if it gives no finite number. If an interrupt
-  /// is requested (base/interrupt.h), throws Error with ExitCode::interrupted.
+  /// Throws InputError if the model has other classes than the answers, and RunError if it gives no finite number.
+  /// If an interrupt is requested (base/interrupt.h), throws Error with ExitCode::interrupted.
   std::vector<Answer> answer(std::vector<InputRow> rows) const;
 
-  /// Reads rows to the end, and calls `write` with one JSON line for each: window by window, with the rows of all ranks. A thread
-  /// reads and tokenises a window while the one before is computed. A row that says what is wrong with it is answered by
-  /// {"error": …}. Throws what the input throws; the windows before have been written.
+  /// Reads rows to the end, and calls `write` with one JSON line for each: window by window, with the rows of all
+  /// ranks. A thread reads and tokenises a window while the one before is computed. A row that says what is wrong
+  /// with it is answered by {"error": …}. Throws what the input throws; the windows before have been written.
   StreamCounts stream(RowInput& input, const std::function<void(std::string_view)>& write,
                       const RowShare& share = {}) const;
 

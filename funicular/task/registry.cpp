@@ -35,8 +35,8 @@ bool any(const format::ModelConfig& /*config*/) {
 }  // namespace
 
 const std::vector<TaskType>& task_types() {
-  static const std::vector<std::string> of_tables{"text-column", "label-column", "format",
-                                                  "header",      "quotes",       "regression",
+  static const std::vector<std::string> of_tables{"text-column", "label-column",   "format",
+                                                  "header",      "quotes",         "regression",
                                                   "multi-label", "label-separator"};
   static const std::vector<TaskType> rows{
       {"tags",

@@ -16,8 +16,8 @@ struct TaskType {
   std::string option;  ///< the value of --task: "custom"
   std::string more;    ///< the option that chooses among tasks of one value: "--regression"; may be empty
   std::vector<std::string> options;  ///< of the command line: they describe its files
-  std::string gives;   ///< what its models give: "one class per text"
-  bool is_distilled;   ///< whether a student can learn its answers (objective/distilled_answers.h)
+  std::string gives;                 ///< what its models give: "one class per text"
+  bool is_distilled;  ///< whether a student can learn its answers (objective/distilled_answers.h)
   /// Whether a model of this configuration is the task's own. The first row that says so owns the model.
   bool (*owns)(const format::ModelConfig& config);
   /// `named`: the known files, or null for files of any layout.
@@ -37,8 +37,8 @@ std::vector<std::string> task_names();
 /// The names of tasks whose rows are texts and not lists of words.
 std::vector<std::string> text_task_names();
 
-/// A task by a name of task_names() or of task_types(); "custom" is "classes". Throws InputError for another name, suggesting the
-/// nearest.
+/// A task by a name of task_names() or of task_types(); "custom" is "classes". Throws InputError for another name,
+/// suggesting the nearest.
 std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files = {});
 
 /// The task of a model's folder, with the columns of its fine-tuning unless `said` has others.

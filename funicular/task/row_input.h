@@ -27,22 +27,23 @@ class InputFile {
 };
 
 struct InputOptions {
-  fs::path path = {};                       ///< empty: standard input
-  std::string format = {};                  ///< lines | tsv | csv | jsonl | conll; "": by the file's name
-  std::optional<bool> pairs = {};           ///< whether a line is two texts separated by a tab; none: as in fine-tuning
-  int texts = 0;                            ///< of a row, as fine-tuning noted them; 0: not noted
-  std::vector<std::string> text = {};       ///< columns that were asked for; empty: as the task has them
-  std::optional<bool> header = {};          ///< none: as the task has it
+  fs::path path = {};       ///< empty: standard input
+  std::string format = {};  ///< lines | tsv | csv | jsonl | conll; "": by the file's name
+  std::optional<bool> pairs =
+      {};         ///< whether a line is two texts separated by a tab; none: as in fine-tuning
+  int texts = 0;  ///< of a row, as fine-tuning noted them; 0: not noted
+  std::vector<std::string> text = {};  ///< columns that were asked for; empty: as the task has them
+  std::optional<bool> header = {};     ///< none: as the task has it
   format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};
-  fs::path model = {};                      ///< for messages
+  fs::path model = {};  ///< for messages
 };
 
 class RowInput {
  public:
   virtual ~RowInput() = default;
-  /// The next row, until there is none. Throws InputError for a bad row, unless such rows are to be skipped: then the row says
-  /// what is wrong with it.
+  /// The next row, until there is none. Throws InputError for a bad row, unless such rows are to be skipped: then
+  /// the row says what is wrong with it.
   virtual std::optional<InputRow> next() = 0;
   /// Texts of a row of which a sequence is made.
   virtual int texts() const { return 1; }
@@ -52,7 +53,8 @@ class RowInput {
   virtual void report(int64_t /*rows*/) const {}
 };
 
-/// Rows of `columns` texts: 1, 2 for pairs, or more, which are joined into one text. Rows with another number of columns are bad.
+/// Rows of `columns` texts: 1, 2 for pairs, or more, which are joined into one text. Rows with another number of
+/// columns are bad.
 class TextInput final : public RowInput {
  public:
   TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns);

@@ -20,11 +20,12 @@ struct RemarkedRows {
   }
 };
 
-/// The part of a rank in the rows of one input. Each rank reads all rows, and answers every `ranks`-th row from its own number on.
+/// The part of a rank in the rows of one input. Each rank reads all rows, and answers every `ranks`-th row from its
+/// own number on.
 struct RowShare {
   int rank = 0, ranks = 1;
-  /// Calls `make` on all ranks, and returns what it returned on each, by number. If it throws on one rank, throws on all. Null:
-  /// there is one rank.
+  /// Calls `make` on all ranks, and returns what it returned on each, by number. If it throws on one rank, throws
+  /// on all. Null: there is one rank.
   std::function<std::vector<std::string>(const std::function<std::string()>& make)> exchange = nullptr;
 
   /// Whether this process answers the row of this number, from 0.

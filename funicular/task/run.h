@@ -28,7 +28,8 @@ struct RunOptions {
 
   comm::Group group{};  ///< the ranks that train together
   /// How the run is laid out. Asked when model and data are there; may change the trainer's options.
-  std::function<train::StrategyFactory(Model& model, const train::Source& rows, train::TrainerOptions& options)>
+  std::function<train::StrategyFactory(Model& model, const train::Source& rows,
+                                       train::TrainerOptions& options)>
       strategy{};  ///< none: one process
 };
 
@@ -41,7 +42,8 @@ struct RunResult {
 /// Whether training begins with given weights: there is no checkpoint to resume from, or it is not to be used.
 bool starts_anew(const RunOptions& run);
 
-/// The metric that chooses the best model. A resumed run keeps MetricNames::earlier_best if it began with that. Collective.
+/// The metric that chooses the best model. A resumed run keeps MetricNames::earlier_best if it began with that.
+/// Collective.
 std::string choose_best_metric(const RunOptions& run, const MetricNames& known);
 
 /// Trains. `save` writes the model's folder, see train::Callbacks::save_model.

@@ -29,7 +29,8 @@ class EvaluatedRows {
   void for_each(const std::function<void(int64_t number, const data::SourceRow& row)>& use) const;
   /// The number of each row. Reads the file only if rows were left out.
   std::vector<int64_t> numbers(int64_t rows) const;
-  /// Gives each mistake, which names its "row", the row's "texts" and, if the file has columns that name a row, its "ids".
+  /// Gives each mistake, which names its "row", the row's "texts" and, if the file has columns that name a row, its
+  /// "ids".
   void add_texts(OrderedJson& mistakes) const;
   RowIds ids() const;
 
@@ -49,11 +50,12 @@ class Sheet : public Metrics {
   std::map<std::string, double> finish(double loss) override { return metrics_->finish(loss); }
   Json kept() const override { return metrics_->kept(); }
 
-  /// Adds to the object `found` what --details shows: "classes": {"NAME": {"precision": …, "recall": …, "f1": …, "support": …}, …},
-  /// with scikit-learn's definitions and 0 where there is nothing to divide by, and whatever the task adds.
+  /// Adds to the object `found` what --details shows: "classes": {"NAME": {"precision": …, "recall": …, "f1": …,
+  /// "support": …}, …}, with scikit-learn's definitions and 0 where there is nothing to divide by, and whatever the
+  /// task adds.
   virtual void add_details(OrderedJson& found) const = 0;
-  /// The rows or words that were answered wrongly, with their texts. The one whose own label is least probable comes first: most
-  /// wrong labels of a file are found at the top.
+  /// The rows or words that were answered wrongly, with their texts. The one whose own label is least probable
+  /// comes first: most wrong labels of a file are found at the top.
   virtual OrderedJson mistakes(const EvaluatedRows& rows) const = 0;
   /// One JSON object for each row, each on a line, in the order of the file.
   virtual std::string lines(const EvaluatedRows& rows) const = 0;
@@ -65,9 +67,10 @@ class Sheet : public Metrics {
   std::unique_ptr<Metrics> metrics_;
 };
 
-/// Writes the folder that `funicular report` reads: evaluation.json, which begins with `about`, and predictions.jsonl. Throws
-/// RunError (disk).
-void write_evaluation(const fs::path& folder, OrderedJson about, const Sheet& sheet, const EvaluatedRows& rows);
+/// Writes the folder that `funicular report` reads: evaluation.json, which begins with `about`, and
+/// predictions.jsonl. Throws RunError (disk).
+void write_evaluation(const fs::path& folder, OrderedJson about, const Sheet& sheet,
+                      const EvaluatedRows& rows);
 
 /// Bytes of the weight files in a model's folder.
 uint64_t weight_bytes(const fs::path& model);

@@ -14,7 +14,8 @@ namespace funicular::task {
 
 namespace {
 
-/// Everything that decides the store's contents. Its text must not change, or stores that are there would be made again.
+/// Everything that decides the store's contents. Its text must not change, or stores that are there would be made
+/// again.
 uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer& tokenizer,
                    const StoreOptions& options) {
   const data::TextFileSourceOptions columns = task.columns();

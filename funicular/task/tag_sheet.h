@@ -19,9 +19,11 @@ class TagSheet final : public Sheet {
   void add(const TensorMap& outputs) override;
   void add_details(OrderedJson& found) const override;
   /// {"row": 1, "label": …, "predicted": …, "score": …, "label_score": …, "texts": [the text, the word]}
-  /// for each word that got a wrong tag. The scores are the probabilities of the prediction and of the word's own tag. A long text shows the words around the word.
+  /// for each word that got a wrong tag. The scores are the probabilities of the prediction and of the word's own
+  /// tag. A long text shows the words around the word.
   OrderedJson mistakes(const EvaluatedRows& rows) const override;
-  /// {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]}; words that were cut off are predicted null.
+  /// {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]}; words that were cut off are
+  /// predicted null.
   std::string lines(const EvaluatedRows& rows) const override;
 
  private:

@@ -62,7 +62,8 @@ Tags::Tags(const TaskType& type, FileOptions files) : Task(type, "tags", std::mo
     throw InputError("task", "words with tags are one column, found {} of --text-column", said.text.size());
   if (!said.format.empty() && said.format != kConll &&
       format::text_format_from_name(said.format) != format::TextFormat::jsonl)
-    throw InputError("task", "files of words with tags need the format conll or jsonl; found {}", said.format);
+    throw InputError("task", "files of words with tags need the format conll or jsonl; found {}",
+                     said.format);
 }
 
 data::TextFileSourceOptions Tags::columns() const {
@@ -193,7 +194,8 @@ void TagAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) c
 void TagAnswers::count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const {
   int64_t tagged = 0;
   for (const data::Sample& sample : row.samples)
-    for (size_t i = 0; i < std::min(sample.columns[0].tokens.size(), static_cast<size_t>(std::max<int64_t>(room, 0))); ++i)
+    for (size_t i = 0;
+         i < std::min(sample.columns[0].tokens.size(), static_cast<size_t>(std::max<int64_t>(room, 0))); ++i)
       tagged += sample.columns[0].word_starts[i] ? 1 : 0;
   cut.add_words(std::ssize(row.row.texts), tagged);
 }

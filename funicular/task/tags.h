@@ -10,16 +10,16 @@ namespace funicular::task {
 
 class Tags final : public Task {
  public:
-  /// If no columns are given they depend on each file's format. Throws InputError for several columns of words and for
-  /// formats that hold no words.
+  /// If no columns are given they depend on each file's format. Throws InputError for several columns of words and
+  /// for formats that hold no words.
   Tags(const TaskType& type, FileOptions files);
 
   data::LabelKind label_kind() const override { return data::LabelKind::tags; }
   data::TextFileSourceOptions columns() const override;
   /// None for CoNLL's formats, whose columns have no names.
   std::optional<data::TextFileSourceOptions> table(const fs::path& file) const override;
-  /// In files of JSON lines (.jsonl, .ndjson) a row is a list of words and one of tags. Other files have CoNLL's formats, see
-  /// data/conll_source.h. Throws InputError for columns of CoNLL's that have names.
+  /// In files of JSON lines (.jsonl, .ndjson) a row is a list of words and one of tags. Other files have CoNLL's
+  /// formats, see data/conll_source.h. Throws InputError for columns of CoNLL's that have names.
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override { return files().note(); }
@@ -33,7 +33,8 @@ class Tags final : public Task {
   void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
   void check_training(const FileRows& rows) const override;
   void report_training(const FileRows& rows) const override;
-  void report_evaluation(const std::vector<std::string>& labels, const model::Pretrained& model) const override;
+  void report_evaluation(const std::vector<std::string>& labels,
+                         const model::Pretrained& model) const override;
 
   bool reads_words() const override { return true; }
   const char* answers_to_cut_texts() const override { return "have the tag null"; }
@@ -42,8 +43,8 @@ class Tags final : public Task {
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
   /// {"words": […], "tags": […]}; words that do not fit into a sequence have null. If the tags name
-  /// entities (objective/tag_metrics.h), also "entities": [{"type": …, "text": …, "begin": …, "end": …, "score": …}, …]. An entity
-  /// holds the words [begin, end), counted from 0. Its score is the mean of the words' scores.
+  /// entities (objective/tag_metrics.h), also "entities": [{"type": …, "text": …, "begin": …, "end": …, "score":
+  /// …}, …]. An entity holds the words [begin, end), counted from 0. Its score is the mean of the words' scores.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   /// Lines of words with blanks between them, lists of words in JSON lines, or files of CoNLL's.
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;

@@ -29,10 +29,8 @@ void FileOptions::fill_from(const Json& note) {
 }
 
 Json FileOptions::note() const {
-  return {{"text", text},
-          {"label", label},
-          {"header", header.value_or(true)},
-          {"label_separator", separator()}};
+  return {
+      {"text", text}, {"label", label}, {"header", header.value_or(true)}, {"label_separator", separator()}};
 }
 
 const std::string& FileOptions::separator() const {

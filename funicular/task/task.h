@@ -1,6 +1,6 @@
 #pragma once
-// A task says what is asked of texts: a class, labels, a number, a tag for each word. Each task is one file pair and one row of
-// task/registry.h.
+// A task says what is asked of texts: a class, labels, a number, a tag for each word. Each task is one file pair
+// and one row of task/registry.h.
 
 #include <functional>
 #include <memory>
@@ -30,13 +30,14 @@ struct TaskType;
 struct FileOptions {
   /// Columns of text. A number counts from 1; anything else is a name in the header or a JSON key.
   std::vector<std::string> text = {};
-  std::string label = {};             ///< the column of the label, written as a column of text
-  std::string format = {};            ///< tsv | csv | jsonl | conll; "": guessed from each file's name
-  std::optional<bool> header = {};    ///< tsv, csv: whether the first row names the columns
-  std::string label_separator = {};   ///< stands between the labels of a row; "": a comma
+  std::string label = {};            ///< the column of the label, written as a column of text
+  std::string format = {};           ///< tsv | csv | jsonl | conll; "": guessed from each file's name
+  std::optional<bool> header = {};   ///< tsv, csv: whether the first row names the columns
+  std::string label_separator = {};  ///< stands between the labels of a row; "": a comma
   format::FileStyle style = {};
 
-  /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no sense.
+  /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no
+  /// sense.
   void fill_from(const Json& note);
   /// Returns what `fill_from` reads.
   Json note() const;
@@ -55,16 +56,17 @@ struct RowsOptions {
 };
 
 struct MetricNames {
-  std::vector<std::string> all = {};  ///< as objective/metrics.h and tag_metrics.h call them; empty: not known without labels
-  std::string best = {};         ///< the one by which the best model is chosen
+  std::vector<std::string> all =
+      {};  ///< as objective/metrics.h and tag_metrics.h call them; empty: not known without labels
+  std::string best = {};          ///< the one by which the best model is chosen
   std::string earlier_best = {};  ///< what version 0.1 had there; its runs keep it
 };
 
 struct ObjectiveOptions {
   objective::SequenceOptions sequence;
-  bool labelled = true;                       ///< false: for prediction
-  std::vector<std::string> labels = {};       ///< the classes by number
-  objective::ClassLoss loss = {};             ///< only for tasks whose weighs_classes() is true
+  bool labelled = true;                  ///< false: for prediction
+  std::vector<std::string> labels = {};  ///< the classes by number
+  objective::ClassLoss loss = {};        ///< only for tasks whose weighs_classes() is true
 };
 
 /// The rows of a file, for messages about them.
@@ -100,9 +102,10 @@ class Task {
   /// How the file is read as a table. None: the file has no columns with names.
   virtual std::optional<data::TextFileSourceOptions> table(const fs::path& file) const = 0;
   /// The file's rows, with the labels called by their names. Throws InputError.
-  virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const = 0;
-  /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in it. Older stores
-  /// are found by the order of the words.
+  virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file,
+                                                     const RowsOptions& options) const = 0;
+  /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in
+  /// it. Older stores are found by the order of the words.
   virtual std::string row_key(const std::string& bad_rows, const std::string& style) const {
     return bad_rows + style;
   }

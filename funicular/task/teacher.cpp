@@ -18,7 +18,8 @@
 namespace funicular::task {
 
 Teacher::Teacher(const DistillOptions& options)
-    : o_(options), precision_(options.teacher_precision.empty() ? options.precision : options.teacher_precision) {
+    : o_(options),
+      precision_(options.teacher_precision.empty() ? options.precision : options.teacher_precision) {
   if (!options.soft_columns.empty()) return;
   folder_.emplace(options.teacher, model::Pretrained::Expect::folder, "--teacher");
   model::check_sizes(folder_->config(), options.teacher);
@@ -75,7 +76,8 @@ Teacher::Known Teacher::read(const objective::Distillation& objective, const dat
                     "interrupted; to resume, repeat the command: the cache keeps the teacher's answers",
                     fmt::format_args());
     });
-  if (known.interrupted) log::info("interrupted; to resume, repeat the command: the cache keeps the teacher's answers");
+  if (known.interrupted)
+    log::info("interrupted; to resume, repeat the command: the cache keeps the teacher's answers");
   return known;
 }
 
@@ -84,9 +86,10 @@ std::shared_ptr<const objective::TeacherRows> Teacher::open_cache(const std::str
                                                                   const objective::Distillation& objective,
                                                                   const data::Dataset& rows, int64_t length,
                                                                   bool fills) const {
-  const objective::CacheIdentity identity{
-      fmt::format("{}, {}, {}", folder_->weights_hash(), model::describe_model(folder_->config()), precision_),
-      hash_text(rows.fingerprint()), fmt::format("at most {} tokens, {}", length, o_.truncation)};
+  const objective::CacheIdentity identity{fmt::format("{}, {}, {}", folder_->weights_hash(),
+                                                      model::describe_model(folder_->config()), precision_),
+                                          hash_text(rows.fingerprint()),
+                                          fmt::format("at most {} tokens, {}", length, o_.truncation)};
   std::vector<int32_t> lengths;
   for (int64_t i = 0; i < rows.size(); ++i)
     lengths.push_back(static_cast<int32_t>(objective.length(rows.get(i))));

@@ -18,7 +18,8 @@ namespace funicular::task {
 
 struct DistillOptions;
 
-/// The folders within the folder of a teacher's answers: of the rows that are learnt, and of the rows that are evaluated.
+/// The folders within the folder of a teacher's answers: of the rows that are learnt, and of the rows that are
+/// evaluated.
 inline constexpr const char* kCacheParts[] = {"train", "eval"};
 
 class Teacher {
@@ -41,8 +42,8 @@ class Teacher {
     std::shared_ptr<const objective::TeacherRows> train = nullptr, eval = nullptr;
     bool interrupted = false;  ///< while they were made; what is done is kept
   };
-  /// `held_out` may be null; `length`: of sequences. Throws InputError for probabilities that make no sense and for kept answers
-  /// of another teacher or other rows. Collective.
+  /// `held_out` may be null; `length`: of sequences. Throws InputError for probabilities that make no sense and for
+  /// kept answers of another teacher or other rows. Collective.
   Known read(const objective::Distillation& objective, const data::Dataset& rows,
              const data::Dataset* held_out, int64_t length) const;
 

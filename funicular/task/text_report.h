@@ -17,8 +17,8 @@ void require_texts(const data::TokenStore& store, const fs::path& file);
 /// Warns of rows without a token.
 void report_textless(const data::TokenStore& store, const fs::path& file);
 
-/// Tells how many rows repeat a text within `train_file`, within `eval_file`, and how many rows of `eval_file` stand in
-/// `train_file`. `evaluated`: null if there is no such file. Rows with the token `unknown` are left out.
+/// Tells how many rows repeat a text within `train_file`, within `eval_file`, and how many rows of `eval_file`
+/// stand in `train_file`. `evaluated`: null if there is no such file. Rows with the token `unknown` are left out.
 void report_repeats(const data::TokenStore& trained, const fs::path& train_file,
                     const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown);
 
@@ -28,7 +28,8 @@ void report_texts(const data::TokenStore& trained, const fs::path& train_file,
                   const text::Tokenizer& tokenizer);
 
 /// Tells how many rows repeat a text within a file that is evaluated. If the training file is known, also tells
-/// how many rows stand in it. It is known if `model` lies in the folder of a run that still has the store of that file.
+/// how many rows stand in it. It is known if `model` lies in the folder of a run that still has the store of that
+/// file.
 void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file, const fs::path& model,
                     int32_t unknown);
 

@@ -113,7 +113,8 @@ format::TextOptions TextTask::lines_layout(const InputOptions& options) const {
   layout.keep_blank_lines = true;  // each line has an answer
   if (texts_of_line(options) == 1) {
     if (options.style.quotes != format::Quotes::automatic)
-      throw InputError("usage", "--quotes is for tables, and --input is read as lines; give --format tsv or csv");
+      throw InputError("usage",
+                       "--quotes is for tables, and --input is read as lines; give --format tsv or csv");
     return layout;
   }
   layout.format = format::TextFormat::tsv;
@@ -132,8 +133,7 @@ format::TextOptions TextTask::table_layout(const InputOptions& options, format::
   layout.header = options.header.value_or(layout_.header) && format != format::TextFormat::jsonl;
   layout.columns = layout_.text_columns;
   if (!options.text.empty()) layout.columns.clear();
-  for (const std::string& column : options.text)
-    layout.columns.push_back(format::column_from_text(column));
+  for (const std::string& column : options.text) layout.columns.push_back(format::column_from_text(column));
   if (options.texts > 0 && format::texts_of_columns(layout.columns.size()) != options.texts)
     throw InputError("usage", "{} was fine-tuned on {}; give as many with --text-column",
                      options.model.string(), options.texts == 2 ? "pairs of texts" : "single texts");

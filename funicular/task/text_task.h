@@ -1,5 +1,6 @@
 #pragma once
-// The common base of tasks of whole texts: rows of tables with one text, a pair, or columns that are joined, and one label per row.
+// The common base of tasks of whole texts: rows of tables with one text, a pair, or columns that are joined, and
+// one label per row.
 
 #include <string>
 #include <utility>

@@ -40,13 +40,14 @@ class StreamedWords final : public RowInput {
 class SentenceWords final : public RowInput {
  public:
   explicit SentenceWords(const OpenSentences& open)
-      : rows_(open([this](const std::string& problem) { texts_.push_back({{}, problem}); })) {}
+      : rows_(open([this](const std::string& problem) {
+          texts_.push_back({{}, problem});
+        })) {}
 
   std::optional<InputRow> next() override {
     while (texts_.empty() && piece_ < rows_->pieces())
-      rows_->read(piece_++, [&](const data::SourceRow& row) {
-        texts_.push_back({split_words(row.columns.front())});
-      });
+      rows_->read(piece_++,
+                  [&](const data::SourceRow& row) { texts_.push_back({split_words(row.columns.front())}); });
     if (texts_.empty()) return std::nullopt;
     InputRow text = std::move(texts_.front());
     texts_.pop_front();
@@ -61,7 +62,8 @@ class SentenceWords final : public RowInput {
 
 }  // namespace
 
-std::unique_ptr<RowInput> open_word_lists(const InputOptions& options, const std::vector<std::string>& columns) {
+std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
+                                          const std::vector<std::string>& columns) {
   const std::string ending = format::ending_of(options.path);
   const bool json =
       options.format == "jsonl" || (options.format.empty() && (ending == ".jsonl" || ending == ".ndjson"));

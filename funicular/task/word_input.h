@@ -11,12 +11,13 @@
 
 namespace funicular::task {
 
-/// Lines of words with blanks between them, or lists of words in JSON lines. The texts of each row are its words. `columns`: the
-/// key of the words; empty: "tokens".
-std::unique_ptr<RowInput> open_word_lists(const InputOptions& options, const std::vector<std::string>& columns);
+/// Lines of words with blanks between them, or lists of words in JSON lines. The texts of each row are its words.
+/// `columns`: the key of the words; empty: "tokens".
+std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
+                                          const std::vector<std::string>& columns);
 
-/// The sentences of a source whose one column is a list of words. `open` gets a function that takes each bad sentence in its
-/// place, see data::ConllOptions.
+/// The sentences of a source whose one column is a list of words. `open` gets a function that takes each bad
+/// sentence in its place, see data::ConllOptions.
 using OpenSentences =
     std::function<std::unique_ptr<data::RowSource>(std::function<void(const std::string&)> on_bad)>;
 std::unique_ptr<RowInput> open_sentences(const OpenSentences& open);

@@ -13,7 +13,7 @@ namespace repeated_rows_tests {
 class RepeatedRows : public testing::Test {
  protected:
   std::shared_ptr<const TokenStore> store(const std::vector<std::vector<std::string>>& rows,
-                                                const std::vector<std::string>& classes = {"no", "yes"}) {
+                                          const std::vector<std::string>& classes = {"no", "yes"}) {
     std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     for (char letter = 'a'; letter <= 'z'; ++letter) {
       vocabulary.emplace_back(1, letter);
@@ -26,8 +26,7 @@ class RepeatedRows : public testing::Test {
     options.labels = LabelKind::classes;
     options.label_names = classes;
     build_token_store(text::WordPiece(vocabulary, {}, {}),
-                            MemorySource(all, static_cast<int>(rows[0].size()) - 1, true), path,
-                            options);
+                      MemorySource(all, static_cast<int>(rows[0].size()) - 1, true), path, options);
     return TokenStore::open(path);
   }
 

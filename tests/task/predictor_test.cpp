@@ -139,8 +139,7 @@ TEST_F(PredictorTest, NamesAreEscapedInJson) {
   auto labels = config_.id2label;
   labels[1] = "quote\" and\nline";
   const Predictor named = predictor(model_, labels, options(100));
-  const Answer answer =
-      named.answers().answer({}, std::vector<SampleScores>{{3, {0.125F, 0.75F, 0.125F}}});
+  const Answer answer = named.answers().answer({}, std::vector<SampleScores>{{3, {0.125F, 0.75F, 0.125F}}});
   const Json json = Json::parse(answer.json);
   EXPECT_EQ(json["label"], labels[1]);
   EXPECT_EQ(json["score"], 0.75);

@@ -83,7 +83,8 @@ TEST_F(Tasks, MrpcFindsItsColumnsByTheHeaderBehindAByteOrderMark) {
 
 TEST_F(Tasks, LabelsMayBeWrittenAsNumbersOrByName) {
   const auto task = find_task("sst2");
-  const auto store = open(task, write("train.tsv", "sentence\tlabel\na\t1\nb\tnegative\n"), task->label_names());
+  const auto store =
+      open(task, write("train.tsv", "sentence\tlabel\na\t1\nb\tnegative\n"), task->label_names());
   EXPECT_EQ(store->row(0).label, 1);
   EXPECT_EQ(store->row(1).label, 0);
 }
@@ -148,7 +149,8 @@ TEST_F(Tasks, NamesOfStoresStayAsTheyWere) {
         .filename()
         .string();
   };
-  const FileOptions latin{.label_separator = ";", .style = {.encoding = "latin1", .quotes = format::Quotes::none}};
+  const FileOptions latin{.label_separator = ";",
+                          .style = {.encoding = "latin1", .quotes = format::Quotes::none}};
   EXPECT_EQ(name("custom", rows, {}, false), "train-6adf44fcbaee004b.tokens");
   EXPECT_EQ(name("custom", rows, latin, true), "train-abedfb929d8deb81.tokens");
   EXPECT_EQ(name("numbers", rows, {}, false), "train-11878610024f4f58.tokens");
