@@ -35,13 +35,13 @@
 
 #include "funicular/base/isa.h"
 #include "funicular/base/random.h"
-#include "funicular/core/flat_parameters.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
 #include "funicular/nn/row_operations.h"
 #include "funicular/nn/weight_gradient.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/parallel/holding/holding.h"
 #include "funicular/runtime/allocator.h"
 
 namespace {
@@ -321,8 +321,8 @@ void add_row_operations() {
 void adamw(State& state, const MatrixTypes& types) {
   Model model;
   model.add_parameter("weight", at::ones({4096, 6912}), ParameterKind::matrix);
-  FlatParameters flat(model, types);
-  flat.gradient(ParameterKind::matrix).fill_(1e-3);
+  parallel::Holding flat(model, types);
+  flat.gradients(ParameterKind::matrix).fill_(1e-3);
   const auto optimizer = optim::make_optimizer(optim::AdamW{.weight_decay = 0.01});
   optimizer->attach(flat);
   int64_t step = 0;

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/core/flat_parameters.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/parallel/holding/holding.h"
 #include "funicular/runtime/allocator.h"
 
 namespace {
@@ -87,23 +87,23 @@ struct Mixture {
 class Subject {
  public:
   Subject(const MatrixTypes& types, int layers) : model_(bert_base(layers)), flat_(model_, types) {
-    flat_.gradient(ParameterKind::matrix).fill_(1e-3);
-    flat_.gradient(ParameterKind::vector).fill_(1e-3);
+    flat_.gradients(ParameterKind::matrix).fill_(1e-3);
+    flat_.gradients(ParameterKind::vector).fill_(1e-3);
   }
 
   void set(const optim::OptimizerSpec& spec) {
     optimizer_ = optim::make_optimizer(spec);
-    optimizer_->attach(flat_);
+    optimizer_->attach(flat_.target());
   }
   void step(bool zero) {
     optimizer_->step(
         {.learning_rate = 1e-5, .gradient_scale = 0.5, .step = ++count_, .zero_gradients = zero});
   }
-  FlatParameters& flat() { return flat_; }
+  parallel::Holding& flat() { return flat_; }
 
  private:
   Model model_;
-  FlatParameters flat_;
+  parallel::Holding flat_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   int64_t count_ = 0;
 };
@@ -149,20 +149,21 @@ void measure(const Mixture& mixture, const std::string& only, int rounds, int la
     if (!only.empty() && name.find(only) == std::string::npos) continue;
     Subject subject(mixture.types, layers);
     subject.set(spec);
-    FlatParameters& flat = subject.flat();
-    const double parameters = static_cast<double>(flat.size());
-    const at::Tensor target = at::zeros_like(flat.master());
+    parallel::Holding& flat = subject.flat();
+    const double parameters = static_cast<double>(flat.layout().size());
+    const at::Tensor& masters = flat.masters(ParameterKind::matrix);
+    const at::Tensor target = at::zeros_like(masters);
     std::vector<Row> rows;
-    rows.push_back({"copy", 8, [&] { copy_bytes(flat.master(), target); }});
+    rows.push_back({"copy", 8, [&] { copy_bytes(masters, target); }});
     rows.push_back(
         {"norm of the gradients", g, [&, blocks = flat.target()] { optim::global_norm(*blocks); }});
-    rows.push_back({"zero the gradients", g, [&] { flat.zero_gradient(); }});
+    rows.push_back({"zero the gradients", g, [&] { flat.zero_gradients(); }});
     const std::string label = fmt::format("{} {}", name, mixture.name);
     rows.push_back({label, bytes, [&] { subject.step(false); }});
     rows.push_back({label + " + zero", bytes + g, [&] { subject.step(true); }});
     rows.push_back({label + ", then zero", bytes + g, [&] {
                       subject.step(false);
-                      flat.zero_gradient();
+                      flat.zero_gradients();
                     }});
     measure(rows, rounds, parameters);
   }

@@ -48,7 +48,8 @@ endfunction()
 
 function(funicular_layer name)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/*.cpp"
-       "${PROJECT_SOURCE_DIR}/funicular/${name}/device/*.cpp" "${PROJECT_SOURCE_DIR}/funicular/${name}/family/*.cpp")
+       "${PROJECT_SOURCE_DIR}/funicular/${name}/device/*.cpp" "${PROJECT_SOURCE_DIR}/funicular/${name}/family/*.cpp"
+       "${PROJECT_SOURCE_DIR}/funicular/${name}/holding/*.cpp")
   # Kernels are compiled once for each instruction set, see funicular/base/isa.h.
   file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/kernels/*.cpp")
   if(NOT sources)

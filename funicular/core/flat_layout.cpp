@@ -42,6 +42,7 @@ FlatLayout::FlatLayout(const Model& model) {
   for (const auto& parameter : model.parameters)
     if (parameter->trainable) order.push_back(parameter.get());
   if (order.empty()) throw InputError("parameters", "no parameter is trainable; expected at least one");
+  options_ = order.front()->master.options().requires_grad(false);
   std::stable_sort(order.begin(), order.end(),
                    [&](Parameter* a, Parameter* b) { return users.at(a) < users.at(b); });
   for (Parameter* parameter : order) {
@@ -90,25 +91,6 @@ void FlatLayout::add_layers(const Entry& entry) {
     layer.blocks.end = static_cast<int64_t>(blocks_.size());
     layers_.push_back(std::move(layer));
   }
-}
-
-std::vector<FlatRange> FlatLayout::divide(const FlatRange& range, int ranks) const {
-  std::vector<FlatRange> pieces;
-  int64_t begin = range.begin;
-  for (int rank = 1; rank <= ranks; ++rank) {
-    int64_t end = range.end;
-    if (rank < ranks) {
-      const int64_t wanted = range.begin + range.size() * rank / ranks;
-      // The first block that begins there or later.
-      const auto next = std::lower_bound(
-          blocks_.begin(), blocks_.end(), wanted,
-          [](const Block& block, int64_t position) { return block.elements.begin < position; });
-      end = next == blocks_.end() ? range.end : std::min(range.end, next->elements.begin);
-    }
-    pieces.push_back({begin, std::max(begin, end)});
-    begin = pieces.back().end;
-  }
-  return pieces;
 }
 
 }  // namespace funicular

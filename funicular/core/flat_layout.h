@@ -68,13 +68,17 @@ class FlatLayout {
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Block>& blocks() const { return blocks_; }
+  /// Of all masters.
+  const at::TensorOptions& options() const { return options_; }
   int64_t size() const { return size_; }
   /// Elements [0, matrices_end) are matrices, the rest vectors.
   int64_t matrices_end() const { return matrices_end_; }
 
-  /// The pieces of `range` that belong to each of `ranks`, in order, cut between blocks, as equal as that
-  /// allows. The range must begin and end between parameters.
-  std::vector<FlatRange> divide(const FlatRange& range, int ranks) const;
+  /// Where a block begins in its parameter.
+  int64_t in_parameter(const Block& block) const {
+    const Layer& layer = layers_[static_cast<size_t>(block.layer)];
+    return layer.in_parameter + block.elements.begin - layer.elements.begin;
+  }
 
  private:
   void add(Parameter& parameter, size_t unit);
@@ -84,6 +88,7 @@ class FlatLayout {
   std::vector<Unit> units_;
   std::vector<Layer> layers_;
   std::vector<Block> blocks_;
+  at::TensorOptions options_;
   int64_t size_ = 0, matrices_end_ = 0;
 };
 

@@ -34,7 +34,7 @@ struct Parameter {
   at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
                        ///< mixed precision
   /// Same shape as `compute`; the leaf's .grad; sparse where PassOptions::row_gradients says so. Where
-  /// gradients are freed after each update, undefined until FlatParameters::collect_gradients.
+  /// gradients are freed after each update, undefined until they are collected (parallel/holding/freed_gradients.h).
   at::Tensor gradient;
   ParameterKind kind = ParameterKind::matrix;
   /// Whether weight decay acts on it; none: on matrices alone. To be set before training begins.

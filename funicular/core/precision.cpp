@@ -38,6 +38,14 @@ std::optional<at::ScalarType> compute_type(Precision precision) {
   return std::nullopt;
 }
 
+void convert_frozen_matrices(Model& model, at::ScalarType type) {
+  for (const auto& parameter : model.parameters)
+    if (!parameter->trainable && !parameter->constant && parameter->kind == ParameterKind::matrix) {
+      if (parameter->master.is_same(parameter->compute)) parameter->master = parameter->compute.detach();
+      parameter->compute.set_data(parameter->master.to(type));
+    }
+}
+
 void convert(Model& model, at::ScalarType type) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters)

@@ -20,6 +20,17 @@ at::ScalarType master_type(Precision precision);
 /// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
 std::optional<at::ScalarType> compute_type(Precision precision);
 
+/// Mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1): what the
+/// matrices (ParameterKind::matrix) are multiplied in, and what their gradients are collected in. Vectors
+/// (biases, normalisation) stay in the master's type.
+struct MatrixTypes {
+  std::optional<at::ScalarType> compute{};   ///< kBFloat16 or kHalf; none: the master's type
+  std::optional<at::ScalarType> gradient{};  ///< none: the master's type, right for sums over micro-batches
+};
+
+/// Makes the compute tensors of all frozen matrices copies of that type.
+void convert_frozen_matrices(Model& model, at::ScalarType type);
+
 /// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision of an earlier run:
 /// `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "funicular/base/json.h"
-#include "funicular/core/flat_parameters.h"
+#include "funicular/core/flat_layout.h"
 #include "funicular/optim/registry.h"  // IWYU pragma: export
 #include "funicular/optim/setting.h"
 
@@ -34,8 +34,6 @@ class Optimizer {
   /// Allocates the state for these blocks; called once. Throws InputError for parameters that it cannot
   /// update.
   virtual void attach(std::shared_ptr<const UpdateTarget> target) = 0;
-  /// All of the parameters.
-  void attach(const FlatParameters& parameters) { attach(parameters.target()); }
   /// Updates parameters in place from their gradients.
   virtual void step(const StepInput& input) = 0;
   /// Whether gradients may be sparse tensors of rows (optim/sparse_rows.h), where they are freed.

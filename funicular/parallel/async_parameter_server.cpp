@@ -80,7 +80,7 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
   };
   static constexpr int kWorker = 0, kServer = 1;
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  void allocate(Model& model, const MatrixTypes& types) override;
   void open_lanes();
 
   StepResult work(std::span<const MicroBatch> micro_batches, const Counts& counts,
@@ -117,7 +117,7 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
   std::exception_ptr error_;
 };
 
-void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
+void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types) {
   if (types.compute == at::kHalf)
     throw InputError(
         "strategy",
@@ -128,10 +128,11 @@ void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types, Upda
         "strategy",
         "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
         "part; expected another optimiser, or --servers 1");
-  ServedModel::allocate(model, types, target);
-  target.add_over_ranks = {};  // each server on its own
-  matrix_gradient_ = target.matrix_gradient.options();
-  vector_gradient_ = target.vector_gradient.options();
+  ServedModel::allocate(model, types);
+  target().add_over_ranks = {};  // each server on its own
+  matrix_gradient_ = target().matrix_gradient.options();
+  vector_gradient_ = target().vector_gradient.options();
+  if (serves()) holding().let_gradients_go();  // each push brings its own
   open_lanes();
 }
 
@@ -152,7 +153,7 @@ void AsyncParameterServer::open_lanes() {
 
 StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches, const Counts& counts,
                                       const StepSettings& settings) {
-  zero_gradients();
+  holding().start_gradients();
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) run(model(), batch, counts, settings, sums);
   StepResult result;
@@ -171,7 +172,7 @@ StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches,
 }
 
 double AsyncParameterServer::gradient_norm() const {
-  return std::hypot(optim::global_norm(matrices().gradient), optim::global_norm(vectors().gradient));
+  return std::hypot(optim::global_norm(gradients()[0]), optim::global_norm(gradients()[1]));
 }
 
 std::string AsyncParameterServer::first_non_finite() const {
@@ -182,20 +183,19 @@ std::string AsyncParameterServer::first_non_finite() const {
 }
 
 void AsyncParameterServer::exchange(const PushHeader& header) {
-  const auto served = [](const Lane& lane, const Part& part, const at::Tensor& flat) {
-    const comm::Shard piece = slice(part, lane.server);
+  constexpr ParameterKind kKinds[] = {ParameterKind::matrix, ParameterKind::vector};
+  const auto served = [&](const Lane& lane, ParameterKind kind, const at::Tensor& flat) {
+    const comm::Shard piece = slice(kind, lane.server);
     return flat.narrow(0, piece.begin, piece.size);
   };
   for (const Lane& lane : lanes_) {
     lane.pair.broadcast(header.encode(), kWorker);
     if (!header.has_gradient) continue;
-    lane.pair.broadcast(served(lane, matrices(), matrices().gradient), kWorker);
-    lane.pair.broadcast(served(lane, vectors(), vectors().gradient), kWorker);
+    for (const ParameterKind kind : kKinds)
+      lane.pair.broadcast(served(lane, kind, holding().gradients(kind)), kWorker);
   }
-  for (const Lane& lane : lanes_) {
-    lane.pair.broadcast(served(lane, matrices(), matrices().weights.tensor()), kServer);
-    lane.pair.broadcast(served(lane, vectors(), vectors().weights.tensor()), kServer);
-  }
+  for (const Lane& lane : lanes_)
+    for (const ParameterKind kind : kKinds) lane.pair.broadcast(served(lane, kind, weights(kind)), kServer);
 }
 
 // ---- servers
@@ -286,8 +286,8 @@ void AsyncParameterServer::serve_once(Lane& lane) {
     interleaving_.take(push);
     changed_.notify_all();
     wait_until(lock, [&] { return may_read(lane); });
-    read_matrices = served_matrices().clone();
-    read_vectors = served_vectors().clone();
+    read_matrices = weights(ParameterKind::matrix).clone();
+    read_vectors = weights(ParameterKind::vector).clone();
     lane.read_version = version_;
     interleaving_.take({ServerEvent::Kind::read, lane.worker, lane.clock});
   }

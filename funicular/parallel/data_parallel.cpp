@@ -40,9 +40,7 @@ class DataParallel final : public Replicated, private StepParts {
                   const StepSettings& settings) override {
     return take_step(*this, micro_batches, global, settings);
   }
-  void state_changed() override { refresh_all(); }
-
-  bool row_gradients() const override { return flat_->row_gradients(); }
+  void state_changed() override { refresh_weights(); }
 
   void detach() override {
     gradient_hooks_.reset();  // the module is another strategy's now, or its user's
@@ -63,7 +61,7 @@ class DataParallel final : public Replicated, private StepParts {
     at::Tensor gradient, compressed;  ///< where it is rounded: [n], and what becomes of it
   };
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override {
+  void allocate(Model& model, const MatrixTypes& types) override {
     if (options().reduction.type && (types.compute == at::kHalf || autocast() == at::kHalf))
       throw InputError(
           "strategy",
@@ -76,18 +74,16 @@ class DataParallel final : public Replicated, private StepParts {
     });
     const bool free_gradients =
         group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
-    flat_ = std::make_unique<FlatParameters>(model, types, free_gradients, optimizer().takes_row_gradients());
-    target = *flat_->target();
+    hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (group().size() == 1) return;
     make_buckets();
-    const at::Tensor& gradient = flat_->gradient(ParameterKind::matrix);
+    const at::Tensor& gradient = holding().gradients(ParameterKind::matrix);
     if (options().reduction.type && at::elementSize(gradient.scalar_type()) > 2)
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduction.type, group().size());
   }
 
   void start_step(const StepSettings&) override {
-    gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
-    gradients_are_zero_ = false;
+    holding().start_gradients();
     started_ = 0;
     reducing_ = passing_ = false;
     for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
@@ -102,7 +98,7 @@ class DataParallel final : public Replicated, private StepParts {
       run(model(), batch, global, settings, sums);
       if (!options().deterministic) continue;
       tree_.add(gradients());
-      flat_->zero_gradient();
+      holding().zero_gradients();
     }
   }
 
@@ -119,11 +115,11 @@ class DataParallel final : public Replicated, private StepParts {
 
   void finish_gradients() override {
     if (options().deterministic) tree_.finish(gradients());
-    if (group().size() == 1) return flat_->collect_gradients();
+    if (group().size() == 1) return holding().collect_gradients();
     reduce_until(0);
     learn_order();
     reducing_ = passing_ = false;
-    works_.push_back({group().start_all_reduce(flat_->gradient(ParameterKind::vector)), {}, {}});
+    works_.push_back({group().start_all_reduce(holding().gradients(ParameterKind::vector)), {}, {}});
     for (const Reducing& one : works_) {
       wait(one.work);
       if (one.compressed.defined()) one.gradient.copy_(one.compressed);
@@ -131,22 +127,21 @@ class DataParallel final : public Replicated, private StepParts {
     works_.clear();
   }
 
-  void finish_update() override {
-    gradients_are_zero_ = true;
-    flat_->free_gradients();
-  }
+  void finish_update() override { holding().note_update(); }
 
   at::Tensor gradient_of(const Bucket& bucket) const {
-    return flat_->gradient(ParameterKind::matrix).narrow(0, bucket.elements.begin, bucket.elements.size());
+    return holding()
+        .gradients(ParameterKind::matrix)
+        .narrow(0, bucket.elements.begin, bucket.elements.size());
   }
 
   std::vector<at::Tensor> gradients() const {
-    return {flat_->gradient(ParameterKind::matrix), flat_->gradient(ParameterKind::vector)};
+    return {holding().gradients(ParameterKind::matrix), holding().gradients(ParameterKind::vector)};
   }
 
   /// Appends `elements`, which lie before those of the last bucket, to it, or begins another.
   void add_to_buckets(const FlatRange& elements, size_t segment) {
-    const int64_t width = static_cast<int64_t>(flat_->gradient(ParameterKind::matrix).element_size());
+    const int64_t width = static_cast<int64_t>(holding().gradients(ParameterKind::matrix).element_size());
     if (buckets_.empty() || buckets_.back().elements.size() * width >= options().reduction.bucket_bytes)
       buckets_.push_back({{0, elements.end}});
     buckets_.back().elements.begin = elements.begin;
@@ -156,7 +151,7 @@ class DataParallel final : public Replicated, private StepParts {
   /// Of units; of a module that is one unit, of its weights, in the reverse of the order in which it names
   /// them.
   void make_buckets() {
-    const auto& units = flat_->layout().units();
+    const auto& units = layout().units();
     if (units.size() == 1) return make_buckets_of_weights();
     for (size_t u = units.size(); u-- > 0;) add_to_buckets(units[u].matrices, units[u].segment);
     forget_order();
@@ -164,13 +159,13 @@ class DataParallel final : public Replicated, private StepParts {
 
   void make_buckets_of_weights() {
     std::vector<FlatLayout::Entry> matrices;
-    for (const FlatLayout::Entry& entry : flat_->entries())
+    for (const FlatLayout::Entry& entry : layout().entries())
       if (entry.parameter->kind == ParameterKind::matrix) matrices.push_back(entry);
     std::vector<size_t> bucket_of(matrices.size());
     // What lies between weights is padding, and belongs to the one before.
-    int64_t end = flat_->matrices_end();
+    int64_t end = layout().matrices_end();
     for (size_t m = matrices.size(); m-- > 0;) {
-      add_to_buckets({matrices[m].offset, end}, flat_->layout().units().front().segment);
+      add_to_buckets({matrices[m].offset, end}, layout().units().front().segment);
       end = matrices[m].offset;
       ++buckets_.back().weights;
       bucket_of[m] = buckets_.size() - 1;
@@ -243,7 +238,6 @@ class DataParallel final : public Replicated, private StepParts {
       }
   }
 
-  std::unique_ptr<FlatParameters> flat_;
   std::vector<Bucket> buckets_;     ///< from the end of the weights to their start
   std::vector<int64_t> order_;      ///< in which buckets start, the same on all ranks
   std::vector<int64_t> completed_;  ///< buckets in the order in which the first step had them complete
@@ -257,7 +251,6 @@ class DataParallel final : public Replicated, private StepParts {
   size_t started_ = 0;
   bool reducing_ = false;  ///< in the last micro-batch
   bool passing_ = false;   ///< in its backward pass
-  bool gradients_are_zero_ = false;
 };
 
 }  // namespace

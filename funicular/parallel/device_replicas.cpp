@@ -1,7 +1,6 @@
 #include "funicular/parallel/device_replicas.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,6 +13,7 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/core/storages.h"
 #include "funicular/parallel/device_threads.h"
 #include "funicular/parallel/model_copy.h"
 #include "funicular/parallel/replicated.h"
@@ -48,13 +48,11 @@ class DeviceReplicas final : public Replicated, private StepParts {
   /// What computes on one of the other devices.
   struct Replica {
     Model model;
-    std::unique_ptr<FlatLayout> layout;
-    at::Tensor matrices, vectors;  ///< flat weights
-    at::Tensor matrix_gradient, vector_gradient;
+    std::unique_ptr<Holding> holding;
     TreeSum tree;
   };
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  void allocate(Model& model, const MatrixTypes& types) override;
   Replica make_replica(const MatrixTypes& types) const;
   void broadcast(Replica& replica) const;
   void start_step(const StepSettings&) override;
@@ -65,26 +63,21 @@ class DeviceReplicas final : public Replicated, private StepParts {
   void finish_gradients() override;
   void finish_update() override;
 
+  Holding& holding_of(size_t device) const { return device > 0 ? *replicas_[device - 1].holding : holding(); }
   std::vector<at::Tensor> gradients(size_t device) const {
-    if (device > 0) return {replicas_[device - 1].matrix_gradient, replicas_[device - 1].vector_gradient};
-    return {flat_->gradient(ParameterKind::matrix), flat_->gradient(ParameterKind::vector)};
-  }
-  const at::Tensor& first_matrices() const {
-    return flat_->shadow().defined() ? flat_->shadow() : flat_->master();
+    return {holding_of(device).gradients(ParameterKind::matrix),
+            holding_of(device).gradients(ParameterKind::vector)};
   }
 
   DeviceThreads threads_;
-  std::unique_ptr<FlatParameters> flat_;  ///< of the first device
   TreeSum tree_;
-  std::vector<Replica> replicas_;    ///< of the others
-  bool gradients_are_zero_ = false;  ///< the first device's, by its optimiser
-  std::vector<double> busy_;         ///< seconds, by device
-  Clock::time_point reduced_;        ///< when the first device began to work alone
+  std::vector<Replica> replicas_;  ///< of the others
+  std::vector<double> busy_;       ///< seconds, by device
+  Clock::time_point reduced_;      ///< when the first device began to work alone
 };
 
-void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
-  flat_ = std::make_unique<FlatParameters>(model, types);
-  target = *flat_->target();
+void DeviceReplicas::allocate(Model& model, const MatrixTypes& types) {
+  hold(std::make_unique<Holding>(model, types));
   busy_.assign(threads_.size(), 0);
   for (size_t i = 1; i < threads_.size(); ++i) replicas_.push_back(make_replica(types));
 }
@@ -97,31 +90,16 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
     if (!first.trainable && !first.constant)
       replica.model.parameters[i]->compute.set_data(first.compute.detach().clone());
   }
-  replica.layout = std::make_unique<FlatLayout>(replica.model);
-  const at::TensorOptions options = flat_->master().options().requires_grad(false);
-  const int64_t matrices = flat_->matrices_end(), vectors = flat_->size() - matrices;
-  replica.matrices = at::zeros({matrices}, types.compute ? options.dtype(*types.compute) : options);
-  replica.vectors = at::zeros({vectors}, options);
-  replica.matrix_gradient = at::zeros({matrices}, types.gradient ? options.dtype(*types.gradient) : options);
-  replica.vector_gradient = at::zeros({vectors}, options);
-  for (const FlatLayout::Entry& entry : replica.layout->entries()) {
-    Parameter& parameter = *entry.parameter;
-    const bool matrix = parameter.kind == ParameterKind::matrix;
-    const auto in = [&](const at::Tensor& flat) {
-      return flat.narrow(0, entry.offset - (matrix ? 0 : matrices), entry.size)
-          .view(parameter.compute.sizes());
-    };
-    parameter.gradient = in(matrix ? replica.matrix_gradient : replica.vector_gradient);
-    parameter.compute.set_data(in(matrix ? replica.matrices : replica.vectors));
-    parameter.master = parameter.compute;
-  }
+  auto layout = std::make_shared<const FlatLayout>(replica.model);
+  replica.holding = std::make_unique<Holding>(
+      HoldingPlan{.layout = layout, .units = units_by_kind(*layout), .types = types, .updates = false});
   return replica;
 }
 
 /// Frozen weights, which no step broadcasts, may be others now.
 void DeviceReplicas::state_changed() {
   const at::NoGradGuard no_gradient;
-  refresh_all();
+  refresh_weights();
   for (Replica& replica : replicas_)
     for (size_t i = 0; i < model().parameters.size(); ++i)
       if (!model().parameters[i]->trainable && !model().parameters[i]->constant)
@@ -130,24 +108,17 @@ void DeviceReplicas::state_changed() {
 
 void DeviceReplicas::broadcast(Replica& replica) const {
   const at::NoGradGuard no_gradient;
-  const int64_t matrices = flat_->matrices_end();
-  replica.matrices.copy_(first_matrices().narrow(0, 0, matrices));
-  replica.vectors.copy_(flat_->master().narrow(0, matrices, flat_->size() - matrices));
+  for (const ParameterKind kind : {ParameterKind::matrix, ParameterKind::vector})
+    replica.holding->weights(kind).copy_(holding().weights(kind));
   for (size_t i = 0; i < replica.model.buffers.size(); ++i)
     replica.model.buffers[i].value.copy_(model().buffers[i].value);
 }
 
 void DeviceReplicas::start_step(const StepSettings&) {
   threads_.run([&](size_t device) {
-    if (device == 0) return gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
-    Replica& replica = replicas_[device - 1];
-    broadcast(replica);
-    for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
-    // A module's own code may have dropped them.
-    for (const FlatLayout::Entry& entry : replica.layout->entries())
-      entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+    if (device > 0) broadcast(replicas_[device - 1]);
+    holding_of(device).start_gradients();
   });
-  gradients_are_zero_ = false;
 }
 
 void DeviceReplicas::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -187,21 +158,24 @@ void DeviceReplicas::finish_gradients() {
 }
 
 void DeviceReplicas::finish_update() {
-  gradients_are_zero_ = true;
+  holding().note_update();
   busy_[0] += seconds_since(reduced_);
 }
 
 std::vector<DeviceUse> DeviceReplicas::device_uses() const {
-  const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : int64_t{0};
-  };
-  std::vector<DeviceUse> uses(1);
-  uses[0].weights = bytes(flat_->master()) + bytes(flat_->shadow());
-  uses[0].gradients = bytes(gradients(0)[0]) + bytes(gradients(0)[1]);
-  for (const auto& [name, state] : optimizer().state()) uses[0].state += bytes(state);
-  for (const Replica& replica : replicas_)
-    uses.push_back({bytes(replica.matrices) + bytes(replica.vectors),
-                    bytes(replica.matrix_gradient) + bytes(replica.vector_gradient), 0, 0});
+  std::vector<DeviceUse> uses;
+  for (size_t device = 0; device < threads_.size(); ++device) {
+    const Holding& holds = holding_of(device);
+    Storages weights;
+    int64_t gradient_bytes = 0;
+    for (const ParameterKind kind : {ParameterKind::matrix, ParameterKind::vector}) {
+      weights.add(holds.weights(kind));
+      weights.add(holds.masters(kind));
+      gradient_bytes += static_cast<int64_t>(holds.gradients(kind).nbytes());
+    }
+    uses.push_back({weights.bytes(), gradient_bytes, 0, 0});
+  }
+  for (const auto& [name, state] : optimizer().state()) uses[0].state += static_cast<int64_t>(state.nbytes());
   for (size_t i = 0; i < uses.size(); ++i) uses[i].busy_seconds = busy_[i];
   return uses;
 }

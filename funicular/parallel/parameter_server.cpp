@@ -23,13 +23,13 @@ class ParameterServer final : public ServedModel, private StepParts {
 
  private:
   void start_step(const StepSettings&) override {
-    if (!serves()) zero_gradients();
+    if (!serves()) holding().start_gradients();
   }
   void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
   void finish_gradients() override;
   void finish_update() override { spread_weights(); }
-  void push(const Part& part) const;
+  void push(ParameterKind kind) const;
 
   TreeSum tree_;
 };
@@ -39,16 +39,16 @@ void ParameterServer::run_passes(std::span<const MicroBatch> micro_batches, cons
   for (const MicroBatch& batch : micro_batches) {
     run(model(), batch, global, settings, sums);
     if (!options().deterministic) continue;
-    tree_.add({matrices().gradient, vectors().gradient});
-    zero_gradients();
+    tree_.add(gradients());
+    holding().zero_gradients();
   }
 }
 
 void ParameterServer::finish_gradients() {
   if (!serves()) {
-    if (options().deterministic) tree_.finish({matrices().gradient, vectors().gradient});
-    push(matrices());
-    push(vectors());
+    if (options().deterministic) tree_.finish(gradients());
+    push(ParameterKind::matrix);
+    push(ParameterKind::vector);
     return;
   }
   TreeSum sum;
@@ -62,10 +62,10 @@ void ParameterServer::finish_gradients() {
   sum.finish({target().matrix_gradient, target().vector_gradient});
 }
 
-void ParameterServer::push(const Part& part) const {
+void ParameterServer::push(ParameterKind kind) const {
   for (int server = workers(); server < group().size(); ++server) {
-    const comm::Shard served = slice(part, server);
-    group().send(part.gradient.narrow(0, served.begin, served.size), server);
+    const comm::Shard served = slice(kind, server);
+    group().send(holding().gradients(kind).narrow(0, served.begin, served.size), server);
   }
 }
 

@@ -85,7 +85,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   /// A stage updates when it can: its norm is its own.
   const comm::Group& ranks_of_norm() const override { return same_stage(); }
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  void allocate(Model& model, const MatrixTypes& types) override;
   void start_segment(const StepSettings& settings);
   void plan();
   void run_available();
@@ -135,21 +135,24 @@ class Pipedream final : public StagedModel, public Overlapping {
   int64_t most_kept_ = 0;  ///< bytes
 };
 
-void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
+void Pipedream::allocate(Model& model, const MatrixTypes& types) {
   scales_loss_ = types.compute == at::kHalf;
-  StagedModel::allocate(model, types, target);
+  StagedModel::allocate(model, types);
   std::vector<int> same(static_cast<size_t>(ranks()));
   std::iota(same.begin(), same.end(), 0);
   shared_messages_ = messages().subgroup(same);
   if (same_stage().size() > 1)
-    target.add_over_ranks = [this](const at::Tensor& sums) {
+    target().add_over_ranks = [this](const at::Tensor& sums) {
       divides() ? same_stage().all_reduce(sums) : same_stage().broadcast(sums, 0);
     };
   std::vector<WeightVersions::Weight> weights;
-  for (const auto& [parameter, place] : places())
-    if (!place.matrix || zero() < 3)
-      weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
-  versions_ = WeightVersions(std::move(weights), matrices(), vectors());
+  for (const WeightUnit& unit : holding().units())
+    for (const auto& [parameter, begin] : unit.parameters)
+      if (holding().divided(unit.kind) != Divided::weights)
+        weights.push_back({parameter, unit.kind == ParameterKind::matrix, unit.begin + begin});
+  versions_ = WeightVersions(std::move(weights), holding().weights(ParameterKind::matrix),
+                             holding().weights(ParameterKind::vector));
+  if (copied_weights() && zero() < 3) copied_weights()->let_weights_go();  // a version is where it arrives
   for (const Shared& each : shared())
     if (each.used_by(home()))
       exchange_shared(each, [&](int, int owner) { copies_.push_back({&each, owner}); });
@@ -367,6 +370,7 @@ void Pipedream::update(const Action& action, bool is_needed) {
          .gradient_scale = optim::clip_factor(norm, own.settings.max_gradient_norm) / own.settings.loss_scale,
          .step = own.settings.update,
          .zero_gradients = true});
+  if (divides()) holding().zero_gradients();  // in the pieces of others is what reductions left
   gather_update();
   own.batches.clear();
   spread_version();

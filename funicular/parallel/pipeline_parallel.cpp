@@ -96,12 +96,13 @@ class PipelineParallel final : public StagedModel, private StepParts {
                    Rows rows)
       : StagedModel(world, options, rows.placement, zero), rows_(std::move(rows)), fault_(fault) {}
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
-  void start_step(const StepSettings&) override { zero_gradients(); }
+  void allocate(Model& model, const MatrixTypes& types) override;
+  void start_step(const StepSettings&) override { start_gradients(); }
   void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
   void finish_gradients() override;
   void finish_update() override {
+    holding().note_update();
     gather_update();
     if (fault_ != PipelineFault::stale_version) spread_shared();
   }
@@ -110,9 +111,9 @@ class PipelineParallel final : public StagedModel, private StepParts {
   const PipelineFault fault_;
 };
 
-void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
-  StagedModel::allocate(model, types, target);
-  target.add_over_ranks = [this](const at::Tensor& sums) {
+void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
+  StagedModel::allocate(model, types);
+  target().add_over_ranks = [this](const at::Tensor& sums) {
     // What several ranks hold one of them gives: processors of another kind may add up in another order.
     if (!divides() && same_stage().rank() != 0) sums.zero_();
     if (fault_ != PipelineFault::stage_norm) group().all_reduce(sums);

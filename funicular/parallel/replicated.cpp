@@ -58,8 +58,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   for (const auto& parameter : model.parameters)
     if (!parameter->constant || !group_.in_one_process()) take_from(group_, parameter->master, 0);
   share_buffers();
-  target_ = std::make_shared<UpdateTarget>();
-  allocate(model, types, *target_);
+  allocate(model, types);
   if (slices_) add_sums_of_slices();
   if (!options_.offload.empty())
     target_->make_state = [folder = options_.offload](int64_t size, const at::TensorOptions& tensor) {
@@ -67,6 +66,17 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
     };
   optimizer_->attach(target_);
   if (needs_events()) hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
+}
+
+void Replicated::hold(HoldingPlan plan) {
+  const std::optional<at::ScalarType> type = plan.types.compute;
+  hold(std::make_unique<Holding>(std::move(plan)));
+  if (type) convert_frozen_matrices(*model_, *type);
+}
+
+void Replicated::hold(std::unique_ptr<Holding> holding) {
+  holding_ = std::move(holding);
+  target_ = holding_->target();
 }
 
 /// After the replicas have added theirs up, if each has only some blocks; the same on all of them.
@@ -145,7 +155,7 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
   {
     const Autocast autocast(autocast_, model.device().type());
     forward_recomputed(model, settings.recompute, {}, batch, settings.taps, sink,
-                       {.training = true, .row_gradients = row_gradients()});
+                       {.training = true, .row_gradients = holding_->row_gradients()});
   }
   sums.add(sink);
   const at::Tensor total = sink.total(counts);
@@ -201,8 +211,12 @@ void Replicated::share_buffers() {
 }
 
 EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
+  return evaluate_passes(micro_batches, [](const auto& pass) { pass(); });
+}
+
+EvalResult Replicated::evaluate_passes(std::span<const MicroBatch> micro_batches, const AroundPass& around) {
   const Autocast autocast(autocast_, model_->device().type());
-  return evaluate_micro_batches(*model_, micro_batches);
+  return evaluate_micro_batches(*model_, micro_batches, around);
 }
 
 /// flat_of(layer) is the flat tensor in which a block of that layer lies at `offset`; blocks of a layer lie
@@ -274,30 +288,21 @@ void Replicated::visit_gradients(StateVisitor& visitor) {
 
 void Replicated::with_whole_model(const std::function<void()>& use) {
   settle();
-  if (masters_are_whole()) return Strategy::with_whole_model(use);
-  make_masters_whole(group_.rank() == 0);
-  const auto forget = [&] {
-    for (const FlatLayout::Entry& entry : layout().entries())
-      if (entry.parameter->kind == ParameterKind::matrix) entry.parameter->master = at::Tensor();
-  };
+  if (!masters_are_divided()) return Strategy::with_whole_model(use);
+  holding_->gather_masters(group_, group_.rank() == 0);
   try {
     Strategy::with_whole_model(use);
   } catch (...) {
-    forget();
+    holding_->forget_masters();
     throw;
   }
-  forget();
+  holding_->forget_masters();
 }
 
-void Replicated::refresh_frozen() const {
+void Replicated::refresh_weights() const {
+  holding_->refresh_weights();
   for (const auto& parameter : model_->parameters)
     if (!parameter->trainable && parameter->compute.scalar_type() != parameter->master.scalar_type())
-      parameter->compute.detach().copy_(parameter->master);
-}
-
-void Replicated::refresh_all() const {
-  for (const auto& parameter : model_->parameters)
-    if (parameter->compute.scalar_type() != parameter->master.scalar_type())
       parameter->compute.detach().copy_(parameter->master);
 }
 
@@ -357,14 +362,15 @@ void add_stage(EvalResult& result, EvalResult&& stage) {
   for (size_t i = 0; i < stage.outputs.size(); ++i) result.outputs[i].merge(stage.outputs[i]);
 }
 
-EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches) {
+EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches,
+                                  const AroundPass& around) {
   const at::NoGradGuard no_gradient;
   EvalResult result;
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) {
     LossSink sink;
     sink.keep_outputs = true;
-    model.forward({}, batch, {}, sink);
+    around([&] { model.forward({}, batch, {}, sink); });
     sums.add(sink);
     add_counts(result.counts, batch.counts);
     result.outputs.push_back(sink.outputs());

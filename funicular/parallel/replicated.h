@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "funicular/core/flat_layout.h"
-#include "funicular/core/flat_parameters.h"
+#include "funicular/parallel/holding/holding.h"
 #include "funicular/parallel/segment_hooks.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/parallel/term_sums.h"
@@ -62,8 +62,11 @@ class Replicated : public Strategy, protected SegmentEvents {
   StrategyCosts costs() const override { return {.exchange_wait_seconds = waited_}; }
 
  protected:
-  /// Takes the model's trainable parameters into its buffers, and fills in what this rank updates.
-  virtual void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) = 0;
+  /// Calls hold(), and adds what target() needs besides.
+  virtual void allocate(Model& model, const MatrixTypes& types) = 0;
+  /// Takes trainable parameters of the model into buffers, and converts its frozen matrices.
+  void hold(HoldingPlan plan);
+  void hold(std::unique_ptr<Holding> holding);
   /// The rank whose value of a buffer is the model's. Rank 0 until `allocate`.
   virtual int home_of(const Buffer&) const { return 0; }
   /// A step of all ranks: passes; gradients, loss and norm of the global batch; the update of this rank's blocks.
@@ -75,16 +78,12 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual const comm::Group& replicas_of_weights() const { return group_; }
   /// The ranks that take the norm of gradients together.
   virtual const comm::Group& ranks_of_norm() const { return group_; }
-  /// Whether the optimiser takes sparse gradients of embeddings as they are.
-  virtual bool row_gradients() const { return false; }
   /// Whether this rank computes, and so must have the weights of the others that do.
   virtual bool computes() const { return true; }
   /// Returns when the weights that are computed with are whole again.
   virtual void settle() {}
-  /// Whether Parameter::master holds all of the matrices' masters; else it is undefined outside of
-  /// with_whole_model, for which make_masters_whole (collective) defines it on this rank if it `keeps` them.
-  virtual bool masters_are_whole() const { return true; }
-  virtual void make_masters_whole(bool /*keeps*/) {}
+  /// Whether ranks divide the matrices' masters, which with_whole_model then gathers. The same on all ranks.
+  virtual bool masters_are_divided() const { return holding_->masters_are_divided(); }
   /// State of the strategy itself.
   virtual void visit_own_state(StateVisitor& /*visitor*/) const {}
   /// Whether this rank writes a part of the model that other ranks hold too.
@@ -98,21 +97,22 @@ class Replicated : public Strategy, protected SegmentEvents {
   Model& model() const { return *model_; }
   optim::Optimizer& optimizer() const { return *optimizer_; }
   const StrategyOptions& options() const { return options_; }
+  Holding& holding() const { return *holding_; }
   UpdateTarget& target() const { return *target_; }
   const FlatLayout& layout() const { return *target_->layout; }
   std::optional<at::ScalarType> autocast() const { return autocast_; }
   /// Waits, and counts the time.
   void wait(const comm::Work& work) const;
   void count_wait(const std::function<void()>& wait) const;
+  EvalResult evaluate_passes(std::span<const MicroBatch> micro_batches, const AroundPass& around);
   /// One forward and backward pass. Any thread.
   void run(Model& model, const MicroBatch& batch, const Counts& counts, const StepSettings& settings,
            TermSums& sums) const;
   /// The losses from their sums over the batch that `counts` are of.
   static void add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
                          const Counts& counts);
-  /// What frozen weights, or all, are computed with follows their masters.
-  void refresh_frozen() const;
-  void refresh_all() const;
+  /// The weights that are computed with follow their masters, as far as these are here.
+  void refresh_weights() const;
 
   /// Throws RunError unless the weights are the same on all ranks that compute and hold the same.
   void compare_replicas(int64_t update) const;
@@ -139,6 +139,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::optional<SliceRanks> slices_;
   Model* model_ = nullptr;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<Holding> holding_;
   std::shared_ptr<UpdateTarget> target_;
   std::optional<at::ScalarType> autocast_;
   mutable double waited_ = 0;            ///< seconds

@@ -31,6 +31,19 @@ void broadcast_any(const comm::Group& group, const at::Tensor& tensor, int from)
   std::memcpy(tensor.mutable_data_ptr(), words.const_data_ptr(), bytes);
 }
 
+ExchangedPass::Kind exchanged_kind(pipeline::Kind kind) {
+  switch (kind) {
+    case pipeline::Kind::forward:
+      return ExchangedPass::forward;
+    case pipeline::Kind::input_gradient:
+      return ExchangedPass::input_gradient;
+    case pipeline::Kind::weight_gradient:
+      return ExchangedPass::weight_gradient;
+    default:
+      return ExchangedPass::backward;
+  }
+}
+
 }  // namespace
 
 StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement,
@@ -103,34 +116,24 @@ void StagedModel::join_groups() {
   same_rank_ = group().subgroup(others);
 }
 
-void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
+void StagedModel::allocate(Model& model, const MatrixTypes& types) {
   if (autocast())
     throw InputError("pipeline",
                      "a model that is not made for 16-bit weights cannot be cut into stages with "
                      "--precision bf16 or fp16; expected fp32");
   join_groups();
-  target.layout = std::make_shared<FlatLayout>(model);
+  layout_ = std::make_shared<const FlatLayout>(model);
   const PipelineOptions& wanted = options().pipeline;
   stages_ = cut_stages(model, wanted.begins.empty()
                                   ? balanced_begins(model, placement_.stages())
                                   : std::vector<size_t>(wanted.begins.begin(), wanted.begins.end()));
   tell(model);
   compute_ = types.compute;
-  type_ = compute_.value_or(layout().entries().front().parameter->master.scalar_type());
+  type_ = compute_.value_or(layout_->entries().front().parameter->master.scalar_type());
   find_holders(model);
   find_homes(model);
-  make_units(model);
-  const at::TensorOptions masters =
-      layout().entries().front().parameter->master.options().requires_grad(false);
   release_unused();  // before buffers are made: this rank never holds both the whole model and those
-  take_own(types, masters);
-  take_shared();
-  add_blocks();
-  if (zero() >= 2)
-    exchange_ = std::make_unique<StageExchange>(same_stage_, zero(), units_, copied_units_,
-                                                StageExchange::Buffers{own_pieces(), target.matrix_gradient},
-                                                copies_, [this](const comm::Work& work) { wait(work); });
-  if (types.compute) convert_frozen_matrices(model, *types.compute);
+  hold_weights(model, types);
   if (!options().pipeline.record.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
 }
 
@@ -178,27 +181,24 @@ void StagedModel::tell(const Model& model) const {
 // ---- a step
 
 void StagedModel::zero_gradients() {
-  target().matrix_gradient.zero_();
-  target().vector_gradient.zero_();
-  if (copies_.gradients.defined()) copies_.gradients.zero_();
-  for (const at::Tensor& gradient : copied_gradients_) gradient.zero_();
-  for (const FlatLayout::Entry& entry : layout().entries())
-    entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+  holding().zero_gradients();
+  if (copies_) copies_->zero_gradients();
+}
+
+void StagedModel::start_gradients() {
+  holding().start_gradients();
+  if (copies_) copies_->start_gradients();
 }
 
 /// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.
 at::Tensor StagedModel::gradient_of(const Shared& shared) const {
-  if (zero() >= 2 && shared.parameter->kind == ParameterKind::matrix)
-    if (const StageUnit* const unit = unit_of(shared.parameter))
-      return unit->compact_in(unit->copied ? copies_.gradients : target().matrix_gradient);
-  return shared.parameter->gradient;
+  const Holding* const with = holding_with(shared.parameter);
+  return with ? with->gradient_of(*shared.parameter) : at::Tensor();
 }
 
 at::Tensor StagedModel::value_of(const Shared& shared) const {
-  if (is_in_pieces(shared))
-    if (const StageUnit* const unit = unit_of(shared.parameter))
-      return unit->compact_in(unit->copied ? copies_.values : own_pieces());
-  return shared.parameter->compute.detach();
+  const Holding* const with = holding_with(shared.parameter);
+  return with ? with->weight_of(*shared.parameter) : shared.parameter->compute.detach();
 }
 
 void StagedModel::add_shared_gradients(const comm::Group& messages,
@@ -245,30 +245,22 @@ void StagedModel::exchange_shared(const Shared& shared,
 
 void StagedModel::reduce_gradients() {
   if (same_stage_.size() == 1) return;
-  const auto reduce = [&](const at::Tensor& gradient, const std::vector<comm::Shard>& pieces) {
+  const auto reduce = [&](ParameterKind kind) {
+    const at::Tensor& gradient = holding().gradients(kind);
     if (gradient.numel() == 0) return;
-    count_wait(
-        [&] { divides() ? same_stage_.reduce_scatter(gradient, pieces) : same_stage_.all_reduce(gradient); });
+    count_wait([&] {
+      divides() ? same_stage_.reduce_scatter(gradient, holding().unit(kind).pieces)
+                : same_stage_.all_reduce(gradient);
+    });
   };
   // With the stages 2 and 3 each pass has reduced those of matrices.
-  if (zero() < 2) reduce(target().matrix_gradient, units_.front().pieces);
-  reduce(target().vector_gradient, vector_pieces_);
-}
-
-void StagedModel::gather_update() {
-  if (!divides()) return;
-  target().matrix_gradient.zero_();  // of which the other pieces hold what reductions left
-  target().vector_gradient.zero_();
-  gather_weights();
+  if (zero() < 2) reduce(ParameterKind::matrix);
+  reduce(ParameterKind::vector);
 }
 
 void StagedModel::gather_weights() {
-  std::vector<comm::Work> works;
-  for (const StageUnit& unit : units_)
-    if (zero() < 3 && unit.size > 0)
-      works.push_back(same_stage_.start_all_gather(unit.whole_in(matrices_), unit.pieces));
-  if (vectors_.numel() > 0) works.push_back(same_stage_.start_all_gather(vectors_, vector_pieces_));
-  for (const comm::Work& work : works) wait(work);
+  holding().start_gather(same_stage_);
+  for (const WeightUnit& unit : holding().units()) wait(unit.gathering);
 }
 
 StageContext StagedModel::context(Recompute recompute) const {
@@ -291,13 +283,19 @@ StageContext StagedModel::context(Recompute recompute) const {
   return context;
 }
 
-void StagedModel::begin_pass(int stage, pipeline::Kind kind, Recompute recompute) const {
-  const auto number = static_cast<size_t>(stage);
-  exchange_->begin_pass(stages_[number], kind, recompute, number + 1 == stages_.size());
+void StagedModel::begin_pass(int number, pipeline::Kind kind, Recompute recompute) const {
+  const Stage& stage = stages_[static_cast<size_t>(number)];
+  ExchangedPass pass{.kind = exchanged_kind(kind), .begin = stage.begin, .end = stage.end};
+  if (recompute == Recompute::full || recompute == Recompute::sqrt)
+    pass.groups = recompute_groups(stage.end - stage.begin, recompute);
+  for (size_t& begin : pass.groups) begin += stage.begin;
+  pass.last_group_is_recorded = stage.end == model().segments.size();
+  exchange_->begin_pass(pass);
 }
 
 void StagedModel::pass_without_data(int stage, pipeline::Kind kind, Recompute recompute) const {
   begin_pass(stage, kind, recompute);
+  exchange_->run_without_data();
   exchange_->end_pass();
 }
 
@@ -332,14 +330,8 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
 
 void StagedModel::state_changed() {
   const at::NoGradGuard no_gradient;
-  if (divides()) {
-    if (compute_ && zero() == 3) target().shadow.copy_(target().matrix_master);
-    if (compute_ && zero() < 3) put_pieces(target().matrix_master, matrices_);
-    refresh_frozen();
-    gather_weights();
-  } else {
-    refresh_all();
-  }
+  refresh_weights();
+  gather_update();
   spread_shared();
 }
 
@@ -347,10 +339,8 @@ StrategyCosts StagedModel::costs() const {
   StrategyCosts costs = Replicated::costs();
   if (exchange_) costs.most_gathered_bytes = exchange_->most_held();
   if (zero() < 3) return costs;
-  const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
-  };
-  costs.shadow_bytes = (compute_ ? bytes(target().shadow) : 0) + bytes(copies_.values);
+  if (compute_) costs.shadow_bytes = static_cast<int64_t>(target().shadow.nbytes());
+  if (copies_) costs.shadow_bytes += static_cast<int64_t>(copies_->weights(ParameterKind::matrix).nbytes());
   return costs;
 }
 
@@ -358,9 +348,9 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
   std::vector<std::pair<Parameter*, at::Tensor>> own;
   const auto put_back = [&] {
     for (const auto& [parameter, master] : own) parameter->master = master;
-    forget_masters();
+    holding().forget_masters();
   };
-  gather_masters();
+  holding().gather_masters(same_stage_, /*keeps=*/true);
   // Rank 0 of the world is that of the first pipeline, whose ranks have the same numbers.
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter* const parameter = entry.parameter;
@@ -403,7 +393,7 @@ void StagedModel::leave() {
 void StagedModel::detach() {
   const at::NoGradGuard no_gradient;
   leave();
-  gather_masters();
+  holding().gather_masters(same_stage_, /*keeps=*/true);
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter& parameter = *entry.parameter;
     const int owner = owner_of_.at(&parameter);

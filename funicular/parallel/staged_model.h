@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "funicular/parallel/holding/unit_exchange.h"
 #include "funicular/parallel/pass_recorder.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/stage_passes.h"
-#include "funicular/parallel/stage_units.h"
 #include "funicular/parallel/stages.h"
 
 namespace funicular::parallel {
@@ -36,7 +36,7 @@ namespace funicular::parallel {
 /// and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D times P g of
 /// gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights after the update in
 /// stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without data. Schedules that split
-/// I from W exchange as much (parallel/stage_units.h).
+/// I from W exchange as much (parallel/holding/unit_exchange.h).
 ///
 /// A weight that several stages use (tied word embeddings) belongs to the first of them. The others hold a copy that is
 /// computed with; in stage 3 the replicas divide it as the owners divide the weight.
@@ -81,13 +81,6 @@ class StagedModel : public Replicated {
     bool used_by(int home) const;
   };
   const std::vector<Shared>& shared() const { return shared_; }
-  /// Where a weight of this rank's lies.
-  struct Place {
-    bool matrix = false;
-    int64_t begin = 0;  ///< in matrices() or vectors()
-    size_t unit = 0;    ///< of a matrix
-  };
-  const std::map<const Parameter*, Place>& places() const { return places_; }
   /// Of a weight that several stages use: whether this rank keeps only its piece of it (ZeRO's stage 3).
   bool is_in_pieces(const Shared& shared) const {
     return zero() == 3 && shared.parameter->kind == ParameterKind::matrix;
@@ -96,12 +89,10 @@ class StagedModel : public Replicated {
   at::Tensor value_of(const Shared& shared) const;
   /// The gradient of the whole weight; with ZeRO's stages 2 and 3 of this rank's piece. Undefined on ranks that do not use it.
   at::Tensor gradient_of(const Shared& shared) const;
-  /// Flat, what this rank computes with of its own weights; of matrices with ZeRO's stage 3 its pieces, from which passes
-  /// gather.
-  const at::Tensor& matrices() const { return zero() == 3 ? own_pieces() : matrices_; }
-  const at::Tensor& vectors() const { return vectors_; }
+  /// Copies of weights that other ranks own; null: there are none.
+  Holding* copied_weights() const { return copies_.get(); }
 
-  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  void allocate(Model& model, const MatrixTypes& types) override;
   bool owns(const UpdateTarget::Block&) const override;
   int home_of(const Buffer& buffer) const override;
   bool needs_events() const override { return exchange_ != nullptr; }
@@ -117,8 +108,9 @@ class StagedModel : public Replicated {
 
   /// Throws RunError that says what is not finite. All ranks and slices of this stage call it together.
   [[noreturn]] void refuse_gradient(int64_t update, double norm) const;
-  /// All gradients of this rank become zero, those of copies too, and are what backward passes add to.
+  /// Holding::zero_gradients and Holding::start_gradients, of copies too.
   void zero_gradients();
+  void start_gradients();
   /// Calls `use` for each pair of ranks of this pipeline, this one among them, that exchange a weight of several stages: every
   /// rank of a user has one of the owner's.
   void exchange_shared(const Shared& shared, const std::function<void(int user, int owner)>& use) const;
@@ -131,8 +123,10 @@ class StagedModel : public Replicated {
   void spread_shared();
   /// Over all ranks with the same stages: afterwards they are the whole batch's, with ZeRO those of the pieces that this rank updates.
   void reduce_gradients();
-  /// After an update: with ZeRO the other replicas' pieces, and all gradients zero.
-  void gather_update();
+  /// After an update: with ZeRO the other replicas' pieces.
+  void gather_update() {
+    if (divides()) gather_weights();
+  }
   /// ZeRO's stage, where other ranks with this one's stages divide anything; 0 on others.
   int zero() const { return same_stage_.size() > 1 ? zero_ : 0; }
   /// Whether the ranks with this one's stages divide their state.
@@ -151,7 +145,7 @@ class StagedModel : public Replicated {
   PassRecorder* recorder() const { return recorder_.get(); }
   /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of them.
   void compute_with(const at::Tensor& pieces) const {
-    if (exchange_ && zero() == 3) exchange_->take_values(pieces);
+    if (exchange_ && zero() == 3) exchange_->gather_from(holding(), pieces);
   }
 
  private:
@@ -166,27 +160,15 @@ class StagedModel : public Replicated {
   void tell(const Model& model) const;
   void find_holders(const Model& model);
   void find_homes(const Model& model);
-  void make_units(const Model& model);
-  void take_own(const MatrixTypes& types, const at::TensorOptions& options);
-  void point_at_own(const at::Tensor& masters);
+  void hold_weights(const Model& model, const MatrixTypes& types);
+  HoldingPlan plan_of(const Model& model, const MatrixTypes& types, const SomeWeights& weights) const;
   at::ScalarType type_of(const Parameter& parameter) const;
   void release_unused();
   static void release(Parameter& parameter, at::ScalarType type);
-  void take_shared();
-  void take_copied_pieces();
-  void add_blocks();
   void gather_weights();
   void begin_pass(int stage, pipeline::Kind kind, Recompute recompute) const;
-  const at::Tensor& own_pieces() const { return compute_ ? target().shadow : target().matrix_master; }
-  /// Of a rank's matrices, flat: own pieces from all, and the other way round.
-  void take_pieces(const at::Tensor& all, const at::Tensor& pieces) const;
-  void put_pieces(const at::Tensor& pieces, const at::Tensor& all) const;
-  /// The unit of a matrix, own or copied; with ZeRO's stages 2 and 3 null for what this rank does not use.
-  const StageUnit* unit_of(const Parameter* parameter) const;
-  /// Whether masters of matrices are there in pieces; then Parameter::master is undefined.
-  bool masters_are_divided() const { return divides() && (compute_.has_value() || zero() == 3); }
-  void gather_masters();
-  void forget_masters();
+  /// Where this rank has the weight: among its own, or among the copies; null: it does not use it.
+  const Holding* holding_with(const Parameter* parameter) const;
   const std::vector<int64_t>& shape_of(const FlatLayout::Entry& entry) const {
     return shapes_.at(entry.parameter);
   }
@@ -198,23 +180,15 @@ class StagedModel : public Replicated {
   comm::Group same_stage_;  ///< those of all pipelines that have this rank's stages
   comm::Group
       same_rank_;  ///< this rank of all pipelines: the same group unless stages lie on several ranks of one
+  std::shared_ptr<const FlatLayout> layout_;
   std::vector<Stage> stages_;
   std::map<const Parameter*, int> owner_of_;  ///< of those that train; Shared::owner
   std::vector<Shared> shared_;                ///< in the layout's order
   std::map<std::string, int> homes_;  ///< of buffers: the first rank of the first pipeline with their stage
   std::vector<Constant> constants_;   ///< in the model's order
-  at::Tensor matrices_, vectors_;     ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;
-  std::map<const Parameter*, Place> places_;  ///< of own ones
-  /// Own matrices: with ZeRO's stages 2 and 3 by segments, else all in one.
-  std::vector<StageUnit> units_;
-  std::vector<StageUnit> copied_units_;          ///< matrices that other ranks own; stages 2 and 3
-  std::vector<comm::Shard> vector_pieces_;       ///< of each replica, in vectors_
-  comm::Shard own_vectors_;                      ///< what this rank updates
-  int64_t all_matrices_ = 0, own_matrices_ = 0;  ///< elements
-  std::vector<at::Tensor> copied_gradients_;     ///< of weights that other ranks own, whole
-  StageExchange::Buffers copies_;                ///< own pieces of copied units
-  std::unique_ptr<StageExchange> exchange_;
+  std::unique_ptr<Holding> copies_;         ///< of weights that other ranks own
+  std::unique_ptr<UnitExchange> exchange_;  ///< with ZeRO's stages 2 and 3
   std::unique_ptr<PassRecorder> recorder_;
   std::optional<at::ScalarType> compute_;
   at::ScalarType type_ = at::kFloat;

@@ -272,8 +272,13 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
 /// As make_strategy takes them, "auto" first.
 const std::vector<std::string>& strategy_names();
 
+/// Calls the pass that it is given, and does what belongs before and behind it.
+using AroundPass = std::function<void(const std::function<void()>& pass)>;
+
 /// Forward passes without gradients and without the modules' training mode; what evaluation is made of
 /// everywhere.
-EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches);
+EvalResult evaluate_micro_batches(
+    const Model& model, std::span<const MicroBatch> micro_batches,
+    const AroundPass& around = [](const auto& pass) { pass(); });
 
 }  // namespace funicular::parallel

@@ -1,4 +1,4 @@
-// Claims about batches, models and flat parameters.
+// Claims about batches and models.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
@@ -6,8 +6,8 @@
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
-#include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
+#include "funicular/parallel/holding/holding.h"
 
 namespace funicular {
 namespace {
@@ -184,113 +184,10 @@ TEST(WrapSequential, RefusesWhatDoesNotFit) {
 TEST(WrapModule, KeepsTheModulesOwnTensors) {
   Tied net;
   Model model = wrap(net);
-  const FlatParameters flat(model);
-  flat.master().fill_(0.25);
+  const parallel::Holding holding(model);
+  holding.masters(ParameterKind::matrix).fill_(0.25);
   EXPECT_EQ(net->first->weight.min().item<float>(), 0.25f);
   EXPECT_EQ(net->again.data_ptr(), net->first->weight.data_ptr());
-}
-
-TEST(FlatParameters, GradientsOfATiedWeightAddUpInTheBuffer) {
-  Tied net;
-  Model model = wrap(net);
-  FlatParameters flat(model);
-  MicroBatch batch;
-  batch.tensors["x"] = torch::randn({4, 3});
-  batch.packing = Packing::from_lengths({1, 1, 1, 1}, {0, 1, 2, 3}, {0, 1, 2, 3}, {});
-  const auto run = [&] {
-    LossSink sink;
-    model.forward({}, batch, {}, sink);
-    return sink.total({{"samples", 1}});
-  };
-  flat.zero_gradient();
-  const auto expected = torch::autograd::grad({run()}, {net->first->weight})[0];
-  run().backward();
-  run().backward();
-  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), 2 * expected));
-  bool found = false;
-  for (const auto& entry : flat.entries())
-    if (entry.parameter->compute.is_same(net->first->weight)) {
-      found = true;
-      EXPECT_EQ(flat.gradient_view(entry).data_ptr(), net->first->weight.grad().data_ptr());
-    }
-  EXPECT_TRUE(found);
-}
-
-TEST(FlatParameters, FreedGradientsAreAutogradsAndGone) {
-  Model model;
-  Parameter* const used = model.add_parameter("used", torch::randn({4, 3}), ParameterKind::matrix);
-  Parameter* const table = model.add_parameter("table", torch::randn({5, 2}), ParameterKind::matrix);
-  Parameter* const unused = model.add_parameter("unused", torch::randn({2, 2}), ParameterKind::matrix);
-  Parameter* const vector = model.add_parameter("vector", torch::randn({3}), ParameterKind::vector);
-  FlatParameters flat(model, {}, /*free_gradients=*/true);
-  for (int step = 0; step < 2; ++step) {
-    flat.zero_gradient();
-    EXPECT_FALSE(used->gradient.defined());
-    EXPECT_FALSE(used->compute.grad().defined());
-    // Two micro-batches; a gradient that is not contiguous, and a sparse one.
-    for (int part = 0; part < 2; ++part) {
-      (used->compute.t().sum(1) * vector->compute).sum().backward();
-      torch::embedding(table->compute, torch::tensor({1, 3, 3}), -1, false, /*sparse=*/true).sum().backward();
-    }
-    flat.collect_gradients();
-    EXPECT_TRUE(torch::allclose(used->gradient, 2 * vector->compute.detach().expand({4, 3})));
-    EXPECT_TRUE(used->gradient.is_contiguous());
-    EXPECT_TRUE(torch::equal(table->gradient.sum(1), torch::tensor({0., 4., 0., 8., 0.}, torch::kFloat)));
-    EXPECT_EQ(unused->gradient.abs().sum().item<float>(), 0);
-    EXPECT_TRUE(torch::allclose(vector->gradient, 2 * used->compute.detach().sum(0)));
-  }
-}
-
-TEST(FlatParameters, FreedGradientsThatShareMemoryAddUpApart) {
-  Model model;
-  Parameter* const a = model.add_parameter("a", torch::randn({4, 3}), ParameterKind::matrix);
-  Parameter* const b = model.add_parameter("b", torch::randn({2, 6}), ParameterKind::matrix);
-  FlatParameters flat(model, {}, /*free_gradients=*/true);
-  const at::Tensor weights = torch::randn({12}), more = torch::randn({12});
-  for (const at::Tensor& factor : {weights, more})  // both leaves are given views of one tensor
-    ((a->compute.view({-1}) + b->compute.view({-1})) * factor).sum().backward();
-  flat.collect_gradients();
-  EXPECT_TRUE(torch::allclose(a->gradient.view({-1}), weights + more));
-  EXPECT_TRUE(torch::allclose(b->gradient.view({-1}), weights + more));
-  EXPECT_THROW(FlatParameters(model, {.compute = at::kBFloat16}, true), InputError);
-}
-
-TEST(FlatParameters, ForgetsTheGradientsOfAnEarlierBuffer) {
-  Model model;
-  Parameter* const weight = model.add_parameter("weight", torch::randn({4, 3}), ParameterKind::matrix);
-  { const FlatParameters before(model); }
-  EXPECT_TRUE(weight->gradient.defined());
-  const FlatParameters flat(model, {}, /*free_gradients=*/true);
-  EXPECT_FALSE(weight->gradient.defined());
-  EXPECT_FALSE(weight->compute.grad().defined());
-}
-
-TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheMatricesFirst) {
-  Model model;
-  model.add_parameter("bias", torch::randn({3}), ParameterKind::vector);
-  model.add_parameter("weight", torch::randn({5, 5}), ParameterKind::matrix);
-  model.add_parameter("frozen", torch::randn({5, 5}), ParameterKind::matrix)->trainable = false;
-  model.add_parameter("other", torch::randn({2, 2}), ParameterKind::matrix);
-  const at::Tensor before = model.find("other")->master.clone();
-  const FlatParameters flat(model);
-  ASSERT_EQ(flat.entries().size(), 3u);
-  EXPECT_EQ(flat.entries()[0].parameter->name, "weight");
-  EXPECT_EQ(flat.entries()[1].offset, 64);
-  EXPECT_EQ(flat.matrices_end(), 128);
-  EXPECT_EQ(flat.entries()[2].parameter->name, "bias");
-  EXPECT_EQ(flat.entries()[2].offset, 128);
-  EXPECT_EQ(flat.size(), 192);
-  EXPECT_TRUE(torch::equal(model.find("other")->master, before));
-  EXPECT_FALSE(model.find("frozen")->gradient.defined());
-}
-
-TEST(FlatParameters, CopiesOfSixteenBitsHoldTheWeightsFromTheStart) {
-  Model model;
-  model.add_parameter("weight", torch::randn({5, 5}), ParameterKind::matrix);
-  const FlatParameters flat(model, {.compute = at::kBFloat16});
-  const Parameter& weight = *model.find("weight");
-  EXPECT_EQ(weight.compute.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(torch::equal(weight.compute, weight.master.to(at::kBFloat16)));
 }
 
 TEST(LossSink, DividesEachTermByItsOwnCount) {

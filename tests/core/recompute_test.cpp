@@ -13,11 +13,11 @@
 #include <torch/utils.h>
 
 #include "funicular/base/error.h"
-#include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/format/model_config.h"
 #include "funicular/model/encoder.h"
 #include "funicular/nn/functional.h"
+#include "funicular/parallel/holding/holding.h"
 #include "funicular/runtime/allocator.h"
 #include "tests/core/units.h"
 
@@ -123,15 +123,15 @@ TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
   const MicroBatch batch = bert_batch({9, 1, 30, 17});
   for (const MatrixTypes types : {MatrixTypes{at::kBFloat16, at::kBFloat16}, MatrixTypes{at::kHalf, {}}}) {
     Model model = model::build_model(bert_options(model::Head::masked_lm, at::kFloat));
-    FlatParameters flat(model, types);
+    parallel::Holding flat(model, types);
     const auto gradients = [&](Recompute mode) {
       flat.zero_gradient();
       LossSink sink;
       forward_recomputed(model, mode, {}, batch, {}, sink);
       sink.total({{"mlm", 12}}).backward();
       std::map<std::string, at::Tensor> result;
-      for (const FlatParameters::Entry& entry : flat.entries())
-        result[entry.parameter->name] = flat.gradient_view(entry).clone();
+      for (const FlatLayout::Entry& entry : flat.layout().entries())
+        result[entry.parameter->name] = entry.parameter->gradient.clone();
       return result;
     };
     const auto expected = gradients(Recompute::none);

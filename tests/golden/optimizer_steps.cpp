@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "funicular/base/json.h"
-#include "funicular/core/flat_parameters.h"
 #include "funicular/optim/optimizer_kind.h"
+#include "funicular/parallel/holding/holding.h"
 
 namespace {
 
@@ -39,9 +39,9 @@ std::vector<std::vector<double>> run(const Json& test) {
   for (const Json& layer : test.at("layers"))
     model.add_parameter(fmt::format("layer {}", model.parameters.size()), tensor_of(layer.at("values")),
                         layer.at("decay").get<bool>() ? ParameterKind::matrix : ParameterKind::vector);
-  FlatParameters flat(model);
+  parallel::Holding flat(model);
   const auto optimizer = optim::make_optimizer(spec_of(test.at("optimizer"), test.at("settings")));
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   int64_t count = 0;
   for (const Json& step : test.at("steps")) {
     for (size_t i = 0; i < model.parameters.size(); ++i)

@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "funicular/core/flat_parameters.h"
 #include "funicular/model/weights.h"
 #include "funicular/nn/quantized.h"
+#include "funicular/parallel/holding/holding.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::model {
@@ -150,7 +150,7 @@ TEST(Bert, LastLayerLeavesOutTheSameIn16And8Bits) {
   ModelOptions options = options_of(Head::classification);
   options.dtype = at::kFloat;
   Model narrow = build_model(options), quantised = build_model(options);
-  const FlatParameters flat(narrow, {at::kBFloat16, at::kBFloat16});
+  const parallel::Holding flat(narrow, {at::kBFloat16, at::kBFloat16});
   nn::quantize_layers(quantised);
   for (const Model* const model : {&narrow, &quantised}) {
     const at::Tensor some = logits_of(*model, batch_of({}), false),

@@ -25,17 +25,17 @@ struct Trained {
 Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes& types, bool team) {
   const TeamKernels kernels(team);
   Model model = make_model(type, kernels.place());
-  FlatParameters flat(model, types);
+  parallel::Holding flat(model, types);
   const auto optimizer = make_optimizer(spec);
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   for (int64_t step = 1; step <= 5; ++step) {
     set_gradients(model, step);
     const bool zero = step % 2 == 0;
     optimizer->step({.learning_rate = 0.01, .gradient_scale = 0.5, .step = step, .zero_gradients = zero});
     for (const auto kind : {ParameterKind::matrix, ParameterKind::vector})
-      EXPECT_EQ(flat.gradient(kind).any().item<bool>(), !zero) << step;
+      EXPECT_EQ(flat.gradients(kind).any().item<bool>(), !zero) << step;
   }
-  Trained trained{flat.master().cpu().clone(), flat.shadow(), optimizer->state()};
+  Trained trained{masters_of(flat).cpu().clone(), flat.target()->shadow, optimizer->state()};
   if (trained.shadow.defined()) trained.shadow = trained.shadow.cpu();
   for (auto& [name, value] : trained.state) value = value.cpu();
   return trained;
@@ -96,9 +96,9 @@ TEST(DevicePasses, GiveTheNorm) {
 TEST(DevicePasses, RefuseGradientsThatAreFreed) {
   const TeamKernels kernels;
   Model model = make_model(at::kFloat, kernels.place());
-  FlatParameters flat(model, {}, /*free_gradients=*/true);
+  parallel::Holding flat(model, {}, /*free_gradients=*/true);
   const auto optimizer = make_optimizer(AdamW{});
-  EXPECT_THROW(optimizer->attach(flat), InputError);
+  EXPECT_THROW(optimizer->attach(flat.target()), InputError);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "funicular/core/flat_parameters.h"
+#include "funicular/parallel/holding/holding.h"
 
 namespace funicular::optim {
 
@@ -25,6 +25,11 @@ inline void set_gradients(Model& model, int64_t step) {
   torch::manual_seed(100 + step);
   for (const auto& parameter : model.parameters)
     parameter->gradient.copy_(torch::randn(parameter->master.sizes()));
+}
+
+/// A copy of all masters, as the layout has them.
+inline at::Tensor masters_of(const parallel::Holding& holding) {
+  return torch::cat({holding.masters(ParameterKind::matrix), holding.masters(ParameterKind::vector)});
 }
 
 /// In single precision: ten steps of half a unit in the last place of values below 8.

@@ -130,9 +130,9 @@ struct LarsReference {
 template <class Reference, class Options>
 double difference_from(const Options& options, at::ScalarType type) {
   Model model = make_layers(type);
-  FlatParameters flat(model);
+  parallel::Holding flat(model);
   const auto optimizer = make_optimizer(options);
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   Reference reference{options};
   Tensors weights = logical(model, false);
   double difference = 0;
@@ -200,14 +200,14 @@ TEST(Lars, FollowsThePapersAlgorithmWithEveryOption) {
 /// One layer with the weights (3, 4): its norm is 5.
 struct Small {
   Model model;
-  std::unique_ptr<FlatParameters> flat;
+  std::unique_ptr<parallel::Holding> flat;
   std::unique_ptr<Optimizer> optimizer;
 
   explicit Small(const OptimizerSpec& spec, ParameterKind kind = ParameterKind::matrix, double scale = 1) {
     model.add_parameter("weight", torch::tensor({3.0, 4.0}, at::kDouble) * scale, kind);
-    flat = std::make_unique<FlatParameters>(model);
+    flat = std::make_unique<parallel::Holding>(model);
     optimizer = make_optimizer(spec);
-    optimizer->attach(*flat);
+    optimizer->attach(flat->target());
   }
   std::pair<double, double> step(double rate, double g0, double g1, int64_t t = 1) {
     Parameter& parameter = *model.parameters[0];
@@ -275,10 +275,10 @@ std::vector<OptimizerSpec> both() {
 TEST(LayerwiseOptimizers, TrainFusedWeightsAsSeparateOnesBitByBit) {
   for (const OptimizerSpec& spec : both()) {
     Model fused = make_layers(at::kFloat, true), separate = make_layers(at::kFloat, false);
-    FlatParameters flat_fused(fused), flat_separate(separate);
+    parallel::Holding flat_fused(fused), flat_separate(separate);
     const auto first = make_optimizer(spec), second = make_optimizer(spec);
-    first->attach(flat_fused);
-    second->attach(flat_separate);
+    first->attach(flat_fused.target());
+    second->attach(flat_separate.target());
     for (int64_t step = 1; step <= 3; ++step) {
       set_gradients(fused, step);
       const Tensors gradients = logical(fused, true);
@@ -298,9 +298,9 @@ TEST(LayerwiseOptimizers, ReachAScalarAndPassOverAnEmptyParameter) {
     Model model;
     model.add_parameter("scale", torch::tensor(2.0f), ParameterKind::vector);
     model.add_parameter("empty", torch::zeros({0, 5}), ParameterKind::matrix);
-    FlatParameters flat(model);
+    parallel::Holding flat(model);
     const auto optimizer = make_optimizer(spec);
-    optimizer->attach(flat);
+    optimizer->attach(flat.target());
     model.find("scale")->gradient.fill_(1);
     optimizer->step({.learning_rate = 0.1, .step = 1});
     EXPECT_LT(model.find("scale")->master.item<float>(), 2);
@@ -313,14 +313,14 @@ TEST(LayerwiseOptimizers, AreBitIdenticalForAnyNumberOfThreads) {
       Model model = make_layers(at::kFloat);
       // Larger than what is updated at once.
       model.add_parameter("large", torch::randn({1201, 1001}), ParameterKind::matrix);
-      FlatParameters flat(model);
+      parallel::Holding flat(model);
       const auto optimizer = make_optimizer(spec);
-      optimizer->attach(flat);
+      optimizer->attach(flat.target());
       for (int64_t step = 1; step <= 3; ++step) {
         set_gradients(model, step);
         optimizer->step({.learning_rate = 0.1, .gradient_scale = 0.3, .step = step});
       }
-      return flat.master().clone();
+      return masters_of(flat);
     });
     for (const at::Tensor& result : results)
       EXPECT_TRUE(torch::equal(result, results.front())) << optimizer_name(spec);

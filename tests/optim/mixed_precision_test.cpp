@@ -128,20 +128,19 @@ TEST(MixedPrecision, MastersMoveAsInSinglePrecisionWithRoundedGradients) {
   for (const OptimizerSpec& spec : all_optimizers())
     for (const MatrixTypes& types : mixtures()) {
       Model mixed = make_model(at::kFloat), plain = make_model(at::kFloat);
-      FlatParameters flat_mixed(mixed, types), flat_plain(plain);
+      parallel::Holding flat_mixed(mixed, types), flat_plain(plain);
       const auto first = make_optimizer(spec), second = make_optimizer(spec);
-      first->attach(flat_mixed);
-      second->attach(flat_plain);
+      first->attach(flat_mixed.target());
+      second->attach(flat_plain.target());
       for (int64_t step = 1; step <= 10; ++step) {
         set_gradients(mixed, step);
         for (size_t i = 0; i < plain.parameters.size(); ++i)
           plain.parameters[i]->gradient.copy_(mixed.parameters[i]->gradient);  // as rounded
         for (const auto& optimizer : {first.get(), second.get()})
           optimizer->step({.learning_rate = peak_learning_rate(spec), .gradient_scale = 0.5, .step = step});
-        ASSERT_TRUE(torch::equal(flat_mixed.master(), flat_plain.master())) << optimizer_name(spec) << step;
-        expect_same_bits(flat_mixed.shadow(),
-                         flat_mixed.master().narrow(0, 0, flat_mixed.matrices_end()).to(*types.compute),
-                         optimizer_name(spec));
+        ASSERT_TRUE(torch::equal(masters_of(flat_mixed), masters_of(flat_plain))) << optimizer_name(spec) << step;
+        expect_same_bits(flat_mixed.target()->shadow,
+                         flat_mixed.masters(ParameterKind::matrix).to(*types.compute), optimizer_name(spec));
       }
     }
 }
@@ -153,16 +152,16 @@ TEST(MixedPrecision, ShadowIsTheMasterRoundedWhateverItHolds) {
       // A rate of 0 keeps the masters, NaN and infinities among them. LAMB and LARS turn all of a layer into
       // NaN with one of its elements, and the shadow must say so as well.
       Model model = make_model(at::kFloat);
-      FlatParameters flat(model, types);
+      parallel::Holding flat(model, types);
       const at::Tensor weight = model.parameters[0]->master;
       const std::vector<float> special{infinity,       -infinity,     NAN,     65504, 65519.99f, 65520,
                                        1e-7f,          6e-8f,         2.9e-8f, -0.0f, 1e-40f,    3.4e38f,
                                        1 + 1.0f / 256, 1 + 3.0f / 256};
       for (size_t i = 0; i < special.size(); ++i) weight.view(-1)[static_cast<int64_t>(i)] = special[i];
       const auto optimizer = make_optimizer(spec);
-      optimizer->attach(flat);
+      optimizer->attach(flat.target());
       optimizer->step({.learning_rate = 0, .step = 1});
-      expect_same_bits(flat.shadow(), flat.master().narrow(0, 0, flat.matrices_end()).to(*types.compute),
+      expect_same_bits(flat.target()->shadow, flat.masters(ParameterKind::matrix).to(*types.compute),
                        optimizer_name(spec));
       EXPECT_TRUE(weight.isnan().any().item<bool>());
       EXPECT_TRUE(torch::equal(model.parameters[2]->compute, model.parameters[2]->master.to(*types.compute)));
@@ -174,15 +173,15 @@ TEST(MixedPrecision, ZeroesAllGradientsOnRequestAndUpdatesAlike) {
     for (const MatrixTypes& types : {MatrixTypes{}, mixtures()[0], mixtures()[2]}) {
       const auto run = [&](bool zero) {
         Model model = make_model(at::kFloat);
-        FlatParameters flat(model, types);
+        parallel::Holding flat(model, types);
         const auto optimizer = make_optimizer(spec);
-        optimizer->attach(flat);
+        optimizer->attach(flat.target());
         for (int64_t step = 1; step <= 3; ++step) {
           set_gradients(model, step);
           optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = zero});
           EXPECT_EQ(global_norm(*flat.target()) == 0, zero) << optimizer_name(spec);
         }
-        return flat.master().clone();
+        return masters_of(flat);
       };
       EXPECT_TRUE(torch::equal(run(true), run(false))) << optimizer_name(spec);
     }
@@ -202,11 +201,11 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
   for (const OptimizerSpec& spec : all_optimizers())
     for (const MatrixTypes& types : {MatrixTypes{}, mixtures()[0], mixtures()[1]}) {
       Model kept = make_sliced_model(), freed = make_sliced_model();
-      const FlatParameters flat_kept(kept, types);
-      FlatParameters flat_freed(freed, types, /*free_gradients=*/true);
+      const parallel::Holding flat_kept(kept, types);
+      parallel::Holding flat_freed(freed, types, /*free_gradients=*/true);
       const auto first = make_optimizer(spec), second = make_optimizer(spec);
-      first->attach(flat_kept);
-      second->attach(flat_freed);
+      first->attach(flat_kept.target());
+      second->attach(flat_freed.target());
       for (int64_t step = 1; step <= 3; ++step) {
         set_gradients(kept, step);
         for (const size_t matrix : {0, 2, 3})
@@ -216,8 +215,8 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
         EXPECT_EQ(global_norm(*flat_freed.target()), global_norm(*flat_kept.target()));
         for (const auto& optimizer : {first.get(), second.get()})
           optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
-        flat_freed.point_gradients();
-        EXPECT_TRUE(torch::equal(flat_kept.master(), flat_freed.master())) << optimizer_name(spec) << step;
+        flat_freed.start_gradients();
+        EXPECT_TRUE(torch::equal(masters_of(flat_kept), masters_of(flat_freed))) << optimizer_name(spec) << step;
         EXPECT_FALSE(freed.parameters[0]->gradient.defined());
         EXPECT_FALSE(freed.parameters[0]->compute.grad().defined());
       }
@@ -227,7 +226,7 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
 TEST(MixedPrecision, KnownSumsOfSquaresAreTakenOnceForAParameterAndOnlyWhereGradientsAreFreed) {
   for (const bool frees : {true, false}) {
     Model model = make_sliced_model();
-    FlatParameters flat(model, mixtures()[0], frees);
+    parallel::Holding flat(model, mixtures()[0], frees);
     if (frees)
       for (const size_t matrix : {0, 2, 3})
         model.parameters[matrix]->compute.mutable_grad() =
@@ -256,14 +255,14 @@ TEST(MixedPrecision, IsBitIdenticalForAnyNumberOfThreads) {
     const auto results = with_threads([&] {
       Model model = make_model(at::kFloat);
       model.add_parameter("large", torch::randn({1201, 1001}), ParameterKind::matrix);
-      FlatParameters flat(model, mixtures()[0]);
+      parallel::Holding flat(model, mixtures()[0]);
       const auto optimizer = make_optimizer(spec);
-      optimizer->attach(flat);
+      optimizer->attach(flat.target());
       for (int64_t step = 1; step <= 3; ++step) {
         set_gradients(model, step);
         optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
       }
-      return flat.shadow().clone();
+      return flat.target()->shadow.clone();
     });
     for (const at::Tensor& result : results) EXPECT_TRUE(torch::equal(result, results.front()));
   }

@@ -23,9 +23,9 @@ template <class Peer, class PeerOptions>
 double difference_from(const OptimizerSpec& spec, PeerOptions with_decay, PeerOptions without_decay,
                        at::ScalarType type) {
   Model ours = make_model(type), theirs = make_model(type);
-  FlatParameters flat(ours);
+  parallel::Holding flat(ours);
   const auto optimizer = make_optimizer(spec);
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   std::vector<at::Tensor> decay{theirs.parameters[0]->master, theirs.parameters[2]->master},
       rest{theirs.parameters[1]->master};
   Peer peer_decay(decay, with_decay), peer_rest(rest, without_decay);
@@ -107,30 +107,30 @@ TEST(Lion, FollowsThePapersAlgorithm) {
 
 TEST(Lion, MovesNoWeightWithoutGradientsAndHidesNoNaN) {
   Model model = make_model(at::kFloat);
-  FlatParameters flat(model);
+  parallel::Holding flat(model);
   const auto optimizer = make_optimizer(Lion{});
-  optimizer->attach(flat);
-  const at::Tensor before = flat.master().clone();
+  optimizer->attach(flat.target());
+  const at::Tensor before = masters_of(flat);
   for (const auto& parameter : model.parameters) parameter->gradient.zero_();
   optimizer->step({.learning_rate = 0.01, .step = 1});
-  EXPECT_TRUE(torch::equal(flat.master().clone(), before));
+  EXPECT_TRUE(torch::equal(masters_of(flat), before));
   model.parameters[0]->gradient[2][3] = NAN;
   optimizer->step({.learning_rate = 0.01, .step = 2});
   EXPECT_TRUE(model.parameters[0]->master[2][3].isnan().item<bool>());
-  EXPECT_EQ(flat.master().clone().isnan().sum().item<int64_t>(), 1);
+  EXPECT_EQ(masters_of(flat).isnan().sum().item<int64_t>(), 1);
 }
 
 TEST(AdamW, EqualsLibTorchsFusedKernel) {
   Model ours = make_model(at::kFloat);
-  FlatParameters flat(ours);
+  parallel::Holding flat(ours);
   const auto optimizer = make_optimizer(AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
-  optimizer->attach(flat);
-  const at::Tensor decayed = flat.master().narrow(0, 0, flat.matrices_end());
+  optimizer->attach(flat.target());
+  const at::Tensor decayed = flat.masters(ParameterKind::matrix);
   const at::Tensor parameter = decayed.clone(), first = torch::zeros_like(parameter),
                    second = torch::zeros_like(parameter);
   for (int64_t step = 1; step <= 10; ++step) {
     set_gradients(ours, step);
-    const at::Tensor gradient = flat.gradient(ParameterKind::matrix).clone();
+    const at::Tensor gradient = flat.gradients(ParameterKind::matrix).clone();
     at::_fused_adamw_({parameter}, {gradient}, {first}, {second}, {},
                       {torch::tensor(static_cast<float>(step))}, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     optimizer->step({.learning_rate = 0.01, .step = step});
@@ -141,9 +141,9 @@ TEST(AdamW, EqualsLibTorchsFusedKernel) {
 TEST(AdamW, FollowsThePapersFormula) {
   Model model;
   model.add_parameter("weight", torch::tensor({{0.5}, {-2.0}}, torch::kDouble), ParameterKind::matrix);
-  FlatParameters flat(model);
+  parallel::Holding flat(model);
   const auto optimizer = make_optimizer(AdamW{.learning_rate = 0.1, .weight_decay = 0.3});
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   double theta[2] = {0.5, -2.0}, m[2] = {0, 0}, v[2] = {0, 0};
   for (int64_t t = 1; t <= 20; ++t) {
     const double alpha = 0.1 / static_cast<double>(t);
@@ -169,14 +169,14 @@ TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {
       Model model;
       torch::manual_seed(1);
       model.add_parameter("weight", torch::randn({501, 1001}), ParameterKind::matrix);
-      FlatParameters flat(model);
+      parallel::Holding flat(model);
       const auto optimizer = make_optimizer(spec);
-      optimizer->attach(flat);
+      optimizer->attach(flat.target());
       for (int64_t step = 1; step <= 3; ++step) {
         set_gradients(model, step);
         optimizer->step({.learning_rate = 0.01, .gradient_scale = 0.3, .step = step});
       }
-      return flat.master().clone();
+      return masters_of(flat);
     });
     for (const at::Tensor& result : results)
       EXPECT_TRUE(torch::equal(result, results.front())) << optimizer_name(spec);
@@ -187,17 +187,18 @@ TEST(Optimizers, LeaveThePaddingZero) {
   for (const OptimizerSpec& spec :
        {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Sgd{.momentum = 0.9})}) {
     Model model = make_model(at::kFloat);
-    FlatParameters flat(model);
+    parallel::Holding flat(model);
     const auto optimizer = make_optimizer(spec);
-    optimizer->attach(flat);
+    optimizer->attach(flat.target());
     for (int64_t step = 1; step <= 3; ++step) {
       set_gradients(model, step);
       optimizer->step({.learning_rate = 0.01, .step = step});
     }
-    at::Tensor outside = torch::ones({flat.size()}, torch::kBool);
-    for (const auto& entry : flat.entries()) outside.narrow(0, entry.offset, entry.size).fill_(false);
+    at::Tensor outside = torch::ones({flat.layout().size()}, torch::kBool);
+    for (const auto& entry : flat.layout().entries())
+      outside.narrow(0, entry.offset, entry.size).fill_(false);
     EXPECT_GT(outside.sum().item<int64_t>(), 0);
-    EXPECT_EQ(flat.master().index({outside}).abs().sum().item<double>(), 0);
+    EXPECT_EQ(masters_of(flat).index({outside}).abs().sum().item<double>(), 0);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "funicular/optim/optimizer.h"
 #include "funicular/optim/optimizer_kind.h"
+#include "funicular/parallel/holding/holding.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::optim {
@@ -32,9 +33,9 @@ at::Tensor trained(const OptimizerSpec& spec, const Marks& marks, const MatrixTy
   // Each kind has one more, so that no buffer is empty.
   model.add_parameter("matrix", torch::ones({3, 5}).to(kernels.place()), ParameterKind::matrix);
   model.add_parameter("vector", torch::ones({5}).to(kernels.place()), ParameterKind::vector);
-  FlatParameters flat(model, types);
+  parallel::Holding flat(model, types);
   const auto optimizer = make_optimizer(spec);
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   for (int64_t step = 1; step <= 6; ++step) {
     torch::manual_seed(100 + step);
     for (const auto& parameter : model.parameters)
@@ -134,11 +135,11 @@ TEST(ParameterMarks, HoldForRowsOfEmbeddings) {
     model.add_parameter("table", torch::randn({50, 40}), ParameterKind::matrix)->weight_decay = decay;
     model.add_parameter("vector", torch::ones({5}), ParameterKind::vector);
     model.makes_row_gradients = true;
-    FlatParameters flat(model, {}, /*free_gradients=*/true, /*row_gradients=*/true);
+    parallel::Holding flat(model, {}, /*free_gradients=*/true, /*row_gradients=*/true);
     const auto optimizer = make_optimizer(AdamW{.weight_decay = rate});
     optimizer->attach(flat.target());
     for (int64_t step = 1; step <= 4; ++step) {
-      flat.point_gradients();
+      flat.start_gradients();
       const at::Tensor rows = torch::tensor({step, step + 7}), values = torch::randn({2, 40});
       model.parameters[0]->compute.mutable_grad() =
           at::_sparse_coo_tensor_unsafe(rows.view({1, 2}), values, {50, 40},

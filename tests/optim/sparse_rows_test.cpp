@@ -43,7 +43,7 @@ struct Side {
   }
 
   void step(int64_t number, const at::Tensor& table_gradient) {
-    flat.point_gradients();
+    flat.start_gradients();
     torch::manual_seed(100 + number);
     for (const auto& parameter : model.parameters) {
       const at::Tensor gradient =
@@ -60,7 +60,7 @@ struct Side {
   }
 
   Model model;
-  FlatParameters flat;
+  parallel::Holding flat;
   std::shared_ptr<const UpdateTarget> target;
   std::unique_ptr<Optimizer> optimizer;
   double norm = 0;
@@ -68,9 +68,9 @@ struct Side {
 
 void expect_same(const Side& a, const Side& b, const std::string& where) {
   EXPECT_EQ(a.norm, b.norm) << where;
-  EXPECT_TRUE(torch::equal(a.flat.master(), b.flat.master())) << where;
-  if (a.flat.shadow().defined()) {
-    EXPECT_TRUE(torch::equal(a.flat.shadow(), b.flat.shadow())) << where;
+  EXPECT_TRUE(torch::equal(masters_of(a.flat), masters_of(b.flat))) << where;
+  if (a.flat.target()->shadow.defined()) {
+    EXPECT_TRUE(torch::equal(a.flat.target()->shadow, b.flat.target()->shadow)) << where;
   }
 }
 
@@ -151,7 +151,7 @@ TEST(RowGradients, AreBitIdenticalForAnyNumberOfThreads) {
     Side side(at::kFloat, {at::kBFloat16, at::kBFloat16}, AdamW{}, true);
     for (int64_t step = 1; step <= 3; ++step)
       side.step(step, sparse_gradient({step, 40 * step, 800}, at::kBFloat16, step));
-    return side.flat.master().clone();
+    return masters_of(side.flat);
   });
   for (const at::Tensor& result : results) EXPECT_TRUE(torch::equal(result, results.front()));
 }

@@ -1,8 +1,8 @@
 // Claims about what is advised where a model does not fit.
 #include <gtest/gtest.h>
 
-#include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
+#include "funicular/parallel/holding/holding.h"
 #include "funicular/train/memory_advice.h"
 #include "helpers.h"
 
@@ -62,7 +62,7 @@ TEST(MemoryAdvice, CountsTheStatesThatEachOptimizerKeeps) {
         optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{}),
         optim::OptimizerSpec(optim::Lion{})}) {
     Model model = wrap_module(test::make_net(), test::squared_error);
-    const FlatParameters parameters(model);
+    const parallel::Holding parameters(model);
     const auto optimizer = optim::make_optimizer(spec);
     optimizer->attach(parameters);
     const auto states = static_cast<int64_t>(optimizer->state().size());

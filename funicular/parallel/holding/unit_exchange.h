@@ -1,0 +1,138 @@
+#pragma once
+// Units of matrices whose weights or gradients the ranks divide: gathered before they are computed with, reduced behind each
+// backward pass (ZeRO's stages 2 and 3, and the overlapped reductions of its stage 1).
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "funicular/comm/group.h"
+#include "funicular/core/deferred_gradients.h"
+#include "funicular/core/recompute.h"
+#include "funicular/parallel/holding/holding.h"
+
+namespace funicular::parallel {
+
+/// A pass of one micro-batch over segments [begin, end), in which ranks exchange.
+struct ExchangedPass {
+  enum Kind {
+    forward,
+    backward,
+    forward_backward,  ///< of a whole model
+    input_gradient,    ///< I of a schedule that splits I from W
+    weight_gradient    ///< W
+  } kind = forward;
+  size_t begin = 0, end = 0;
+  /// Where each group of segments that is computed again begins; empty: nothing is computed again.
+  std::vector<size_t> groups{};
+  bool last_group_is_recorded = false;  ///< the last group is not computed again
+};
+
+/// What the ranks exchange in their passes, and when. All of them go through the same passes in one order, those without data
+/// too. Within a pass the exchanges have an order that follows from the pass alone, and each is started when the pass comes to it:
+/// the weights of the next segment are gathered while this one is computed, and so are the gradients of the one before reduced.
+/// Weights of at most two neighbours are whole at a time (of a group that is computed again, the group's).
+///
+/// Where a schedule splits I from W, weights are gathered for I alone (a W needs none), and gradients are reduced in W
+/// alone, which makes nearly all of them. What I makes at once (gradients of tables and of the loss's decoder, and what a
+/// module of a user's computes) waits here for the next W of its stage: so each gradient travels once, as in other schedules.
+class UnitExchange {
+ public:
+  /// `holdings` must outlive it. `wait` counts the time of a wait.
+  UnitExchange(comm::Group ranks, const std::vector<Holding*>& holdings,
+               std::function<void(const comm::Work&)> wait);
+
+  /// Without data run_without_data() is called in between, and nothing else.
+  void begin_pass(const ExchangedPass& pass);
+  void run_without_data();
+  void end_pass();
+  /// In a W: makes the products that its I has put off, and lets go of each.
+  void make_products(std::vector<DeferredGradients::Product>& products);
+
+  /// The matrices of `holding` are gathered from these pieces from now on: another version of Holding::weights.
+  void gather_from(const Holding& holding, const at::Tensor& pieces);
+
+  // Of SegmentEvents.
+  void before_forward(size_t segment);
+  void after_forward(size_t segment);
+  void before_backward(size_t segment);
+  void after_backward(size_t segment);
+
+  /// Reductions of gradients that stay whole are over when this returns.
+  void wait_for_reductions();
+  /// The most bytes that were held at a time of whole weights and of gradients that are not reduced yet.
+  int64_t most_held() const { return most_held_; }
+
+ private:
+  /// A unit of matrices in its holding.
+  struct Matrices {
+    const Holding* holding = nullptr;
+    WeightUnit* unit = nullptr;
+    at::Tensor pieces{};  ///< own pieces of weights, from which they are gathered
+
+    Divided divided() const { return holding->divided(ParameterKind::matrix); }
+    /// To which reduced ones are added, or in which they are reduced.
+    const at::Tensor& gradients() const { return holding->gradients(ParameterKind::matrix); }
+  };
+  /// A pass comes to a segment: forward, forward once more to compute it again, or backward.
+  struct Visit {
+    enum Phase { forward, again, backward } phase = forward;
+    size_t segment = 0;
+    std::vector<Matrices*> released{};  ///< behind it
+  };
+  struct Exchange {
+    enum What {
+      gather,  ///< weights, before the visit
+      reduce,  ///< gradients, behind it
+      settle   ///< behind an I, in place of a reduction; nobody else takes part
+    } what = gather;
+    Matrices* matrices = nullptr;
+    size_t visit = 0;
+  };
+
+  const std::vector<Matrices*>& used_by(size_t segment) const;
+  Matrices* matrices_with(const at::Tensor& weight) const;
+  void plan_visits();
+  void plan_exchanges();
+  void plan_reductions(size_t visit);
+  /// Of the pass under way; kNowhere if there is none, or it does not come there.
+  size_t visit_of(Visit::Phase phase, size_t segment) const;
+  Visit::Phase forward_phase() const {
+    const bool first = pass_.kind == ExchangedPass::forward || pass_.kind == ExchangedPass::forward_backward;
+    return first && !in_backward_ ? Visit::forward : Visit::again;
+  }
+  void start_next();
+  void start_gathers(size_t visit);
+  void start_reductions(size_t visit);
+  void enter(size_t visit, size_t segment);
+  void leave(size_t visit);
+  void gather(Matrices& matrices);
+  void release(Matrices& matrices);
+  void make_gradient(Matrices& matrices);
+  void reduce(Matrices& matrices);
+  void settle(Matrices& matrices);
+  void take_reduced();
+  void free_gradient(Matrices& matrices);
+  void hold(int64_t bytes);
+
+  comm::Group ranks_;
+  std::function<void(const comm::Work&)> wait_;
+  std::vector<Matrices> matrices_;
+  std::vector<const WeightUnit*> vectors_;
+  std::map<size_t, std::vector<Matrices*>> users_;               ///< by segment
+  std::map<const c10::TensorImpl*, Matrices*> owner_of_weight_;  ///< by Parameter::compute
+  ExchangedPass pass_;
+  bool in_backward_ = false;
+  std::vector<Visit> visits_;
+  std::vector<Exchange> plan_;
+  size_t next_ = 0;  ///< in plan_
+  Matrices* reducing_ = nullptr;
+  comm::Work reduction_;
+  std::vector<comm::Work> reductions_;  ///< of gradients that stay whole
+  int64_t held_ = 0, most_held_ = 0;    ///< bytes
+};
+
+}  // namespace funicular::parallel
