@@ -324,12 +324,12 @@ void adamw(State& state, const MatrixTypes& types) {
   parallel::Holding flat(model, types);
   flat.gradients(ParameterKind::matrix).fill_(1e-3);
   const auto optimizer = optim::make_optimizer(optim::AdamW{.weight_decay = 0.01});
-  optimizer->attach(flat);
+  optimizer->attach(flat.target());
   int64_t step = 0;
   for (auto _ : state) optimizer->step({.learning_rate = 1e-5, .gradient_scale = 0.5, .step = ++step});
   // Weight and two moments are read and written, the gradient is read, the 16-bit copy written.
   const int64_t each = types.compute ? 6 * 4 + 2 + 2 : 6 * 4 + 4;
-  state.SetBytesProcessed(state.iterations() * flat.size() * each);
+  state.SetBytesProcessed(state.iterations() * flat.layout().size() * each);
 }
 
 void add_optimizers() {

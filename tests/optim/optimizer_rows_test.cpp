@@ -12,6 +12,7 @@
 #include "funicular/optim/element_optimizer.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/optim/optimizer_kind.h"
+#include "funicular/parallel/holding/holding.h"
 #include "tests/optim/helpers.h"
 
 namespace funicular::optim {
@@ -127,9 +128,9 @@ TEST(OptimizerRows, NameTheStatesThatTheOptimizerHas) {
   for (const OptimizerKind* kind : optimizer_kinds())
     for (OptimizerSpec spec : {kind->defaults(), usual_optimizer(kind->name)}) {
       Model model = make_model(at::kFloat);
-      FlatParameters flat(model);
+      parallel::Holding flat(model);
       const auto optimizer = make_optimizer(spec);
-      optimizer->attach(flat);
+      optimizer->attach(flat.target());
       std::vector<std::string> names;
       for (const auto& [name, value] : optimizer->state()) names.push_back(name);
       EXPECT_EQ(names, spec.states()) << kind->name;
@@ -166,16 +167,16 @@ struct Halving {
 
 TEST(OptimizerRows, TakeTheSettingsOfAnOptimizerOfOnesOwn) {
   Model model = make_model(at::kFloat);
-  FlatParameters flat(model);
+  parallel::Holding flat(model);
   const OptimizerSpec spec = Halving{};
   EXPECT_EQ(optimizer_name(spec), "halving");
   EXPECT_EQ(peak_learning_rate(spec), 1);
   const auto optimizer = make_optimizer(spec);
-  optimizer->attach(flat);
-  const at::Tensor before = flat.master().clone();
-  for (const auto kind : {ParameterKind::matrix, ParameterKind::vector}) flat.gradient(kind).zero_();
+  optimizer->attach(flat.target());
+  const at::Tensor before = masters_of(flat);
+  for (const auto kind : {ParameterKind::matrix, ParameterKind::vector}) flat.gradients(kind).zero_();
   optimizer->step({.learning_rate = 1});
-  EXPECT_TRUE(at::equal(flat.master(), before / 2));
+  EXPECT_TRUE(at::equal(masters_of(flat), before / 2));
 }
 
 TEST(Settings, ReadBoundsAndRefuseWhatIsNone) {

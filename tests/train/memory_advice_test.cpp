@@ -64,7 +64,7 @@ TEST(MemoryAdvice, CountsTheStatesThatEachOptimizerKeeps) {
     Model model = wrap_module(test::make_net(), test::squared_error);
     const parallel::Holding parameters(model);
     const auto optimizer = optim::make_optimizer(spec);
-    optimizer->attach(parameters);
+    optimizer->attach(parameters.target());
     const auto states = static_cast<int64_t>(optimizer->state().size());
     EXPECT_EQ(bytes_of_training({.parameters = 1000, .optimizer = spec}), 1000 * 4 * (2 + states))
         << optim::optimizer_name(spec);
