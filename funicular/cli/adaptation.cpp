@@ -59,7 +59,8 @@ void apply_recipe(const std::string& name, const Arguments& arguments, TrainingO
   if (open({"lr-scheduler-type"})) training.lr_scheduler_type = "linear";
   if (open({"warmup-steps", "warmup-ratio"})) training.warmup_ratio = 0.06;
   if (open({"optim"})) training.optim = "adamw";
-  for (const auto& [option, value] : {std::pair("adam-beta1", 0.9), {"adam-beta2", 0.98}, {"adam-epsilon", 1e-6}})
+  for (const auto& [option, value] :
+       {std::pair("adam-beta1", 0.9), {"adam-beta2", 0.98}, {"adam-epsilon", 1e-6}})
     if (open({option})) training.optimizer_settings.preset(option, value);
   if (open({"weight-decay"})) training.weight_decay = 0.01;
   const std::string length = training.max_steps ? fmt::format("{} steps", *training.max_steps)

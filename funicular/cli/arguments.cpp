@@ -115,8 +115,10 @@ Option& Option::affects(Effect effect) {
 
 std::string Option::usual_value() const {
   double number = 0;
-  if (kind_ == Kind::toggle && (default_.empty() || default_ == "on")) return default_.empty() ? "false" : "true";
-  if (kind_ == Kind::number && parse_number(std::string_view(default_), number)) return fmt::to_string(number);
+  if (kind_ == Kind::toggle && (default_.empty() || default_ == "on"))
+    return default_.empty() ? "false" : "true";
+  if (kind_ == Kind::number && parse_number(std::string_view(default_), number))
+    return fmt::to_string(number);
   return default_;
 }
 
@@ -449,8 +451,8 @@ void Arguments::check_required(const std::string& origin) const {
 std::vector<Arguments::Setting> Arguments::settings() const {
   std::vector<Setting> all;
   for (const auto& option : options_) {
-    Setting& setting = all.emplace_back(Setting{option->name_, option->values_, option->given_,
-                                                option->kind_ == Option::Kind::path});
+    Setting& setting = all.emplace_back(
+        Setting{option->name_, option->values_, option->given_, option->kind_ == Option::Kind::path});
     setting.effect = option->effect_ ? option->effect_ : effect_of(command_, option->name_);
     if (std::string usual = option->usual_value(); !option->given_ && !usual.empty())
       setting.values = {std::move(usual)};

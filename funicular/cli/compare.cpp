@@ -11,8 +11,8 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
-#include "funicular/task/corpus_score.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/task/corpus_score.h"
 
 namespace funicular::cli {
 

@@ -93,7 +93,8 @@ void declare_schedule(TrainingOptions& options, Arguments& arguments) {
   arguments.rivals({"warmup-steps", "warmup-ratio"});
   std::vector<SettingOptions::Row> rows;
   for (const optim::ScheduleRow& row : optim::schedule_rows())
-    rows.push_back({row.name, row.settings, [&row](const optim::Setting& setting) { return row.usual(setting); }});
+    rows.push_back(
+        {row.name, row.settings, [&row](const optim::Setting& setting) { return row.usual(setting); }});
   options.schedule_settings.declare(arguments, "lr-scheduler-type", rows);
 }
 

@@ -69,10 +69,11 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
   };
   arguments
       .add("schedule", "NAME|FILE", options.schedule,
-           fmt::format("order of a pipeline's passes: {}, or a file (see funicular plan); without a flush, with "
-                       "weights that are some updates old: {}",
-                       schedules([](const pipeline::Recipe& recipe) { return !recipe.asynchronous(); }),
-                       schedules([](const pipeline::Recipe& recipe) { return recipe.asynchronous(); })))
+           fmt::format(
+               "order of a pipeline's passes: {}, or a file (see funicular plan); without a flush, with "
+               "weights that are some updates old: {}",
+               schedules([](const pipeline::Recipe& recipe) { return !recipe.asynchronous(); }),
+               schedules([](const pipeline::Recipe& recipe) { return recipe.asynchronous(); })))
       .suggests(pipeline::recipe_names());
   arguments
       .add("stages-per-rank", "V", options.stages_per_rank,
@@ -231,7 +232,8 @@ void warn_unless_used(const Arguments& arguments, const std::vector<std::string>
   if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
   for (const std::string& option : options)
     if (arguments.given(option))
-      log::warning("--{} has no effect with {}; it works only with {}", option, choice, fmt::join(users, ", "));
+      log::warning("--{} has no effect with {}; it works only with {}", option, choice,
+                   fmt::join(users, ", "));
 }
 
 void share_threads(const launch::Environment& place) {

@@ -222,7 +222,8 @@ class Tokenize final : public Command {
     columns.style = written_.style();
     label_column_ = "of the task";
     label_names_ = task->label_names;
-    return std::make_unique<data::NamedLabelSource>(files.front(), columns, task->label_names, task->spellings);
+    return std::make_unique<data::NamedLabelSource>(files.front(), columns, task->label_names,
+                                                    task->spellings);
   }
 
   data::StoreBuildResult build(const text::Tokenizer& tokenizer, const data::RowSource& source) const {

@@ -194,7 +194,8 @@ OrderedJson with_labels(Json json, const ModelConfig& config) {
 void check_fields(const ModelConfig& config, const Family& family, std::string_view origin) {
   check_encoder(config.encoder, family, origin);
   each_probability(config, family.keys, [&](const char* key, double value) {
-    check_range(origin, key_or_name(key, "dropout"), value, value >= 0 && value < 1, "a probability in [0, 1)");
+    check_range(origin, key_or_name(key, "dropout"), value, value >= 0 && value < 1,
+                "a probability in [0, 1)");
   });
   check_range(origin, "num_labels", config.num_labels,
               config.num_labels >= 1 && config.num_labels <= kMostLabels,

@@ -33,7 +33,7 @@ namespace {
 
 template <class S>
 const Kernels<S>& table_of_isa() {
-  using Table = const Kernels<S>& (S);
+  using Table = const Kernels<S>&(S);
   Table* table = baseline::table;
 #ifdef FUNICULAR_X86_KERNELS
   if (best_isa() == Isa::amx) table = amx::table;

@@ -27,7 +27,7 @@ namespace {
 
 template <class Kernels, class T>
 const Kernels& best_table(T type) {
-  using Table = const Kernels& (T);
+  using Table = const Kernels&(T);
   Table* table = baseline::table;
 #ifdef FUNICULAR_X86_KERNELS
   if (best_isa() >= Isa::avx512) table = avx512::table;

@@ -200,7 +200,8 @@ class Pairs {
                           stages),
               "single");
       for (const std::string& schedule : schedules(without_flush))
-        if (count == 1 || !pipeline::recipe_of(schedule).stale->every_micro_batch)  // else a step is one micro-batch
+        if (count == 1 ||
+            !pipeline::recipe_of(schedule).stale->every_micro_batch)  // else a step is one micro-batch
           add_each(schedule, [&](int stages) {
             return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
           });

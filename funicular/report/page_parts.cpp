@@ -26,8 +26,7 @@ double number_in(const OrderedJson& json, const char* key) {
 std::string text_in(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return "";
-  return found->is_string() ? found->get<std::string>()
-                            : json_text(*found);
+  return found->is_string() ? found->get<std::string>() : json_text(*found);
 }
 
 /// The names of all metrics, the loss last.
@@ -234,10 +233,8 @@ std::string evaluations_section(const ReportFiles& files) {
 std::string provenance_section(const ReportFiles& files) {
   std::string text;
   for (size_t place = 0; place < files.runs.size(); ++place)
-    text += fmt::format(
-        "<details><summary>{}{}</summary><pre>{}</pre></details>\n", colour_mark(place),
-        escaped(files.runs[place].name),
-        escaped(json_text(files.runs[place].run, 2)));
+    text += fmt::format("<details><summary>{}{}</summary><pre>{}</pre></details>\n", colour_mark(place),
+                        escaped(files.runs[place].name), escaped(json_text(files.runs[place].run, 2)));
   return text.empty() ? "" : "<h2>Provenance</h2>\n" + text;
 }
 

@@ -231,8 +231,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
   if (inspected) training_.callbacks.inspect(state_.step + 1, true, *strategy_);
-  if (result.losses.empty() && !batch.micro_batches.empty() &&
-      !strategy_->asynchronous())
+  if (result.losses.empty() && !batch.micro_batches.empty() && !strategy_->asynchronous())
     throw InputError(
         "loss", "step {}: nothing was added to the loss, so that nothing is learnt; expected LossSink::add",
         state_.step + 1);

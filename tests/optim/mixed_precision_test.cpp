@@ -138,7 +138,8 @@ TEST(MixedPrecision, MastersMoveAsInSinglePrecisionWithRoundedGradients) {
           plain.parameters[i]->gradient.copy_(mixed.parameters[i]->gradient);  // as rounded
         for (const auto& optimizer : {first.get(), second.get()})
           optimizer->step({.learning_rate = peak_learning_rate(spec), .gradient_scale = 0.5, .step = step});
-        ASSERT_TRUE(torch::equal(masters_of(flat_mixed), masters_of(flat_plain))) << optimizer_name(spec) << step;
+        ASSERT_TRUE(torch::equal(masters_of(flat_mixed), masters_of(flat_plain)))
+            << optimizer_name(spec) << step;
         expect_same_bits(flat_mixed.target()->shadow,
                          flat_mixed.masters(ParameterKind::matrix).to(*types.compute), optimizer_name(spec));
       }
@@ -216,7 +217,8 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
         for (const auto& optimizer : {first.get(), second.get()})
           optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
         flat_freed.start_gradients();
-        EXPECT_TRUE(torch::equal(masters_of(flat_kept), masters_of(flat_freed))) << optimizer_name(spec) << step;
+        EXPECT_TRUE(torch::equal(masters_of(flat_kept), masters_of(flat_freed)))
+            << optimizer_name(spec) << step;
         EXPECT_FALSE(freed.parameters[0]->gradient.defined());
         EXPECT_FALSE(freed.parameters[0]->compute.grad().defined());
       }

@@ -159,12 +159,12 @@ inline double follow(const comm::Group& group, const Case& each) {
   Model model = make_cut_model(1 + group.rank());
   for (const auto& [step, place] : each.spoilt) let_spoil(model, place.first, place.second);
   const std::unique_ptr<Strategy> strategy = make_pipeline(group,
-                                      {.compare_every = 1,
-                                       .pipeline = {.ranks = each.pipeline,
-                                                    .schedule = each.schedule,
-                                                    .begins = each.begins,
-                                                    .replicas = each.replicas}},
-                                      each.fault, each.zero);
+                                                           {.compare_every = 1,
+                                                            .pipeline = {.ranks = each.pipeline,
+                                                                         .schedule = each.schedule,
+                                                                         .begins = each.begins,
+                                                                         .replicas = each.replicas}},
+                                                           each.fault, each.zero);
   strategy->attach(model, optim::make_optimizer(optimizer_of(each.update)));
   Oracle oracle(each.schedule, each.ranks_of_stages(), first_weights(), each.stage_of, each.update,
                 differentiate);
@@ -218,8 +218,7 @@ inline double follow(const comm::Group& group, const Case& each) {
     }
     strategy->asynchronous()->meet();
     if (own_rows.updates == 0) oracle.meet();
-    expect_left_out(*strategy->overlapping(), each, group.rank() % each.pipeline, step - segment,
-                    step);
+    expect_left_out(*strategy->overlapping(), each, group.rank() % each.pipeline, step - segment, step);
     Compare compare("model", oracle.weights());
     strategy->visit_state(compare);
     if (each.fault == PipelineFault::none) {

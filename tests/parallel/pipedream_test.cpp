@@ -229,7 +229,8 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
     const auto group = comm::Group::from_environment();
     for (const std::string schedule : kSchedules) {
       Model model = make_cut_model(1);
-      const std::unique_ptr<Strategy> strategy = make_pipeline(group, {.pipeline = {.schedule = schedule, .begins = kIn3}});
+      const std::unique_ptr<Strategy> strategy =
+          make_pipeline(group, {.pipeline = {.schedule = schedule, .begins = kIn3}});
       strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
       for (int64_t step = 1; step <= 8; ++step) {
         const std::vector<MicroBatch> batches = batches_of(step, strategy->pieces());

@@ -21,7 +21,7 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   X(Update, float, Half, Half)
 #define FUNICULAR_UPDATE(Update, T, G, S) \
   template void run_on_cuda(const Launch&, const UpdateBlocks<optim::Update, T, G, S>&);
-#define FUNICULAR_DIRECTION(Update, T, G, S)                                       \
+#define FUNICULAR_DIRECTION(Update, T, G, S)                                              \
   template void run_on_cuda(const Launch&, const MeasureBlocks<optim::Update, T, G, S>&); \
   template void run_on_cuda(const Launch&, const ApplyBlocks<optim::Update, T, G, S>&);
 #define FUNICULAR_SUMS(Unused, T, G, S) template void run_on_cuda(const Launch&, const SquareSums<T, G, S>&);
