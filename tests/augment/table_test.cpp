@@ -252,6 +252,8 @@ TEST_F(JournalTest, RanksShareTheMissingBlocksWithoutGapOrOverlap) {
 }
 
 TEST_F(JournalTest, AnOutputIsFinishedUntilItOrWhatItIsMadeOfChanges) {
+  const fs::path left = folder_.put(".tmp-out.tsv-0123456789abcdef", "of a process that was killed"),
+                 other = folder_.put(".tmp-others.tsv-0123456789abcdef", "of another output");
   const Table table(folder_.put("a.tsv", "id\nx\ny\n"), {.header = true, .columns = {"id"}});
   const fs::path output = folder_ / "out.tsv";
   Journal journal = open();
@@ -263,8 +265,6 @@ TEST_F(JournalTest, AnOutputIsFinishedUntilItOrWhatItIsMadeOfChanges) {
   const AugmentCounts counts{
       .rows = 2, .variants = 5, .duplicates = 1, .guessed = 3, .looked_up = 4, .kept = 6};
   journal.add(0, to_json(counts), "x\nz\ny\n");
-  const fs::path left = folder_.put(".tmp-out.tsv-0123456789abcdef", "of a process that was killed"),
-                 other = folder_.put(".tmp-others.tsv-0123456789abcdef", "of another output");
   EXPECT_EQ(to_json(put_together(table, journal, {{"a", 1}}, output)), to_json(counts));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_TRUE(fs::exists(other));

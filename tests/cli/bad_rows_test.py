@@ -101,7 +101,7 @@ class Evaluation(BadRowsTest):
 
     def test_stores_of_tokens_have_none(self):
         model = self.model()
-        self.refuses(["evaluate", "--model", model, "--task", "mlm", "--data", self.store(model), "--skip-bad-rows"], "is of files of rows")
+        self.refuses(["evaluate", "--model", model, "--task", "mlm", "--data", self.store(model), "--skip-bad-rows"], "is for files of rows")
 
 
 class Prediction(BadRowsTest):

@@ -178,7 +178,7 @@ class MultiLabel(ProgramTest):
         self.succeeds(*self.finetune_words(self.folder / "model", output="one", max_steps=1, num_train_epochs=None))
         one = self.folder / "one" / "model"
         self.refuses(["evaluate", "--model", one, "--task", "custom", "--multi-label", "--data", self.folder / "sets-eval.tsv"],
-                     "one label a text", "leave out --multi-label")
+                     "gives one class per text", "needs a model that gives any number of labels per text; give --task custom")
         self.refuses(["evaluate", "--model", many, "--task", "sst2", "--multi-label", "--data", data], "--multi-label is for --task custom")
 
     def test_what_is_wrong_is_told_with_its_line(self):

@@ -267,7 +267,7 @@ class Aliases(ProgramTest):
         run_file = json.loads((self.folder / "run" / "run.json").read_text())
         self.assertEqual(run_file["batch"]["batch_size"], 8)
         self.assertEqual(run_file["batch"]["micro_batch_size"], 4)
-        self.assertEqual(run_file["schedule"], {"name": "cosine", "warmup_steps": 1})
+        self.assertEqual(run_file["schedule"], {"name": "cosine", "warmup_steps": 1, "cycles": 0.5})
 
 
 class Completion(ProgramTest):

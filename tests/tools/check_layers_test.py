@@ -29,7 +29,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_a_tree_that_obeys_passes(self):
         code, output = check({"funicular/nn/a.cpp": '#include <ATen/core/Tensor.h>\n#include "funicular/core/batch.h"\n',
-                              "funicular/cli/b.cpp": '#include "funicular/eval/metrics.h"\n'})
+                              "funicular/cli/b.cpp": '#include "funicular/task/metrics.h"\n'})
         self.assertEqual((code, output), (0, "2 files obey the table of layers\n"))
 
     def test_a_lower_layer_that_includes_a_higher_one_is_found(self):

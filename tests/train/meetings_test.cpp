@@ -30,12 +30,15 @@ struct Idle : parallel::Strategy {
 };
 
 struct OutOfStep final : Idle, parallel::Asynchronous {
+  parallel::Asynchronous* asynchronous() override { return this; }
   void meet() override { ++meetings; }
   std::vector<int64_t> staleness() const override { return {3, 2, 1}; }
   int meetings = 0;
 };
 
 struct Full final : Idle, parallel::Overlapping {
+  parallel::Asynchronous* asynchronous() override { return this; }
+  parallel::Overlapping* overlapping() override { return this; }
   void meet() override { ++meetings; }
   std::vector<int64_t> staleness() const override { return {0, 5}; }
   std::string versions() const override { return "all"; }

@@ -188,7 +188,7 @@ def soft_columns(lab):
     lab.refuses_to_train('no column "label"', terms=["soft", "hard"], **words)
     lab.refuses_to_train('no column "nope"', **{**words, "soft_columns": ["contra", "nope"]})
     other = lab.once("other.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("neg", "film", "0.5", "0.5")]))
-    lab.refuses_to_train("called as the columns of --soft-columns: contra, pro", eval=other, **words)
+    lab.refuses_to_train("the classes have the names of --soft-columns: contra, pro", eval=other, **words)
     bare = lab.once("unlabelled.tsv", lambda path: write_rows(path, ("text", "contra", "pro"), [("film good", "0.5", "0.5")]))
     lab.refuses_to_train('no column "label"', "rows that are evaluated have a label", eval=bare, **words)
     refuses_at_once(lab, 'held_out_8.tsv:1: there is no column "contra"', "rows that are evaluated have the columns of --soft-columns",
@@ -388,4 +388,4 @@ def regression(lab):
     numbers = own.columns_file(lab, "numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
     run = lab.train(teacher=answering.number_model(lab), train=numbers, regression=True)
     lab.assertEqual(saved(run)["problem_type"], "regression")
-    lab.refuses_to_train("gives classes", train=numbers, regression=True)
+    lab.refuses_to_train("gives one class per text", train=numbers, regression=True)

@@ -176,7 +176,8 @@ def strategies(lab):
     out = lab.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--strategy", "ddp", "zero1").out
     ddp, zero1 = json.loads(next(line for line in out.splitlines() if line.startswith("[{")))
     lab.assertEqual((ddp["strategy"], zero1["strategy"]), ("ddp", "zero1"))
-    lab.assertLess(zero1["measured"]["optimizer"], 0.6 * ddp["measured"]["optimizer"])
+    # The pieces of each unit are cut between blocks of 4,096 elements, which is much of a model this small.
+    lab.assertLess(zero1["measured"]["optimizer"], 0.65 * ddp["measured"]["optimizer"])
 
 
 @OTHERS.row("--ranks", "each of so many is told what it would need, in this process alone")
