@@ -12,6 +12,7 @@ python3 tools/check_layers.py || status=1
 python3 tools/check_sizes.py || status=1
 python3 tools/check_prose.py || status=1
 python3 tools/check_prose.py --changed || status=1
+[ ! -f build/release/compile_commands.json ] || python3 tools/alone.py || status=1
 
 # Whatever the commit before the last one does not have. Kernels are left out: they compile for one instruction set at a time.
 sources() {

@@ -1,5 +1,6 @@
 #include "funicular/model/embeddings.h"
 
+#include <ATen/TensorOperators.h>
 #include <torch/types.h>
 
 #include <memory>

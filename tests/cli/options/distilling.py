@@ -190,7 +190,7 @@ def soft_columns(lab):
     other = lab.once("other.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("neg", "film", "0.5", "0.5")]))
     lab.refuses_to_train("the classes have the names of --soft-columns: contra, pro", eval=other, **words)
     bare = lab.once("unlabelled.tsv", lambda path: write_rows(path, ("text", "contra", "pro"), [("film good", "0.5", "0.5")]))
-    lab.refuses_to_train('no column "label"', "rows that are evaluated have a label", eval=bare, **words)
+    lab.refuses_to_train('no column "label"', "rows that are evaluated need a label", eval=bare, **words)
     refuses_at_once(lab, 'held_out_8.tsv:1: there is no column "contra"', "rows that are evaluated have the columns of --soft-columns",
                     "funicular evaluate", **words, **lab.held_out())
     refuses_at_once(lab, 'rows.tsv:1: there is no column "contra"', **{**words, "train": lab.data()})
