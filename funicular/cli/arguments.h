@@ -56,7 +56,7 @@ class Option {
   friend class Arguments;
   /// The default in the one spelling of its kind; what --help says of a default that is decided later.
   std::string usual_value() const;
-  /// What completion offers.
+  /// Values that completion offers.
   const std::vector<std::string>& offered() const { return choices_.empty() ? suggestions_ : choices_; }
 
   enum class Kind { toggle, text, path, integer, number };

@@ -68,13 +68,13 @@ class FlatLayout {
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// Of all masters.
+  /// Type and device of all masters.
   const at::TensorOptions& options() const { return options_; }
   int64_t size() const { return size_; }
   /// Elements [0, matrices_end) are matrices, the rest vectors.
   int64_t matrices_end() const { return matrices_end_; }
 
-  /// Where a block begins in its parameter.
+  /// The element of its parameter at which a block begins.
   int64_t in_parameter(const Block& block) const {
     const Layer& layer = layers_[static_cast<size_t>(block.layer)];
     return layer.in_parameter + block.elements.begin - layer.elements.begin;

@@ -37,7 +37,7 @@ std::string_view shown(std::string_view line) {
   return line.substr(0, end);
 }
 
-/// What is wrong with the byte `at` of a line. `text`: the file from the line on.
+/// Says what is wrong with the byte `at` of a line. `text`: the file from the line on.
 std::string wrong_character(std::string_view line, size_t at, const std::string& encoding,
                             std::string_view text) {
   if (!encoding.empty() && line[at] == kUnconverted)

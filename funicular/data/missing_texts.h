@@ -11,7 +11,7 @@
 
 namespace funicular::data {
 
-/// What pandas writes for a missing value after astype(str), and Excel for a failed formula. Excel takes a text that begins
+/// The texts that pandas writes for a missing value after astype(str), and Excel for a failed formula. Excel takes a text that begins
 /// with a dash for a formula.
 inline constexpr std::array<std::string_view, 13> kMissingValues = {
     "nan",   "NaN",     "<NA>",   "NaT",   "#N/A", "#NAME?", "#VALUE!",

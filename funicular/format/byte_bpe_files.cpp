@@ -235,7 +235,7 @@ ByteBpe make(std::vector<std::string> vocabulary, std::vector<Merge> merges, Byt
                              origin);
 }
 
-/// What tokenizer.json says otherwise than the rules that hold.
+/// Lists where tokenizer.json contradicts the rules that hold.
 std::vector<std::string> other_rules(const Json& root, const ByteBpeOptions& options,
                                      const NamedTokens& named) {
   std::vector<std::string> differences;

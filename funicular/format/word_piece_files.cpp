@@ -265,7 +265,7 @@ WordPieceOptions options_of_class(NamedTokens& named) {
   return options;
 }
 
-/// What tokenizer.json says otherwise than the rules that hold.
+/// Lists where tokenizer.json contradicts the rules that hold.
 std::vector<std::string> other_rules(const Json& root, const WordPieceOptions& options,
                                      const NamedTokens& named) {
   std::vector<std::string> differences;

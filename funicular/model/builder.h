@@ -111,10 +111,10 @@ struct MaskedLmWeights {
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
 /// Its decoder: the word embeddings, or a new weight.
 Parameter* add_decoder(Builder& builder);
-/// What the decoder reads, of the hidden states of the masked tokens [M, H]. Where the vocabulary is cut, its
-/// gradient is added up over the ranks, once.
+/// Transforms the hidden states of the masked tokens [M, H] into the decoder's input. If the vocabulary is cut, the
+/// input's gradient is added up over the ranks, once.
 at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);
-/// Of that the logits of all words, [M, V].
+/// Returns the logits of all words, [M, V], for the decoder's input.
 at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights);
 /// Of that the sum of the cross-entropies. With `draw` tokens are drawn beside it.
 at::Tensor masked_lm_loss(const at::Tensor& hidden, const MaskedLmWeights& weights, const at::Tensor& labels,

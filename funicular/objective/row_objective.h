@@ -1,5 +1,5 @@
 #pragma once
-// What the objectives of a task's rows share: each row of a store is a sample, and its texts become one sequence.
+// The base of objectives that learn from a task's rows: each row of a store is a sample, and its texts become one sequence.
 
 #include <map>
 #include <memory>

@@ -50,7 +50,7 @@ struct ScheduleRow {
   std::vector<Setting> settings{};  ///< fields of Schedule
   bool warms_up = true;
 
-  /// Of a setting.
+  /// The default that commands have for a setting.
   SettingValue usual(const Setting& setting) const;
 };
 
@@ -69,7 +69,7 @@ std::vector<std::string> schedule_names(bool (*wanted)(const ScheduleRow&) = [](
 void check(const Schedule& schedule);
 /// Name, warm-up updates of a run of `total_steps`, and settings, for run.json.
 OrderedJson describe(const Schedule& schedule, int64_t total_steps);
-/// What a resumed run compares: "linear, 10 warm-up steps", and settings that are not the usual ones.
+/// The words that a resumed run compares: "linear, 10 warm-up steps", and settings that are not the usual ones.
 std::string describe_in_words(const Schedule& schedule, int64_t total_steps);
 
 /// Warm-up updates of a run of `total_steps`. Throws InputError if ratio and steps are both given or out of

@@ -19,7 +19,7 @@ int64_t aligned(int64_t size) {
   return (size + 63) / 64 * 64;
 }
 
-/// Where blocks of the layout begin in a unit.
+/// The elements of a unit at which blocks of the layout begin.
 std::vector<int64_t> block_begins(const WeightUnit& unit, const FlatLayout& layout) {
   std::map<const Parameter*, int64_t> begin_of;
   for (const auto& [parameter, begin] : unit.parameters) begin_of[parameter] = begin;
