@@ -23,7 +23,8 @@ class CutTasks(ProgramTest):
                 other = self.succeeds("launch", "-n", ranks, "--", PROGRAM, *words(f"cut-{number}", **layout)).json()
                 for name, value in one.items():
                     if name not in ("seconds", "tokens_per_second", "samples_per_second"):
-                        self.assertAlmostEqual(other[name], value, places=9, msg=name)
+                        # Of ranks: rounding may exchange two answers that are almost equal.
+                        self.assertAlmostEqual(other[name], value, delta=1e-3 if name == "spearmanr" else 1e-9, msg=name)
                 for name, (_, raw) in self.weights("one").items():
                     mine, theirs = array.array("d", raw), array.array("d", self.weights(f"cut-{number}")[name][1])
                     self.assertLess(max(abs(a - b) for a, b in zip(mine, theirs, strict=True)), 1e-10, name)

@@ -275,8 +275,11 @@ INSTANTIATE_TEST_SUITE_P(, Slices, testing::Values(1, 2, 3));
 /// With numbers at both ends of [0, 1), and two words that are equally probable, of two ranks.
 TEST_P(Slices, TokensOfACutVocabularyAreDrawnAsOfTheWhole) {
   constexpr int64_t kRows = 700, kWords = 23;
-  const at::Tensor hidden = random({kRows, 6}, 1).detach(), weight = random({kWords, 6}, 2).detach(),
-                   bias = random({kWords}, 3).detach();
+  // Multiples of 1/64: their products are exact, so that two words are equally probable whatever a product's blocks are.
+  const auto coarse = [](at::IntArrayRef sizes, uint64_t seed) {
+    return random(sizes, seed).detach().mul(64).round().div(64);
+  };
+  const at::Tensor hidden = coarse({kRows, 6}, 1), weight = coarse({kWords, 6}, 2), bias = coarse({kWords}, 3);
   weight.narrow(0, kWords - 1, 1).copy_(weight.narrow(0, 0, 1));
   bias.narrow(0, kWords - 1, 1).copy_(bias.narrow(0, 0, 1));
   const at::Tensor labels = at::arange(kRows, at::kLong) * 5 % kWords;

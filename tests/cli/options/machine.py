@@ -25,7 +25,7 @@ def precision(lab):
     lab.assertTrue(error["fp32"] < error["fp16"] < 2e-2, error)  # 11 bits
     lab.assertTrue(error["fp16"] < error["bf16"] < 1e-1, error)  # 8 bits
     # auto: what the processor multiplies, and what the run that goes on has.
-    for isa, chosen in (("avx2", "fp32"), (None, fastest_precision())):
+    for isa, chosen in (("avx2", "fp32"), (None, fastest_precision("native"))):
         other, output = "avx512_bf16" if isa else "avx2", lab.folder / f"auto-{isa}"
         words = lab.words(output, {"precision": "auto", "max_steps": 1, "learning_rate": NOTHING})
         for steps, limit in ((1, isa), (2, other)):
