@@ -129,8 +129,9 @@ void Arguments::section(std::string title) {
   section_ = std::move(title);
 }
 
-Option& Arguments::declare(std::string name, std::string value, std::string help, Option::Kind kind,
-                           std::string fallback, std::function<void(const Option::Value&)> store) {
+Option& Arguments::declare(Effect effect, std::string name, std::string value, std::string help,
+                           Option::Kind kind, std::string fallback,
+                           std::function<void(const Option::Value&)> store) {
   auto option = std::make_unique<Option>();
   option->name_ = std::move(name);
   option->value_ = std::move(value);
@@ -138,67 +139,56 @@ Option& Arguments::declare(std::string name, std::string value, std::string help
   option->kind_ = kind;
   option->default_ = std::move(fallback);
   option->section_ = section_;
+  option->effect_ = effect;
   option->store_ = std::move(store);
   options_.push_back(std::move(option));
   return *options_.back();
 }
 
-Option& Arguments::add(std::string name, std::string value, std::string& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::text, target,
+std::string Arguments::text_of(int64_t number) {
+  return fmt::to_string(number);
+}
+
+std::string Arguments::text_of(double number) {
+  return fmt::format("{:g}", number);
+}
+
+Option& Arguments::add(std::string name, std::string value, std::string& target, Effect effect,
+                       std::string help) {
+  return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text, target,
                  [&target](const auto& value) { target = value.text; });
 }
 
-Option& Arguments::add(std::string name, std::string value, fs::path& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, target.string(),
-                 [&target](const auto& value) { target = value.text; });
-}
-
-Option& Arguments::add(std::string name, std::string value, int64_t& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
-                 fmt::to_string(target), [&target](const auto& value) { target = value.whole; });
-}
-
-Option& Arguments::add(std::string name, std::string value, double& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
-                 fmt::format("{:g}", target), [&target](const auto& value) { target = value.number; });
-}
-
-Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target,
+Option& Arguments::add(std::string name, std::string value, fs::path& target, Effect effect,
                        std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
-                 target ? fmt::to_string(*target) : "",
-                 [&target](const auto& value) { target = value.whole; });
+  return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::path,
+                 target.string(), [&target](const auto& value) { target = value.text; });
 }
 
-Option& Arguments::add(std::string name, std::string value, std::optional<double>& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
-                 target ? fmt::format("{:g}", *target) : "",
-                 [&target](const auto& value) { target = value.number; });
-}
-
-Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target,
+Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target, Effect effect,
                        std::string help) {
-  Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::text,
+  Option& option = declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text,
                            fmt::format("{}", fmt::join(target, " ")),
                            [&target](const auto& value) { target.emplace_back(value.text); });
   option.many_ = true;
   return option;
 }
 
-Option& Arguments::add(std::string name, std::string value, std::vector<fs::path>& target, std::string help) {
-  Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, "",
+Option& Arguments::add(std::string name, std::string value, std::vector<fs::path>& target, Effect effect,
+                       std::string help) {
+  Option& option = declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::path, "",
                            [&target](const auto& value) { target.emplace_back(value.text); });
   option.many_ = true;
   return option;
 }
 
-Option& Arguments::add(std::string name, bool& target, std::string help) {
-  return declare(std::move(name), "", std::move(help), Option::Kind::toggle, target ? "on" : "",
+Option& Arguments::add(std::string name, bool& target, Effect effect, std::string help) {
+  return declare(effect, std::move(name), "", std::move(help), Option::Kind::toggle, target ? "on" : "",
                  [&target](const auto& value) { target = value.whole != 0; });
 }
 
-Option& Arguments::add(std::string name, std::function<void()> action, std::string help) {
-  return declare(std::move(name), "", std::move(help), Option::Kind::toggle, "",
+Option& Arguments::add(std::string name, std::function<void()> action, Effect effect, std::string help) {
+  return declare(effect, std::move(name), "", std::move(help), Option::Kind::toggle, "",
                  [action = std::move(action)](const auto& value) {
                    if (value.whole != 0) action();
                  });
@@ -372,7 +362,8 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
 void Arguments::declare_config() {
   if (find("config")) return;
   section("General");
-  add("config", "FILE", config_, "TOML file with the same keys as the options; the command line wins");
+  add("config", "FILE", config_, Effect::none,
+      "TOML file with the same keys as the options; the command line wins");
 }
 
 Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
@@ -453,7 +444,7 @@ std::vector<Arguments::Setting> Arguments::settings() const {
   for (const auto& option : options_) {
     Setting& setting = all.emplace_back(
         Setting{option->name_, option->values_, option->given_, option->kind_ == Option::Kind::path});
-    setting.effect = option->effect_ ? option->effect_ : effect_of(command_, option->name_);
+    setting.effect = option->effect_;
     if (std::string usual = option->usual_value(); !option->given_ && !usual.empty())
       setting.values = {std::move(usual)};
   }

@@ -2,6 +2,7 @@
 // Command-line arguments. One declaration of an option serves parsing, configuration files, --help and
 // completion.
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "funicular/cli/config_file.h"
@@ -46,7 +49,7 @@ class Option {
   Option& range(double low, double high = std::numeric_limits<double>::infinity());
   /// Numbers above this only.
   Option& above(double low);
-  /// Says how the option affects the command's result, unless option_effects.cpp lists it.
+  /// Replaces the effect, for a command in which a shared option decides something else.
   Option& affects(Effect effect);
 
   const std::string& name() const { return name_; }
@@ -68,7 +71,7 @@ class Option {
   bool many_ = false, required_ = false, hidden_ = false, given_ = false;
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
   bool low_excluded_ = false;
-  std::optional<Effect> effect_;
+  Effect effect_ = Effect::result;
   char letter_ = 0;
   std::vector<std::string> values_;  ///< what was given, each in one spelling
   /// What was written, read as the option's kind wants it.
@@ -76,6 +79,11 @@ class Option {
     std::string_view text;
     int64_t whole;  ///< integers; 1 or 0 for a switch
     double number;
+
+    template <class Number>
+    void read(Number& target) const {
+      target = std::is_integral_v<Number> ? static_cast<Number>(whole) : static_cast<Number>(number);
+    }
   };
   std::function<void(const Value&)> store_;
 };
@@ -91,21 +99,46 @@ class Arguments {
   /// Heading of the options that follow in --help.
   void section(std::string title);
 
+  /// `effect` says what another value changes, and decides what a chain, a resume and ranks compare.
   /// `value` names the value in --help, with its unit where it has one: "STEPS", "GB".
-  Option& add(std::string name, std::string value, std::string& target, std::string help);
-  Option& add(std::string name, std::string value, fs::path& target, std::string help);
-  Option& add(std::string name, std::string value, int64_t& target, std::string help);
-  Option& add(std::string name, std::string value, double& target, std::string help);
-  Option& add(std::string name, std::string value, std::optional<int64_t>& target, std::string help);
-  Option& add(std::string name, std::string value, std::optional<double>& target, std::string help);
+  Option& add(std::string name, std::string value, std::string& target, Effect effect, std::string help);
+  Option& add(std::string name, std::string value, fs::path& target, Effect effect, std::string help);
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Option& add(std::string name, std::string value, Number& target,
+                                                    Effect effect, std::string help) {
+    return declare(effect, std::move(name), std::move(value), std::move(help), kKind<Number>, text_of(target),
+                   [&target](const auto& given) { given.read(target); });
+  }
+  template <class Number>
+  Option& add(std::string name, std::string value, std::optional<Number>& target, Effect effect,
+              std::string help) {
+    return declare(effect, std::move(name), std::move(value), std::move(help), kKind<Number>,
+                   target ? text_of(*target) : "",
+                   [&target](const auto& given) { given.read(target.emplace()); });
+  }
+  /// A value of an enumeration. `names` are those of its values, in their order.
+  template <class Choice>
+  requires std::is_enum_v<Choice> Option& add(std::string name, std::string value, Choice& target,
+                                              const std::vector<std::string>& names, Effect effect,
+                                              std::string help) {
+    return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text,
+                   names.at(static_cast<size_t>(target)),
+                   [&target, names](const auto& given) {
+                     const auto found = std::find(names.begin(), names.end(), given.text);
+                     target = static_cast<Choice>(found - names.begin());
+                   })
+        .choices(names);
+  }
   /// Takes one or more values, up to the next option.
-  Option& add(std::string name, std::string value, std::vector<std::string>& target, std::string help);
-  Option& add(std::string name, std::string value, std::vector<fs::path>& target, std::string help);
+  Option& add(std::string name, std::string value, std::vector<std::string>& target, Effect effect,
+              std::string help);
+  Option& add(std::string name, std::string value, std::vector<fs::path>& target, Effect effect,
+              std::string help);
   /// A switch: `--name` sets it, `--no-name` clears it; a following true or false (yes, no, on, off, 1, 0, in
   /// any case) is accepted too.
-  Option& add(std::string name, bool& target, std::string help);
+  Option& add(std::string name, bool& target, Effect effect, std::string help);
   /// A switch that runs `action` when set.
-  Option& add(std::string name, std::function<void()> action, std::string help);
+  Option& add(std::string name, std::function<void()> action, Effect effect, std::string help);
 
   /// Options of which one stands for all: where one is on the command line, the file's other ones are left
   /// out.
@@ -134,7 +167,7 @@ class Arguments {
     std::vector<std::string> values;
     bool given = false;
     bool path = false;
-    std::optional<Effect> effect{};  ///< none: nobody has classified the option
+    Effect effect = Effect::result;
   };
   /// Of all options, hidden ones too, after parsing.
   std::vector<Setting> settings() const;
@@ -153,7 +186,16 @@ class Arguments {
   bool given(std::string_view name) const;
 
  private:
-  Option& declare(std::string name, std::string value, std::string help, Option::Kind kind,
+  template <class Number>
+  static constexpr Option::Kind kKind =
+      std::is_integral_v<Number> ? Option::Kind::integer : Option::Kind::number;
+  static std::string text_of(int64_t number);
+  static std::string text_of(double number);
+  template <class Number>
+  static std::string text_of(Number number) {
+    return text_of(static_cast<int64_t>(number));
+  }
+  Option& declare(Effect effect, std::string name, std::string value, std::string help, Option::Kind kind,
                   std::string fallback, std::function<void(const Option::Value&)> store);
   Option* find(std::string_view name);
   Option& find_or_refuse(std::string_view name, std::string_view origin);

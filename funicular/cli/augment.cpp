@@ -43,35 +43,38 @@ class Augment final : public Command {
                 "output is one JSON object that counts rows, variants and words.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder with a head that guesses hidden words");
-    arguments.add("input", "FILE", input_, "the rows").alias("train").alias("train-file").required();
+    arguments.add("input", "FILE", input_, Effect::input, "the rows")
+        .alias("train")
+        .alias("train-file")
+        .required();
     arguments
-        .add("output", "FILE", output_,
+        .add("output", "FILE", output_, Effect::output,
              "rows and variants, in the input's format; it appears when it is complete")
         .required();
     arguments
-        .add("vectors", "FILE", vectors_,
+        .add("vectors", "FILE", vectors_, Effect::input,
              "word vectors as text, GloVe's or word2vec's; the first 100,000 are used")
         .default_text("none: words of several pieces stay");
     arguments
-        .add("vectors-cache", "FILE", vectors_cache_,
+        .add("vectors-cache", "FILE", vectors_cache_, Effect::none,
              "keep the vectors in a file that is mapped, for the next time")
         .default_text("among the unfinished work");
     TaskOptions& task = task_;
     task.declare_name(arguments, task::text_task_names()).required();
     arguments
-        .add("text-column", "COLUMN", task.text,
+        .add("text-column", "COLUMN", task.text, Effect::result,
              "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
              "numbers from 1")
         .alias("text-columns")
         .default_text("text");
-    arguments.add("format", "NAME", task.format, "of a custom task: format of the input")
+    arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
         .choices({"tsv", "csv", "jsonl"})
         .default_text("by the file's name");
     arguments.add(
-        "header", task.header,
+        "header", task.header, Effect::result,
         "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
     task.written.declare(arguments);
-    arguments.add("skip-bad-rows", skip_bad_rows_,
+    arguments.add("skip-bad-rows", skip_bad_rows_, Effect::result,
                   "leave out rows that cannot be read, and tell which, instead of stopping at the first");
     declare_variants();
     arguments.section("Machine and randomness");
@@ -79,8 +82,9 @@ class Augment final : public Command {
     declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "each thread has a pass of its own", 1)
         .alias("batch-tokens")
+        .affects(Effect::result)
         .default_text(fmt::format("{}, on a GPU {}", options_.batch_tokens, kTokensOnGpu));
-    device_.declare(arguments);
+    device_.declare(arguments, Effect::result, Effect::none);
   }
 
   int run() override {
@@ -121,20 +125,25 @@ class Augment final : public Command {
  private:
   void declare_variants() {
     arguments.section("Variants");
-    arguments.add("candidates", "M", options_.candidates, "words that may take a word's place")
+    arguments
+        .add("candidates", "M", options_.candidates, Effect::result, "words that may take a word's place")
         .alias("M")
         .range(1, 1000);
-    arguments.add("probability", "P", options_.probability, "that a word gives way, in each variant")
+    arguments
+        .add("probability", "P", options_.probability, Effect::result,
+             "that a word gives way, in each variant")
         .alias("p")
         .range(0, 1);
-    arguments.add("variants", "N", variants_, "variants of each text")
+    arguments.add("variants", "N", variants_, Effect::result, "variants of each text")
         .alias("N")
         .default_text("as published for the task: 30, or 20 for sst2")
         .range(1, 100'000);
-    arguments.add("stop-words", "FILE", stop_words_, "words that stay, one a line; an empty file: none")
+    arguments
+        .add("stop-words", "FILE", stop_words_, Effect::input,
+             "words that stay, one a line; an empty file: none")
         .default_text("English words of grammar");
     arguments
-        .add("compat", "NAME", compat_,
+        .add("compat", "NAME", compat_, Effect::result,
              "tinybert: with all that TinyBERT's published program does otherwise, see docs/augmentation.md")
         .choices({"none", "tinybert"});
     declare_max_length(arguments, max_length_, "longer texts are read through a window around the word", 5)

@@ -57,73 +57,90 @@ void BenchOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   declare_measured(arguments);
   arguments.section("Of the time of a step, and of ranks");
-  arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size, "rows a forward pass; 0: all").range(0);
-  arguments.add("batches", "FILE", batches,
+  arguments
+      .add("micro-batch-size", "SEQUENCES", micro_batch_size, Effect::result, "rows a forward pass; 0: all")
+      .range(0);
+  arguments.add("batches", "FILE", batches, Effect::input,
                 "batches to take instead, as bench/peers/make_batches.py writes them; of ranks: global ones");
-  arguments.add("warmup", "N", warmup, "steps before those that are timed").range(0);
-  arguments.add("floor", floor, "time the step's matrix products alone, and one large square product");
-  arguments.add("profile", profile, "the share of the step by part (of further steps)");
-  arguments.add("trace", "FILE", trace,
+  arguments.add("warmup", "N", warmup, Effect::result, "steps before those that are timed").range(0);
+  arguments.add("floor", floor, Effect::result,
+                "time the step's matrix products alone, and one large square product");
+  arguments.add("profile", profile, Effect::result, "the share of the step by part (of further steps)");
+  arguments.add("trace", "FILE", trace, Effect::output,
                 "write what further steps do when, for chrome://tracing or ui.perfetto.dev");
   declare_techniques(arguments);
   arguments.section("Of ranks and memory");
   arguments
-      .add("strategy", "NAME", strategies,
+      .add("strategy", "NAME", strategies, Effect::result,
            "strategies to compare (of ranks: under funicular launch), each with options of its own: "
            "\"pipeline --schedule gpipe --stages 0,7\"")
       .default_text("ddp and zero1 to zero3 on several ranks");
   arguments
-      .add("ranks", "N", ranks, "of memory: predict what each of so many ranks needs, none of which is there")
+      .add("ranks", "N", ranks, Effect::result,
+           "of memory: predict what each of so many ranks needs, none of which is there")
       .default_text("2 with --strategy")
       .range(1, 4096);
-  arguments.add("devices", "N", devices, "of the strategy dp: replicas in this process").range(1, 1024);
+  arguments.add("devices", "N", devices, Effect::result, "of the strategy dp: replicas in this process")
+      .range(1, 1024);
   arguments.section("Machine and output");
   declare_seed(arguments, seed_number, "of weights, rows and dropout");
-  arguments.add("json", json, "print one JSON object");
-  device.declare(arguments);
+  arguments.add("json", json, Effect::result, "print one JSON object");
+  device.declare(arguments, Effect::result, Effect::result);
 }
 
 void BenchOptions::declare_measured(Arguments& arguments) {
   arguments.section("What is measured");
   arguments
-      .add("model", "NAME|DIR", model_name,
+      .add("model", "NAME|DIR", model_name, Effect::input_or_name,
            "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
       .default_text("base; of techniques: small");
-  arguments.add("rows", "KIND", rows, "lengths of the rows: ragged (uniform from 32 to the longest), or full")
-      .choices({"ragged", "full"});
-  arguments.add("max-length", "TOKENS", max_length.given, "longest row").default_text("128");
-  arguments.add("batch-size", "SEQUENCES", batch_size.given, "rows a step").default_text("16");
   arguments
-      .add("gradient-accumulation-steps", "N", accumulation.given,
+      .add("rows", "KIND", rows, Effect::result,
+           "lengths of the rows: ragged (uniform from 32 to the longest), or full")
+      .choices({"ragged", "full"});
+  arguments.add("max-length", "TOKENS", max_length.given, Effect::result, "longest row").default_text("128");
+  arguments.add("batch-size", "SEQUENCES", batch_size.given, Effect::result, "rows a step")
+      .default_text("16");
+  arguments
+      .add("gradient-accumulation-steps", "N", accumulation.given, Effect::result,
            "forward passes a step, of memory and techniques")
       .default_text("4; of memory: 1 4");
-  arguments.add("precision", "NAME", precision.given, "arithmetic, of time and memory")
+  arguments.add("precision", "NAME", precision.given, Effect::result, "arithmetic, of time and memory")
       .choices({"fp32", "fp64", "bf16", "fp16"})
       .default_text("fp32; of memory: fp32 bf16");
-  arguments.add("recompute", "NAME", recompute.given, "activations computed again in the backward pass")
+  arguments
+      .add("recompute", "NAME", recompute.given, Effect::result,
+           "activations computed again in the backward pass")
       .choices({"none", "full", "selective", "sqrt"})
       .default_text("none; of memory: all; of techniques: full");
-  arguments.add("steps", "N", steps, "steps that are timed")
+  arguments.add("steps", "N", steps, Effect::result, "steps that are timed")
       .default_text("10; of techniques: 4 in a row")
       .range(1);
 }
 
 void BenchOptions::declare_techniques(Arguments& arguments) {
   arguments.section("Of techniques");
-  arguments.add("data", "STORE", data, "token store of the text (funicular tokenize makes it)")
+  arguments.add("data", "STORE", data, Effect::input, "token store of the text (funicular tokenize makes it)")
       .default_text("generated rows");
-  arguments.add("tokenizer", "DIR", tokenizer, "folder of the store's tokeniser")
+  arguments.add("tokenizer", "DIR", tokenizer, Effect::tokenizer, "folder of the store's tokeniser")
       .default_text("the model's folder");
   arguments
-      .add("repetitions", "N", techniques.repetitions, "times that the steps of each technique are timed")
+      .add("repetitions", "N", techniques.repetitions, Effect::result,
+           "times that the steps of each technique are timed")
       .range(1);
-  arguments.add("larger", "N", techniques.larger, "how many times larger the larger batch is").range(2);
-  arguments.add("run-steps", "STEPS", techniques.run_steps, "longest run with early stopping").range(1);
-  arguments.add("eval-steps", "STEPS", techniques.eval_steps, "steps between its evaluations").range(1);
-  arguments.add("patience", "N", techniques.patience, "it stops after N evaluations without a better one")
+  arguments.add("larger", "N", techniques.larger, Effect::result, "how many times larger the larger batch is")
+      .range(2);
+  arguments.add("run-steps", "STEPS", techniques.run_steps, Effect::result, "longest run with early stopping")
       .range(1);
-  arguments.add("learning-rate", "RATE", techniques.learning_rate, "its learning rate").above(0);
-  arguments.add("plot", "FILE", plot, "write the table as a bar chart, an SVG file");
+  arguments.add("eval-steps", "STEPS", techniques.eval_steps, Effect::result, "steps between its evaluations")
+      .range(1);
+  arguments
+      .add("patience", "N", techniques.patience, Effect::result,
+           "it stops after N evaluations without a better one")
+      .range(1);
+  arguments.add("learning-rate", "RATE", techniques.learning_rate, Effect::result, "its learning rate")
+      .above(0);
+  arguments.add("plot", "FILE", plot, Effect::output, "write the table as a bar chart, an SVG file");
 }
 
 void BenchOptions::refuse(const std::string& mode, const std::vector<std::string>& options) const {

@@ -90,17 +90,12 @@ class StepReader {
     if (setting.name == "config") return;
     // What stands there is this step's own, of a call that was killed before it could note that it had ended.
     if (setting.name == "overwrite" && !setting.given) step_.words.push_back("--overwrite=true");
-    if (!setting.effect)
-      throw InputError(
-          "chain",
-          "{}: nobody has told yet whether --{} of {} changes the result (funicular/cli/option_effects.cpp)",
-          origin_of(setting.name), setting.name, written_.command);
     if (setting.given) {
       for (const std::string& value : setting.values)
         step_.words.push_back(fmt::format("--{}={}", setting.name, value));
       step_.given.push_back(setting.name);
     }
-    switch (*setting.effect) {
+    switch (setting.effect) {
       case Effect::none:
         return;
       case Effect::rounding:
@@ -179,9 +174,9 @@ class Chain final : public Command {
                 "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of "
                 "the file.") {
     arguments.positional("FILE", files_, "the chain");
-    arguments.add("dry-run", dry_run_, "tell what would be run, and why, and do nothing");
+    arguments.add("dry-run", dry_run_, Effect::result, "tell what would be run, and why, and do nothing");
     arguments
-        .add("options", "COMMAND", options_of_,
+        .add("options", "COMMAND", options_of_, Effect::result,
              "instead: tell which options of a command change its result, and which do not")
         .default_text("none");
   }
@@ -222,7 +217,7 @@ class Chain final : public Command {
     const std::unique_ptr<Command> command = make_step_command(
         {.name = options_of_, .origin = "--options", .command = options_of_, .entries = {}});
     for (const Arguments::Setting& setting : command->arguments.settings())
-      fmt::print("--{:<30}{}\n", setting.name, setting.effect ? name_of(*setting.effect) : "not classified");
+      fmt::print("--{:<30}{}\n", setting.name, name_of(setting.effect));
     return 0;
   }
 

@@ -30,20 +30,24 @@ class Compare final : public Command {
                 "model was "
                 "trained on flatter it: give others, or --eval-fraction as it was given to pretrain.") {
     arguments.section("Input");
-    arguments.add("models", "DIR", folders_, "model folders: the first is what the others are compared with")
+    arguments
+        .add("models", "DIR", folders_, Effect::input,
+             "model folders: the first is what the others are compared with")
         .alias("model")
         .required();
-    arguments.add("input", "PATH", files_, "text files: a line a row, documents separated by blank lines")
+    arguments
+        .add("input", "PATH", files_, Effect::input,
+             "text files: a line a row, documents separated by blank lines")
         .required();
     written_.declare(arguments, /*tables=*/false);
     arguments
-        .add("eval-fraction", "SHARE", score_.eval_fraction,
+        .add("eval-fraction", "SHARE", score_.eval_fraction, Effect::result,
              "only of the documents that pretrain holds out with the same share and seed; 0: of all")
         .range(0, 0.99);
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text("128, or the shortest of the models' longest");
     arguments.section("Output");
-    arguments.add("json", json_, "print one JSON object instead");
+    arguments.add("json", json_, Effect::result, "print one JSON object instead");
     arguments.section("Machine and randomness");
     declare_micro_batch_tokens(arguments, score_.batch_tokens, "of a forward pass", 1);
     declare_inference_precision(arguments, precision_, {"fp64"});

@@ -21,12 +21,12 @@ double weight_from(std::string_view text) {
 
 void CorporaOptions::declare(Arguments& arguments) {
   arguments
-      .add("data", "STORE", stores,
+      .add("data", "STORE", stores, Effect::input,
            "token store to train on (funicular tokenize makes it), or several, which are mixed")
       .alias("train-file")
       .required();
   arguments
-      .add("data-weights", "SHARE", weight_texts,
+      .add("data-weights", "SHARE", weight_texts, Effect::result,
            "of each store of --data, in their order: its share of the sequences; they sum to 1. A store is "
            "read again, "
            "in another order, when it has been used up")

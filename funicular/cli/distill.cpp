@@ -33,40 +33,46 @@ class Distill final : public Command {
                 "evaluation, "
                 "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
-    arguments.add("teacher", "DIR", teacher_path_, "model folder of the teacher")
+    arguments.add("teacher", "DIR", teacher_path_, Effect::input, "model folder of the teacher")
         .required_unless("soft-columns");
     arguments
-        .add("student", "NAME|DIR|FILE", student_name_,
+        .add("student", "NAME|DIR|FILE", student_name_, Effect::input_or_name,
              fmt::format("the student: {}; such as 3-layers, of the teacher's sizes; a config.json; or a "
                          "model folder, whose "
                          "weights are the start",
                          fmt::join(model::student_names(), ", ")))
         .required();
-    arguments.add("stage", "NAME", stage_, "what is learnt").choices(task::distillation_stages()).required();
-    arguments.add("data", "STORE", data_, "of the stage general: token store to train on")
+    arguments.add("stage", "NAME", stage_, Effect::result, "what is learnt")
+        .choices(task::distillation_stages())
+        .required();
+    arguments.add("data", "STORE", data_, Effect::input, "of the stage general: token store to train on")
         .default_text("none");
-    arguments.add("eval-data", "STORE", eval_data_, "of the stage general: token store to evaluate on")
+    arguments
+        .add("eval-data", "STORE", eval_data_, Effect::input,
+             "of the stage general: token store to evaluate on")
         .default_text("none");
-    arguments.add("task", "NAME", task_options_.name, "of the other stages: the task")
+    arguments.add("task", "NAME", task_options_.name, Effect::result, "of the other stages: the task")
         .alias("task-name")
         .choices(task::text_task_names())
         .default_text("none");
-    arguments.add("train", "FILE", train_file_, "of the other stages: training rows")
+    arguments.add("train", "FILE", train_file_, Effect::input, "of the other stages: training rows")
         .alias("train-file")
         .default_text("none");
-    arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best student is chosen by them")
+    arguments
+        .add("eval", "FILE", eval_file_, Effect::input,
+             "rows to evaluate on; the best student is chosen by them")
         .alias("validation-file")
         .default_text("none");
     task_options_.declare_bad_rows(arguments);
     arguments
-        .add("soft-columns", "COLUMN", soft_columns_,
+        .add("soft-columns", "COLUMN", soft_columns_, Effect::result,
              "instead of a teacher: columns of the rows' files with the probability of each class, in their "
              "order; the classes of the task custom are called as the columns. Rows that are learnt need no "
              "label then, unless --terms has hard")
         .default_text("none");
     arguments.rivals({"teacher", "soft-columns"});
     arguments
-        .add("cache-teacher", "DIR", cache_,
+        .add("cache-teacher", "DIR", cache_, Effect::presence,
              "folder that keeps the teacher's answers, so that it is asked once and not in every epoch")
         .default_text("not");
     distillation_.declare(arguments);
@@ -75,7 +81,7 @@ class Distill final : public Command {
     declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces",
                        8)
         .default_text(kDefaultLength);
-    arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
+    arguments.add("truncation", "NAME", truncation_, Effect::result, "what a pair that is too long loses")
         .choices(text::truncation_names());
     task_options_.declare(arguments);
   }

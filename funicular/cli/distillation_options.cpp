@@ -17,36 +17,40 @@ namespace funicular::cli {
 void DistillationOptions::declare(Arguments& arguments) {
   arguments.section("Distillation");
   arguments
-      .add("init-layers", "even|LIST", init_layers,
+      .add("init-layers", "even|LIST", init_layers, Effect::result,
            "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
       .default_text("random weights, or those of the student's folder");
   arguments
-      .add("terms", "NAME[=WEIGHT]", terms,
+      .add("terms", "NAME[=WEIGHT]", terms, Effect::result,
            fmt::format("terms of the loss, with their weights (1): {}",
                        fmt::join(objective::distillation_names(), ", ")))
       .default_text("attention hidden; prediction: soft");
   arguments.add(
-      "layer-map", "uniform|last|LIST", layer_map,
+      "layer-map", "uniform|last|LIST", layer_map, Effect::result,
       "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
       "1:3,2:6");
-  arguments.add("temperature", "T", temperature, "what the logits of soft and tokens are divided by")
+  arguments
+      .add("temperature", "T", temperature, Effect::result,
+           "what the logits of soft and tokens are divided by")
       .above(0);
   arguments
-      .add("soft-mean", "NAME", soft_mean,
+      .add("soft-mean", "NAME", soft_mean, Effect::result,
            "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
       .choices({"classes", "rows"});
-  arguments.add("relation-heads", "N", relation_heads, "of the term relations; divides both models' sizes")
+  arguments
+      .add("relation-heads", "N", relation_heads, Effect::result,
+           "of the term relations; divides both models' sizes")
       .range(1);
   arguments
-      .add("relation-layer", "N", relation_layer,
+      .add("relation-layer", "N", relation_layer, Effect::result,
            "of the term relations: the teacher's layer, from 1; 0: its last")
       .range(0);
   arguments
-      .add("mlm-probability", "SHARE", mlm_probability,
+      .add("mlm-probability", "SHARE", mlm_probability, Effect::result,
            "of the terms tokens, all-tokens and mlm: share of hidden tokens")
       .above(0);
   arguments
-      .add("teacher-precision", "NAME", teacher_precision,
+      .add("teacher-precision", "NAME", teacher_precision, Effect::result,
            "arithmetic of the teacher: fp32, bf16, fp16 or int8")
       .choices(model::inference_precisions())
       .default_text("as --precision");

@@ -219,22 +219,29 @@ class Doctor final : public Command {
                 "model folder and whether a step of its masked-language-model training fits into the memory, "
                 "and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
-    arguments.add("model", "DIR", model_, "also check this model folder, or a config.json alone");
-    arguments.add("data", "STORE", data_, "also verify this token store, and that it was made for the model");
-    arguments.add("output", "DIR", output_,
+    arguments.add("model", "DIR", model_, Effect::input,
+                  "also check this model folder, or a config.json alone");
+    arguments.add("data", "STORE", data_, Effect::input,
+                  "also verify this token store, and that it was made for the model");
+    arguments.add("output", "DIR", output_, Effect::output,
                   "the folder that runs will be written to; it need not be there yet");
     arguments.section("The step whose memory is predicted, with --model");
-    arguments.add("ranks", "N", ranks_, "processes on this machine that train together, by each strategy")
+    arguments
+        .add("ranks", "N", ranks_, Effect::result,
+             "processes on this machine that train together, by each strategy")
         .range(1, 1024);
-    arguments.add("batch-size", "SEQUENCES", batch_size_, "of all ranks together").range(1);
-    arguments.add("max-length", "TOKENS", max_length_, "of each sequence")
+    arguments.add("batch-size", "SEQUENCES", batch_size_, Effect::result, "of all ranks together").range(1);
+    arguments.add("max-length", "TOKENS", max_length_, Effect::result, "of each sequence")
         .default_text("128, or the model's longest")
         .range(32);
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
-    arguments.add("recompute", "NAME", recompute_, "activations computed again in the backward pass")
+    arguments.add("precision", "NAME", precision_, Effect::result, "arithmetic")
+        .choices({"fp32", "fp64", "bf16", "fp16"});
+    arguments
+        .add("recompute", "NAME", recompute_, Effect::result,
+             "activations computed again in the backward pass")
         .choices({"none", "full", "selective", "sqrt"});
     arguments.section("Machine");
-    device_.declare(arguments);
+    device_.declare(arguments, Effect::result, Effect::none);
   }
 
   int run() override {

@@ -38,7 +38,7 @@ class Evaluate final : public Command {
     arguments.section("Input");
     declare_model(arguments, model_, "model folder");
     task_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
-    arguments.add("data", "FILE|STORE", data_, "the rows; for mlm a token store")
+    arguments.add("data", "FILE|STORE", data_, Effect::input, "the rows; for mlm a token store")
         .alias("validation-file")
         .required();
     declare_max_length(arguments, max_length_, "longer rows are truncated")
@@ -46,16 +46,16 @@ class Evaluate final : public Command {
     task_.declare_bad_rows(arguments);
     task_.declare(arguments);
     arguments.section("Answers");
-    arguments.add("details", details_,
+    arguments.add("details", details_, Effect::result,
                   "also the scores of each class and the confusion matrix; of several labels a text, a "
                   "matrix for each label");
     arguments
-        .add("predictions", "FILE", predictions_,
+        .add("predictions", "FILE", predictions_, Effect::output,
              "file for the label and the answer of each row; its ending sets the form: .jsonl, .json, .csv, "
              ".tsv")
         .default_text("none");
     arguments
-        .add("output", "FOLDER", output_,
+        .add("output", "FOLDER", output_, Effect::output,
              "also a folder for funicular report: all of this, the model's size and speed, and mistakes with "
              "their texts")
         .default_text("none");

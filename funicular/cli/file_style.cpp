@@ -6,12 +6,12 @@ namespace funicular::cli {
 
 void FileStyleOptions::declare(Arguments& arguments, bool tables) {
   arguments
-      .add("encoding", "NAME", encoding,
+      .add("encoding", "NAME", encoding, Effect::result,
            "convert the input from this encoding (GB18030, UTF-16, WINDOWS-1252, …; iconv -l lists them)")
       .default_text("UTF-8");
   if (!tables) return;
   arguments
-      .add("quotes", "NAME", quotes,
+      .add("quotes", "NAME", quotes, Effect::result,
            "csv: a quote at the start of a field of TSV or CSV opens it; none: quotes are text; auto: csv, "
            "of TSV "
            "as its rows show")

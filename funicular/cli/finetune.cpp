@@ -32,23 +32,27 @@ class Finetune final : public Command {
     arguments.section("Input and output");
     declare_model(arguments, model_, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
-    arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
-    arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
+    arguments.add("train", "FILE", train_file_, Effect::input, "training rows")
+        .alias("train-file")
+        .required();
+    arguments
+        .add("eval", "FILE", eval_file_, Effect::input,
+             "rows to evaluate on; the best model is chosen by them")
         .alias("validation-file")
         .default_text("none");
     task_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(arguments, max_length_, "longer rows are truncated").default_text(kDefaultLength);
-    arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
+    arguments.add("truncation", "NAME", truncation_, Effect::result, "what a pair that is too long loses")
         .choices(text::truncation_names());
     arguments
-        .add("class-weights", "WEIGHT", class_weights_,
+        .add("class-weights", "WEIGHT", class_weights_, Effect::result,
              "how much a row (of tags a word) of each class counts in training: a number for each class, by "
              "their names in order; or balanced, where all classes count as much in all")
         .default_text("1 each");
     arguments
-        .add("label-smoothing", "SHARE", label_smoothing_,
+        .add("label-smoothing", "SHARE", label_smoothing_, Effect::result,
              "in training, the share of a row that all classes get in equal parts")
         .alias("label-smoothing-factor")
         .range(0, 0.999);

@@ -26,42 +26,46 @@ class Launch final : public Command {
             "where "
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
     arguments.rest("-- COMMAND…", options_.command, "the program to start and its arguments");
-    arguments.add("ranks", "N", ranks_, "processes on this host")
+    arguments.add("ranks", "N", ranks_, Effect::rounding, "processes on this host")
         .letter('n')
         .alias("nproc-per-node")
         .range(1, 1024);
     arguments
-        .add("hosts", "HOST:RANKS,…", hosts_,
+        .add("hosts", "HOST:RANKS,…", hosts_, Effect::rounding,
              "start the ranks on these hosts, by a remote shell; program and folder are the same there")
         .letter('H')
         .default_text("this one");
-    arguments.add("remote-shell", "COMMAND", options_.remote_shell,
+    arguments.add("remote-shell", "COMMAND", options_.remote_shell, Effect::none,
                   "what is called with a host and a command line for its shell");
-    arguments.add("nnodes", "N", nodes_, "hosts, each with N ranks and a launch of its own").range(1, 65536);
-    arguments.add("node-rank", "R", node_rank_, "which of the hosts this is, from 0").range(0, 65535);
-    arguments.add("first-rank", "R", first_rank_, "the first rank of this host")
+    arguments.add("nnodes", "N", nodes_, Effect::rounding, "hosts, each with N ranks and a launch of its own")
+        .range(1, 65536);
+    arguments.add("node-rank", "R", node_rank_, Effect::none, "which of the hosts this is, from 0")
+        .range(0, 65535);
+    arguments.add("first-rank", "R", first_rank_, Effect::none, "the first rank of this host")
         .range(0, 65536 * 1024)
         .default_text("where each host has N ranks: what follows");
-    arguments.add("world-size", "N", world_size_, "ranks of all hosts")
+    arguments.add("world-size", "N", world_size_, Effect::rounding, "ranks of all hosts")
         .range(1, 65536 * 1024)
         .default_text("where each host has N ranks: what follows");
     arguments
-        .add("rendezvous", "HOST:PORT", rendezvous_,
+        .add("rendezvous", "HOST:PORT", rendezvous_, Effect::none,
              "where the ranks meet: the host of rank 0, and a free port")
         .default_text("this host, a free port");
     arguments
-        .add("max-restarts", "K", restarts_,
+        .add("max-restarts", "K", restarts_, Effect::none,
              "start all ranks again after one failed, at most so often; not after exit code 2 or 75")
         .range(0, 1e6);
     arguments
-        .add("grace", "SECONDS", options_.grace_seconds, "from asking the other ranks to end to killing them")
+        .add("grace", "SECONDS", options_.grace_seconds, Effect::none,
+             "from asking the other ranks to end to killing them")
         .range(0, 1e6);
-    arguments.add("pin", options_.pin, "keep each rank on cores of its own, where there are enough");
-    arguments.add("first-restart", "K", first_restart_, "FUNICULAR_RESTART of the first start")
+    arguments.add("pin", options_.pin, Effect::none,
+                  "keep each rank on cores of its own, where there are enough");
+    arguments.add("first-restart", "K", first_restart_, Effect::none, "FUNICULAR_RESTART of the first start")
         .range(0, 1e6)
         .hidden();
     arguments
-        .add("controlled", options_.controlled,
+        .add("controlled", options_.controlled, Effect::none,
              "take \"signal N\" for a signal, and the end, from standard input: how --hosts starts a launch "
              "on each")
         .hidden();

@@ -45,20 +45,27 @@ class Mask final : public Command {
             "{what stood there|what is shown}, in colours on a terminal.") {
     arguments.section("Input and output");
     arguments
-        .add("tokenizer", "DIR", tokenizer_,
+        .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
         .alias("model")
         .required();
-    arguments.add("input", "PATH", input_, "text files: a line a row, documents separated by blank lines")
+    arguments
+        .add("input", "PATH", input_, Effect::input,
+             "text files: a line a row, documents separated by blank lines")
         .required_unless("data");
     written_.declare(arguments, /*tables=*/false);
-    arguments.add("data", "STORE", data_, "token store to take sequences of instead").default_text("none");
-    arguments.add("show", show_, "print masked sequences");
-    arguments.add("examples", "N", examples_, "of --show: so many of them").range(1);
-    arguments.add("sequences", "N", sequences_, "sequences to mask and count, spread over the whole input")
+    arguments.add("data", "STORE", data_, Effect::input, "token store to take sequences of instead")
+        .default_text("none");
+    arguments.add("show", show_, Effect::result, "print masked sequences");
+    arguments.add("examples", "N", examples_, Effect::result, "of --show: so many of them").range(1);
+    arguments
+        .add("sequences", "N", sequences_, Effect::result,
+             "sequences to mask and count, spread over the whole input")
         .range(1);
-    arguments.add("json", json_, "print one JSON object instead");
-    arguments.add("objective", "NAME", objective_name_, "what the sequences are made for, as of pretrain")
+    arguments.add("json", json_, Effect::result, "print one JSON object instead");
+    arguments
+        .add("objective", "NAME", objective_name_, Effect::result,
+             "what the sequences are made for, as of pretrain")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     masking_.declare(arguments);

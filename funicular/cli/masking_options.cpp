@@ -22,56 +22,63 @@ std::vector<double> read_shares(const std::vector<std::string>& words) {
 void MaskingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments.section("What is hidden, and what is shown instead");
-  arguments.add("mlm-probability", "SHARE", probability, "share of the tokens to predict").above(0);
+  arguments.add("mlm-probability", "SHARE", probability, Effect::result, "share of the tokens to predict")
+      .above(0);
   arguments
-      .add("masking", "NAME", masking,
+      .add("masking", "NAME", masking, Effect::result,
            "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
            "replaced "
            "as one), or the entities of --lexicon")
       .choices(objective::masking_names());
-  arguments.add("whole-words", whole_words, "as --masking whole-word").alias("mlm-whole-word");
+  arguments.add("whole-words", whole_words, Effect::result, "as --masking whole-word")
+      .alias("mlm-whole-word");
   arguments
-      .add("ngram-shares", "SHARE", ngram_shares, "of ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
+      .add("ngram-shares", "SHARE", ngram_shares, Effect::result,
+           "of ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
       .default_text("0.4 0.3 0.2 0.1");
-  arguments.add("lexicon", "FILE", lexicon, "of entity: one entity a line; the longest are hidden whole")
+  arguments
+      .add("lexicon", "FILE", lexicon, Effect::input,
+           "of entity: one entity a line; the longest are hidden whole")
       .default_text("none");
   arguments
-      .add("word-dictionary", "FILE", word_dictionary,
+      .add("word-dictionary", "FILE", word_dictionary, Effect::input,
            "Chinese words: lines of a word, a blank and its frequency, as jieba's dict.txt; without it each "
            "character is a word, unless the store knows words")
       .default_text("none");
   arguments
-      .add("word-weights", "FILE", word_weights,
+      .add("word-weights", "FILE", word_weights, Effect::input,
            "lines of a word, a tab and a weight: how often words are hidden compared with others, which "
            "weigh 1")
       .default_text("none");
   arguments
-      .add("replacement", "NAME", replacement,
+      .add("replacement", "NAME", replacement, Effect::result,
            "80 % of what is hidden becomes [MASK] (bert) or a similar word (similar), 10 % random tokens")
       .choices(objective::replacement_names());
   arguments
-      .add("similar-words", "FILE", similar_words,
+      .add("similar-words", "FILE", similar_words, Effect::input,
            "of similar: lines of a word, a tab and similar words, or word vectors as text")
       .default_text("none");
-  arguments.add("similar-count", "N", similar_count, "of word vectors: so many of the nearest words")
+  arguments
+      .add("similar-count", "N", similar_count, Effect::result,
+           "of word vectors: so many of the nearest words")
       .range(1);
   arguments
-      .add("similar-vocabulary", "WORDS", similar_vocabulary,
+      .add("similar-vocabulary", "WORDS", similar_vocabulary, Effect::result,
            "of word vectors: only the first so many words of the file")
       .range(2);
   arguments
-      .add("compat", "NAME", compat,
+      .add("compat", "NAME", compat, Effect::result,
            "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
            "word stays as it is here (docs/masking.md)")
       .choices(objective::compat_names());
   arguments
-      .add("pack-sentences", "NAME", pack_sentences,
+      .add("pack-sentences", "NAME", pack_sentences, Effect::result,
            "fill sequences with whole rows, within documents or across them (a separator between), as "
            "RoBERTa; "
            "none: cut documents into pieces of nearly equal lengths")
       .choices(objective::pack_names());
   arguments
-      .add("static-masks", "N", static_masks,
+      .add("static-masks", "N", static_masks, Effect::result,
            "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
       .range(0);
 }

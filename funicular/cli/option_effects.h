@@ -1,7 +1,6 @@
 #pragma once
 // What each option of each command has to do with the command's result: so that a chain knows which steps are done.
 
-#include <optional>
 #include <string_view>
 
 namespace funicular::cli {
@@ -22,9 +21,6 @@ enum class Effect {
 
 /// How an effect is called: "result", "none" …
 const char* name_of(Effect effect);
-
-/// None for an option that nobody has classified yet: a test fails for it, and chains refuse it.
-std::optional<Effect> effect_of(std::string_view command, std::string_view option);
 
 /// What stands against the command as a step of a chain; empty: nothing.
 std::string_view why_no_step(std::string_view command);

@@ -34,33 +34,39 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Batches and length");
   arguments
       .add(
-          "batch-size", "SEQUENCES", options.batch_size,
+          "batch-size", "SEQUENCES", options.batch_size, Effect::result,
           "sequences per optimiser step, over all devices: the "
           "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
       .default_text("32")
       .range(1);
-  arguments.add("micro-batch-size", "SEQUENCES", options.micro_batch_size, "sequences per forward pass")
+  arguments
+      .add("micro-batch-size", "SEQUENCES", options.micro_batch_size, Effect::result,
+           "sequences per forward pass")
       .default_text("the whole batch")
       .alias("per-device-train-batch-size")
       .range(1);
   arguments
-      .add("gradient-accumulation-steps", "N", options.gradient_accumulation,
+      .add("gradient-accumulation-steps", "N", options.gradient_accumulation, Effect::result,
            "forward passes per optimiser step")
       .default_text("1")
       .range(1);
   declare_micro_batch_tokens(arguments, options.micro_batch_tokens,
                              "bounds the memory and does not change the result; 0: no limit");
   declare_eval_batch_size(arguments, options.eval_batch_size).default_text("as in training");
-  arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all")
+  arguments.add("max-steps", "STEPS", options.max_steps, Effect::result, "optimiser steps in all")
       .default_text("by epochs")
       .range(1);
-  arguments.add("num-train-epochs", "EPOCHS", options.num_train_epochs, "passes over the training data")
+  arguments
+      .add("num-train-epochs", "EPOCHS", options.num_train_epochs, Effect::result,
+           "passes over the training data")
       .default_text("3")
       .alias("epochs")
       .above(0);
   arguments.rivals({"max-steps", "num-train-epochs"});
-  arguments.add("shuffle", options.shuffle, "a new order in each epoch; --no-shuffle: the order of the data");
-  arguments.add("drop-last", options.drop_last, "leave out the last, shorter batch of each epoch")
+  arguments.add("shuffle", options.shuffle, Effect::result,
+                "a new order in each epoch; --no-shuffle: the order of the data");
+  arguments
+      .add("drop-last", options.drop_last, Effect::result, "leave out the last, shorter batch of each epoch")
       .alias("dataloader-drop-last");
 }
 
@@ -70,24 +76,30 @@ void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
     rows.push_back({kind->name, kind->settings, [kind](const optim::Setting& setting) {
                       return optim::usual_optimizer(kind->name).get(setting.name);
                     }});
-  Option& optim =
-      arguments.add("optim", "NAME", options.optim, "optimiser").choices(optim::optimizer_names());
+  Option& optim = arguments.add("optim", "NAME", options.optim, Effect::result, "optimiser")
+                      .choices(optim::optimizer_names());
   for (const optim::OptimizerKind* kind : optim::optimizer_kinds())
     for (const std::string& spelling : kind->spellings) optim.accept(spelling, kind->name);
-  arguments.add("learning-rate", "RATE", options.learning_rate, "peak learning rate").alias("lr").above(0);
+  arguments.add("learning-rate", "RATE", options.learning_rate, Effect::result, "peak learning rate")
+      .alias("lr")
+      .above(0);
   arguments
-      .add("weight-decay", "RATE", options.weight_decay, "decay of all weights but biases and normalisations")
+      .add("weight-decay", "RATE", options.weight_decay, Effect::result,
+           "decay of all weights but biases and normalisations")
       .range(0);
   options.optimizer_settings.declare(arguments, "optim", rows);
 }
 
 void declare_schedule(TrainingOptions& options, Arguments& arguments) {
-  arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
+  arguments
+      .add("lr-scheduler-type", "NAME", options.lr_scheduler_type, Effect::result,
+           "shape of the learning rate")
       .choices(optim::schedule_names());
-  arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up")
+  arguments.add("warmup-steps", "STEPS", options.warmup_steps, Effect::result, "steps of linear warm-up")
       .default_text("0")
       .range(0);
-  arguments.add("warmup-ratio", "SHARE", options.warmup_ratio, "warm-up as a share of all steps")
+  arguments
+      .add("warmup-ratio", "SHARE", options.warmup_ratio, Effect::result, "warm-up as a share of all steps")
       .default_text("0")
       .range(0, 1);
   arguments.rivals({"warmup-steps", "warmup-ratio"});
@@ -102,32 +114,39 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Optimisation");
   declare_optimizer(options, arguments);
   declare_schedule(options, arguments);
-  arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not")
+  arguments
+      .add("max-grad-norm", "NORM", options.max_grad_norm, Effect::result,
+           "clip the global gradient norm; 0: do not")
       .range(0);
 }
 
 void declare_saving(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Evaluation and saving");
   arguments
-      .add("logging-steps", "STEPS", options.logging_steps, "steps between records in metrics.jsonl; 0: none")
+      .add("logging-steps", "STEPS", options.logging_steps, Effect::none,
+           "steps between records in metrics.jsonl; 0: none")
       .range(0);
   arguments
-      .add("eval-steps", "STEPS", options.eval_steps,
+      .add("eval-steps", "STEPS", options.eval_steps, Effect::result,
            "steps between evaluations; 0: at the end of each epoch")
       .range(0);
   arguments
-      .add("save-steps", "STEPS", options.save_steps, "steps between checkpoints; 0: only when interrupted")
+      .add("save-steps", "STEPS", options.save_steps, Effect::none,
+           "steps between checkpoints; 0: only when interrupted")
       .range(0);
-  arguments.add("save-total-limit", "N", options.save_total_limit, "checkpoints kept; 0: all").range(0);
-  arguments.add("patience", "N", options.patience, "stop after N evaluations without a better one; 0: never")
+  arguments.add("save-total-limit", "N", options.save_total_limit, Effect::none, "checkpoints kept; 0: all")
+      .range(0);
+  arguments
+      .add("patience", "N", options.patience, Effect::result,
+           "stop after N evaluations without a better one; 0: never")
       .alias("early-stopping-patience")
       .range(0);
   arguments
-      .add("metric-for-best-model", "NAME", options.best_metric,
+      .add("metric-for-best-model", "NAME", options.best_metric, Effect::result,
            "the metric that decides which model is kept; of equal ones the smaller loss")
       .default_text("the task's");
   arguments
-      .add("resume", "auto|never|PATH", options.resume,
+      .add("resume", "auto|never|PATH", options.resume, Effect::result,
            "go on from the newest valid checkpoint of --output, from "
            "none, or from the one in PATH")
       .alias("resume-from-checkpoint");
@@ -136,7 +155,7 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
 void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Machine and randomness");
   arguments
-      .add("precision", "NAME", options.precision,
+      .add("precision", "NAME", options.precision, Effect::result,
            "arithmetic; auto: bf16 where it is faster, else fp32, and that of the run that goes on")
       .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
       .accept("float32", "fp32")
@@ -147,41 +166,47 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
       .accept("16-mixed", "fp16");
   arguments
       .add(
-          "bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16")
+          "bf16", [&options] { options.precision = "bf16"; }, Effect::result, "as --precision bf16")
       .hidden();
   arguments
       .add(
-          "fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16")
+          "fp16", [&options] { options.precision = "fp16"; }, Effect::result, "as --precision fp16")
       .hidden();
   arguments.rivals({"precision", "bf16", "fp16"});
-  arguments.add("loss-scale", "S", options.loss_scale, "of fp16: a static loss scale; 0: dynamic").range(0);
   arguments
-      .add("initial-loss-scale", "S", options.scaler.initial_scale, "of fp16: the dynamic scale at first")
-      .above(0);
-  arguments.add("min-loss-scale", "S", options.scaler.min_scale, "of fp16: the dynamic scale's floor")
+      .add("loss-scale", "S", options.loss_scale, Effect::result, "of fp16: a static loss scale; 0: dynamic")
+      .range(0);
+  arguments
+      .add("initial-loss-scale", "S", options.scaler.initial_scale, Effect::result,
+           "of fp16: the dynamic scale at first")
       .above(0);
   arguments
-      .add("loss-scale-window", "STEPS", options.scaler.growth_interval,
+      .add("min-loss-scale", "S", options.scaler.min_scale, Effect::result,
+           "of fp16: the dynamic scale's floor")
+      .above(0);
+  arguments
+      .add("loss-scale-window", "STEPS", options.scaler.growth_interval, Effect::result,
            "of fp16: steps without overflow before the dynamic scale doubles")
       .range(1);
   arguments
-      .add("hysteresis", "N", options.scaler.hysteresis,
+      .add("hysteresis", "N", options.scaler.hysteresis, Effect::result,
            "of fp16: overflows that it takes to halve the dynamic scale")
       .range(1);
   arguments
-      .add("recompute", "NAME", options.recompute,
+      .add("recompute", "NAME", options.recompute, Effect::none,
            "activations computed again in the backward pass, to save memory: of each layer (full), of "
            "attention "
            "(selective), of groups of layers (sqrt); does not change the result")
       .choices({"none", "full", "selective", "sqrt"});
   arguments
       .add(
-          "gradient-checkpointing", [&options] { options.recompute = "full"; }, "as --recompute full")
+          "gradient-checkpointing", [&options] { options.recompute = "full"; }, Effect::none,
+          "as --recompute full")
       .hidden();
   arguments.rivals({"recompute", "gradient-checkpointing"});
   declare_seed(arguments, options.seed, "of every random choice");
   arguments
-      .add("num-workers", "N", options.num_workers,
+      .add("num-workers", "N", options.num_workers, Effect::none,
            "threads that prepare batches; does not change the result")
       .alias("dataloader-num-workers")
       .range(0, 256);
@@ -189,7 +214,9 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
 
 template <class Whole>
 Option& declare_length(Arguments& arguments, Whole& target, const std::string& longer, int64_t least) {
-  return arguments.add("max-length", "TOKENS", target, "longest sequence, special tokens included; " + longer)
+  return arguments
+      .add("max-length", "TOKENS", target, Effect::result,
+           "longest sequence, special tokens included; " + longer)
       .alias("max-seq-length")
       .range(static_cast<double>(least));
 }
@@ -197,7 +224,7 @@ Option& declare_length(Arguments& arguments, Whole& target, const std::string& l
 }  // namespace
 
 Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value) {
-  return arguments.add("model", std::move(value), target, std::move(help))
+  return arguments.add("model", std::move(value), target, Effect::input, std::move(help))
       .alias("model-name-or-path")
       .required();
 }
@@ -212,7 +239,9 @@ Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target,
 }
 
 Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target) {
-  return arguments.add("eval-batch-size", "SEQUENCES", target, "sequences per forward pass in evaluation")
+  return arguments
+      .add("eval-batch-size", "SEQUENCES", target, Effect::rounding,
+           "sequences per forward pass in evaluation")
       .alias("per-device-eval-batch-size")
       .range(1);
 }
@@ -220,7 +249,8 @@ Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& ta
 Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
                                    int64_t least) {
   return arguments
-      .add("micro-batch-tokens", "TOKENS", target, "real tokens per forward pass at most; " + remark)
+      .add("micro-batch-tokens", "TOKENS", target, Effect::rounding,
+           "real tokens per forward pass at most; " + remark)
       .range(static_cast<double>(least));
 }
 
@@ -229,7 +259,9 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
   std::vector<std::string> names{kAutoPrecision};
   names.insert(names.end(), model::inference_precisions().begin(), model::inference_precisions().end());
   names.insert(names.end(), more.begin(), more.end());
-  return arguments.add("precision", "NAME", target, "arithmetic; auto: bf16 where it is faster, else fp32")
+  return arguments
+      .add("precision", "NAME", target, Effect::result,
+           "arithmetic; auto: bf16 where it is faster, else fp32")
       .choices(std::move(names));
 }
 
@@ -241,17 +273,19 @@ std::string resolve_inference_precision(const std::string& precision, at::Device
 }
 
 Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
-  return arguments.add("seed", "N", target, std::move(of)).range(0);
+  return arguments.add("seed", "N", target, Effect::result, std::move(of)).range(0);
 }
 
-void DeviceOptions::declare(Arguments& arguments) {
-  arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"}).accept("gpu", "cuda");
+void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
+  arguments.add("device", "NAME", device, of_device, "where to compute")
+      .choices({"cpu", "cuda"})
+      .accept("gpu", "cuda");
   arguments
       .add(
-          "use-cpu", [this] { device = "cpu"; }, "as --device cpu")
+          "use-cpu", [this] { device = "cpu"; }, of_device, "as --device cpu")
       .hidden();
   arguments.rivals({"device", "use-cpu"});
-  arguments.add("threads", "N", threads, "threads of the computation")
+  arguments.add("threads", "N", threads, of_threads, "threads of the computation")
       .default_text("all cores, or what the container may use")
       .range(1, 4096);
 }
@@ -275,7 +309,8 @@ void DeviceOptions::apply() const {
 void TrainingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments
-      .add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
+      .add("output", "RUN", output, Effect::output,
+           "folder of the run: checkpoints, metrics and, in RUN/model, the model")
       .alias("output-dir")
       .required();
   declare_batch(*this, arguments);

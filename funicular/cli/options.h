@@ -56,7 +56,8 @@ struct DeviceOptions {
   std::string device = "cpu";
   int64_t threads = 0;  ///< 0: as many as LibTorch takes
 
-  void declare(Arguments& arguments);
+  void declare(Arguments& arguments, Effect of_device = Effect::rounding,
+               Effect of_threads = Effect::rounding);
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
   /// Where weights and batches are to lie.

@@ -54,43 +54,48 @@ class Plan final : public Command {
             "stage 2, B "
             "its backward pass, or I and W its two parts.") {
     arguments
-        .add("schedule", "NAME|FILE", schedule_,
+        .add("schedule", "NAME|FILE", schedule_, Effect::result,
              fmt::format("one of {}; or a file of rows", fmt::join(pipeline::recipe_names(), ", ")))
         .suggests(pipeline::recipe_names())
         .default_text("that of --measured");
     arguments.add(
-        "measured", "FILE", measured_,
+        "measured", "FILE", measured_, Effect::input,
         "what a training's --record-passes wrote: plan its schedule with the times that passes took, in "
         "milliseconds, and set what it did beside that");
-    arguments.add("pipeline-parallel", "P", ranks_, "ranks that share a model").letter('p').range(1, 4096);
-    arguments.add("micro-batches", "M", micro_batches_, "micro-batches of a step")
+    arguments.add("pipeline-parallel", "P", ranks_, Effect::result, "ranks that share a model")
+        .letter('p')
+        .range(1, 4096);
+    arguments.add("micro-batches", "M", micro_batches_, Effect::result, "micro-batches of a step")
         .letter('m')
         .range(1, 65535);
-    arguments.add("stages-per-rank", "V", chunks_, "stages that each rank has")
+    arguments.add("stages-per-rank", "V", chunks_, Effect::result, "stages that each rank has")
         .letter('v')
         .range(1, 64)
         .default_text("the schedule's least");
     arguments
-        .add("replicas", "R,…", replicas_,
+        .add("replicas", "R,…", replicas_, Effect::result,
              "ranks of each stage, such as 2,1: a stage on several ranks, which take micro-batches in turn")
         .default_text("one each");
-    arguments.add("forward-time", "TIMES", forward_,
+    arguments.add("forward-time", "TIMES", forward_, Effect::result,
                   "of a micro-batch on each stage, with commas between them, or one for all, in any unit");
-    arguments.add("input-time", "TIMES", input_, "of the gradient of a stage's input");
-    arguments.add("weight-time", "TIMES", weight_, "of the gradient of a stage's weights");
-    arguments.add("update-time", "TIMES", update_,
+    arguments.add("input-time", "TIMES", input_, Effect::result, "of the gradient of a stage's input");
+    arguments.add("weight-time", "TIMES", weight_, Effect::result, "of the gradient of a stage's weights");
+    arguments.add("update-time", "TIMES", update_, Effect::result,
                   "of an update that stands in the rows (of asynchronous schedules)");
-    arguments.add("message-time", "TIME", message_, "of a message from rank to rank").range(0);
+    arguments.add("message-time", "TIME", message_, Effect::result, "of a message from rank to rank")
+        .range(0);
     arguments.add(
-        "activation-memory", "SIZES", activation_memory_,
+        "activation-memory", "SIZES", activation_memory_, Effect::result,
         "of a micro-batch on a stage, in any unit: one value, or one for each stage with commas between "
         "them; then the most that each rank holds at a time is told");
-    arguments.add("weight-memory", "SIZES", weight_memory_, "of one version of a stage's weights");
-    arguments.add("state-memory", "SIZES", state_memory_, "of a stage's gradients and optimiser state");
-    arguments.add("messages", messages_, "print sends and receives, too");
-    arguments.add("draw", "FILE", drawings_,
+    arguments.add("weight-memory", "SIZES", weight_memory_, Effect::result,
+                  "of one version of a stage's weights");
+    arguments.add("state-memory", "SIZES", state_memory_, Effect::result,
+                  "of a stage's gradients and optimiser state");
+    arguments.add("messages", messages_, Effect::result, "print sends and receives, too");
+    arguments.add("draw", "FILE", drawings_, Effect::output,
                   "draw it: as an image (.svg), or as a trace for Perfetto (.json)");
-    arguments.add("json", json_, "print what it costs as JSON, without rows");
+    arguments.add("json", json_, Effect::result, "print what it costs as JSON, without rows");
   }
 
   int run() override {

@@ -64,33 +64,34 @@ class Predict final : public Command {
                 "the ranks share the rows of a file: the same answers, sooner.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
-    arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
+    arguments.add("input", "FILE", input_, Effect::input, "the texts").default_text("standard input");
     arguments
-        .add("output", "FILE", output_,
+        .add("output", "FILE", output_, Effect::output,
              "file for the answers; appears when it is complete. Its ending sets the form: .jsonl, .json, "
              ".csv, "
              ".tsv")
         .default_text("standard output, as JSON lines");
-    arguments.add("overwrite", overwrite_, "replace the file of --output if there is one");
-    arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
+    arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
+    arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
     arguments
-        .add("format", "NAME", format_,
+        .add("format", "NAME", format_, Effect::result,
              "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
              "fine-tuned on; conll: a word a line, of models of tags")
         .choices({"lines", "tsv", "csv", "jsonl", "conll"})
         .default_text("by the file's name; lines of standard input");
     arguments
-        .add("text-column", "COLUMN", text_columns_,
+        .add("text-column", "COLUMN", text_columns_, Effect::result,
              "of tables: one text column, or two for pairs, or more, which are joined into one text")
         .alias("text-columns")
         .default_text("as in fine-tuning, else text");
     arguments
-        .add("header", header_, "the first row of TSV and CSV names the columns; --no-header: it is data")
+        .add("header", header_, Effect::result,
+             "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
     written_.declare(arguments);
     arguments.add(
-        "skip-bad-rows", skip_bad_rows_,
+        "skip-bad-rows", skip_bad_rows_, Effect::result,
         "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
@@ -98,7 +99,7 @@ class Predict final : public Command {
     declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, batch_tokens_, "bounds the memory", 1).alias("batch-tokens");
     arguments
-        .add("window", "LINES", window_,
+        .add("window", "LINES", window_, Effect::rounding,
              "lines read before the first answer; they are sorted by length for speed")
         .default_text("1024; 1 at a terminal")
         .range(1, 1 << 20);

@@ -45,21 +45,21 @@ class Pretrain final : public Command {
     declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
     corpora_.declare(arguments);
     arguments
-        .add("tokenizer", "DIR", tokenizer_,
+        .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
         .alias("tokenizer-name")
         .default_text("the model's folder");
-    arguments.add("eval-data", "STORE", eval_data_, "token stores to evaluate on")
+    arguments.add("eval-data", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
         .alias("validation-file")
         .default_text("none");
     arguments
-        .add("eval-fraction", "SHARE", eval_fraction_,
+        .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
              "hold out this share of the documents for evaluation instead")
         .default_text("0")
         .range(0, 0.99);
     arguments.rivals({"eval-data", "eval-fraction"});
     arguments
-        .add("recipe", "NAME", recipe_,
+        .add("recipe", "NAME", recipe_, Effect::result,
              "published schedules for a model that is to learn a domain (dapt) or the texts of a task "
              "(tapt), in "
              "place of the defaults below")
@@ -68,7 +68,7 @@ class Pretrain final : public Command {
     training_.declare(arguments);
     arguments.section("Objective");
     arguments
-        .add("objective", "NAME", objective_name_,
+        .add("objective", "NAME", objective_name_, Effect::result,
              "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
              "follows the first; mlm-sop, also whether its two halves are in their order; electra, which "
              "tokens a small generator has put in place of hidden ones")
@@ -76,21 +76,23 @@ class Pretrain final : public Command {
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);
     arguments
-        .add("generator", "DIR|random", generator_,
+        .add("generator", "DIR|random", generator_, Effect::input_or_name,
              "with --objective electra: folder of the generator to go on with, or random: a new one")
         .default_text("that in the model's folder, else random");
     arguments
-        .add("generator-size", "SHARE", electra_.generator_size,
+        .add("generator-size", "SHARE", electra_.generator_size, Effect::result,
              "with --objective electra: a new generator's hidden size, as a share of the model's")
         .above(0);
-    arguments.add("keep-generator", electra_.keep_generator,
+    arguments.add("keep-generator", electra_.keep_generator, Effect::result,
                   "with --objective electra: leave the generator in RUN/model/generator, too");
     arguments
-        .add("freeze-encoder-steps", "STEPS", freeze_steps_,
+        .add("freeze-encoder-steps", "STEPS", freeze_steps_, Effect::result,
              "first train only the head, with the encoder frozen, for so many "
              "steps; for models that come without this head")
         .range(0);
-    arguments.add("head-learning-rate", "RATE", head_rate_, "peak learning rate of those first steps")
+    arguments
+        .add("head-learning-rate", "RATE", head_rate_, Effect::result,
+             "peak learning rate of those first steps")
         .above(0);
     masking_.declare(arguments);
   }

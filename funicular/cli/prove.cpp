@@ -91,33 +91,46 @@ class Prove final : public Command {
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
             "reference: an independent step in float64, of ordinary LibTorch operations.") {
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes, or reference");
-    arguments.add("all", all_,
+    arguments.add("all", all_, Effect::result,
                   "the reference, and every strategy on 1 to 4 ranks, with accumulation and recomputation, "
                   "against single");
-    arguments.add("objective", "NAME", objective_, "what is learnt; --all takes the reference for each")
+    arguments
+        .add("objective", "NAME", objective_, Effect::result,
+             "what is learnt; --all takes the reference for each")
         .choices(prove::objective_names());
-    arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
-    arguments.add("layers", "N", task_.layers, "of the small BERT: a pipeline of many stages needs more")
+    arguments.add("model", "DIR|config.json", task_.model, Effect::input, "what to train")
+        .default_text("a small BERT");
+    arguments
+        .add("layers", "N", task_.layers, Effect::result,
+             "of the small BERT: a pipeline of many stages needs more")
         .range(1, 64);
     arguments
-        .add("data", "STORE", task_.data,
+        .add("data", "STORE", task_.data, Effect::input,
              "token store, of the tokeniser in --model; for classification with labels")
         .default_text("generated");
-    arguments.add("steps", "N", task_.steps, "optimiser steps").range(1);
-    arguments.add("batch-size", "SEQUENCES", task_.batch_size, "global sequences per optimiser step")
+    arguments.add("steps", "N", task_.steps, Effect::result, "optimiser steps").range(1);
+    arguments
+        .add("batch-size", "SEQUENCES", task_.batch_size, Effect::result,
+             "global sequences per optimiser step")
         .range(1);
-    arguments.add("max-length", "TOKENS", task_.max_length, "longest row").range(32);
-    arguments.add("precision", "NAME", precision_, "arithmetic; in fp64 a difference is an error of logic")
+    arguments.add("max-length", "TOKENS", task_.max_length, Effect::result, "longest row").range(32);
+    arguments
+        .add("precision", "NAME", precision_, Effect::result,
+             "arithmetic; in fp64 a difference is an error of logic")
         .choices({"fp64", "fp32", "bf16"});
-    arguments.add("optim", "NAME", optim_, "optimiser").choices(optim::optimizer_names());
-    arguments.add("learning-rate", "RATE", rate_, "constant learning rate").above(0);
-    arguments.add("max-grad-norm", "NORM", task_.max_grad_norm, "clipping by the global norm; 0: none")
+    arguments.add("optim", "NAME", optim_, Effect::result, "optimiser").choices(optim::optimizer_names());
+    arguments.add("learning-rate", "RATE", rate_, Effect::result, "constant learning rate").above(0);
+    arguments
+        .add("max-grad-norm", "NORM", task_.max_grad_norm, Effect::result,
+             "clipping by the global norm; 0: none")
         .range(0);
     declare_seed(arguments, seed_, "of weights, rows and every random choice");
-    arguments.add("keep", "DIR", keep_, "keep what the runs leave here").default_text("nothing is kept");
-    arguments.add("json", json_, "print the comparison as JSON");
+    arguments.add("keep", "DIR", keep_, Effect::output, "keep what the runs leave here")
+        .default_text("nothing is kept");
+    arguments.add("json", json_, Effect::result, "print the comparison as JSON");
     arguments
-        .add("run-layout", "DIR", run_folder_, "train the one layout as a rank and leave its tensors in DIR")
+        .add("run-layout", "DIR", run_folder_, Effect::output,
+             "train the one layout as a rank and leave its tensors in DIR")
         .hidden();
   }
 

@@ -23,7 +23,7 @@ constexpr int64_t kReplicas = 2;  ///< of dp
 
 void declare_layout(RankOptions& options, Arguments& arguments) {
   arguments
-      .add("strategy", "NAME", options.strategy,
+      .add("strategy", "NAME", options.strategy, Effect::result,
            "how the ranks share the work; auto: single on one, ddp on several")
       .choices(parallel::strategy_names())
       .accept("fsdp", "zero3")
@@ -31,33 +31,33 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .accept("deepspeed_stage_2", "zero2")
       .accept("deepspeed_stage_3", "zero3");
   arguments
-      .add("devices", "N", options.devices,
+      .add("devices", "N", options.devices, Effect::rounding,
            "of dp: how many replicas compute in this process, each on its share of the threads; of a "
            "pipeline: "
            "on how many such devices of this process its stages lie")
       .default_text("2 of dp; a pipeline's stages lie on processes")
       .range(1, 1024);
   arguments
-      .add("pipeline-parallel", "P", options.pipeline_parallel,
+      .add("pipeline-parallel", "P", options.pipeline_parallel, Effect::result,
            "cut the model into stages on P ranks; of P·D ranks D pipelines share the data")
       .default_text("1; with --strategy pipeline all ranks")
       .range(1, 4096);
   arguments
-      .add("tensor-parallel", "T", options.tensor_parallel,
+      .add("tensor-parallel", "T", options.tensor_parallel, Effect::rounding,
            "cut weights, also those of stages, into slices on T ranks; of T·D (P·T·D) ranks D such groups "
            "share the data")
       .default_text("1; with --strategy tensor all ranks")
       .range(1, 4096);
   arguments.add(
-      "sequence-parallel", options.sequence_parallel,
+      "sequence-parallel", options.sequence_parallel, Effect::rounding,
       "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
   arguments
-      .add("data-parallel", "D", options.data_parallel,
+      .add("data-parallel", "D", options.data_parallel, Effect::rounding,
            "how many replicas share the data; must be the ranks divided by P and T")
       .default_text("ranks / (P·T)")
       .range(1, 65536);
   arguments
-      .add("zero", "S", options.zero,
+      .add("zero", "S", options.zero, Effect::rounding,
            "what the replicas divide, ZeRO's stage: 1 the optimiser's state, 2 gradients too, 3 weights too")
       .default_text("0; by --strategy")
       .range(0, 3);
@@ -68,7 +68,7 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
     return fmt::format("{}", fmt::join(pipeline::recipe_names(wanted), ", "));
   };
   arguments
-      .add("schedule", "NAME|FILE", options.schedule,
+      .add("schedule", "NAME|FILE", options.schedule, Effect::result,
            fmt::format(
                "order of a pipeline's passes: {}, or a file (see funicular plan); without a flush, with "
                "weights that are some updates old: {}",
@@ -76,13 +76,13 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
                schedules([](const pipeline::Recipe& recipe) { return recipe.asynchronous(); })))
       .suggests(pipeline::recipe_names());
   arguments
-      .add("stages-per-rank", "V", options.stages_per_rank,
+      .add("stages-per-rank", "V", options.stages_per_rank, Effect::result,
            fmt::format("stages of a rank, with the schedules {}",
                        schedules([](const pipeline::Recipe& recipe) { return recipe.any_chunks(); })))
       .default_text("2")
       .range(1, 64);
   arguments
-      .add("stages", "auto|cost|cost-replicated|S,…", options.stages,
+      .add("stages", "auto|cost|cost-replicated|S,…", options.stages, Effect::result,
            "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
            "start; cost-replicated: the same, on as many of the P ranks each as makes them fast; or "
            "the number of the first segment of each, from 0: embeddings, layers, head; 0x2,4: the first on "
@@ -93,41 +93,43 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
 
 void declare_exchange(RankOptions& options, Arguments& arguments) {
   arguments
-      .add("record-passes", "FILE", options.record_passes,
+      .add("record-passes", "FILE", options.record_passes, Effect::output,
            "of pipelines: when each pass of the last step ran, for funicular plan --measured")
       .default_text("not");
   arguments
-      .add("servers", "N", options.servers,
+      .add("servers", "N", options.servers, Effect::result,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
       .range(1, 1024);
   arguments
-      .add("staleness", "STEPS", options.staleness,
+      .add("staleness", "STEPS", options.staleness, Effect::result,
            "of ps-async: how many steps a worker may be ahead of the slowest")
       .range(0);
   arguments
-      .add("record-interleaving", "DIR", options.record_interleaving,
+      .add("record-interleaving", "DIR", options.record_interleaving, Effect::output,
            "of ps-async: write down the order in which the servers deal with the workers")
       .default_text("not");
   arguments
-      .add("replay-interleaving", "DIR", options.replay_interleaving,
+      .add("replay-interleaving", "DIR", options.replay_interleaving, Effect::input,
            "of ps-async: deal with the workers in a recorded order")
       .default_text("not");
   arguments.rivals({"record-interleaving", "replay-interleaving"});
-  arguments.add("deterministic", options.deterministic,
+  arguments.add("deterministic", options.deterministic, Effect::result,
                 "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
                 "zero3: 1, 2, "
                 "4, …) with the same micro-batches then gives the same bits");
   arguments
-      .add("reduce-precision", "NAME", options.reduce_precision,
+      .add("reduce-precision", "NAME", options.reduce_precision, Effect::result,
            "of ddp: round gradients for their exchange; what is lost is added in the next step")
       .choices({"own", "bf16", "fp16"});
   arguments
-      .add("offload-optimizer", "DIR", options.offload_optimizer,
+      .add("offload-optimizer", "DIR", options.offload_optimizer, Effect::none,
            "keep optimiser state in mapped files in this folder, on a fast disk of this host")
       .default_text("in memory");
-  arguments.add("debug-collectives", options.debug_collectives,
+  arguments.add("debug-collectives", options.debug_collectives, Effect::none,
                 "compare every exchange between the ranks before it starts; slow");
-  arguments.add("interface", "NAME", options.interface, "network interface of the ranks' connections")
+  arguments
+      .add("interface", "NAME", options.interface, Effect::none,
+           "network interface of the ranks' connections")
       .default_text("the one that reaches rank 0");
 }
 

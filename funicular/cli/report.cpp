@@ -23,12 +23,12 @@ class Report final : public Command {
                 "run comes from. "
                 "Prints the comparison of the models as text.") {
     arguments
-        .add("input", "FOLDER", inputs_,
+        .add("input", "FOLDER", inputs_, Effect::input,
              "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "
              "all that the chain has made")
         .required();
-    arguments.add("output", "FILE", output_, "the page, an HTML file").required();
-    arguments.add("title", "TEXT", title_, "its heading");
+    arguments.add("output", "FILE", output_, Effect::output, "the page, an HTML file").required();
+    arguments.add("title", "TEXT", title_, Effect::result, "its heading");
   }
 
   int run() override {

@@ -70,14 +70,16 @@ void SettingOptions::declare(Arguments& arguments, std::string chooser, const st
     stored.type = shared.usual.front();
     const std::string help = fmt::format("{} ({})", setting.help, fmt::join(shared.users, ", "));
     const auto add = [&]() -> Option& {
-      if (std::holds_alternative<bool>(stored.type)) return arguments.add(setting.option, stored.on, help);
+      if (std::holds_alternative<bool>(stored.type))
+        return arguments.add(setting.option, stored.on, Effect::result, help);
       if (!std::holds_alternative<double>(stored.type))
-        return arguments.add(setting.option, setting.unit, stored.text, help).choices(setting.choices);
-      Option& number = arguments.add(setting.option, setting.unit, stored.number, help);
+        return arguments.add(setting.option, setting.unit, stored.text, Effect::result, help)
+            .choices(setting.choices);
+      Option& number = arguments.add(setting.option, setting.unit, stored.number, Effect::result, help);
       number.range(setting.range.least, setting.range.most);
       return setting.range.above ? number.above(setting.range.least) : number;
     };
-    add().default_text(default_text(shared)).affects(Effect::result);
+    add().default_text(default_text(shared));
   }
 }
 

@@ -4,11 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
-#include "funicular/cli/option_effects.h"
 #include "funicular/cli/rank_options.h"
 #include "funicular/launch/environment.h"
 
@@ -31,8 +29,8 @@ comm::Group join_sharing_ranks(const DeviceOptions& device) {
 std::map<std::string, std::string> deciding_options(const Arguments& arguments) {
   std::map<std::string, std::string> found;
   for (const Arguments::Setting& setting : arguments.settings()) {
-    const std::optional<Effect> effect = effect_of(arguments.command(), setting.name);
-    if ((effect == Effect::result || effect == Effect::rounding) && setting.name != "threads")
+    const bool decides = setting.effect == Effect::result || setting.effect == Effect::rounding;
+    if (decides && setting.name != "threads")
       found["--" + setting.name] = fmt::format("{}", fmt::join(setting.values, " "));
   }
   return found;

@@ -8,36 +8,41 @@
 namespace funicular::cli {
 
 Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
-  return arguments.add("task", "NAME", name, "the task").alias("task-name").choices(std::move(names));
+  return arguments.add("task", "NAME", name, Effect::result, "the task")
+      .alias("task-name")
+      .choices(std::move(names));
 }
 
 void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task, or of words with tags");
   arguments
-      .add("text-column", "COLUMN", text,
+      .add("text-column", "COLUMN", text, Effect::result,
            "one text column, or two for pairs, or more, which are joined into one text: a name of the "
            "header, a "
            "JSON key, or a number from 1")
       .alias("text-columns")
       .default_text("text; of tags the first column, or the key tokens");
-  arguments.add("label-column", "COLUMN", label, "the column of the label")
+  arguments.add("label-column", "COLUMN", label, Effect::result, "the column of the label")
       .alias("label-column-name")
       .default_text("label; of tags the last column, or the key tags");
-  arguments.add("format", "NAME", format, "format of the files")
+  arguments.add("format", "NAME", format, Effect::result, "format of the files")
       .choices({"tsv", "csv", "jsonl", "conll"})
       .default_text("by the file's name; of tags conll, but for .jsonl");
-  arguments.add("header", header, "the first row of TSV and CSV names the columns; --no-header: it is data");
+  arguments.add("header", header, Effect::result,
+                "the first row of TSV and CSV names the columns; --no-header: it is data");
   arguments
-      .add("regression", regression, "the labels are numbers that the model learns to give, and not classes")
+      .add("regression", regression, Effect::result,
+           "the labels are numbers that the model learns to give, and not classes")
       .alias("is-regression");
-  arguments.add("multi-label", multi_label,
+  arguments.add("multi-label", multi_label, Effect::result,
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
-  arguments.add("label-separator", "TEXT", label_separator, "what stands between the labels of a row");
+  arguments.add("label-separator", "TEXT", label_separator, Effect::result,
+                "what stands between the labels of a row");
   written.declare(arguments);
 }
 
 void TaskOptions::declare_bad_rows(Arguments& arguments) {
-  arguments.add("skip-bad-rows", skip_bad_rows.emplace(false),
+  arguments.add("skip-bad-rows", skip_bad_rows.emplace(false), Effect::result,
                 "leave out rows that cannot be read or have an unknown label, and tell which, instead of "
                 "stopping at the first");
 }

@@ -74,20 +74,22 @@ class Tokenize final : public Command {
                 "75). With --verify it makes nothing, and reads a store that is there.") {
     arguments.section("Input and output");
     arguments
-        .add("tokenizer", "DIR", tokenizer_,
+        .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
         .required_unless("verify");
-    arguments.add("input", "PATH", inputs_, "files, or folders of files").required_unless("verify");
-    arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens")
+    arguments.add("input", "PATH", inputs_, Effect::input, "files, or folders of files")
         .required_unless("verify");
-    arguments.add("overwrite", overwrite_, "replace the store if there is one");
+    arguments.add("output", "STORE", output_, Effect::output, "the store to make, by convention NAME.tokens")
+        .required_unless("verify");
+    arguments.add("overwrite", overwrite_, Effect::none, "replace the store if there is one");
     arguments
-        .add("verify", "STORE", verify_,
+        .add("verify", "STORE", verify_, Effect::input,
              "instead: read all of a store, compare it with its checksums, and say whether it is sound")
         .default_text("none");
     declare_format();
     arguments.section("Speed");
-    arguments.add("threads", "N", threads_, "threads that tokenise; the store does not depend on it")
+    arguments
+        .add("threads", "N", threads_, Effect::none, "threads that tokenise; the store does not depend on it")
         .default_text("all processors")
         .range(0, 1024);
   }
@@ -126,54 +128,55 @@ class Tokenize final : public Command {
   void declare_format() {
     arguments.section("Format of the input");
     arguments
-        .add("task", "NAME", task_,
+        .add("task", "NAME", task_, Effect::result,
              "the columns and labels of a named task's files, instead of the options below")
         .choices({"cola", "sst2", "mrpc", "rte"})
         .default_text("none");
     arguments
-        .add("format", "NAME", format_,
+        .add("format", "NAME", format_, Effect::result,
              "text: a line a row, documents separated by blank lines; lines: each line a "
              "document; tsv; csv; jsonl")
         .choices({"text", "lines", "tsv", "csv", "jsonl"})
         .default_text("by each file's name");
     arguments
-        .add("text-column", "COLUMN", text_columns_,
+        .add("text-column", "COLUMN", text_columns_, Effect::result,
              "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a "
              "number "
              "from 1, a name in the header, or a key")
         .alias("text-columns")
         .default_text("jsonl: text");
-    arguments.add("separate-columns", separate_columns_,
+    arguments.add("separate-columns", separate_columns_, Effect::result,
                   "more than two of --text-column stay columns of their own, for objectives of your own that "
                   "read them so; without "
                   "it they are joined into one");
-    arguments.add("label-column", "COLUMN", label_column_, "tsv, csv, jsonl: the column of labels")
+    arguments
+        .add("label-column", "COLUMN", label_column_, Effect::result, "tsv, csv, jsonl: the column of labels")
         .default_text("none");
     arguments
-        .add("label-type", "KIND", label_type_,
+        .add("label-type", "KIND", label_type_, Effect::result,
              "class: names, numbered in sorted order; set: any number of names a row; value: numbers to "
              "predict")
         .choices({"class", "set", "value"});
-    arguments.add("label-separator", "TEXT", label_separator_,
+    arguments.add("label-separator", "TEXT", label_separator_, Effect::result,
                   "set: what stands between the labels of a row; a list in jsonl needs none");
     arguments
-        .add("label-names", "NAME", label_names_,
+        .add("label-names", "NAME", label_names_, Effect::result,
              "the classes in the order of their numbers; others are refused")
         .default_text("those in the input");
-    arguments.add("header", header_, "tsv, csv: the first row names the columns");
+    arguments.add("header", header_, Effect::result, "tsv, csv: the first row names the columns");
     written_.declare(arguments);
     arguments
-        .add("words", "NAME", words_,
+        .add("words", "NAME", words_, Effect::result,
              "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks "
              "alone, for "
              "Chinese whose words are separated by blanks")
         .choices({"tokenizer", "presegmented"});
     arguments
-        .add("word-refs", "FILE", word_refs_,
+        .add("word-refs", "FILE", word_refs_, Effect::input,
              "a JSON list a row of the positions that continue a word, as transformers' run_chinese_ref.py "
              "writes")
         .default_text("none");
-    arguments.add("skip-bad-rows", skip_bad_rows_,
+    arguments.add("skip-bad-rows", skip_bad_rows_, Effect::result,
                   "leave out rows that cannot be read, and count them, instead of stopping");
   }
 

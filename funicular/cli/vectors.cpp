@@ -29,43 +29,55 @@ class Vectors final : public Command {
                 "of output "
                 "is one JSON object.") {
     arguments.section("Input and output");
-    arguments.add("input", "PATH", input_, "text files, or tables with --text-column").required();
-    arguments.add("output", "FILE", output_, "the vectors, as text; the file appears when it is complete")
+    arguments.add("input", "PATH", input_, Effect::input, "text files, or tables with --text-column")
         .required();
-    arguments.add("overwrite", overwrite_, "replace the file of --output if there is one");
     arguments
-        .add("output-format", "NAME", form_,
+        .add("output", "FILE", output_, Effect::output,
+             "the vectors, as text; the file appears when it is complete")
+        .required();
+    arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
+    arguments
+        .add("output-format", "NAME", form_, Effect::result,
              "word2vec's begins with a line of the numbers of words and of numbers")
         .choices({"glove", "word2vec"});
-    arguments.add("format", "NAME", format_, "text: a line a row; lines, tsv, csv, jsonl")
+    arguments.add("format", "NAME", format_, Effect::result, "text: a line a row; lines, tsv, csv, jsonl")
         .choices({"text", "lines", "tsv", "csv", "jsonl"})
         .default_text("by the first file's name");
     arguments
-        .add("text-column", "COLUMN", columns_,
+        .add("text-column", "COLUMN", columns_, Effect::result,
              "of tables: columns with texts, by name, JSON key, or number from 1")
         .alias("text-columns")
         .default_text("the first, or text");
     arguments
-        .add("header", header_, "of TSV and CSV: the first row names the columns; --no-header: it is data")
+        .add("header", header_, Effect::result,
+             "of TSV and CSV: the first row names the columns; --no-header: it is data")
         .default_text("on");
     written_.declare(arguments);
     arguments.section("Vectors");
-    arguments.add("size", "N", options_.size, "numbers of a vector").alias("vector-size").range(1, 4096);
-    arguments.add("window", "WORDS", options_.window, "how far from each other words count, within a row")
+    arguments.add("size", "N", options_.size, Effect::result, "numbers of a vector")
+        .alias("vector-size")
+        .range(1, 4096);
+    arguments
+        .add("window", "WORDS", options_.window, Effect::result,
+             "how far from each other words count, within a row")
         .range(1, 1000);
-    arguments.add("min-count", "N", options_.min_count, "rarer words get no vector").range(1);
-    arguments.add("words", "N", options_.most_words, "only the most frequent words")
+    arguments.add("min-count", "N", options_.min_count, Effect::result, "rarer words get no vector").range(1);
+    arguments.add("words", "N", options_.most_words, Effect::result, "only the most frequent words")
         .alias("max-vocab")
         .range(2, 10'000'000);
-    arguments.add("lower-case", options_.lower_case, "words are told apart without regard to case");
-    arguments.add("negatives", "N", options_.negatives, "words drawn against each pair").range(1, 1000);
-    arguments.add("epochs", "N", options_.epochs, "passes over the counted pairs")
+    arguments.add("lower-case", options_.lower_case, Effect::result,
+                  "words are told apart without regard to case");
+    arguments.add("negatives", "N", options_.negatives, Effect::result, "words drawn against each pair")
+        .range(1, 1000);
+    arguments.add("epochs", "N", options_.epochs, Effect::result, "passes over the counted pairs")
         .alias("num-train-epochs")
         .range(1);
-    arguments.add("learning-rate", "RATE", options_.learning_rate, "AdaGrad's").alias("lr").above(0);
+    arguments.add("learning-rate", "RATE", options_.learning_rate, Effect::result, "AdaGrad's")
+        .alias("lr")
+        .above(0);
     arguments.section("Machine and randomness");
     declare_seed(arguments, seed_, "of the first values and of the order of pairs");
-    arguments.add("threads", "N", device_.threads, "threads; does not change the result")
+    arguments.add("threads", "N", device_.threads, Effect::none, "threads; does not change the result")
         .default_text("all cores, or what the container may use")
         .range(1, 4096);
   }

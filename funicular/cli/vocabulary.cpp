@@ -41,27 +41,35 @@ class Vocabulary final : public Command {
             "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
     arguments.positional("propose|extend", action_, "what to do");
     arguments.section("Input and output");
-    arguments.add("model", "DIR", model_, "model folder with a WordPiece tokeniser")
+    arguments.add("model", "DIR", model_, Effect::input, "model folder with a WordPiece tokeniser")
         .alias("model-name-or-path")
         .required();
-    arguments.add("words", "FILE", words_, "extend: new words, one a line; what follows a tab is not read")
+    arguments
+        .add("words", "FILE", words_, Effect::input,
+             "extend: new words, one a line; what follows a tab is not read")
         .default_text("none");
     arguments
-        .add("output", "DIR", output_, "extend: folder for the model with these words; it must not exist")
+        .add("output", "DIR", output_, Effect::output,
+             "extend: folder for the model with these words; it must not exist")
         .default_text("none");
-    arguments.add("skip-bad-words", skip_bad_words_,
+    arguments.add("skip-bad-words", skip_bad_words_, Effect::result,
                   "extend: leave out words that cannot become tokens, and name them, instead of stopping");
     arguments.section("Which words to propose");
     arguments
-        .add("input", "PATH", input_, "propose: text files: a line a row, documents separated by blank lines")
+        .add("input", "PATH", input_, Effect::input,
+             "propose: text files: a line a row, documents separated by blank lines")
         .default_text("none");
-    arguments.add("data", "STORE", data_, "propose: token store to take the words of instead")
+    arguments.add("data", "STORE", data_, Effect::input, "propose: token store to take the words of instead")
         .default_text("none");
     written_.declare(arguments, /*tables=*/false);
-    arguments.add("count", "N", proposal_.count, "propose: at most so many words").range(1);
-    arguments.add("least-times", "N", proposal_.least_times, "propose: words that stand there so often")
+    arguments.add("count", "N", proposal_.count, Effect::result, "propose: at most so many words").range(1);
+    arguments
+        .add("least-times", "N", proposal_.least_times, Effect::result,
+             "propose: words that stand there so often")
         .range(1);
-    arguments.add("least-pieces", "N", proposal_.least_pieces, "propose: words of so many pieces").range(2);
+    arguments
+        .add("least-pieces", "N", proposal_.least_pieces, Effect::result, "propose: words of so many pieces")
+        .range(2);
   }
 
   int run() override {
