@@ -99,7 +99,7 @@ def all_sentences(root: Path):
         if file.suffix in (".h", ".cpp", ".cu", ".cuh"):
             yield from of_source(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8"))
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
-    for file in sorted(page for page in pages if "measurements" not in page.parts):
+    for file in sorted(page for page in pages if "measurements" not in page.parts and page.name != "options.md"):
         yield from of_document(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8"))
 
 

@@ -52,74 +52,79 @@ std::optional<bool> parse_switch(std::string_view text) {
 }  // namespace
 
 Option& Option::alias(std::string name) {
-  aliases_.push_back(normalise(name));
+  declared_.aliases.push_back(normalise(name));
   return *this;
 }
 
 Option& Option::letter(char letter) {
-  letter_ = letter;
+  declared_.letter = letter;
   return *this;
 }
 
 Option& Option::choices(std::vector<std::string> values) {
-  choices_ = std::move(values);
+  declared_.choices = std::move(values);
   return *this;
 }
 
 Option& Option::suggests(std::vector<std::string> values) {
-  suggestions_ = std::move(values);
+  declared_.suggestions = std::move(values);
   return *this;
 }
 
 Option& Option::accept(std::string spelling, std::string value) {
-  spellings_.emplace(std::move(spelling), std::move(value));
+  declared_.spellings.emplace(std::move(spelling), std::move(value));
   return *this;
 }
 
 Option& Option::required() {
-  required_ = true;
+  declared_.required = true;
   return *this;
 }
 
 Option& Option::required_unless(std::string other) {
-  unless_ = std::move(other);
+  declared_.unless = std::move(other);
   return required();
 }
 
 Option& Option::default_text(std::string text) {
-  default_ = std::move(text);
+  declared_.usual = std::move(text);
+  return *this;
+}
+
+Option& Option::common() {
+  declared_.common = true;
   return *this;
 }
 
 Option& Option::hidden() {
-  hidden_ = true;
+  declared_.hidden = true;
   return *this;
 }
 
 Option& Option::range(double low, double high) {
-  low_ = low;
-  high_ = high;
+  declared_.low = low;
+  declared_.high = high;
   return *this;
 }
 
 Option& Option::above(double low) {
-  low_ = low;
-  low_excluded_ = true;
+  declared_.low = low;
+  declared_.low_excluded = true;
   return *this;
 }
 
 Option& Option::affects(Effect effect) {
-  effect_ = effect;
+  declared_.effect = effect;
   return *this;
 }
 
 std::string Option::usual_value() const {
   double number = 0;
-  if (kind_ == Kind::toggle && (default_.empty() || default_ == "on"))
-    return default_.empty() ? "false" : "true";
-  if (kind_ == Kind::number && parse_number(std::string_view(default_), number))
+  if (declared_.kind == Declaration::Kind::toggle && (declared_.usual.empty() || declared_.usual == "on"))
+    return declared_.usual.empty() ? "false" : "true";
+  if (declared_.kind == Declaration::Kind::number && parse_number(std::string_view(declared_.usual), number))
     return fmt::to_string(number);
-  return default_;
+  return declared_.usual;
 }
 
 Arguments::Arguments(std::string command, std::string description)
@@ -130,16 +135,16 @@ void Arguments::section(std::string title) {
 }
 
 Option& Arguments::declare(Effect effect, std::string name, std::string value, std::string help,
-                           Option::Kind kind, std::string fallback,
+                           Declaration::Kind kind, std::string fallback,
                            std::function<void(const Option::Value&)> store) {
   auto option = std::make_unique<Option>();
-  option->name_ = std::move(name);
-  option->value_ = std::move(value);
-  option->help_ = std::move(help);
-  option->kind_ = kind;
-  option->default_ = std::move(fallback);
-  option->section_ = section_;
-  option->effect_ = effect;
+  option->declared_.name = std::move(name);
+  option->declared_.value = std::move(value);
+  option->declared_.help = std::move(help);
+  option->declared_.kind = kind;
+  option->declared_.usual = std::move(fallback);
+  option->declared_.group = section_;
+  option->declared_.effect = effect;
   option->store_ = std::move(store);
   options_.push_back(std::move(option));
   return *options_.back();
@@ -155,62 +160,60 @@ std::string Arguments::text_of(double number) {
 
 Option& Arguments::add(std::string name, std::string value, std::string& target, Effect effect,
                        std::string help) {
-  return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text, target,
+  return declare(effect, std::move(name), std::move(value), std::move(help), Declaration::Kind::text, target,
                  [&target](const auto& value) { target = value.text; });
 }
 
 Option& Arguments::add(std::string name, std::string value, fs::path& target, Effect effect,
                        std::string help) {
-  return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::path,
+  return declare(effect, std::move(name), std::move(value), std::move(help), Declaration::Kind::path,
                  target.string(), [&target](const auto& value) { target = value.text; });
 }
 
 Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target, Effect effect,
                        std::string help) {
-  Option& option = declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text,
-                           fmt::format("{}", fmt::join(target, " ")),
+  Option& option = declare(effect, std::move(name), std::move(value), std::move(help),
+                           Declaration::Kind::text, fmt::format("{}", fmt::join(target, " ")),
                            [&target](const auto& value) { target.emplace_back(value.text); });
-  option.many_ = true;
+  option.declared_.many = true;
   return option;
 }
 
 Option& Arguments::add(std::string name, std::string value, std::vector<fs::path>& target, Effect effect,
                        std::string help) {
-  Option& option = declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::path, "",
-                           [&target](const auto& value) { target.emplace_back(value.text); });
-  option.many_ = true;
+  Option& option =
+      declare(effect, std::move(name), std::move(value), std::move(help), Declaration::Kind::path, "",
+              [&target](const auto& value) { target.emplace_back(value.text); });
+  option.declared_.many = true;
   return option;
 }
 
 Option& Arguments::add(std::string name, bool& target, Effect effect, std::string help) {
-  return declare(effect, std::move(name), "", std::move(help), Option::Kind::toggle, target ? "on" : "",
+  return declare(effect, std::move(name), "", std::move(help), Declaration::Kind::toggle, target ? "on" : "",
                  [&target](const auto& value) { target = value.whole != 0; });
 }
 
 Option& Arguments::add(std::string name, std::function<void()> action, Effect effect, std::string help) {
-  return declare(effect, std::move(name), "", std::move(help), Option::Kind::toggle, "",
+  return declare(effect, std::move(name), "", std::move(help), Declaration::Kind::toggle, "",
                  [action = std::move(action)](const auto& value) {
                    if (value.whole != 0) action();
                  });
 }
 
 void Arguments::positional(std::string value, std::vector<std::string>& target, std::string help) {
-  positional_value_ = std::move(value);
-  positional_help_ = std::move(help);
-  positional_ = &target;
+  positional_ = {std::move(value), std::move(help), &target};
 }
 
 void Arguments::rest(std::string value, std::vector<std::string>& target, std::string help) {
-  rest_value_ = std::move(value);
-  rest_help_ = std::move(help);
-  rest_ = &target;
+  rest_ = {std::move(value), std::move(help), &target};
 }
 
 Option* Arguments::find(std::string_view name) {
   const std::string wanted = normalise(name);
   for (auto& option : options_) {
-    if (option->name_ == wanted ||
-        std::find(option->aliases_.begin(), option->aliases_.end(), wanted) != option->aliases_.end())
+    if (option->declared_.name == wanted ||
+        std::find(option->declared_.aliases.begin(), option->declared_.aliases.end(), wanted) !=
+            option->declared_.aliases.end())
       return option.get();
   }
   return nullptr;
@@ -220,7 +223,7 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
   if (Option* option = find(name)) return *option;
   // A command line's --no-NAME has been read as such; this is a file's.
   const Option* toggle = name.starts_with("no-") ? find(name.substr(3)) : nullptr;
-  if (toggle && toggle->kind_ == Option::Kind::toggle)
+  if (toggle && toggle->declared_.kind == Declaration::Kind::toggle)
     throw InputError(kComponent, "{}: {} is no name of an option; write {} = false", origin, name,
                      toggle->name());
   if (name == "help" && origin != "funicular " + command_)
@@ -229,74 +232,81 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
   const std::string_view answer = answer_to_foreign_option(normalise(name));
   if (!answer.empty())
     throw InputError(kComponent, "{}: there is no --{}: {}", origin, normalise(name), answer);
-  std::vector<std::string> candidates{"config", "help"};
+  std::vector<std::string> candidates{kConfigOption, "help", "help-all"};
   for (const auto& option : options_) {
-    candidates.push_back(option->name_);
-    candidates.insert(candidates.end(), option->aliases_.begin(), option->aliases_.end());
+    candidates.push_back(option->declared_.name);
+    candidates.insert(candidates.end(), option->declared_.aliases.begin(), option->declared_.aliases.end());
   }
-  throw InputError(kComponent, "{}: unknown option --{}{} (funicular {} --help lists all)", origin, name,
+  throw InputError(kComponent, "{}: unknown option --{}{} (funicular {} --help-all lists all)", origin, name,
                    suggestion(normalise(name), candidates, "--"), command_);
 }
 
 void Arguments::set(Option& option, std::string_view text, std::string_view origin) {
-  const std::string where = fmt::format("{}: --{}", origin, option.name_);
+  const std::string where = fmt::format("{}: --{}", origin, option.declared_.name);
   int64_t whole = 0;
   double number = 0;
-  if (option.kind_ == Option::Kind::integer) {
+  if (option.declared_.kind == Declaration::Kind::integer) {
     if (!parse_number(text, whole))
-      throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where, option.value_,
-                       text);
+      throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where,
+                       option.declared_.value, text);
     number = static_cast<double>(whole);  // for the limits only: a double does not hold every whole number
-  } else if (option.kind_ == Option::Kind::number) {
+  } else if (option.declared_.kind == Declaration::Kind::number) {
     if (!parse_number(text, number) || !std::isfinite(number))
-      throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where, option.value_,
-                       text);
-  } else if (option.kind_ == Option::Kind::toggle) {
+      throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where,
+                       option.declared_.value, text);
+  } else if (option.declared_.kind == Declaration::Kind::toggle) {
     const std::optional<bool> on = parse_switch(text);
     if (!on) throw InputError(kComponent, "{} expects true or false, found \"{}\"", where, text);
     whole = *on ? 1 : 0;
-  } else if (option.kind_ == Option::Kind::path && text.empty()) {
-    throw InputError(kComponent, "{} expects {}, found an empty text", where, option.value_);
+  } else if (option.declared_.kind == Declaration::Kind::path && text.empty()) {
+    throw InputError(kComponent, "{} expects {}, found an empty text", where, option.declared_.value);
   }
-  if (number < option.low_ || number > option.high_ || (option.low_excluded_ && number <= option.low_)) {
-    const std::string upper = std::isinf(option.high_) ? "" : fmt::format(" and at most {:g}", option.high_);
+  if (number < option.declared_.low || number > option.declared_.high ||
+      (option.declared_.low_excluded && number <= option.declared_.low)) {
+    const std::string upper =
+        std::isinf(option.declared_.high) ? "" : fmt::format(" and at most {:g}", option.declared_.high);
     throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where,
-                     option.low_excluded_ ? "above" : "at least", option.low_, upper, text);
+                     option.declared_.low_excluded ? "above" : "at least", option.declared_.low, upper, text);
   }
-  if (const auto spelling = option.spellings_.find(text); spelling != option.spellings_.end())
+  if (const auto spelling = option.declared_.spellings.find(text);
+      spelling != option.declared_.spellings.end())
     text = spelling->second;
-  if (!option.choices_.empty() &&
-      std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end()) {
-    const std::string_view answer = answer_to_foreign_value(option.name_, text, option.choices_);
+  if (!option.declared_.choices.empty() &&
+      std::find(option.declared_.choices.begin(), option.declared_.choices.end(), text) ==
+          option.declared_.choices.end()) {
+    const std::string_view answer =
+        answer_to_foreign_value(option.declared_.name, text, option.declared_.choices);
     if (!answer.empty())
       throw InputError(kComponent, "{} has no {}: {}; expected one of {}", where, text, answer,
-                       fmt::join(option.choices_, ", "));
+                       fmt::join(option.declared_.choices, ", "));
     throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
-                     fmt::join(option.choices_, ", "), text, suggestion(text, option.choices_));
+                     fmt::join(option.declared_.choices, ", "), text,
+                     suggestion(text, option.declared_.choices));
   }
-  if (!option.many_) option.values_.clear();  // a switch may be given twice
-  option.values_.push_back(option.kind_ == Option::Kind::integer  ? fmt::to_string(whole)
-                           : option.kind_ == Option::Kind::number ? fmt::to_string(number)
-                           : option.kind_ == Option::Kind::toggle ? (whole ? "true" : "false")
-                                                                  : std::string(text));
+  if (!option.declared_.many) option.values_.clear();  // a switch may be given twice
+  option.values_.push_back(option.declared_.kind == Declaration::Kind::integer  ? fmt::to_string(whole)
+                           : option.declared_.kind == Declaration::Kind::number ? fmt::to_string(number)
+                           : option.declared_.kind == Declaration::Kind::toggle ? (whole ? "true" : "false")
+                                                                                : std::string(text));
   option.store_({text, whole, number});
   option.given_ = true;
 }
 
 size_t Arguments::take_values(Option& option, const std::vector<std::string>& words, size_t next) {
   const std::string origin = "funicular " + command_;
-  if (option.kind_ == Option::Kind::toggle) {
+  if (option.declared_.kind == Declaration::Kind::toggle) {
     const bool stated = next < words.size() && parse_switch(words[next]);
     set(option, stated ? words[next] : "true", origin);
     return next + stated;
   }
   if (next >= words.size() || is_option(words[next]))
-    throw InputError(kComponent, "{}: --{} expects {}", origin, option.name_, option.value_);
-  if (option.given_ && !option.many_)
-    throw InputError(kComponent, "{}: --{} is given twice", origin, option.name_);
+    throw InputError(kComponent, "{}: --{} expects {}", origin, option.declared_.name,
+                     option.declared_.value);
+  if (option.given_ && !option.declared_.many)
+    throw InputError(kComponent, "{}: --{} is given twice", origin, option.declared_.name);
   do {
     set(option, words[next++], origin);
-  } while (option.many_ && next < words.size() && !is_option(words[next]));
+  } while (option.declared_.many && next < words.size() && !is_option(words[next]));
   return next;
 }
 
@@ -305,7 +315,7 @@ bool Arguments::parse_letter(const std::vector<std::string>& words, size_t& next
   const std::string& word = words[next - 1];
   if (word.size() < 2 || word[0] != '-' || word[1] == '-') return false;
   for (auto& option : options_) {
-    if (option->letter_ != word[1]) continue;
+    if (option->declared_.letter != word[1]) continue;
     if (word.size() == 2) {
       next = take_values(*option, words, next);
     } else {
@@ -319,57 +329,55 @@ bool Arguments::parse_letter(const std::vector<std::string>& words, size_t& next
 void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) {
   const std::string origin = "funicular " + command_;
   const std::string& word = words[next++];
-  if (word == "--help" || word == "-h") {
-    help_ = true;
-    return;
-  }
-  if (word == "--" && rest_) {
-    rest_->assign(words.begin() + static_cast<ptrdiff_t>(next), words.end());
+  if (word == "--help" || word == "-h") return void(outcome_ = Outcome::help);
+  if (word == "--help-all" || word == "--help=all") return void(outcome_ = Outcome::help_all);
+  if (word == "--" && rest_.target) {
+    rest_.target->assign(words.begin() + static_cast<ptrdiff_t>(next), words.end());
     next = words.size();
     return;
   }
   if (parse_letter(words, next)) return;
   if (!is_option(word)) {
-    if (!positional_)
+    if (!positional_.target)
       throw InputError(kComponent, "{}: unexpected argument \"{}\"; {}", origin, word,
-                       rest_ && word.front() != '-'
-                           ? fmt::format("\"{}\" comes last: … -- {} …", rest_value_, word)
+                       rest_.target && word.front() != '-'
+                           ? fmt::format("\"{}\" comes last: … -- {} …", rest_.value, word)
                            : "options begin with --");
-    positional_->push_back(word);
+    positional_.target->push_back(word);
     return;
   }
   const size_t equals = word.find('=');
   const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
   Option* option = find(name);
   const bool negated = !option && normalise(name).rfind("no-", 0) == 0 && (option = find(name.substr(3))) &&
-                       option->kind_ == Option::Kind::toggle;
+                       option->declared_.kind == Declaration::Kind::toggle;
   if (negated) {
     if (equals != std::string::npos)
       throw InputError(kComponent, "{}: --{} takes no value, found \"{}\"; give --{}=true or =false", origin,
-                       name, word.substr(equals + 1), option->name_);
+                       name, word.substr(equals + 1), option->declared_.name);
     return set(*option, "false", origin);
   }
   option = &find_or_refuse(name, origin);
   if (equals == std::string::npos) {
     next = take_values(*option, words, next);
   } else {
-    if (option->given_ && !option->many_)
-      throw InputError(kComponent, "{}: --{} is given twice", origin, option->name_);
+    if (option->given_ && !option->declared_.many)
+      throw InputError(kComponent, "{}: --{} is given twice", origin, option->declared_.name);
     set(*option, word.substr(equals + 1), origin);
   }
 }
 
 void Arguments::declare_config() {
-  if (find("config")) return;
+  if (find(kConfigOption)) return;
   section("General");
-  add("config", "FILE", config_, Effect::none,
+  add(kConfigOption, "FILE", config_, Effect::none,
       "TOML file with the same keys as the options; the command line wins");
 }
 
 Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
   declare_config();
-  for (size_t next = 0; next < words.size() && !help_;) parse_word(words, next);
-  if (help_) return Outcome::help;
+  for (size_t next = 0; next < words.size() && outcome_ == Outcome::run;) parse_word(words, next);
+  if (outcome_ != Outcome::run) return outcome_;
   if (!config_.empty()) read_config(config_);
   check_required("funicular " + command_);
   return Outcome::run;
@@ -394,7 +402,8 @@ std::vector<const Option*> Arguments::given_or_ruled_out() const {
     if (std::none_of(group.begin(), group.end(), [&](const std::string& name) { return given(name); }))
       continue;
     for (const auto& option : options_)
-      if (std::find(group.begin(), group.end(), option->name_) != group.end()) result.push_back(option.get());
+      if (std::find(group.begin(), group.end(), option->declared_.name) != group.end())
+        result.push_back(option.get());
   }
   return result;
 }
@@ -408,7 +417,7 @@ void Arguments::take_entries(std::vector<ConfigEntry> entries, bool from_config)
   std::vector<std::pair<Option*, ConfigEntry>> chosen;
   for (ConfigEntry& entry : entries) {
     Option& option = find_or_refuse(entry.key, entry.origin);
-    if (option.name_ == "config" && from_config)
+    if (option.declared_.name == "config" && from_config)
       throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
     if (std::find(decided.begin(), decided.end(), &option) != decided.end()) continue;
     const auto other =
@@ -419,32 +428,43 @@ void Arguments::take_entries(std::vector<ConfigEntry> entries, bool from_config)
       other->second = std::move(entry);  // the command's table comes after the top
     } else {
       throw InputError(kComponent, "{}: --{} is given twice, as {} and, in {}, as {}", entry.origin,
-                       option.name_, entry.key, other->second.origin, other->second.key);
+                       option.declared_.name, entry.key, other->second.origin, other->second.key);
     }
   }
   for (const auto& [option, entry] : chosen) set_from_config(*option, entry);
 }
 
 void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
-  if (entry.values.size() != 1 && !option.many_)
-    throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_,
+  if (entry.values.size() != 1 && !option.declared_.many)
+    throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.declared_.name,
                      entry.values.size());
   for (const std::string& value : entry.values) set(option, value, entry.origin);
 }
 
 void Arguments::check_required(const std::string& origin) const {
   for (const auto& option : options_)
-    if (option->required_ && !option->given_ && (option->unless_.empty() || !given(option->unless_)))
-      throw InputError(kComponent, "{}: --{} {} is required: {}", origin, option->name_, option->value_,
-                       option->help_);
+    if (option->declared_.required && !option->given_ &&
+        (option->declared_.unless.empty() || !given(option->declared_.unless)))
+      throw InputError(kComponent, "{}: --{} {} is required: {}", origin, option->declared_.name,
+                       option->declared_.value, option->declared_.help);
+}
+
+void Arguments::example(std::string purpose, std::string command) {
+  examples_.push_back({std::move(purpose), std::move(command)});
+}
+
+std::vector<const Declaration*> Arguments::declarations() const {
+  std::vector<const Declaration*> all;
+  for (const auto& option : options_) all.push_back(&option->declared_);
+  return all;
 }
 
 std::vector<Arguments::Setting> Arguments::settings() const {
   std::vector<Setting> all;
   for (const auto& option : options_) {
-    Setting& setting = all.emplace_back(
-        Setting{option->name_, option->values_, option->given_, option->kind_ == Option::Kind::path});
-    setting.effect = option->effect_;
+    Setting& setting = all.emplace_back(Setting{option->declared_.name, option->values_, option->given_,
+                                                option->declared_.kind == Declaration::Kind::path});
+    setting.effect = option->declared_.effect;
     if (std::string usual = option->usual_value(); !option->given_ && !usual.empty())
       setting.values = {std::move(usual)};
   }
@@ -453,7 +473,7 @@ std::vector<Arguments::Setting> Arguments::settings() const {
 
 bool Arguments::given(std::string_view name) const {
   for (const auto& option : options_)
-    if (option->name_ == name) return option->given_;
+    if (option->declared_.name == name) return option->given_;
   return false;
 }
 

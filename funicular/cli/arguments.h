@@ -23,6 +23,30 @@ namespace funicular::cli {
 
 namespace fs = std::filesystem;
 
+inline constexpr const char *kConfigOption = "config",
+                            *kConfigHelp =
+                                "TOML file with the same keys as the options; the command line wins";
+
+/// What the program knows of an option before the command line is read.
+struct Declaration {
+  enum class Kind { toggle, text, path, integer, number };
+
+  std::string name, value;  ///< `value` names the value in --help, with its unit
+  std::string help;
+  std::string usual{};   ///< the default, or what --help says of one that is decided later
+  std::string group{};   ///< the heading in --help
+  std::string unless{};  ///< the option without which this one is required
+  std::vector<std::string> aliases{}, choices{}, suggestions{};
+  std::map<std::string, std::string, std::less<>> spellings{};
+  Kind kind = Kind::text;
+  Effect effect = Effect::result;
+  bool many = false, required = false, hidden = false;
+  bool common = false;  ///< --help shows it, and not --help-all alone
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool low_excluded = false;
+  char letter = 0;
+};
+
 /// One option. Made by Arguments::add, refined by the chained setters.
 class Option {
  public:
@@ -43,6 +67,8 @@ class Option {
   Option& required_unless(std::string other);
   /// Replaces the default shown by --help, for defaults that are decided later ("all cores").
   Option& default_text(std::string text);
+  /// Makes --help show it: for the options that a first user needs. --help-all shows all.
+  Option& common();
   /// Hides it from --help (aliases that set a value of their own, such as --bf16).
   Option& hidden();
   /// Inclusive limits of a number.
@@ -52,27 +78,16 @@ class Option {
   /// Replaces the effect, for a command in which a shared option decides something else.
   Option& affects(Effect effect);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return declared_.name; }
   bool given() const { return given_; }
 
  private:
   friend class Arguments;
   /// The default in the one spelling of its kind; what --help says of a default that is decided later.
   std::string usual_value() const;
-  /// Values that completion offers.
-  const std::vector<std::string>& offered() const { return choices_.empty() ? suggestions_ : choices_; }
 
-  enum class Kind { toggle, text, path, integer, number };
-
-  std::string name_, value_, help_, default_, section_, unless_;
-  std::vector<std::string> aliases_, choices_, suggestions_;
-  std::map<std::string, std::string, std::less<>> spellings_;
-  Kind kind_ = Kind::text;
-  bool many_ = false, required_ = false, hidden_ = false, given_ = false;
-  double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
-  bool low_excluded_ = false;
-  Effect effect_ = Effect::result;
-  char letter_ = 0;
+  Declaration declared_;
+  bool given_ = false;
   std::vector<std::string> values_;  ///< what was given, each in one spelling
   /// What was written, read as the option's kind wants it.
   struct Value {
@@ -89,7 +104,7 @@ class Option {
 };
 
 /// The options of one command, bound to the variables that they set. A variable's value at declaration is the
-/// default. Every command has --help and --config besides its own. The variables must outlive the Arguments.
+/// default. Every command has --help, --help-all and --config besides its own. The variables must outlive the Arguments.
 class Arguments {
  public:
   /// `command` as typed, e.g. "finetune"; `description` says what it does, in some lines.
@@ -98,6 +113,12 @@ class Arguments {
 
   /// Heading of the options that follow in --help.
   void section(std::string title);
+
+  /// A command line that --help ends with, and what it is for, as an infinitive.
+  struct Example {
+    std::string purpose, command;
+  };
+  void example(std::string purpose, std::string command);
 
   /// `effect` says what another value changes, and decides what a chain, a resume and ranks compare.
   /// `value` names the value in --help, with its unit where it has one: "STEPS", "GB".
@@ -121,7 +142,7 @@ class Arguments {
   requires std::is_enum_v<Choice> Option& add(std::string name, std::string value, Choice& target,
                                               const std::vector<std::string>& names, Effect effect,
                                               std::string help) {
-    return declare(effect, std::move(name), std::move(value), std::move(help), Option::Kind::text,
+    return declare(effect, std::move(name), std::move(value), std::move(help), Declaration::Kind::text,
                    names.at(static_cast<size_t>(target)),
                    [&target, names](const auto& given) {
                      const auto found = std::find(names.begin(), names.end(), given.text);
@@ -150,7 +171,7 @@ class Arguments {
   /// What follows a "--", as it stands. `value` as in add, with the dashes: "-- COMMAND…".
   void rest(std::string value, std::vector<std::string>& target, std::string help);
 
-  enum class Outcome { run, help };
+  enum class Outcome { run, help, help_all };
   /// Reads the words after the command's name, then the file of --config for what they do not give. Throws
   /// InputError.
   Outcome parse(const std::vector<std::string>& words);
@@ -172,31 +193,34 @@ class Arguments {
   /// Of all options, hidden ones too, after parsing.
   std::vector<Setting> settings() const;
 
-  std::string help() const;
   const std::string& command() const { return command_; }
-  /// All visible option names with dashes, for completion.
-  std::vector<std::string> option_names() const;
-  /// Values of an option that completion offers: all that are allowed, or those that it suggests.
-  struct Choices {
-    std::string option;
-    std::vector<std::string> values;
+  const std::string& description() const { return description_; }
+  const std::vector<Example>& examples() const { return examples_; }
+  /// Of all options, in their order.
+  std::vector<const Declaration*> declarations() const;
+  /// Words without an option's name; empty where the command takes none.
+  struct Operand {
+    std::string value{}, help{};
+    std::vector<std::string>* target = nullptr;
   };
-  std::vector<Choices> option_choices() const;
+  /// Those of positional() and of rest().
+  std::pair<Operand, Operand> operands() const { return {positional_, rest_}; }
   /// Whether the option was given, on the command line or in the file.
   bool given(std::string_view name) const;
 
  private:
   template <class Number>
-  static constexpr Option::Kind kKind =
-      std::is_integral_v<Number> ? Option::Kind::integer : Option::Kind::number;
+  static constexpr Declaration::Kind kKind =
+      std::is_integral_v<Number> ? Declaration::Kind::integer : Declaration::Kind::number;
   static std::string text_of(int64_t number);
   static std::string text_of(double number);
   template <class Number>
   static std::string text_of(Number number) {
     return text_of(static_cast<int64_t>(number));
   }
-  Option& declare(Effect effect, std::string name, std::string value, std::string help, Option::Kind kind,
-                  std::string fallback, std::function<void(const Option::Value&)> store);
+  Option& declare(Effect effect, std::string name, std::string value, std::string help,
+                  Declaration::Kind kind, std::string fallback,
+                  std::function<void(const Option::Value&)> store);
   Option* find(std::string_view name);
   Option& find_or_refuse(std::string_view name, std::string_view origin);
   void set(Option& option, std::string_view text, std::string_view origin);
@@ -213,12 +237,10 @@ class Arguments {
   std::string command_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;
   std::vector<std::vector<std::string>> rivals_;
-  std::string positional_value_, positional_help_;
-  std::vector<std::string>* positional_ = nullptr;
-  std::string rest_value_, rest_help_;
-  std::vector<std::string>* rest_ = nullptr;
+  Operand positional_, rest_;
+  std::vector<Example> examples_;
   fs::path config_;
-  bool help_ = false;
+  Outcome outcome_ = Outcome::run;
 };
 
 }  // namespace funicular::cli

@@ -41,6 +41,8 @@ class Augment final : public Command {
                 "columns and its labels. Interrupted or killed, it goes on when it is given again. The last "
                 "line of "
                 "output is one JSON object that counts rows, variants and words.") {
+    arguments.example("make variants of rows",
+                      "funicular augment --model MODEL --task custom --input train.tsv --output more.tsv");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder with a head that guesses hidden words");
     arguments.add("input", "FILE", input_, Effect::input, "the rows")
@@ -54,6 +56,7 @@ class Augment final : public Command {
     arguments
         .add("vectors", "FILE", vectors_, Effect::input,
              "word vectors as text, GloVe's or word2vec's; the first 100,000 are used")
+        .common()
         .default_text("none: words of several pieces stay");
     arguments
         .add("vectors-cache", "FILE", vectors_cache_, Effect::none,
@@ -65,6 +68,7 @@ class Augment final : public Command {
         .add("text-column", "COLUMN", task.text, Effect::result,
              "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
              "numbers from 1")
+        .common()
         .alias("text-columns")
         .default_text("text");
     arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
@@ -135,6 +139,7 @@ class Augment final : public Command {
         .alias("p")
         .range(0, 1);
     arguments.add("variants", "N", variants_, Effect::result, "variants of each text")
+        .common()
         .alias("N")
         .default_text("as published for the task: 30, or 20 for sst2")
         .range(1, 100'000);

@@ -32,6 +32,8 @@ Bench::Bench()
           "with the others. funicular bench ranks, under funicular launch, tells what each strategy costs a "
           "rank "
           "in time and memory.") {
+  arguments.example("time a training step", "funicular bench --model bert-base --batch-size 16");
+  arguments.example("measure the memory of ranks", "funicular bench memory --model bert-base --ranks 4");
   arguments.positional("[memory|techniques|ranks]", what_, "what to measure; nothing: the time of a step");
   options_.declare(arguments);
 }

@@ -74,6 +74,7 @@ void BenchOptions::declare(Arguments& arguments) {
       .add("strategy", "NAME", strategies, Effect::result,
            "strategies to compare (of ranks: under funicular launch), each with options of its own: "
            "\"pipeline --schedule gpipe --stages 0,7\"")
+      .common()
       .default_text("ddp and zero1 to zero3 on several ranks");
   arguments
       .add("ranks", "N", ranks, Effect::result,
@@ -84,7 +85,7 @@ void BenchOptions::declare(Arguments& arguments) {
       .range(1, 1024);
   arguments.section("Machine and output");
   declare_seed(arguments, seed_number, "of weights, rows and dropout");
-  arguments.add("json", json, Effect::result, "print one JSON object");
+  arguments.add("json", json, Effect::result, "print one JSON object").common();
   device.declare(arguments, Effect::result, Effect::result);
 }
 
@@ -93,19 +94,24 @@ void BenchOptions::declare_measured(Arguments& arguments) {
   arguments
       .add("model", "NAME|DIR", model_name, Effect::input_or_name,
            "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
+      .common()
       .default_text("base; of techniques: small");
   arguments
       .add("rows", "KIND", rows, Effect::result,
            "lengths of the rows: ragged (uniform from 32 to the longest), or full")
       .choices({"ragged", "full"});
-  arguments.add("max-length", "TOKENS", max_length.given, Effect::result, "longest row").default_text("128");
+  arguments.add("max-length", "TOKENS", max_length.given, Effect::result, "longest row")
+      .common()
+      .default_text("128");
   arguments.add("batch-size", "SEQUENCES", batch_size.given, Effect::result, "rows a step")
+      .common()
       .default_text("16");
   arguments
       .add("gradient-accumulation-steps", "N", accumulation.given, Effect::result,
            "forward passes a step, of memory and techniques")
       .default_text("4; of memory: 1 4");
   arguments.add("precision", "NAME", precision.given, Effect::result, "arithmetic, of time and memory")
+      .common()
       .choices({"fp32", "fp64", "bf16", "fp16"})
       .default_text("fp32; of memory: fp32 bf16");
   arguments
@@ -114,6 +120,7 @@ void BenchOptions::declare_measured(Arguments& arguments) {
       .choices({"none", "full", "selective", "sqrt"})
       .default_text("none; of memory: all; of techniques: full");
   arguments.add("steps", "N", steps, Effect::result, "steps that are timed")
+      .common()
       .default_text("10; of techniques: 4 in a row")
       .range(1);
 }
@@ -121,6 +128,7 @@ void BenchOptions::declare_measured(Arguments& arguments) {
 void BenchOptions::declare_techniques(Arguments& arguments) {
   arguments.section("Of techniques");
   arguments.add("data", "STORE", data, Effect::input, "token store of the text (funicular tokenize makes it)")
+      .common()
       .default_text("generated rows");
   arguments.add("tokenizer", "DIR", tokenizer, Effect::tokenizer, "folder of the store's tokeniser")
       .default_text("the model's folder");

@@ -173,6 +173,8 @@ class Chain final : public Command {
                 "and what depends on "
                 "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of "
                 "the file.") {
+    arguments.example("run the steps of a file", "funicular chain chain.toml");
+    arguments.example("show what would be run", "funicular chain chain.toml --dry-run");
     arguments.positional("FILE", files_, "the chain");
     arguments.add("dry-run", dry_run_, Effect::result, "tell what would be run, and why, and do nothing");
     arguments

@@ -29,6 +29,8 @@ class Compare final : public Command {
                 "losses and perplexities do not. Whole words are hidden, 15 % of the tokens. Texts that a "
                 "model was "
                 "trained on flatter it: give others, or --eval-fraction as it was given to pretrain.") {
+    arguments.example("compare a model with the one that it was adapted from",
+                      "funicular compare --models MODEL runs/domain/model --input texts.txt");
     arguments.section("Input");
     arguments
         .add("models", "DIR", folders_, Effect::input,

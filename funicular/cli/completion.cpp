@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/cli/arguments_help.h"
 #include "funicular/cli/command_list.h"
 
 namespace funicular::cli {
@@ -22,8 +23,8 @@ namespace {
 std::string words_of(const Command& command) {
   const std::string& name = command.arguments.command();
   std::string text =
-      fmt::format("_funicular_words[{}]=\"{}\"\n", name, fmt::join(command.arguments.option_names(), " "));
-  for (const auto& [option, values] : command.arguments.option_choices())
+      fmt::format("_funicular_words[{}]=\"{}\"\n", name, fmt::join(option_names(command.arguments), " "));
+  for (const auto& [option, values] : option_choices(command.arguments))
     text += fmt::format("_funicular_words[{}:{}]=\"{}\"\n", name, option, fmt::join(values, " "));
   return text;
 }
@@ -36,8 +37,8 @@ std::string fish_words_of(const Command& command) {
   };
   const std::string& name = command.arguments.command();
   std::string text =
-      fmt::format("set -g {} {}\n", variable(name), fmt::join(command.arguments.option_names(), " "));
-  for (const auto& [option, values] : command.arguments.option_choices())
+      fmt::format("set -g {} {}\n", variable(name), fmt::join(option_names(command.arguments), " "));
+  for (const auto& [option, values] : option_choices(command.arguments))
     text += fmt::format("set -g {} {}\n", variable(name + "_" + option), fmt::join(values, " "));
   return text;
 }
@@ -157,6 +158,7 @@ class Completion final : public Command {
             "source <(funicular completion bash), or zsh; in fish: funicular completion fish | source. For "
             "every new shell, add that line to ~/.bashrc, to ~/.zshrc behind compinit, or to "
             "~/.config/fish/config.fish. The script asks with a COMMAND for what can follow that.") {
+    arguments.example("load completion into this shell", "source <(funicular completion bash)");
     arguments.positional("SHELL [COMMAND]", words_,
                          "the shell: bash, zsh or fish; a command, and its options are printed");
   }

@@ -32,6 +32,9 @@ class Distill final : public Command {
                 "learn the teacher's layers, prediction its answers. RUN/model is the student of the best "
                 "evaluation, "
                 "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+    arguments.example("let a small model learn the layers of a large one",
+                      "funicular distill --teacher BIG --student 3-layers --stage general --data "
+                      "texts.tokens --output runs/s");
     arguments.section("Input and output");
     arguments.add("teacher", "DIR", teacher_path_, Effect::input, "model folder of the teacher")
         .required_unless("soft-columns");
@@ -46,21 +49,25 @@ class Distill final : public Command {
         .choices(task::distillation_stages())
         .required();
     arguments.add("data", "STORE", data_, Effect::input, "of the stage general: token store to train on")
+        .common()
         .default_text("none");
     arguments
         .add("eval-data", "STORE", eval_data_, Effect::input,
              "of the stage general: token store to evaluate on")
         .default_text("none");
     arguments.add("task", "NAME", task_options_.name, Effect::result, "of the other stages: the task")
+        .common()
         .alias("task-name")
         .choices(task::text_task_names())
         .default_text("none");
     arguments.add("train", "FILE", train_file_, Effect::input, "of the other stages: training rows")
+        .common()
         .alias("train-file")
         .default_text("none");
     arguments
         .add("eval", "FILE", eval_file_, Effect::input,
              "rows to evaluate on; the best student is chosen by them")
+        .common()
         .alias("validation-file")
         .default_text("none");
     task_options_.declare_bad_rows(arguments);

@@ -219,6 +219,7 @@ class Doctor final : public Command {
                 "model folder and whether a step of its masked-language-model training fits into the memory, "
                 "and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
+    arguments.example("check this machine and a model", "funicular doctor --model MODEL");
     arguments.add("model", "DIR", model_, Effect::input,
                   "also check this model folder, or a config.json alone");
     arguments.add("data", "STORE", data_, Effect::input,

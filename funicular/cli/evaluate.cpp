@@ -35,6 +35,9 @@ class Evaluate final : public Command {
             "--task mlm it gives the loss "
             "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
             "share the rows: the same result, sooner.") {
+    arguments.example("measure a classifier", "funicular evaluate --model runs/a/model --data test.tsv");
+    arguments.example("measure a masked language model",
+                      "funicular evaluate --model MODEL --task mlm --data texts.tokens");
     arguments.section("Input");
     declare_model(arguments, model_, "model folder");
     task_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
@@ -46,18 +49,22 @@ class Evaluate final : public Command {
     task_.declare_bad_rows(arguments);
     task_.declare(arguments);
     arguments.section("Answers");
-    arguments.add("details", details_, Effect::result,
-                  "also the scores of each class and the confusion matrix; of several labels a text, a "
-                  "matrix for each label");
+    arguments
+        .add("details", details_, Effect::result,
+             "also the scores of each class and the confusion matrix; of several labels a text, a "
+             "matrix for each label")
+        .common();
     arguments
         .add("predictions", "FILE", predictions_, Effect::output,
              "file for the label and the answer of each row; its ending sets the form: .jsonl, .json, .csv, "
              ".tsv")
+        .common()
         .default_text("none");
     arguments
         .add("output", "FOLDER", output_, Effect::output,
              "also a folder for funicular report: all of this, the model's size and speed, and mistakes with "
              "their texts")
+        .common()
         .default_text("none");
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_)

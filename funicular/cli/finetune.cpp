@@ -29,6 +29,11 @@ class Finetune final : public Command {
                 "JSON lines). RUN/model is the model of the best "
                 "evaluation, as a "
                 "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+    arguments.example(
+        "classify texts",
+        "funicular finetune --model MODEL --task custom --train train.tsv --eval eval.tsv --output runs/a");
+    arguments.example("tag words",
+                      "funicular finetune --model MODEL --task tags --train train.conll --output runs/tags");
     arguments.section("Input and output");
     declare_model(arguments, model_, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
@@ -38,6 +43,7 @@ class Finetune final : public Command {
     arguments
         .add("eval", "FILE", eval_file_, Effect::input,
              "rows to evaluate on; the best model is chosen by them")
+        .common()
         .alias("validation-file")
         .default_text("none");
     task_.declare_bad_rows(arguments);

@@ -25,6 +25,8 @@ class Launch final : public Command {
             "with its last lines, and all end. Exit code: that of the first rank that failed (128 + signal "
             "where "
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
+    arguments.example("train with two processes",
+                      "funicular launch -n 2 -- funicular pretrain --config pretrain.toml");
     arguments.rest("-- COMMAND…", options_.command, "the program to start and its arguments");
     arguments.add("ranks", "N", ranks_, Effect::rounding, "processes on this host")
         .letter('n')

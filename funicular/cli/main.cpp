@@ -18,9 +18,11 @@
 #include "funicular/base/isa.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
+#include "funicular/cli/arguments_help.h"
 #include "funicular/cli/command_list.h"
 #include "funicular/cli/commands_library.h"
 #include "funicular/cli/foreign_options.h"
+#include "funicular/cli/option_reference.h"
 #include "funicular/cli/version.h"
 #include "funicular/launch/environment.h"
 
@@ -39,7 +41,8 @@ std::string overview() {
   for (const std::string& name : command_names())
     text += fmt::format("  {:<12}{}\n", name, command_summary(name));
   return text +
-         "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
+         "\n  funicular COMMAND --help    the command's common options, with defaults and units\n"
+         "  funicular COMMAND --help-all all of its options\n"
          "  funicular --version         versions of Funicular and LibTorch\n\n"
          "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted by a signal: "
          "nothing unfinished is left, repeat the command.\n"
@@ -101,14 +104,16 @@ int run(const std::vector<std::string>& words, std::unique_ptr<Command>& command
     return static_cast<int>(ExitCode::usage);
   }
   const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
-  if (help && words.size() == 1) return print(overview()), 0;
+  if (help && (words.size() == 1 || words[1] == "--help")) return print(overview()), 0;
+  if (help && words[1] == "--markdown") return print(option_reference()), 0;
   if (words[0] == "--version") return print(version_text()), 0;
   const std::string& name = help ? words[1] : words[0];
   require_command(name);
   command = make_command(name);
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (help || parse(command->arguments, rest) == Arguments::Outcome::help)
-    return print(command->arguments.help()), 0;
+  const Arguments::Outcome asked = help ? Arguments::Outcome::help : parse(command->arguments, rest);
+  if (asked != Arguments::Outcome::run)
+    return print(help_of(command->arguments, asked == Arguments::Outcome::help_all)), 0;
   refuse_ranks(name);
   if (is_in_library(name)) commands_library().prepare();
   return command->run();

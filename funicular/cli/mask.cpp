@@ -43,6 +43,8 @@ class Mask final : public Command {
             "Masks sequences of a text or of a token store as pretrain does with the same options, and "
             "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
             "{what stood there|what is shown}, in colours on a terminal.") {
+    arguments.example("show masked sequences of a text",
+                      "funicular mask --tokenizer MODEL --input texts.txt --show");
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
@@ -52,15 +54,18 @@ class Mask final : public Command {
     arguments
         .add("input", "PATH", input_, Effect::input,
              "text files: a line a row, documents separated by blank lines")
+        .common()
         .required_unless("data");
     written_.declare(arguments, /*tables=*/false);
     arguments.add("data", "STORE", data_, Effect::input, "token store to take sequences of instead")
+        .common()
         .default_text("none");
-    arguments.add("show", show_, Effect::result, "print masked sequences");
+    arguments.add("show", show_, Effect::result, "print masked sequences").common();
     arguments.add("examples", "N", examples_, Effect::result, "of --show: so many of them").range(1);
     arguments
         .add("sequences", "N", sequences_, Effect::result,
              "sequences to mask and count, spread over the whole input")
+        .common()
         .range(1);
     arguments.add("json", json_, Effect::result, "print one JSON object instead");
     arguments

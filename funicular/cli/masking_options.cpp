@@ -23,6 +23,7 @@ void MaskingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments.section("What is hidden, and what is shown instead");
   arguments.add("mlm-probability", "SHARE", probability, Effect::result, "share of the tokens to predict")
+      .common()
       .above(0);
   arguments
       .add("masking", "NAME", masking, Effect::result,

@@ -37,6 +37,7 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
           "batch-size", "SEQUENCES", options.batch_size, Effect::result,
           "sequences per optimiser step, over all devices: the "
           "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
+      .common()
       .default_text("32")
       .range(1);
   arguments
@@ -54,11 +55,13 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
                              "bounds the memory and does not change the result; 0: no limit");
   declare_eval_batch_size(arguments, options.eval_batch_size).default_text("as in training");
   arguments.add("max-steps", "STEPS", options.max_steps, Effect::result, "optimiser steps in all")
+      .common()
       .default_text("by epochs")
       .range(1);
   arguments
       .add("num-train-epochs", "EPOCHS", options.num_train_epochs, Effect::result,
            "passes over the training data")
+      .common()
       .default_text("3")
       .alias("epochs")
       .above(0);
@@ -81,6 +84,7 @@ void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
   for (const optim::OptimizerKind* kind : optim::optimizer_kinds())
     for (const std::string& spelling : kind->spellings) optim.accept(spelling, kind->name);
   arguments.add("learning-rate", "RATE", options.learning_rate, Effect::result, "peak learning rate")
+      .common()
       .alias("lr")
       .above(0);
   arguments
@@ -139,6 +143,7 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
   arguments
       .add("patience", "N", options.patience, Effect::result,
            "stop after N evaluations without a better one; 0: never")
+      .common()
       .alias("early-stopping-patience")
       .range(0);
   arguments
@@ -157,6 +162,7 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments
       .add("precision", "NAME", options.precision, Effect::result,
            "arithmetic; auto: bf16 where it is faster, else fp32, and that of the run that goes on")
+      .common()
       .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
       .accept("float32", "fp32")
       .accept("32-true", "fp32")
@@ -217,6 +223,7 @@ Option& declare_length(Arguments& arguments, Whole& target, const std::string& l
   return arguments
       .add("max-length", "TOKENS", target, Effect::result,
            "longest sequence, special tokens included; " + longer)
+      .common()
       .alias("max-seq-length")
       .range(static_cast<double>(least));
 }
@@ -251,6 +258,7 @@ Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const 
   return arguments
       .add("micro-batch-tokens", "TOKENS", target, Effect::rounding,
            "real tokens per forward pass at most; " + remark)
+      .common()
       .range(static_cast<double>(least));
 }
 
@@ -262,6 +270,7 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
   return arguments
       .add("precision", "NAME", target, Effect::result,
            "arithmetic; auto: bf16 where it is faster, else fp32")
+      .common()
       .choices(std::move(names));
 }
 
@@ -273,11 +282,12 @@ std::string resolve_inference_precision(const std::string& precision, at::Device
 }
 
 Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
-  return arguments.add("seed", "N", target, Effect::result, std::move(of)).range(0);
+  return arguments.add("seed", "N", target, Effect::result, std::move(of)).common().range(0);
 }
 
 void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
   arguments.add("device", "NAME", device, of_device, "where to compute")
+      .common()
       .choices({"cpu", "cuda"})
       .accept("gpu", "cuda");
   arguments
@@ -311,6 +321,7 @@ void TrainingOptions::declare(Arguments& arguments) {
   arguments
       .add("output", "RUN", output, Effect::output,
            "folder of the run: checkpoints, metrics and, in RUN/model, the model")
+      .common()
       .alias("output-dir")
       .required();
   declare_batch(*this, arguments);

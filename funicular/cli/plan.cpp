@@ -53,6 +53,8 @@ class Plan final : public Command {
             "printed is such a file itself: one row a rank; 2F0 is the forward pass of micro-batch 0 on "
             "stage 2, B "
             "its backward pass, or I and W its two parts.") {
+    arguments.example("show a pipeline schedule",
+                      "funicular plan --schedule 1f1b --pipeline-parallel 4 --micro-batches 8");
     arguments
         .add("schedule", "NAME|FILE", schedule_, Effect::result,
              fmt::format("one of {}; or a file of rows", fmt::join(pipeline::recipe_names(), ", ")))

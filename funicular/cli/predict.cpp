@@ -62,6 +62,8 @@ class Predict final : public Command {
                 "separate, and gives each word's tag and the entities. Under "
                 "funicular launch "
                 "the ranks share the rows of a file: the same answers, sooner.") {
+    arguments.example("classify lines",
+                      "funicular predict --model runs/a/model --input lines.txt --output answers.jsonl");
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, Effect::input, "the texts").default_text("standard input");

@@ -41,12 +41,19 @@ class Pretrain final : public Command {
                 "(adapting to a domain); a config.json alone starts from random ones. RUN/model is a Hugging "
                 "Face folder; the "
                 "last line of output is one JSON object with the final metrics.") {
+    arguments.example(
+        "adapt a model to a domain",
+        "funicular pretrain --model MODEL --data texts.tokens --output runs/domain --recipe dapt");
+    arguments.example(
+        "train a new model",
+        "funicular pretrain --model config.json --tokenizer MODEL --data texts.tokens --output runs/new");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
     corpora_.declare(arguments);
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
+        .common()
         .alias("tokenizer-name")
         .default_text("the model's folder");
     arguments.add("eval-data", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
@@ -55,6 +62,7 @@ class Pretrain final : public Command {
     arguments
         .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
              "hold out this share of the documents for evaluation instead")
+        .common()
         .default_text("0")
         .range(0, 0.99);
     arguments.rivals({"eval-data", "eval-fraction"});
@@ -63,6 +71,7 @@ class Pretrain final : public Command {
              "published schedules for a model that is to learn a domain (dapt) or the texts of a task "
              "(tapt), in "
              "place of the defaults below")
+        .common()
         .choices(recipe_names())
         .default_text("none");
     training_.declare(arguments);
@@ -72,6 +81,7 @@ class Pretrain final : public Command {
              "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
              "follows the first; mlm-sop, also whether its two halves are in their order; electra, which "
              "tokens a small generator has put in place of hidden ones")
+        .common()
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);

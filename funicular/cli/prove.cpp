@@ -90,6 +90,7 @@ class Prove final : public Command {
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
             "reference: an independent step in float64, of ordinary LibTorch operations.") {
+    arguments.example("compare two layouts", "funicular prove single \"ddp -n 2\"");
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes, or reference");
     arguments.add("all", all_, Effect::result,
                   "the reference, and every strategy on 1 to 4 ranks, with accumulation and recomputation, "

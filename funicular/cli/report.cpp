@@ -22,6 +22,7 @@ class Report final : public Command {
                 "the evaluated models beside each other, confusion matrices, wrong answers, and where each "
                 "run comes from. "
                 "Prints the comparison of the models as text.") {
+    arguments.example("compare two runs", "funicular report --input runs/a runs/b --output report.html");
     arguments
         .add("input", "FOLDER", inputs_, Effect::input,
              "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "

@@ -9,6 +9,7 @@ namespace funicular::cli {
 
 Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
   return arguments.add("task", "NAME", name, Effect::result, "the task")
+      .common()
       .alias("task-name")
       .choices(std::move(names));
 }
@@ -20,9 +21,11 @@ void TaskOptions::declare(Arguments& arguments) {
            "one text column, or two for pairs, or more, which are joined into one text: a name of the "
            "header, a "
            "JSON key, or a number from 1")
+      .common()
       .alias("text-columns")
       .default_text("text; of tags the first column, or the key tokens");
   arguments.add("label-column", "COLUMN", label, Effect::result, "the column of the label")
+      .common()
       .alias("label-column-name")
       .default_text("label; of tags the last column, or the key tags");
   arguments.add("format", "NAME", format, Effect::result, "format of the files")

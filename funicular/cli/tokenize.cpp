@@ -12,6 +12,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
+#include "funicular/cli/arguments_help.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/verify_store.h"
@@ -72,6 +73,8 @@ class Tokenize final : public Command {
                 "maps into memory. "
                 "The store appears only when it is complete; an interrupted build leaves nothing (exit code "
                 "75). With --verify it makes nothing, and reads a store that is there.") {
+    arguments.example("make a token store of a text",
+                      "funicular tokenize --tokenizer MODEL --input texts.txt --output texts.tokens");
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
@@ -118,7 +121,7 @@ class Tokenize final : public Command {
 
  private:
   int verify() const {
-    for (const std::string& option : arguments.option_names())
+    for (const std::string& option : option_names(arguments))
       if (option != "--verify" && option != "--config" && arguments.given(option.substr(2)))
         throw InputError("tokenize", "--verify {} makes nothing; leave out {}", verify_.string(), option);
     fmt::print("{}\n", verify_store(verify_));

@@ -28,6 +28,7 @@ class Vectors final : public Command {
                 "elsewhere is needed. The same bits come out whatever the number of threads. The last line "
                 "of output "
                 "is one JSON object.") {
+    arguments.example("train word vectors", "funicular vectors --input texts.txt --output vectors.txt");
     arguments.section("Input and output");
     arguments.add("input", "PATH", input_, Effect::input, "text files, or tables with --text-column")
         .required();

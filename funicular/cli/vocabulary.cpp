@@ -39,6 +39,10 @@ class Vocabulary final : public Command {
             "pieces. "
             "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
             "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
+    arguments.example("propose the words of a domain",
+                      "funicular vocabulary propose --model MODEL --input texts.txt");
+    arguments.example("give them to the model",
+                      "funicular vocabulary extend --model MODEL --words words.tsv --output EXTENDED");
     arguments.positional("propose|extend", action_, "what to do");
     arguments.section("Input and output");
     arguments.add("model", "DIR", model_, Effect::input, "model folder with a WordPiece tokeniser")

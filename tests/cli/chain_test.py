@@ -315,7 +315,7 @@ class EveryOption(ProgramTest):
                 continue
             steps.append(command)
             effects = dict(re.split(r" +", line, maxsplit=1) for line in found.out.splitlines())
-            self.assertLessEqual(set(options.split()) - {"--help", "--config"}, set(effects), command)
+            self.assertLessEqual(set(options.split()) - {"--help", "--help-all", "--config"}, set(effects), command)
         self.assertLessEqual({"tokenize", "pretrain", "finetune", "distill", "evaluate", "predict"}, set(steps))
 
 

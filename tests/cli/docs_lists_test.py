@@ -22,7 +22,7 @@ class DocsLists(ProgramTest):
 
     def test_name_the_options_of_optimisers_and_schedules(self):
         text = (DOCS / "optimizers.md").read_text()
-        section = re.search(r"^Optimisation:\n(.*?)\n\n", self.succeeds("pretrain", "--help").out, re.M | re.S).group(1)
+        section = re.search(r"^Optimisation:\n(.*?)\n\n", self.succeeds("pretrain", "--help-all").out, re.M | re.S).group(1)
         own = [option for option in re.findall(r"^  (--[a-z0-9-]+)", section, re.M) if option not in ("--max-grad-norm",)]
         self.assertGreater(len(own), 15)
         self.assertEqual([option for option in own if f"`{option}" not in text], [])

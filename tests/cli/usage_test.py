@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import time
 import tomllib
@@ -53,15 +54,46 @@ class Help(ProgramTest):
             self.assertEqual(self.succeeds("help", command).out, text)
 
     def test_help_states_defaults_units_choices_and_aliases(self):
-        text = " ".join(self.succeeds("finetune", "--help").out.split())
+        text = " ".join(self.succeeds("finetune", "--help-all").out.split())
         for phrase in ("--learning-rate RATE", "[5e-05]", "--batch-size SEQUENCES", "[32]", "auto | fp32 | fp64 | bf16 | fp16",
                        "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | stsb | rte | custom"):
             self.assertIn(phrase, text)
 
     def test_help_fits_a_hundred_columns(self):
         for command in self.commands():
-            for line in self.succeeds(command, "--help").out.splitlines():
+            for line in (self.succeeds(command, "--help").out + self.succeeds(command, "--help-all").out).splitlines():
                 self.assertLessEqual(len(line), 100, line)
+
+    def test_help_shows_the_options_that_a_first_user_needs_and_help_all_shows_all(self):
+        for command in self.commands():
+            short, whole = (self.succeeds(command, words).out for words in ("--help", "--help-all"))
+            shown, every = (re.findall(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", text, re.M) for text in (short, whole))
+            self.assertLessEqual(set(shown), set(every), command)
+            self.assertLessEqual(len(shown), 26, f"{command}: 20 to 23, --config, --help and --help-all")
+            self.assertEqual(self.succeeds(command, "--help=all").out, whole)
+            left_out = len(every) - len(shown)
+            if left_out:
+                self.assertRegex(short, rf"--help-all +Show all options; {left_out} more\n")
+        self.assertIn("--learning-rate", self.succeeds("finetune", "--help").out)
+        self.assertNotIn("--hysteresis", self.succeeds("finetune", "--help").out)
+
+    def test_help_ends_with_examples_that_the_command_understands(self):
+        for command in self.commands():
+            text = self.succeeds(command, "--help").out
+            examples = re.findall(r"^  # .*\n  (.*)$", text.split("\nExamples:\n")[1], re.M)
+            self.assertTrue(1 <= len(examples) <= 3, command)
+            required = re.findall(r"^  (?:-\w, )?(--[a-z-]+) (?:[^-]|\n  )*?\(required\)", text, re.M)
+            for example in examples:
+                words = shlex.split(example.removeprefix("source <(").removesuffix(")"))
+                self.assertEqual(words[:2], ["funicular", command])
+                end = words.index("--") if "--" in words else len(words)
+                self.succeeds(*words[1:end], "--help", *words[end:])
+                self.assertEqual([option for option in required if option not in words], [], example)
+
+    def test_reference_in_the_docs_is_what_the_program_prints(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "options.md"
+        self.assertEqual(page.read_text(encoding="utf-8"), self.succeeds("help", "--markdown").out,
+                         "docs/options.md is generated: funicular help --markdown > docs/options.md")
 
     def test_help_wins_over_missing_options(self):
         self.succeeds("finetune", "--model", "nowhere", "--help")

@@ -76,8 +76,8 @@ def known_options():
     text = "".join(path.read_text() for pattern in ("run", "tools/**/*.sh", "tools/**/*.py", "bench/**/*.py", "bench/**/*.cpp")
                    for path in sorted(commands.ROOT.glob(pattern)))
     for name in re.findall(r"^  ([a-z]+)  ", harness.run("--help").out, re.M):
-        text += harness.run(name, "--help").out
-    return set(re.findall(r"--[a-z][a-z0-9-]*", text)) | {"--help"}
+        text += harness.run(name, "--help-all").out
+    return set(re.findall(r"--[a-z][a-z0-9-]*", text)) | {"--help", "--markdown"}
 
 
 def declared_fields(header, name):

@@ -1,0 +1,30 @@
+#pragma once
+// The texts that follow from the declarations of a command's options.
+
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+
+namespace funicular::cli {
+
+/// What --help prints: the common options, or all if the command has few. `all`: what --help-all prints.
+std::string help_of(const Arguments& arguments, bool all);
+
+/// All visible names with dashes, for completion.
+std::vector<std::string> option_names(const Arguments& arguments);
+
+/// Values of an option that completion offers: all that are allowed, or those that the option suggests.
+struct OptionChoices {
+  std::string option;
+  std::vector<std::string> values;
+};
+std::vector<OptionChoices> option_choices(const Arguments& arguments);
+
+/// A group of options as a Markdown table.
+struct OptionTable {
+  std::string title, text;
+};
+std::vector<OptionTable> option_tables(const Arguments& arguments);
+
+}  // namespace funicular::cli
