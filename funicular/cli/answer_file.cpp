@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "funicular/base/error.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 
 namespace funicular::cli {
 

@@ -28,6 +28,23 @@ namespace {
 constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
 constexpr int64_t kTokensOnGpu = 16'384;   // of a pass; not measured yet
 
+void declare_rows(Arguments& arguments, TaskOptions& task) {
+  task.declare_name(arguments, task::text_task_names()).required();
+  arguments
+      .add("text-column", "COLUMN", task.text, Effect::result,
+           "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
+           "numbers from 1")
+      .common()
+      .alias("text-columns")
+      .default_text("text");
+  arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
+      .choices({"tsv", "csv", "jsonl"})
+      .default_text("by the file's name");
+  arguments.add("header", task.header, Effect::result,
+                "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+  task.written.declare(arguments);
+}
+
 class Augment final : public Command {
  public:
   Augment()
@@ -62,27 +79,12 @@ class Augment final : public Command {
         .add("vectors-cache", "FILE", vectors_cache_, Effect::none,
              "keep the vectors in a file that is mapped, for the next time")
         .default_text("among the unfinished work");
-    TaskOptions& task = task_;
-    task.declare_name(arguments, task::text_task_names()).required();
-    arguments
-        .add("text-column", "COLUMN", task.text, Effect::result,
-             "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
-             "numbers from 1")
-        .common()
-        .alias("text-columns")
-        .default_text("text");
-    arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
-        .choices({"tsv", "csv", "jsonl"})
-        .default_text("by the file's name");
-    arguments.add(
-        "header", task.header, Effect::result,
-        "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
-    task.written.declare(arguments);
+    declare_rows(arguments, task_);
     arguments.add("skip-bad-rows", skip_bad_rows_, Effect::result,
                   "leave out rows that cannot be read, and tell which, instead of stopping at the first");
     declare_variants();
     arguments.section("Machine and randomness");
-    declare_seed(arguments, seed_, "of every random choice");
+    declare_seed(arguments, options_.seed, "of every random choice");
     declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "each thread has a pass of its own", 1)
         .alias("batch-tokens")
@@ -184,14 +186,13 @@ class Augment final : public Command {
     options_.variants = variants_.value_or(published > 0 ? published : options_.variants);
     options_.max_length = max_length_.value_or(pretrained_->config().encoder.longest_sequence());
     pretrained_->check_max_length(options_.max_length);
-    options_.seed = static_cast<uint64_t>(seed_);
     options_.published = this->published();
     if (!stop_words_.empty()) options_.stop_words = augment::read_stop_words(stop_words_);
   }
 
   void check_files() const {
-    require_place(output_, "--output");
-    require_place(vectors_cache_, "--vectors-cache");
+    require_parent_folder(output_, "--output");
+    require_parent_folder(vectors_cache_, "--vectors-cache");
     if (!vectors_cache_.empty() && vectors_.empty())
       throw InputError("usage", "--vectors-cache keeps what --vectors FILE says; give both, or neither");
     std::error_code error;
@@ -265,7 +266,7 @@ class Augment final : public Command {
              {"batch_tokens", options_.batch_tokens},
              {"precision", precision_},
              {"device", device_.device},
-             {"seed", seed_}};
+             {"seed", options_.seed}};
     if (skip_bad_rows_) all["skip_bad_rows"] = true;
     if (!table_->file().options().style.encoding.empty())
       all["encoding"] = table_->file().options().style.encoding;
@@ -352,7 +353,6 @@ class Augment final : public Command {
   bool skip_bad_rows_ = false;
   std::optional<int64_t> variants_, max_length_;
   std::string compat_ = "none", precision_ = kAutoPrecision;
-  int64_t seed_ = 42;
   DeviceOptions device_;
   comm::Group group_;
   std::optional<augment::Table> table_;

@@ -43,9 +43,9 @@ int Bench::run() {
       (what_.size() == 1 && what_[0] != "memory" && what_[0] != "techniques" && what_[0] != "ranks"))
     throw InputError("usage", "funicular bench expects memory, techniques, ranks or nothing; found \"{}\"",
                      fmt::join(what_, " "));
-  require_place(options_.trace, "--trace");
+  require_parent_folder(options_.trace, "--trace");
   require_ending(options_.trace, "--trace", {"json"});
-  require_place(options_.plot, "--plot");
+  require_parent_folder(options_.plot, "--plot");
   require_ending(options_.plot, "--plot", {"svg"});
   options_.device.apply();
   if (options_.device.device != "cpu" && (!what_.empty() || options_.floor || options_.profile))

@@ -62,7 +62,7 @@ void measure_cases(const BenchOptions& options, const format::ModelConfig& confi
   for_each_case(cases, 1, "combinations", [&](const bench::MemoryCase& one, const auto& done) {
     const bench::Rows batch = options.make_batches(config, one.batch_size, one.max_length, 1).front();
     rows.push_back(bench::measure_case([&] { return options.build(config, master_type(one.precision)); }, one,
-                                       batch, options.seed()));
+                                       batch, options.seed));
     done();
   });
   print_rows(options, rows);

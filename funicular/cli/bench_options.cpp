@@ -84,7 +84,7 @@ void BenchOptions::declare(Arguments& arguments) {
   arguments.add("devices", "N", devices, Effect::result, "of the strategy dp: replicas in this process")
       .range(1, 1024);
   arguments.section("Machine and output");
-  declare_seed(arguments, seed_number, "of weights, rows and dropout");
+  declare_seed(arguments, seed, "of weights, rows and dropout");
   arguments.add("json", json, Effect::result, "print one JSON object").common();
   device.declare(arguments, Effect::result, Effect::result);
 }
@@ -117,7 +117,7 @@ void BenchOptions::declare_measured(Arguments& arguments) {
   arguments
       .add("recompute", "NAME", recompute.given, Effect::result,
            "activations computed again in the backward pass")
-      .choices({"none", "full", "selective", "sqrt"})
+      .choices(recompute_names())
       .default_text("none; of memory: all; of techniques: full");
   arguments.add("steps", "N", steps, Effect::result, "steps that are timed")
       .common()
@@ -178,7 +178,7 @@ Model BenchOptions::build(const format::ModelConfig& config, at::ScalarType type
                                            : model::ModelOptions{.dtype = type, .device = device.place()};
   options.config = config;
   options.head = head;
-  options.seed = seed();
+  options.seed = seed;
   Model built = model::build_model(options);
   if (pretrained && pretrained->has_weights()) model::load_pretrained(built, model_name);
   return built;
@@ -191,7 +191,7 @@ bench::RowsRule BenchOptions::rows_rule(const format::ModelConfig& config, int64
           .longest = longest,
           .batch_size = batch_size,
           .vocabulary = config.encoder.vocabulary,
-          .seed = seed()};
+          .seed = seed};
 }
 
 std::vector<bench::Rows> BenchOptions::make_batches(const format::ModelConfig& config, int64_t batch_size,

@@ -36,7 +36,8 @@ struct BenchOptions {
   BenchValues batch_size{"batch-size", {}}, max_length{"max-length", {}}, precision{"precision", {}},
       recompute{"recompute", {}}, accumulation{"gradient-accumulation-steps", {}};
   fs::path batches, trace, data, tokenizer, plot;
-  int64_t micro_batch_size = 0, warmup = 3, seed_number = 1, devices = 2;
+  int64_t micro_batch_size = 0, warmup = 3, devices = 2;
+  uint64_t seed = 1;
   std::optional<int64_t> steps, ranks;
   std::vector<std::string> strategies;
   bench::TechniquesOptions techniques;
@@ -47,7 +48,6 @@ struct BenchOptions {
   /// Throws InputError for an option that this mode does not have.
   void refuse(const std::string& mode, const std::vector<std::string>& options) const;
 
-  uint64_t seed() const { return static_cast<uint64_t>(seed_number); }
   /// Whether --model is one of the sizes that have a name, without weights.
   bool names_size() const;
   format::ModelConfig configuration() const;

@@ -36,7 +36,7 @@ BenchText open_text(const BenchOptions& options, format::ModelConfig& config) {
     const int64_t batches =
         std::max(options.techniques.larger, options.techniques.steps * (options.techniques.repetitions + 1));
     text.train = std::make_shared<bench::GeneratedText>(rule, batches);
-    rule.seed = options.seed() + 1;
+    rule.seed = options.seed + 1;
     text.held_out = std::make_shared<bench::GeneratedText>(rule, 4);
     return text;
   }
@@ -53,7 +53,7 @@ BenchText open_text(const BenchOptions& options, format::ModelConfig& config) {
   const data::Split split = data::split_dataset(
       std::make_shared<data::ChunkDataset>(
           store, options.techniques.max_length - text.tokenizer->sequence().special_count(1)),
-      0.1, options.seed());
+      0.1, options.seed);
   text.train = split.train;
   text.held_out = split.held_out;
   return text;
@@ -70,7 +70,7 @@ int bench_techniques(BenchOptions options) {
   options.techniques.accumulation = options.accumulation.number(options.techniques.accumulation, 2);
   options.techniques.steps = options.steps.value_or(options.techniques.steps);
   options.techniques.recompute = parse_recompute(options.recompute.text("full"));
-  options.techniques.seed = options.seed();
+  options.techniques.seed = options.seed;
   format::ModelConfig config = options.configuration();
   model::check_positions(options.techniques.max_length, config);
   const BenchText text = open_text(options, config);

@@ -54,7 +54,7 @@ void add_profile(OrderedJson& result, const BenchOptions& options, bench::Traini
                  const std::vector<bench::Rows>& batches) {
   const bench::Profile profile;
   const double total =
-      bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed()).total();
+      bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed).total();
   double named = 0;
   std::array<double, bench::kWorks> works{};
   for (const bench::Profile::Part& part : profile.parts()) {
@@ -78,7 +78,7 @@ void add_profile(OrderedJson& result, const BenchOptions& options, bench::Traini
 void write_trace(const BenchOptions& options, bench::TrainingStep& step,
                  const std::vector<bench::Rows>& batches) {
   const auto steps = [&] {
-    bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed());
+    bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed);
   };
   if (!step.model().device().is_cpu()) return bench::trace_device(steps, options.trace);
   const bench::Profile profile(/*keep_events=*/true);
@@ -139,7 +139,7 @@ int bench_time(BenchOptions options) {
   bench::TrainingStep step(options.build(config, master_type(precision)),
                            {precision, parse_recompute(options.recompute.text("none")), accumulates});
   const bench::StepTimes times =
-      bench::time_steps(step, batches, options.micro_batch_size, options.warmup, steps, options.seed());
+      bench::time_steps(step, batches, options.micro_batch_size, options.warmup, steps, options.seed);
   OrderedJson result = {{"step_seconds", times.seconds},
                         {"step_seconds_median", bench::median(times.seconds)},
                         {"step_seconds_best", *std::min_element(times.seconds.begin(), times.seconds.end())},

@@ -53,14 +53,13 @@ class Compare final : public Command {
     arguments.section("Machine and randomness");
     declare_micro_batch_tokens(arguments, score_.batch_tokens, "of a forward pass", 1);
     declare_inference_precision(arguments, precision_, {"fp64"});
-    declare_seed(arguments, seed_, "of the masks, and of what --eval-fraction holds out");
+    declare_seed(arguments, score_.seed, "of the masks, and of what --eval-fraction holds out");
     device_.declare(arguments);
   }
 
   int run() override {
     device_.apply();
     precision_ = resolve_inference_precision(precision_, device_.place());
-    score_.seed = static_cast<uint64_t>(seed_);
     score_.style = written_.style();
     std::vector<std::unique_ptr<model::Pretrained>> models;
     for (const fs::path& folder : folders_)
@@ -149,7 +148,6 @@ class Compare final : public Command {
   task::ScoreOptions score_;
   FileStyleOptions written_;
   bool json_ = false;
-  int64_t seed_ = 42;
   std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
   std::vector<std::vector<task::CorpusScore>> scores_;  ///< of each model, each text

@@ -14,63 +14,59 @@
 
 namespace funicular::cli {
 
-void DistillationOptions::declare(Arguments& arguments) {
+void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& options) {
   arguments.section("Distillation");
   arguments
-      .add("init-layers", "even|LIST", init_layers, Effect::result,
+      .add("init-layers", "even|LIST", options.init_layers, Effect::result,
            "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
       .default_text("random weights, or those of the student's folder");
   arguments
-      .add("terms", "NAME[=WEIGHT]", terms, Effect::result,
+      .add("terms", "NAME[=WEIGHT]", terms_, Effect::result,
            fmt::format("terms of the loss, with their weights (1): {}",
                        fmt::join(objective::distillation_names(), ", ")))
       .default_text("attention hidden; prediction: soft");
   arguments.add(
-      "layer-map", "uniform|last|LIST", layer_map, Effect::result,
+      "layer-map", "uniform|last|LIST", options.layer_map, Effect::result,
       "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
       "1:3,2:6");
   arguments
-      .add("temperature", "T", temperature, Effect::result,
+      .add("temperature", "T", options.terms.temperature, Effect::result,
            "what the logits of soft and tokens are divided by")
       .above(0);
   arguments
-      .add("soft-mean", "NAME", soft_mean, Effect::result,
+      .add("soft-mean", "NAME", soft_mean_, Effect::result,
            "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
       .choices({"classes", "rows"});
   arguments
-      .add("relation-heads", "N", relation_heads, Effect::result,
+      .add("relation-heads", "N", options.terms.relation_heads, Effect::result,
            "of the term relations; divides both models' sizes")
       .range(1);
   arguments
-      .add("relation-layer", "N", relation_layer, Effect::result,
+      .add("relation-layer", "N", options.terms.relation_layer, Effect::result,
            "of the term relations: the teacher's layer, from 1; 0: its last")
       .range(0);
   arguments
-      .add("mlm-probability", "SHARE", mlm_probability, Effect::result,
+      .add("mlm-probability", "SHARE", options.terms.masking.probability, Effect::result,
            "of the terms tokens, all-tokens and mlm: share of hidden tokens")
       .above(0);
   arguments
-      .add("teacher-precision", "NAME", teacher_precision, Effect::result,
+      .add("teacher-precision", "NAME", options.teacher_precision, Effect::result,
            "arithmetic of the teacher: fp32, bf16, fp16 or int8")
       .choices(model::inference_precisions())
       .default_text("as --precision");
 }
 
-void DistillationOptions::check() const {
-  if (mlm_probability >= 1)
-    throw InputError("usage", "--mlm-probability must be below 1, found {}", mlm_probability);
+void DistillationOptions::check(const objective::DistillationOptions& chosen) {
+  if (chosen.masking.probability >= 1)
+    throw InputError("usage", "--mlm-probability must be below 1, found {}", chosen.masking.probability);
 }
 
-void DistillationOptions::apply(objective::DistillationOptions& wanted, bool prediction) const {
-  wanted.terms =
-      objective::parse_distillation_terms(!terms.empty() ? terms
-                                          : prediction   ? std::vector<std::string>{"soft"}
-                                                         : std::vector<std::string>{"attention", "hidden"});
-  wanted.masking.probability = mlm_probability;
-  wanted.temperature = temperature;
-  wanted.mean_over_classes = soft_mean == "classes";
-  wanted.relation_heads = relation_heads;
-  wanted.relation_layer = relation_layer;
+void DistillationOptions::apply(objective::DistillationOptions& chosen, bool prediction) const {
+  chosen.terms =
+      objective::parse_distillation_terms(!terms_.empty() ? terms_
+                                          : prediction    ? std::vector<std::string>{"soft"}
+                                                          : std::vector<std::string>{"attention", "hidden"});
+  chosen.mean_over_classes = soft_mean_ == "classes";
 }
 
 void DistillationOptions::warn_of_idle_options(const Arguments& arguments,

@@ -10,24 +10,24 @@
 #include "funicular/base/file.h"
 #include "funicular/cli/arguments.h"
 #include "funicular/objective/distillation.h"
+#include "funicular/task/distill.h"
 
 namespace funicular::cli {
 
-struct DistillationOptions {
-  std::string init_layers;  ///< as model::parse_init_layers takes it; empty: none
-  std::string layer_map = "uniform", soft_mean = "classes", teacher_precision;
-  std::vector<std::string> terms;
-  double temperature = 1, mlm_probability = 0.15;
-  int64_t relation_heads = 12, relation_layer = 0;
-
-  void declare(Arguments& arguments);
+class DistillationOptions {
+ public:
+  /// Declares them on the fields of `options`, which must outlive `arguments`.
+  void declare(Arguments& arguments, task::DistillOptions& options);
   /// Throws InputError for values that no option refuses by itself.
-  void check() const;
-  /// The terms, and what they need; `prediction`: of that stage, whose term is soft unless others are given. Throws
-  /// InputError.
-  void apply(objective::DistillationOptions& wanted, bool prediction) const;
+  static void check(const objective::DistillationOptions& chosen);
+  /// Reads the terms. `prediction`: for that stage, whose term is soft unless others are given. Throws InputError.
+  void apply(objective::DistillationOptions& chosen, bool prediction) const;
   /// Says which options were given that do nothing with these terms.
   void warn_of_idle_options(const Arguments& arguments, const objective::DistillationOptions& chosen) const;
+
+ private:
+  std::string soft_mean_ = "classes";
+  std::vector<std::string> terms_;
 };
 
 /// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be another input

@@ -237,10 +237,8 @@ class Doctor final : public Command {
         .range(32);
     arguments.add("precision", "NAME", precision_, Effect::result, "arithmetic")
         .choices({"fp32", "fp64", "bf16", "fp16"});
-    arguments
-        .add("recompute", "NAME", recompute_, Effect::result,
-             "activations computed again in the backward pass")
-        .choices({"none", "full", "selective", "sqrt"});
+    arguments.add("recompute", "NAME", recompute_, recompute_names(), Effect::result,
+                  "activations computed again in the backward pass");
     arguments.section("Machine");
     device_.declare(arguments, Effect::result, Effect::none);
   }
@@ -301,7 +299,7 @@ class Doctor final : public Command {
         .batch_size = batch_size_,
         .vocabulary = step.config.encoder.vocabulary};
     step.precision = parse_precision(precision_);
-    step.recompute = parse_recompute(recompute_);
+    step.recompute = recompute_;
     const int ranks = static_cast<int>(ranks_);
     const std::vector<std::string> strategies =
         ranks == 1 ? std::vector<std::string>{"single"}
@@ -346,7 +344,8 @@ class Doctor final : public Command {
   fs::path model_, data_, output_ = ".";
   int64_t ranks_ = 1, batch_size_ = 32;
   std::optional<int64_t> max_length_;
-  std::string precision_ = "fp32", recompute_ = "none";
+  std::string precision_ = "fp32";
+  Recompute recompute_ = Recompute::none;
   DeviceOptions device_;
   int failures_ = 0;
 };

@@ -39,12 +39,12 @@ class Evaluate final : public Command {
     arguments.example("measure a masked language model",
                       "funicular evaluate --model MODEL --task mlm --data texts.tokens");
     arguments.section("Input");
-    declare_model(arguments, model_, "model folder");
+    declare_model(arguments, options_.model, "model folder");
     task_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
-    arguments.add("data", "FILE|STORE", data_, Effect::input, "the rows; for mlm a token store")
+    arguments.add("data", "FILE|STORE", options_.data, Effect::input, "the rows; for mlm a token store")
         .alias("validation-file")
         .required();
-    declare_max_length(arguments, max_length_, "longer rows are truncated")
+    declare_max_length(arguments, options_.max_length, "longer rows are truncated")
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");
     task_.declare_bad_rows(arguments);
     task_.declare(arguments);
@@ -67,25 +67,25 @@ class Evaluate final : public Command {
         .common()
         .default_text("none");
     arguments.section("Machine and randomness");
-    declare_eval_batch_size(arguments, batch_size_)
+    declare_eval_batch_size(arguments, options_.batch_size)
         .default_text(fmt::format("as --micro-batch-tokens allows, {} at most; without that limit {}",
                                   task::kMostEvaluatedRows, task::kEvaluatedRows));
-    declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
-    declare_inference_precision(arguments, precision_, {"fp64"});
-    declare_seed(arguments, seed_, "of the masks of --task mlm");
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "0: no limit");
+    declare_inference_precision(arguments, options_.precision, {"fp64"});
+    declare_seed(arguments, options_.seed, "of the masks of --task mlm");
     device_.declare(arguments);
   }
 
   int run() override {
     device_.apply();
     group_ = join_sharing_ranks(device_);
-    precision_ =
-        comm::from_first(group_, [&] { return resolve_inference_precision(precision_, device_.place()); });
-    require_place(predictions_, "--predictions");
+    options_.precision = comm::from_first(
+        group_, [&] { return resolve_inference_precision(options_.precision, device_.place()); });
+    require_parent_folder(predictions_, "--predictions");
     form_ = answer_format(predictions_, "--predictions");
     require_folder_name(output_, "--output");
     refuse_to_replace_the_rows();
-    model::Pretrained pretrained(model_);
+    model::Pretrained pretrained(options_.model);
     if (task_.name.empty()) task_.name = pretrained.note().task;
     if (task_.name == kMaskedLm) return masked_lm(std::move(pretrained));
     task::EvaluateOptions options = this->options();
@@ -99,13 +99,13 @@ class Evaluate final : public Command {
  private:
   void refuse_to_replace_the_rows() const {
     std::error_code ignored;
-    if (!predictions_.empty() && fs::equivalent(predictions_, data_, ignored))
+    if (!predictions_.empty() && fs::equivalent(predictions_, options_.data, ignored))
       throw InputError("usage", "--predictions {} is the file that is evaluated; name another one",
                        predictions_.string());
     if (!output_.empty() && fs::exists(output_) && !fs::is_directory(output_))
       throw InputError("usage", "--output {} is a file; expected a folder", output_.string());
     for (const char* const name : {"predictions.jsonl", "evaluation.json"})
-      if (!output_.empty() && fs::equivalent(output_ / name, data_, ignored))
+      if (!output_.empty() && fs::equivalent(output_ / name, options_.data, ignored))
         throw InputError("usage", "--output {} would replace the file that is evaluated; name another folder",
                          output_.string());
   }
@@ -117,21 +117,16 @@ class Evaluate final : public Command {
           "usage",
           "--details works only with classes; {} gives {}. --predictions FILE writes the answers, "
           "row by row",
-          model_.string(), task.type().gives);
+          options_.model.string(), task.type().gives);
   }
 
   task::EvaluateOptions options() const {
-    return {.model = model_,
-            .data = data_,
-            .bad_rows = task_.bad_rows(),
-            .max_length = max_length_,
-            .batch_size = batch_size_,
-            .batch_tokens = batch_tokens_,
-            .precision = precision_,
-            .device = device_.place(),
-            .seed = static_cast<uint64_t>(seed_),
-            .group = group_,
-            .identity = identity()};
+    task::EvaluateOptions all = options_;
+    all.bad_rows = task_.bad_rows();
+    all.device = device_.place();
+    all.group = group_;
+    all.identity = identity();
+    return all;
   }
 
   std::map<std::string, std::string> identity() const {
@@ -170,13 +165,11 @@ class Evaluate final : public Command {
     return 0;
   }
 
-  fs::path model_, data_, predictions_, output_;
+  task::EvaluateOptions options_{.precision = kAutoPrecision};
+  fs::path predictions_, output_;
   AnswerFormat form_ = AnswerFormat::json_lines;
   bool details_ = false;
   TaskOptions task_;
-  std::optional<int64_t> max_length_, batch_size_;
-  int64_t batch_tokens_ = 8192, seed_ = 42;
-  std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
   comm::Group group_;
 };

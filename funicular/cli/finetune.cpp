@@ -35,13 +35,13 @@ class Finetune final : public Command {
     arguments.example("tag words",
                       "funicular finetune --model MODEL --task tags --train train.conll --output runs/tags");
     arguments.section("Input and output");
-    declare_model(arguments, model_, "pre-trained model folder");
+    declare_model(arguments, options_.model, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
-    arguments.add("train", "FILE", train_file_, Effect::input, "training rows")
+    arguments.add("train", "FILE", options_.train_file, Effect::input, "training rows")
         .alias("train-file")
         .required();
     arguments
-        .add("eval", "FILE", eval_file_, Effect::input,
+        .add("eval", "FILE", options_.eval_file, Effect::input,
              "rows to evaluate on; the best model is chosen by them")
         .common()
         .alias("validation-file")
@@ -49,8 +49,10 @@ class Finetune final : public Command {
     task_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
-    declare_max_length(arguments, max_length_, "longer rows are truncated").default_text(kDefaultLength);
-    arguments.add("truncation", "NAME", truncation_, Effect::result, "what a pair that is too long loses")
+    declare_max_length(arguments, options_.max_length, "longer rows are truncated")
+        .default_text(kDefaultLength);
+    arguments
+        .add("truncation", "NAME", options_.truncation, Effect::result, "what a pair that is too long loses")
         .choices(text::truncation_names());
     arguments
         .add("class-weights", "WEIGHT", class_weights_, Effect::result,
@@ -58,7 +60,7 @@ class Finetune final : public Command {
              "their names in order; or balanced, where all classes count as much in all")
         .default_text("1 each");
     arguments
-        .add("label-smoothing", "SHARE", label_smoothing_, Effect::result,
+        .add("label-smoothing", "SHARE", options_.label_smoothing, Effect::result,
              "in training, the share of a row that all classes get in equal parts")
         .alias("label-smoothing-factor")
         .range(0, 0.999);
@@ -66,27 +68,20 @@ class Finetune final : public Command {
   }
 
   int run() override {
-    if (eval_file_.empty()) training_.refuse_evaluation_options("--eval FILE");
+    if (options_.eval_file.empty()) training_.refuse_evaluation_options("--eval FILE");
     training_.apply();
-    training_.check_output({model_, train_file_, eval_file_});
+    training_.check_output({options_.model, options_.train_file, options_.eval_file});
     const task::RunResult result = task::finetune(options());
     return report_result(result.fit, result.options, training_.group(), task::with_cut({}, result.cut));
   }
 
  private:
-  task::FinetuneOptions options() {
-    task::FinetuneOptions options;
-    fill(options, training_);
-    options.model = model_;
-    options.train_file = train_file_;
-    options.eval_file = eval_file_;
-    options.task = task_.task(arguments);
-    options.bad_rows = task_.bad_rows();
-    options.max_length = max_length_;
-    options.truncation = truncation_;
-    options.class_weights = class_weights();
-    options.label_smoothing = label_smoothing_;
-    return options;
+  const task::FinetuneOptions& options() {
+    fill(options_, training_);
+    options_.task = task_.task(arguments);
+    options_.bad_rows = task_.bad_rows();
+    options_.class_weights = class_weights();
+    return options_;
   }
 
   task::ClassWeights class_weights() const {
@@ -101,12 +96,9 @@ class Finetune final : public Command {
     return found;
   }
 
-  fs::path model_, train_file_, eval_file_;
+  task::FinetuneOptions options_;
   TaskOptions task_;
-  std::optional<int64_t> max_length_;
-  std::string truncation_ = "longest_first";
   std::vector<std::string> class_weights_;
-  double label_smoothing_ = 0;
   TrainingOptions training_;
 };
 

@@ -133,8 +133,7 @@ class Mask final : public Command {
     for (int64_t i = 0; i < sequences_; ++i) {
       const int64_t sample = sequences_ <= size ? i * size / sequences_ : i % size;
       const size_t before = shown.size();
-      const MicroBatch batch =
-          source.collate(std::vector<data::Draw>{{sample, i}}, {.seed = static_cast<uint64_t>(seed_)});
+      const MicroBatch batch = source.collate(std::vector<data::Draw>{{sample, i}}, {.seed = seed_});
       note_pair(batch, shown.size() > before ? &shown.back() : nullptr);
     }
   }
@@ -179,7 +178,8 @@ class Mask final : public Command {
   fs::path tokenizer_, data_;
   std::vector<fs::path> input_;
   bool show_ = false, json_ = false;
-  int64_t examples_ = 10, sequences_ = 1000, max_length_ = 128, seed_ = 42;
+  int64_t examples_ = 10, sequences_ = 1000, max_length_ = 128;
+  uint64_t seed_ = 42;
   std::string objective_name_ = "mlm";
   std::map<std::string, int64_t> pairs_;  ///< sequences by what their halves are to each other
   MaskingOptions masking_;

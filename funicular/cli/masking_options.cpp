@@ -22,15 +22,14 @@ std::vector<double> read_shares(const std::vector<std::string>& words) {
 void MaskingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments.section("What is hidden, and what is shown instead");
-  arguments.add("mlm-probability", "SHARE", probability, Effect::result, "share of the tokens to predict")
+  arguments
+      .add("mlm-probability", "SHARE", chosen.probability, Effect::result, "share of the tokens to predict")
       .common()
       .above(0);
-  arguments
-      .add("masking", "NAME", masking, Effect::result,
-           "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
-           "replaced "
-           "as one), or the entities of --lexicon")
-      .choices(objective::masking_names());
+  arguments.add("masking", "NAME", chosen.masking, objective::masking_names(), Effect::result,
+                "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
+                "replaced "
+                "as one), or the entities of --lexicon");
   arguments.add("whole-words", whole_words, Effect::result, "as --masking whole-word")
       .alias("mlm-whole-word");
   arguments
@@ -38,71 +37,59 @@ void MaskingOptions::declare(Arguments& arguments) {
            "of ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
       .default_text("0.4 0.3 0.2 0.1");
   arguments
-      .add("lexicon", "FILE", lexicon, Effect::input,
+      .add("lexicon", "FILE", chosen.lexicon, Effect::input,
            "of entity: one entity a line; the longest are hidden whole")
       .default_text("none");
   arguments
-      .add("word-dictionary", "FILE", word_dictionary, Effect::input,
+      .add("word-dictionary", "FILE", chosen.word_dictionary, Effect::input,
            "Chinese words: lines of a word, a blank and its frequency, as jieba's dict.txt; without it each "
            "character is a word, unless the store knows words")
       .default_text("none");
   arguments
-      .add("word-weights", "FILE", word_weights, Effect::input,
+      .add("word-weights", "FILE", chosen.word_weights, Effect::input,
            "lines of a word, a tab and a weight: how often words are hidden compared with others, which "
            "weigh 1")
       .default_text("none");
+  arguments.add(
+      "replacement", "NAME", chosen.replacement, objective::replacement_names(), Effect::result,
+      "80 % of what is hidden becomes [MASK] (bert) or a similar word (similar), 10 % random tokens");
   arguments
-      .add("replacement", "NAME", replacement, Effect::result,
-           "80 % of what is hidden becomes [MASK] (bert) or a similar word (similar), 10 % random tokens")
-      .choices(objective::replacement_names());
-  arguments
-      .add("similar-words", "FILE", similar_words, Effect::input,
+      .add("similar-words", "FILE", chosen.similar_words, Effect::input,
            "of similar: lines of a word, a tab and similar words, or word vectors as text")
       .default_text("none");
   arguments
-      .add("similar-count", "N", similar_count, Effect::result,
+      .add("similar-count", "N", chosen.similar.count, Effect::result,
            "of word vectors: so many of the nearest words")
       .range(1);
   arguments
-      .add("similar-vocabulary", "WORDS", similar_vocabulary, Effect::result,
+      .add("similar-vocabulary", "WORDS", chosen.similar.most_words, Effect::result,
            "of word vectors: only the first so many words of the file")
       .range(2);
+  arguments.add(
+      "compat", "NAME", chosen.compat, objective::compat_names(), Effect::result,
+      "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
+      "word stays as it is here (docs/masking.md)");
+  arguments.add("pack-sentences", "NAME", chosen.pack, objective::pack_names(), Effect::result,
+                "fill sequences with whole rows, within documents or across them (a separator between), as "
+                "RoBERTa; "
+                "none: cut documents into pieces of nearly equal lengths");
   arguments
-      .add("compat", "NAME", compat, Effect::result,
-           "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
-           "word stays as it is here (docs/masking.md)")
-      .choices(objective::compat_names());
-  arguments
-      .add("pack-sentences", "NAME", pack_sentences, Effect::result,
-           "fill sequences with whole rows, within documents or across them (a separator between), as "
-           "RoBERTa; "
-           "none: cut documents into pieces of nearly equal lengths")
-      .choices(objective::pack_names());
-  arguments
-      .add("static-masks", "N", static_masks, Effect::result,
+      .add("static-masks", "N", chosen.static_masks, Effect::result,
            "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
       .range(0);
 }
 
 objective::MaskedLmOptions MaskingOptions::options(int64_t max_length) const {
-  if (probability >= 1) throw InputError("usage", "--mlm-probability must be below 1, found {}", probability);
-  if (whole_words && arguments_->given("masking") && masking != "whole-word")
-    throw InputError(
-        "usage", "--whole-words is --masking whole-word, found --masking {} too; give one of them", masking);
-  objective::MaskedLmOptions all;
+  objective::MaskedLmOptions all = chosen;
+  if (all.probability >= 1)
+    throw InputError("usage", "--mlm-probability must be below 1, found {}", all.probability);
+  if (whole_words && arguments_->given("masking") && all.masking != objective::Masking::whole_word)
+    throw InputError("usage",
+                     "--whole-words is --masking whole-word, found --masking {} too; give one of them",
+                     objective::masking_names()[static_cast<size_t>(all.masking)]);
   all.sequence.max_length = static_cast<int32_t>(max_length);
-  all.probability = probability;
-  all.masking = objective::masking_from(whole_words ? "whole-word" : masking);
+  if (whole_words) all.masking = objective::Masking::whole_word;
   if (!ngram_shares.empty()) all.ngram_shares = objective::normalised(read_shares(ngram_shares));
-  all.replacement = objective::replacement_from(replacement);
-  all.compat = objective::compat_from(compat);
-  all.pack = objective::pack_from(pack_sentences);
-  all.similar_words = similar_words;
-  all.similar = {.count = similar_count, .most_words = similar_vocabulary};
-  all.lexicon = lexicon;
-  all.word_dictionary = word_dictionary;
-  all.word_weights = word_weights;
-  all.static_masks = static_masks;
   objective::check_masking(all);
   return all;
 }

@@ -11,20 +11,18 @@
 namespace funicular::cli {
 
 struct MaskingOptions {
-  double probability = 0.15;
-  std::string masking = "token", replacement = "bert", compat = "none", pack_sentences = "none";
+  objective::MaskedLmOptions chosen;
   bool whole_words = false;  ///< another word for --masking whole-word
   std::vector<std::string> ngram_shares;
-  fs::path similar_words, lexicon, word_weights, word_dictionary;
-  int64_t similar_count = 10, similar_vocabulary = 20'000;
-  int64_t static_masks = 0;
 
   void declare(Arguments& arguments);
   /// For sequences of at most `max_length` tokens. Throws InputError for what is no number, and for options that do not
   /// go together.
   objective::MaskedLmOptions options(int64_t max_length) const;
   /// The files that are read.
-  std::vector<fs::path> files() const { return {similar_words, lexicon, word_weights, word_dictionary}; }
+  std::vector<fs::path> files() const {
+    return {chosen.similar_words, chosen.lexicon, chosen.word_weights, chosen.word_dictionary};
+  }
 
  private:
   const Arguments* arguments_ = nullptr;  ///< where they are declared

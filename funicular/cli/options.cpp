@@ -1,26 +1,20 @@
 #include "funicular/cli/options.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <string_view>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
-#include "funicular/base/processor_limit.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
-#include "funicular/model/pretrained.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/optim/optimizer_kind.h"
-#include "funicular/runtime/device_kernels.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/resume.h"
@@ -34,42 +28,43 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Batches and length");
   arguments
       .add(
-          "batch-size", "SEQUENCES", options.batch_size, Effect::result,
+          "batch-size", "SEQUENCES", options.run.batch_size, Effect::result,
           "sequences per optimiser step, over all devices: the "
           "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
       .common()
       .default_text("32")
       .range(1);
   arguments
-      .add("micro-batch-size", "SEQUENCES", options.micro_batch_size, Effect::result,
+      .add("micro-batch-size", "SEQUENCES", options.run.micro_batch_size, Effect::result,
            "sequences per forward pass")
       .default_text("the whole batch")
       .alias("per-device-train-batch-size")
       .range(1);
   arguments
-      .add("gradient-accumulation-steps", "N", options.gradient_accumulation, Effect::result,
+      .add("gradient-accumulation-steps", "N", options.run.gradient_accumulation, Effect::result,
            "forward passes per optimiser step")
       .default_text("1")
       .range(1);
-  declare_micro_batch_tokens(arguments, options.micro_batch_tokens,
+  declare_micro_batch_tokens(arguments, options.run.micro_batch_tokens,
                              "bounds the memory and does not change the result; 0: no limit");
-  declare_eval_batch_size(arguments, options.eval_batch_size).default_text("as in training");
-  arguments.add("max-steps", "STEPS", options.max_steps, Effect::result, "optimiser steps in all")
+  declare_eval_batch_size(arguments, options.run.eval_batch_size).default_text("as in training");
+  arguments.add("max-steps", "STEPS", options.run.max_steps, Effect::result, "optimiser steps in all")
       .common()
       .default_text("by epochs")
       .range(1);
   arguments
-      .add("num-train-epochs", "EPOCHS", options.num_train_epochs, Effect::result,
+      .add("num-train-epochs", "EPOCHS", options.run.num_train_epochs, Effect::result,
            "passes over the training data")
       .common()
       .default_text("3")
       .alias("epochs")
       .above(0);
   arguments.rivals({"max-steps", "num-train-epochs"});
-  arguments.add("shuffle", options.shuffle, Effect::result,
+  arguments.add("shuffle", options.run.shuffle, Effect::result,
                 "a new order in each epoch; --no-shuffle: the order of the data");
   arguments
-      .add("drop-last", options.drop_last, Effect::result, "leave out the last, shorter batch of each epoch")
+      .add("drop-last", options.run.drop_last, Effect::result,
+           "leave out the last, shorter batch of each epoch")
       .alias("dataloader-drop-last");
 }
 
@@ -95,15 +90,16 @@ void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
 }
 
 void declare_schedule(TrainingOptions& options, Arguments& arguments) {
+  arguments.add("lr-scheduler-type", "NAME", options.run.schedule.kind, optim::schedule_names(),
+                Effect::result, "shape of the learning rate");
   arguments
-      .add("lr-scheduler-type", "NAME", options.lr_scheduler_type, Effect::result,
-           "shape of the learning rate")
-      .choices(optim::schedule_names());
-  arguments.add("warmup-steps", "STEPS", options.warmup_steps, Effect::result, "steps of linear warm-up")
+      .add("warmup-steps", "STEPS", options.run.schedule.warmup_steps, Effect::result,
+           "steps of linear warm-up")
       .default_text("0")
       .range(0);
   arguments
-      .add("warmup-ratio", "SHARE", options.warmup_ratio, Effect::result, "warm-up as a share of all steps")
+      .add("warmup-ratio", "SHARE", options.run.schedule.warmup_ratio, Effect::result,
+           "warm-up as a share of all steps")
       .default_text("0")
       .range(0, 1);
   arguments.rivals({"warmup-steps", "warmup-ratio"});
@@ -119,7 +115,7 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   declare_optimizer(options, arguments);
   declare_schedule(options, arguments);
   arguments
-      .add("max-grad-norm", "NORM", options.max_grad_norm, Effect::result,
+      .add("max-grad-norm", "NORM", options.run.max_grad_norm, Effect::result,
            "clip the global gradient norm; 0: do not")
       .range(0);
 }
@@ -127,21 +123,22 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
 void declare_saving(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Evaluation and saving");
   arguments
-      .add("logging-steps", "STEPS", options.logging_steps, Effect::none,
+      .add("logging-steps", "STEPS", options.run.logging_steps, Effect::none,
            "steps between records in metrics.jsonl; 0: none")
       .range(0);
   arguments
-      .add("eval-steps", "STEPS", options.eval_steps, Effect::result,
+      .add("eval-steps", "STEPS", options.run.eval_steps, Effect::result,
            "steps between evaluations; 0: at the end of each epoch")
       .range(0);
   arguments
-      .add("save-steps", "STEPS", options.save_steps, Effect::none,
+      .add("save-steps", "STEPS", options.run.save_steps, Effect::none,
            "steps between checkpoints; 0: only when interrupted")
       .range(0);
-  arguments.add("save-total-limit", "N", options.save_total_limit, Effect::none, "checkpoints kept; 0: all")
+  arguments
+      .add("save-total-limit", "N", options.run.save_total_limit, Effect::none, "checkpoints kept; 0: all")
       .range(0);
   arguments
-      .add("patience", "N", options.patience, Effect::result,
+      .add("patience", "N", options.run.patience, Effect::result,
            "stop after N evaluations without a better one; 0: never")
       .common()
       .alias("early-stopping-patience")
@@ -151,10 +148,32 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
            "the metric that decides which model is kept; of equal ones the smaller loss")
       .default_text("the task's");
   arguments
-      .add("resume", "auto|never|PATH", options.resume, Effect::result,
+      .add("resume", "auto|never|PATH", options.run.resume, Effect::result,
            "go on from the newest valid checkpoint of --output, from "
            "none, or from the one in PATH")
       .alias("resume-from-checkpoint");
+}
+
+void declare_loss_scale(optim::LossScalerOptions& options, Arguments& arguments) {
+  arguments
+      .add("loss-scale", "S", options.fixed_scale, Effect::result, "of fp16: a static loss scale; 0: dynamic")
+      .default_text("0")
+      .range(0);
+  arguments
+      .add("initial-loss-scale", "S", options.initial_scale, Effect::result,
+           "of fp16: the dynamic scale at first")
+      .above(0);
+  arguments
+      .add("min-loss-scale", "S", options.min_scale, Effect::result, "of fp16: the dynamic scale's floor")
+      .above(0);
+  arguments
+      .add("loss-scale-window", "STEPS", options.growth_interval, Effect::result,
+           "of fp16: steps without overflow before the dynamic scale doubles")
+      .range(1);
+  arguments
+      .add("hysteresis", "N", options.hysteresis, Effect::result,
+           "of fp16: overflows that it takes to halve the dynamic scale")
+      .range(1);
 }
 
 void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
@@ -179,147 +198,31 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
           "fp16", [&options] { options.precision = "fp16"; }, Effect::result, "as --precision fp16")
       .hidden();
   arguments.rivals({"precision", "bf16", "fp16"});
-  arguments
-      .add("loss-scale", "S", options.loss_scale, Effect::result, "of fp16: a static loss scale; 0: dynamic")
-      .range(0);
-  arguments
-      .add("initial-loss-scale", "S", options.scaler.initial_scale, Effect::result,
-           "of fp16: the dynamic scale at first")
-      .above(0);
-  arguments
-      .add("min-loss-scale", "S", options.scaler.min_scale, Effect::result,
-           "of fp16: the dynamic scale's floor")
-      .above(0);
-  arguments
-      .add("loss-scale-window", "STEPS", options.scaler.growth_interval, Effect::result,
-           "of fp16: steps without overflow before the dynamic scale doubles")
-      .range(1);
-  arguments
-      .add("hysteresis", "N", options.scaler.hysteresis, Effect::result,
-           "of fp16: overflows that it takes to halve the dynamic scale")
-      .range(1);
-  arguments
-      .add("recompute", "NAME", options.recompute, Effect::none,
-           "activations computed again in the backward pass, to save memory: of each layer (full), of "
-           "attention "
-           "(selective), of groups of layers (sqrt); does not change the result")
-      .choices({"none", "full", "selective", "sqrt"});
+  declare_loss_scale(options.run.loss_scale, arguments);
+  arguments.add("recompute", "NAME", options.run.recompute, recompute_names(), Effect::none,
+                "activations computed again in the backward pass, to save memory: of each layer (full), of "
+                "attention "
+                "(selective), of groups of layers (sqrt); does not change the result");
   arguments
       .add(
-          "gradient-checkpointing", [&options] { options.recompute = "full"; }, Effect::none,
+          "gradient-checkpointing", [&options] { options.run.recompute = Recompute::full; }, Effect::none,
           "as --recompute full")
       .hidden();
   arguments.rivals({"recompute", "gradient-checkpointing"});
-  declare_seed(arguments, options.seed, "of every random choice");
+  declare_seed(arguments, options.run.seed, "of every random choice");
   arguments
-      .add("num-workers", "N", options.num_workers, Effect::none,
+      .add("num-workers", "N", options.run.num_workers, Effect::none,
            "threads that prepare batches; does not change the result")
       .alias("dataloader-num-workers")
       .range(0, 256);
 }
 
-template <class Whole>
-Option& declare_length(Arguments& arguments, Whole& target, const std::string& longer, int64_t least) {
-  return arguments
-      .add("max-length", "TOKENS", target, Effect::result,
-           "longest sequence, special tokens included; " + longer)
-      .common()
-      .alias("max-seq-length")
-      .range(static_cast<double>(least));
-}
-
 }  // namespace
-
-Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value) {
-  return arguments.add("model", std::move(value), target, Effect::input, std::move(help))
-      .alias("model-name-or-path")
-      .required();
-}
-
-Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer, int64_t least) {
-  return declare_length(arguments, target, longer, least);
-}
-
-Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
-                           int64_t least) {
-  return declare_length(arguments, target, longer, least);
-}
-
-Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target) {
-  return arguments
-      .add("eval-batch-size", "SEQUENCES", target, Effect::rounding,
-           "sequences per forward pass in evaluation")
-      .alias("per-device-eval-batch-size")
-      .range(1);
-}
-
-Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
-                                   int64_t least) {
-  return arguments
-      .add("micro-batch-tokens", "TOKENS", target, Effect::rounding,
-           "real tokens per forward pass at most; " + remark)
-      .common()
-      .range(static_cast<double>(least));
-}
-
-Option& declare_inference_precision(Arguments& arguments, std::string& target,
-                                    const std::vector<std::string>& more) {
-  std::vector<std::string> names{kAutoPrecision};
-  names.insert(names.end(), model::inference_precisions().begin(), model::inference_precisions().end());
-  names.insert(names.end(), more.begin(), more.end());
-  return arguments
-      .add("precision", "NAME", target, Effect::result,
-           "arithmetic; auto: bf16 where it is faster, else fp32")
-      .common()
-      .choices(std::move(names));
-}
-
-std::string resolve_inference_precision(const std::string& precision, at::Device device) {
-  if (precision != kAutoPrecision) return precision;
-  const nn::PrecisionChoice choice = nn::choose_precision(device);
-  log::info("precision: {}, {} (--precision auto)", choice.name, choice.reason);
-  return choice.name;
-}
-
-Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
-  return arguments.add("seed", "N", target, Effect::result, std::move(of)).common().range(0);
-}
-
-void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
-  arguments.add("device", "NAME", device, of_device, "where to compute")
-      .common()
-      .choices({"cpu", "cuda"})
-      .accept("gpu", "cuda");
-  arguments
-      .add(
-          "use-cpu", [this] { device = "cpu"; }, of_device, "as --device cpu")
-      .hidden();
-  arguments.rivals({"device", "use-cpu"});
-  arguments.add("threads", "N", threads, of_threads, "threads of the computation")
-      .default_text("all cores, or what the container may use")
-      .range(1, 4096);
-}
-
-void DeviceOptions::apply() const {
-  if (device == "cuda" && !at::hasCUDA())
-    throw InputError("device",
-                     "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible. Use "
-                     "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
-  if (device == "cuda" && !funicular::device::has_cuda_kernels())
-    throw InputError(
-        "device",
-        "--device cuda: this funicular was built without nvcc; use --device cpu, or install the CUDA "
-        "toolkit and build again");
-  if (threads > 0)
-    at::set_num_threads(static_cast<int>(threads));
-  else if (!std::getenv("OMP_NUM_THREADS"))
-    at::set_num_threads(threads_within_quota(at::get_num_threads(), processor_quota()));
-}
 
 void TrainingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments
-      .add("output", "RUN", output, Effect::output,
+      .add("output", "RUN", run.output, Effect::output,
            "folder of the run: checkpoints, metrics and, in RUN/model, the model")
       .common()
       .alias("output-dir")
@@ -335,18 +238,18 @@ void TrainingOptions::declare(Arguments& arguments) {
 void TrainingOptions::apply() {
   // transformers writes a metric of evaluations so.
   if (best_metric.starts_with("eval_")) best_metric.erase(0, std::string_view("eval_").size());
-  if (max_steps && num_train_epochs)
+  if (run.max_steps > 0 && run.num_train_epochs > 0)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
-                     *max_steps, *num_train_epochs);
-  if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
+                     run.max_steps, run.num_train_epochs);
+  if (run.schedule.warmup_steps > 0 && run.schedule.warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
-                     *warmup_steps, *warmup_ratio);
+                     run.schedule.warmup_steps, run.schedule.warmup_ratio);
   optimizer().check();
   const bool choose = precision == kAutoPrecision;
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   settle(place.size);
-  require_place(record_passes, "--record-passes");
+  require_parent_folder(record_passes, "--record-passes");
   require_ending(record_passes, "--record-passes", {"json"});
   optim::check(trainer().schedule);
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
@@ -379,7 +282,7 @@ void TrainingOptions::apply() {
 
 void TrainingOptions::choose_precision() {
   const std::string choice = comm::from_first(group_, [&] {
-    const std::string earlier = train::precision_of_run(output, resume);
+    const std::string earlier = train::precision_of_run(run.output, run.resume);
     const nn::PrecisionChoice own = nn::choose_precision(device.place());
     return earlier.empty() ? fmt::format("{} {}", own.name, own.reason) : earlier + " as the run began";
   });
@@ -392,18 +295,18 @@ void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const
   std::error_code ignored;
   for (const fs::path& input : inputs)
     for (const char* name : {"model", "checkpoints", kHeadRun}) {
-      const fs::path replaced = fs::weakly_canonical(output / name, ignored);
+      const fs::path replaced = fs::weakly_canonical(run.output / name, ignored);
       const fs::path relative = fs::weakly_canonical(input, ignored).lexically_relative(replaced);
       if (!input.empty() && fs::exists(input, ignored) && !relative.empty() && *relative.begin() != "..")
         throw InputError(
             "usage",
             "--output {} holds {}, which this run reads and would replace: it could not be given "
             "again. Choose another --output, or copy the input to another place first",
-            output.string(), input.string());
+            run.output.string(), input.string());
     }
-  require_folder_name(output, "--output");
-  train::check_saved_model(output);
-  warn_of_other_files(output);
+  require_folder_name(run.output, "--output");
+  train::check_saved_model(run.output);
+  warn_of_other_files(run.output);
 }
 
 void TrainingOptions::warn_of_idle_options() const {
@@ -414,18 +317,20 @@ void TrainingOptions::warn_of_idle_options() const {
   };
   const Names warming = optim::schedule_names([](const optim::ScheduleRow& row) { return row.warms_up; });
   optimizer_settings.warn_of_idle(optim);
-  schedule_settings.warn_of_idle(lr_scheduler_type);
-  belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", lr_scheduler_type, warming);
+  const std::string& schedule = optim::schedule_name(run.schedule.kind);
+  schedule_settings.warn_of_idle(schedule);
+  belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", schedule, warming);
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
   RankOptions::warn_of_idle_options(*arguments_);
 }
 
 bool TrainingOptions::starts_anew() const {
-  const auto none_in = [&](const fs::path& run) {
-    return train::list_checkpoints(run / "checkpoints").empty();
+  const auto none_in = [&](const fs::path& folder) {
+    return train::list_checkpoints(folder / "checkpoints").empty();
   };
-  return resume == "never" || (resume == "auto" && none_in(output) && none_in(output / kHeadRun));
+  return run.resume == "never" ||
+         (run.resume == "auto" && none_in(run.output) && none_in(run.output / kHeadRun));
 }
 
 void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const {
@@ -434,43 +339,18 @@ void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const
                      "{} needs evaluations, and there is nothing to evaluate on; give {}, or leave it out",
                      option, remedy);
   };
-  if (patience > 0) refuse(fmt::format("--patience {}", patience));
-  if (eval_steps > 0) refuse(fmt::format("--eval-steps {}", eval_steps));
+  if (run.patience > 0) refuse(fmt::format("--patience {}", run.patience));
+  if (run.eval_steps > 0) refuse(fmt::format("--eval-steps {}", run.eval_steps));
   if (!best_metric.empty()) refuse("--metric-for-best-model " + best_metric);
 }
 
 train::TrainerOptions TrainingOptions::trainer() const {
-  train::TrainerOptions result;
-  result.output = output;
-  result.max_steps = max_steps.value_or(0);
-  result.num_train_epochs = num_train_epochs.value_or(0);
-  result.batch_size = batch_size.value_or(0);
-  result.micro_batch_size = micro_batch_size.value_or(0);
-  result.gradient_accumulation = gradient_accumulation.value_or(0);
-  result.micro_batch_tokens = micro_batch_tokens;
-  result.eval_batch_size = eval_batch_size.value_or(0);
-  result.shuffle = shuffle;
-  result.drop_last = drop_last;
-  result.schedule.kind = optim::parse_schedule(lr_scheduler_type);
-  result.schedule.warmup_steps = warmup_steps.value_or(0);
-  result.schedule.warmup_ratio = warmup_ratio.value_or(0);
-  const optim::ScheduleRow& row = optim::schedule_row(result.schedule.kind);
+  train::TrainerOptions result = run;
+  const optim::ScheduleRow& row = optim::schedule_row(run.schedule.kind);
   for (const optim::Setting& setting : row.settings)
     setting.set(&result.schedule, schedule_settings.value_of(setting).value_or(row.usual(setting)));
-  result.max_grad_norm = max_grad_norm;
-  result.seed = static_cast<uint64_t>(seed);
   result.precision = parse_precision(precision);
-  result.loss_scale = scaler;
-  if (loss_scale > 0) result.loss_scale.fixed_scale = loss_scale;
-  result.recompute = parse_recompute(recompute);
-  result.logging_steps = logging_steps;
-  result.whole_model_after = false;  // commands read the folder that it leaves
-  result.save_steps = save_steps;
-  result.save_total_limit = save_total_limit;
-  result.eval_steps = eval_steps;
-  result.patience = patience;
-  result.resume = resume;
-  result.num_workers = static_cast<int>(num_workers);
+  if (run.loss_scale.fixed_scale == 0) result.loss_scale.fixed_scale.reset();
   return result;
 }
 

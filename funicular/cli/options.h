@@ -1,5 +1,5 @@
 #pragma once
-// The options that several commands share, declared in one place, and what they mean to the library.
+// The options of a training, which pretrain, finetune and distill share, and what they mean to the library.
 
 #include <c10/core/Device.h>
 
@@ -12,7 +12,8 @@
 
 #include "funicular/base/interrupt.h"
 #include "funicular/cli/arguments.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/common_options.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/cli/rank_options.h"
 #include "funicular/cli/setting_options.h"
 #include "funicular/comm/group.h"
@@ -25,85 +26,18 @@
 
 namespace funicular::cli {
 
-// Single options of several commands. Each declares one with its aliases and limits, and gives it back for
-// what is the command's own (a text for the default, another alias).
-
-/// --model, required.
-Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value = "DIR");
-
-/// What --help says of a default that model::fit_positions makes shorter.
-inline constexpr const char* kDefaultLength = "128, or the model's longest";
-
-/// --max-length; `longer` says what becomes of a longer one. A target without a value: the default is decided
-/// later.
-Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer,
-                           int64_t least = 4);
-Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
-                           int64_t least = 4);
-
-/// --eval-batch-size.
-Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target);
-
-/// --micro-batch-tokens, at least `least`; `remark` follows what it is.
-Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
-                                   int64_t least = 0);
-
-/// --seed; `of` says of what.
-Option& declare_seed(Arguments& arguments, int64_t& target, std::string of);
-
-/// --device, --threads.
-struct DeviceOptions {
-  std::string device = "cpu";
-  int64_t threads = 0;  ///< 0: as many as LibTorch takes
-
-  void declare(Arguments& arguments, Effect of_device = Effect::rounding,
-               Effect of_threads = Effect::rounding);
-  /// Sets the number of threads. Throws InputError for a device that cannot be used.
-  void apply() const;
-  /// Where weights and batches are to lie.
-  at::Device place() const { return at::Device(device); }
-};
-
-/// The value of --precision that stands for the one that fits this machine (nn/precision_choice.h).
-inline constexpr const char* kAutoPrecision = "auto";
-
-/// --precision of a command that uses a model, "auto" by default; `more`: values besides those of
-/// model::inference_precisions.
-Option& declare_inference_precision(Arguments& arguments, std::string& target,
-                                    const std::vector<std::string>& more = {});
-/// What takes the place of "auto", said; anything else stays.
-std::string resolve_inference_precision(const std::string& precision, at::Device device);
-
 /// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
 /// it has them, but for the batch, which here is the global one.
 struct TrainingOptions : RankOptions {
-  fs::path output;
-  std::string resume = "auto";
-
-  std::optional<int64_t> batch_size, micro_batch_size, gradient_accumulation, eval_batch_size;
-  int64_t micro_batch_tokens = 8192;
-  std::optional<int64_t> max_steps;
-  std::optional<double> num_train_epochs;
-  bool shuffle = true, drop_last = false;
+  /// What the trainer is told as it was given. trainer() adds what is computed of the other fields.
+  train::TrainerOptions run{.micro_batch_tokens = 8192, .whole_model_after = false};
 
   std::string optim = "adamw";
   double learning_rate = 5e-5, weight_decay = 0;
-  SettingOptions optimizer_settings;
-  std::string lr_scheduler_type = "linear";
-  std::optional<int64_t> warmup_steps;
-  std::optional<double> warmup_ratio;
-  SettingOptions schedule_settings;
-  double max_grad_norm = 1;
-
+  SettingOptions optimizer_settings, schedule_settings;
   std::string precision = kAutoPrecision;  ///< after apply() never that
-  double loss_scale = 0;                   ///< of fp16; 0: dynamic, by the following
-  optim::LossScalerOptions scaler;
-  std::string recompute = "none";
-  int64_t seed = 42;
-  int64_t num_workers = 1;
   DeviceOptions device;
 
-  int64_t logging_steps = 10, save_steps = 500, save_total_limit = 2, eval_steps = 0, patience = 0;
   std::string best_metric;  ///< empty: the command's default
 
   /// Declares all of them under headings.

@@ -15,7 +15,7 @@
 #include "funicular/base/json.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/format/text_format.h"
 #include "funicular/pipeline/drawing.h"
 #include "funicular/pipeline/generators.h"
@@ -104,7 +104,7 @@ class Plan final : public Command {
     for (const fs::path& file : drawings_) {
       if (const std::string ending = format::ending_of(file); ending != ".svg" && ending != ".json")
         throw InputError("usage", "--draw {}: expected a name that ends in .svg or .json", file.string());
-      require_place(file, "--draw");
+      require_parent_folder(file, "--draw");
     }
     check_measured();
     std::optional<pipeline::Recording> recording;

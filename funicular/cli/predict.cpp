@@ -65,8 +65,9 @@ class Predict final : public Command {
     arguments.example("classify lines",
                       "funicular predict --model runs/a/model --input lines.txt --output answers.jsonl");
     arguments.section("Input and output");
-    declare_model(arguments, model_, "fine-tuned model folder");
-    arguments.add("input", "FILE", input_, Effect::input, "the texts").default_text("standard input");
+    declare_model(arguments, options_.model, "fine-tuned model folder");
+    arguments.add("input", "FILE", options_.input.path, Effect::input, "the texts")
+        .default_text("standard input");
     arguments
         .add("output", "FILE", output_, Effect::output,
              "file for the answers; appears when it is complete. Its ending sets the form: .jsonl, .json, "
@@ -77,13 +78,13 @@ class Predict final : public Command {
     arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
     arguments
-        .add("format", "NAME", format_, Effect::result,
+        .add("format", "NAME", options_.input.format, Effect::result,
              "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
              "fine-tuned on; conll: a word a line, of models of tags")
         .choices({"lines", "tsv", "csv", "jsonl", "conll"})
         .default_text("by the file's name; lines of standard input");
     arguments
-        .add("text-column", "COLUMN", text_columns_, Effect::result,
+        .add("text-column", "COLUMN", options_.input.text, Effect::result,
              "of tables: one text column, or two for pairs, or more, which are joined into one text")
         .alias("text-columns")
         .default_text("as in fine-tuning, else text");
@@ -95,11 +96,12 @@ class Predict final : public Command {
     arguments.add(
         "skip-bad-rows", skip_bad_rows_, Effect::result,
         "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
-    declare_max_length(arguments, max_length_, "longer texts are truncated")
+    declare_max_length(arguments, options_.max_length, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
-    declare_inference_precision(arguments, precision_);
-    declare_micro_batch_tokens(arguments, batch_tokens_, "bounds the memory", 1).alias("batch-tokens");
+    declare_inference_precision(arguments, options_.precision);
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
+        .alias("batch-tokens");
     arguments
         .add("window", "LINES", window_, Effect::rounding,
              "lines read before the first answer; they are sorted by length for speed")
@@ -112,10 +114,10 @@ class Predict final : public Command {
     device_.apply();
     refuse_input_of_one_rank();
     group_ = join_sharing_ranks(device_);
-    precision_ =
-        comm::from_first(group_, [&] { return resolve_inference_precision(precision_, device_.place()); });
+    options_.precision = comm::from_first(
+        group_, [&] { return resolve_inference_precision(options_.precision, device_.place()); });
     comm::together(group_, [&] {
-      if (group_.rank() == 0) require_place(output_, "--output");
+      if (group_.rank() == 0) require_parent_folder(output_, "--output");
     });
     refuse_to_replace_input();
     AnswerFile answers(output_, answer_format(output_, "--output"), overwrite_, skip_bad_rows_);
@@ -125,19 +127,14 @@ class Predict final : public Command {
 
  private:
   task::PredictOptions options() const {
-    task::PredictOptions options{.model = model_,
-                                 .max_length = max_length_,
-                                 .precision = precision_,
-                                 .batch_tokens = batch_tokens_,
-                                 .device = device_.place(),
-                                 .group = group_,
-                                 .identity = deciding_options(arguments)};
+    task::PredictOptions options = options_;
+    options.device = device_.place();
+    options.group = group_;
+    options.identity = deciding_options(arguments);
     // A person who types waits for the answer to each line.
-    options.window = window_.value_or(input_.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);
-    options.input.path = input_;
-    options.input.format = format_;
+    options.window =
+        window_.value_or(options_.input.path.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);
     if (arguments.given("pairs")) options.input.pairs = pairs_;
-    options.input.text = text_columns_;
     if (arguments.given("header")) options.input.header = header_;
     options.input.style = written_.style();
     options.input.bad_rows = std::make_shared<format::BadRows>(
@@ -148,35 +145,34 @@ class Predict final : public Command {
   /// What can be read once is for one process.
   void refuse_input_of_one_rank() const {
     std::error_code ignored;
-    if (launch::read_environment().size == 1 || fs::is_regular_file(input_, ignored)) return;
-    if (input_.empty())
+    if (launch::read_environment().size == 1 || fs::is_regular_file(options_.input.path, ignored)) return;
+    if (options_.input.path.empty())
       throw InputError(
           "usage",
           "several ranks share the rows of a file, and standard input is none: give --input FILE, "
           "or leave out funicular launch");
-    if (fs::exists(input_, ignored))
+    if (fs::exists(options_.input.path, ignored))
       throw InputError(
           "usage",
           "--input {}: several ranks share the rows of a regular file; write its contents to one, or "
           "leave out funicular launch",
-          input_.string());
+          options_.input.path.string());
   }
 
   void refuse_to_replace_input() const {
     std::error_code error;
-    if (!input_.empty() && !output_.empty() && fs::equivalent(input_, output_, error))
+    if (!options_.input.path.empty() && !output_.empty() &&
+        fs::equivalent(options_.input.path, output_, error))
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
   }
 
-  fs::path model_, input_, output_;
-  std::string precision_ = kAutoPrecision, format_;
-  std::vector<std::string> text_columns_;
+  task::PredictOptions options_{.precision = kAutoPrecision};
+  fs::path output_;
   FileStyleOptions written_;
   bool pairs_ = false, header_ = true, overwrite_ = false, skip_bad_rows_ = false;
-  std::optional<int64_t> max_length_, window_;
-  int64_t batch_tokens_ = task::PredictorOptions().batch_tokens;
+  std::optional<int64_t> window_;
   DeviceOptions device_;
   comm::Group group_;
 };

@@ -32,6 +32,29 @@ namespace funicular::cli {
 
 namespace {
 
+void declare_generator(Arguments& arguments, fs::path& generator, objective::ElectraOptions& electra) {
+  arguments
+      .add("generator", "DIR|random", generator, Effect::input_or_name,
+           "with --objective electra: folder of the generator to go on with, or random: a new one")
+      .default_text("that in the model's folder, else random");
+  arguments
+      .add("generator-size", "SHARE", electra.generator_size, Effect::result,
+           "with --objective electra: a new generator's hidden size, as a share of the model's")
+      .above(0);
+  arguments.add("keep-generator", electra.keep_generator, Effect::result,
+                "with --objective electra: leave the generator in RUN/model/generator, too");
+}
+
+void declare_freezing(Arguments& arguments, int64_t& steps, double& rate) {
+  arguments
+      .add("freeze-encoder-steps", "STEPS", steps, Effect::result,
+           "first train only the head, with the encoder frozen, for so many "
+           "steps; for models that come without this head")
+      .range(0);
+  arguments.add("head-learning-rate", "RATE", rate, Effect::result, "peak learning rate of those first steps")
+      .above(0);
+}
+
 class Pretrain final : public Command {
  public:
   Pretrain()
@@ -85,32 +108,15 @@ class Pretrain final : public Command {
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);
-    arguments
-        .add("generator", "DIR|random", generator_, Effect::input_or_name,
-             "with --objective electra: folder of the generator to go on with, or random: a new one")
-        .default_text("that in the model's folder, else random");
-    arguments
-        .add("generator-size", "SHARE", electra_.generator_size, Effect::result,
-             "with --objective electra: a new generator's hidden size, as a share of the model's")
-        .above(0);
-    arguments.add("keep-generator", electra_.keep_generator, Effect::result,
-                  "with --objective electra: leave the generator in RUN/model/generator, too");
-    arguments
-        .add("freeze-encoder-steps", "STEPS", freeze_steps_, Effect::result,
-             "first train only the head, with the encoder frozen, for so many "
-             "steps; for models that come without this head")
-        .range(0);
-    arguments
-        .add("head-learning-rate", "RATE", head_rate_, Effect::result,
-             "peak learning rate of those first steps")
-        .above(0);
+    declare_generator(arguments, generator_, electra_);
+    declare_freezing(arguments, freeze_steps_, head_rate_);
     masking_.declare(arguments);
   }
 
   int run() override {
     open();
     model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
-    encoder.seed = static_cast<uint64_t>(training_.seed);
+    encoder.seed = training_.run.seed;
     encoder.repeatable = training_.deterministic;
     Model model = objective_->build(encoder);
     model::report_model(model, pretrained_->config());
@@ -146,7 +152,7 @@ class Pretrain final : public Command {
       for (const fs::path& file : files) training_.check_output({file});
     const std::vector<double> weights = corpora_.weights();
     objective::MaskedLmOptions options = masking_.options(max_length_);
-    if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
+    if (masking_.chosen.pack == objective::PackSentences::across && eval_fraction_ > 0)
       throw InputError(
           "usage",
           "--pack-sentences across puts documents into one sequence, so none can be held out; give "
@@ -209,8 +215,7 @@ class Pretrain final : public Command {
     for (const fs::path& path : corpora_.stores) {
       train_.push_back(open_store(path));
       if (eval_fraction_ == 0) continue;
-      const data::Split split =
-          data::split_dataset(train_.back(), eval_fraction_, static_cast<uint64_t>(training_.seed));
+      const data::Split split = data::split_dataset(train_.back(), eval_fraction_, training_.run.seed);
       train_.back() = split.train;
       held_out.push_back(split.held_out);
     }
@@ -288,12 +293,12 @@ class Pretrain final : public Command {
   /// The steps with a frozen encoder: a run of its own in RUN/head, so that it too can be interrupted and
   /// resumed. False if it was interrupted.
   bool train_head(Model& model) {
-    const bool resumes_elsewhere = training_.resume != "auto" && training_.resume != "never";
+    const bool resumes_elsewhere = training_.run.resume != "auto" && training_.run.resume != "never";
     if (freeze_steps_ == 0 || resumes_elsewhere ||
-        !train::list_checkpoints(training_.output / "checkpoints").empty())
+        !train::list_checkpoints(training_.run.output / "checkpoints").empty())
       return true;
     train::TrainerOptions options = training_.trainer();
-    options.output = training_.output / kHeadRun;
+    options.output = training_.run.output / kHeadRun;
     options.max_steps = freeze_steps_;
     options.num_train_epochs = 0;
     options.schedule = {.warmup_ratio = 0.1};
@@ -303,7 +308,7 @@ class Pretrain final : public Command {
     if (objective_name_ == "electra")
       options.frozen.push_back(objective::kGenerator + options.frozen.front());
     options.seed = hash_bytes(
-        fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
+        fmt::format("head {}", training_.run.seed));  // other masks than those of the steps that follow
     options.identity = identity();
     options.run_info = chosen_;
     TrainingOptions head = training_;

@@ -125,20 +125,13 @@ class Prove final : public Command {
         .add("max-grad-norm", "NORM", task_.max_grad_norm, Effect::result,
              "clipping by the global norm; 0: none")
         .range(0);
-    declare_seed(arguments, seed_, "of weights, rows and every random choice");
-    arguments.add("keep", "DIR", keep_, Effect::output, "keep what the runs leave here")
-        .default_text("nothing is kept");
-    arguments.add("json", json_, Effect::result, "print the comparison as JSON");
-    arguments
-        .add("run-layout", "DIR", run_folder_, Effect::output,
-             "train the one layout as a rank and leave its tensors in DIR")
-        .hidden();
+    declare_seed(arguments, task_.seed, "of weights, rows and every random choice");
+    declare_outcome();
   }
 
   int run() override {
     task_.precision = parse_precision(precision_);
     task_.optimizer = optimizer();
-    task_.seed = static_cast<uint64_t>(seed_);
     set_objective(objective_);
     if (!run_folder_.empty()) return run_as_rank();
     if (all_ ? !layouts_.empty() : layouts_.size() != 2)
@@ -157,6 +150,16 @@ class Prove final : public Command {
   }
 
  private:
+  void declare_outcome() {
+    arguments.add("keep", "DIR", keep_, Effect::output, "keep what the runs leave here")
+        .default_text("nothing is kept");
+    arguments.add("json", json_, Effect::result, "print the comparison as JSON");
+    arguments
+        .add("run-layout", "DIR", run_folder_, Effect::output,
+             "train the one layout as a rank and leave its tensors in DIR")
+        .hidden();
+  }
+
   optim::OptimizerSpec optimizer() const {
     optim::OptimizerSpec spec = optim::usual_optimizer(optim_);
     spec.set("learning_rate", rate_);
@@ -217,7 +220,7 @@ class Prove final : public Command {
         {"--optim", optim_},
         {"--learning-rate", fmt::format("{}", rate_)},
         {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)},
-        {"--seed", std::to_string(seed_)}};
+        {"--seed", std::to_string(task_.seed)}};
     words.emplace_back(task_.model.empty() ? "--layers" : "--model",
                        task_.model.empty() ? std::to_string(task_.layers) : task_.model.string());
     if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
@@ -311,7 +314,6 @@ class Prove final : public Command {
   prove::ProofTask task_;
   std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw";
   double rate_ = 1e-3;
-  int64_t seed_ = 42;
   fs::path keep_, run_folder_, folder_;
   /// By objective, layers, rows of a batch, layout.
   std::map<std::tuple<std::string, int64_t, int64_t, std::string>, fs::path> runs_;

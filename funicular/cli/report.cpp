@@ -6,7 +6,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/report/page.h"
 
 namespace funicular::cli {
@@ -33,7 +33,7 @@ class Report final : public Command {
   }
 
   int run() override {
-    require_place(output_, "--output");
+    require_parent_folder(output_, "--output");
     require_ending(output_, "--output", {"html", "htm"});
     refuse_to_replace_what_is_no_page();
     const report::ReportFiles files = report::read_files(inputs_);

@@ -19,6 +19,31 @@ namespace funicular::cli {
 
 namespace {
 
+void declare_vectors(Arguments& arguments, augment::VectorTrainingOptions& options) {
+  arguments.section("Vectors");
+  arguments.add("size", "N", options.size, Effect::result, "numbers of a vector")
+      .alias("vector-size")
+      .range(1, 4096);
+  arguments
+      .add("window", "WORDS", options.window, Effect::result,
+           "how far from each other words count, within a row")
+      .range(1, 1000);
+  arguments.add("min-count", "N", options.min_count, Effect::result, "rarer words get no vector").range(1);
+  arguments.add("words", "N", options.most_words, Effect::result, "only the most frequent words")
+      .alias("max-vocab")
+      .range(2, 10'000'000);
+  arguments.add("lower-case", options.lower_case, Effect::result,
+                "words are told apart without regard to case");
+  arguments.add("negatives", "N", options.negatives, Effect::result, "words drawn against each pair")
+      .range(1, 1000);
+  arguments.add("epochs", "N", options.epochs, Effect::result, "passes over the counted pairs")
+      .alias("num-train-epochs")
+      .range(1);
+  arguments.add("learning-rate", "RATE", options.learning_rate, Effect::result, "AdaGrad's")
+      .alias("lr")
+      .above(0);
+}
+
 class Vectors final : public Command {
  public:
   Vectors()
@@ -54,44 +79,22 @@ class Vectors final : public Command {
              "of TSV and CSV: the first row names the columns; --no-header: it is data")
         .default_text("on");
     written_.declare(arguments);
-    arguments.section("Vectors");
-    arguments.add("size", "N", options_.size, Effect::result, "numbers of a vector")
-        .alias("vector-size")
-        .range(1, 4096);
-    arguments
-        .add("window", "WORDS", options_.window, Effect::result,
-             "how far from each other words count, within a row")
-        .range(1, 1000);
-    arguments.add("min-count", "N", options_.min_count, Effect::result, "rarer words get no vector").range(1);
-    arguments.add("words", "N", options_.most_words, Effect::result, "only the most frequent words")
-        .alias("max-vocab")
-        .range(2, 10'000'000);
-    arguments.add("lower-case", options_.lower_case, Effect::result,
-                  "words are told apart without regard to case");
-    arguments.add("negatives", "N", options_.negatives, Effect::result, "words drawn against each pair")
-        .range(1, 1000);
-    arguments.add("epochs", "N", options_.epochs, Effect::result, "passes over the counted pairs")
-        .alias("num-train-epochs")
-        .range(1);
-    arguments.add("learning-rate", "RATE", options_.learning_rate, Effect::result, "AdaGrad's")
-        .alias("lr")
-        .above(0);
+    declare_vectors(arguments, options_);
     arguments.section("Machine and randomness");
-    declare_seed(arguments, seed_, "of the first values and of the order of pairs");
+    declare_seed(arguments, options_.seed, "of the first values and of the order of pairs");
     arguments.add("threads", "N", device_.threads, Effect::none, "threads; does not change the result")
         .default_text("all cores, or what the container may use")
         .range(1, 4096);
   }
 
   int run() override {
-    require_place(output_, "--output");
+    require_parent_folder(output_, "--output");
     require_ending(output_, "--output", {"txt", "vec", "vectors", "glove", "word2vec", "w2v"});
     std::error_code error;
     for (const fs::path& input : input_)
       if (fs::equivalent(input, output_, error))
         throw InputError("usage", "{} would be replaced by its vectors; choose another --output",
                          input.string());
-    options_.seed = static_cast<uint64_t>(seed_);
     const Json made_of = identity();
     if (const Json done = counts_if_made_of(output_, made_of); !done.is_null()) {
       log::info("{} is complete already", output_.string());
@@ -177,7 +180,6 @@ class Vectors final : public Command {
   bool header_ = true, overwrite_ = false;
   FileStyleOptions written_;
   augment::VectorTrainingOptions options_;
-  int64_t seed_ = 42;
   DeviceOptions device_;
 };
 

@@ -15,7 +15,7 @@
 #include "funicular/cli/commands_library.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/foreign_options.h"
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/data/split_words.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/format/hub_hint.h"

@@ -1,4 +1,4 @@
-#include "funicular/cli/places.h"
+#include "funicular/cli/output_paths.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +13,7 @@
 
 namespace funicular::cli {
 
-void require_place(const std::filesystem::path& file, const char* option) {
+void require_parent_folder(const std::filesystem::path& file, const char* option) {
   if (file.empty()) return;
   const std::filesystem::path folder =
       file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");

@@ -1,5 +1,5 @@
 #pragma once
-// Whether a command can write its results where it is told to, asked before its work.
+// Checks of the paths of outputs, made before the work: whether a command can write its results there.
 
 #include <filesystem>
 #include <string>
@@ -8,7 +8,7 @@
 namespace funicular::cli {
 
 /// Throws InputError unless a file can be made there, or none is wanted: told before work that would be lost.
-void require_place(const std::filesystem::path& file, const char* option);
+void require_parent_folder(const std::filesystem::path& file, const char* option);
 
 /// Throws InputError where a regular file is there that would be replaced, unless `overwrite` (--overwrite).
 void require_new_file(const std::filesystem::path& file, const char* option, bool overwrite);

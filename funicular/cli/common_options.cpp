@@ -1,0 +1,134 @@
+#include "funicular/cli/common_options.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/base/processor_limit.h"
+#include "funicular/core/recompute.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/nn/precision_choice.h"
+#include "funicular/runtime/device_kernels.h"
+
+namespace funicular::cli {
+
+namespace {
+
+template <class Whole>
+Option& declare_length(Arguments& arguments, Whole& target, const std::string& longer, int64_t least) {
+  return arguments
+      .add("max-length", "TOKENS", target, Effect::result,
+           "longest sequence, special tokens included; " + longer)
+      .common()
+      .alias("max-seq-length")
+      .range(static_cast<double>(least));
+}
+
+template <class Whole>
+Option& declare_evaluated_rows(Arguments& arguments, Whole& target) {
+  return arguments
+      .add("eval-batch-size", "SEQUENCES", target, Effect::rounding,
+           "sequences per forward pass in evaluation")
+      .alias("per-device-eval-batch-size")
+      .range(1);
+}
+
+}  // namespace
+
+Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value) {
+  return arguments.add("model", std::move(value), target, Effect::input, std::move(help))
+      .alias("model-name-or-path")
+      .required();
+}
+
+Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer, int64_t least) {
+  return declare_length(arguments, target, longer, least);
+}
+
+Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
+                           int64_t least) {
+  return declare_length(arguments, target, longer, least);
+}
+
+Option& declare_eval_batch_size(Arguments& arguments, int64_t& target) {
+  return declare_evaluated_rows(arguments, target);
+}
+
+Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target) {
+  return declare_evaluated_rows(arguments, target);
+}
+
+Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
+                                   int64_t least) {
+  return arguments
+      .add("micro-batch-tokens", "TOKENS", target, Effect::rounding,
+           "real tokens per forward pass at most; " + remark)
+      .common()
+      .range(static_cast<double>(least));
+}
+
+Option& declare_inference_precision(Arguments& arguments, std::string& target,
+                                    const std::vector<std::string>& more) {
+  std::vector<std::string> names{kAutoPrecision};
+  names.insert(names.end(), model::inference_precisions().begin(), model::inference_precisions().end());
+  names.insert(names.end(), more.begin(), more.end());
+  return arguments
+      .add("precision", "NAME", target, Effect::result,
+           "arithmetic; auto: bf16 where it is faster, else fp32")
+      .common()
+      .choices(std::move(names));
+}
+
+std::string resolve_inference_precision(const std::string& precision, at::Device device) {
+  if (precision != kAutoPrecision) return precision;
+  const nn::PrecisionChoice choice = nn::choose_precision(device);
+  log::info("precision: {}, {} (--precision auto)", choice.name, choice.reason);
+  return choice.name;
+}
+
+const std::vector<std::string>& recompute_names() {
+  static const std::vector<std::string> names{
+      recompute_name(Recompute::none), recompute_name(Recompute::full), recompute_name(Recompute::selective),
+      recompute_name(Recompute::sqrt)};
+  return names;
+}
+
+Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of) {
+  return arguments.add("seed", "N", target, Effect::result, std::move(of)).common().range(0);
+}
+
+void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
+  arguments.add("device", "NAME", device, of_device, "where to compute")
+      .common()
+      .choices({"cpu", "cuda"})
+      .accept("gpu", "cuda");
+  arguments
+      .add(
+          "use-cpu", [this] { device = "cpu"; }, of_device, "as --device cpu")
+      .hidden();
+  arguments.rivals({"device", "use-cpu"});
+  arguments.add("threads", "N", threads, of_threads, "threads of the computation")
+      .default_text("all cores, or what the container may use")
+      .range(1, 4096);
+}
+
+void DeviceOptions::apply() const {
+  if (device == "cuda" && !at::hasCUDA())
+    throw InputError("device",
+                     "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible. Use "
+                     "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
+  if (device == "cuda" && !funicular::device::has_cuda_kernels())
+    throw InputError(
+        "device",
+        "--device cuda: this funicular was built without nvcc; use --device cpu, or install the CUDA "
+        "toolkit and build again");
+  if (threads > 0)
+    at::set_num_threads(static_cast<int>(threads));
+  else if (!std::getenv("OMP_NUM_THREADS"))
+    at::set_num_threads(threads_within_quota(at::get_num_threads(), processor_quota()));
+}
+
+}  // namespace funicular::cli

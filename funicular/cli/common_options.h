@@ -1,0 +1,67 @@
+#pragma once
+// Single options of several commands. Each declares one with its aliases and limits, and gives it back for
+// what is the command's own (a text for the default, another alias).
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+
+namespace funicular::cli {
+
+/// --model, required.
+Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value = "DIR");
+
+/// What --help says of a default that model::fit_positions makes shorter.
+inline constexpr const char* kDefaultLength = "128, or the model's longest";
+
+/// --max-length; `longer` says what becomes of a longer one. A target without a value: the default is decided
+/// later.
+Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer,
+                           int64_t least = 4);
+Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
+                           int64_t least = 4);
+
+/// --eval-batch-size. 0 and none: not given.
+Option& declare_eval_batch_size(Arguments& arguments, int64_t& target);
+Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target);
+
+/// --micro-batch-tokens, at least `least`; `remark` follows what it is.
+Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
+                                   int64_t least = 0);
+
+/// The names of Recompute, in its order.
+const std::vector<std::string>& recompute_names();
+
+/// --seed; `of` says of what.
+Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of);
+
+/// --device, --threads.
+struct DeviceOptions {
+  std::string device = "cpu";
+  int64_t threads = 0;  ///< 0: as many as LibTorch takes
+
+  void declare(Arguments& arguments, Effect of_device = Effect::rounding,
+               Effect of_threads = Effect::rounding);
+  /// Sets the number of threads. Throws InputError for a device that cannot be used.
+  void apply() const;
+  /// Where weights and batches are to lie.
+  at::Device place() const { return at::Device(device); }
+};
+
+/// The value of --precision that stands for the one that fits this machine (nn/precision_choice.h).
+inline constexpr const char* kAutoPrecision = "auto";
+
+/// --precision of a command that uses a model, "auto" by default; `more`: values besides those of
+/// model::inference_precisions.
+Option& declare_inference_precision(Arguments& arguments, std::string& target,
+                                    const std::vector<std::string>& more = {});
+/// What takes the place of "auto", said; anything else stays.
+std::string resolve_inference_precision(const std::string& precision, at::Device device);
+
+}  // namespace funicular::cli
