@@ -87,11 +87,13 @@ class RankBench {
   }
 
   std::unique_ptr<parallel::Strategy> make_strategy(const std::string& name, const comm::Group& group) const {
-    const parallel::Layout layout = parallel::Layout::parse(name);
+    parallel::Layout layout = parallel::Layout::parse(name);
+    if (layout.kind == parallel::Layout::Kind::devices && layout.devices == 0)
+      layout.devices = options_.devices;
     if (layout.kind == parallel::Layout::Kind::asynchronous_servers)
       throw InputError(
           "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
-    return parallel::make_strategy(layout, group, {.compare_every = 0, .devices = options_.devices});
+    return parallel::make_strategy(layout, group, {.compare_every = 0});
   }
   train::BatchPlan plan_of(const parallel::Strategy& strategy) const {
     return train::plan_batches(sizes_, strategy.parts(), strategy.pieces());

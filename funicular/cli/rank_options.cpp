@@ -19,8 +19,6 @@ namespace funicular::cli {
 
 namespace {
 
-constexpr int64_t kReplicas = 2;  ///< of dp
-
 void declare_layout(RankOptions& options, Arguments& arguments) {
   arguments
       .add("strategy", "NAME", options.strategy, Effect::result,
@@ -82,7 +80,7 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
       .default_text("2")
       .range(1, 64);
   arguments
-      .add("stages", "auto|cost|cost-replicated|S,…", options.stages, Effect::result,
+      .add("stages", "auto|cost|cost-replicated|S,…", options.stages_or_rule, Effect::result,
            "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
            "start; cost-replicated: the same, on as many of the P ranks each as makes them fast; or "
            "the number of the first segment of each, from 0: embeddings, layers, head; 0x2,4: the first on "
@@ -142,31 +140,13 @@ void RankOptions::declare(Arguments& arguments) {
   declare_exchange(*this, arguments);
 }
 
-parallel::Layout RankOptions::asked_layout() const {
-  parallel::Layout layout = parallel::Layout::of_strategy(strategy);
-  const auto take = [&](const char* option, const std::optional<int64_t>& value) {
-    if (value) layout.set(option, std::to_string(*value), strategy);
-  };
-  take("pipeline-parallel", pipeline_parallel);
-  take("tensor-parallel", tensor_parallel);
-  take("data-parallel", data_parallel);
-  take("zero", zero);
-  take("stages-per-rank", stages_per_rank);
-  if (layout.staged) take("devices", devices);
-  layout.set("schedule", schedule);
-  layout.sequence = sequence_parallel;
-  take_stages(layout);
-  return layout;
-}
-
-/// Those that are measured are known once there is a model.
-void RankOptions::take_stages(parallel::Layout& layout) const {
-  if (!stages.empty() && stages != "auto" && !measures_stages()) layout.set("stages", stages, strategy);
-}
-
 void RankOptions::settle(int ranks) {
   named_ = strategy;
-  layout_ = asked_layout().on(ranks);
+  const bool counts = !stages_or_rule.empty() && stages_or_rule != "auto" && !measures_stages();
+  if (counts) stages = parallel::parse_stages(stages_or_rule);
+  parallel::Layout asked = LayoutOptions::layout();
+  if (asked.kind != parallel::Layout::Kind::devices && !asked.staged) asked.devices = 0;  // without effect
+  layout_ = asked.on(ranks);
   if (strategy != "auto" || layout_.staged || layout_.sliced || layout_.zero > 0)
     strategy = layout_.strategy();
 }
@@ -196,7 +176,7 @@ void RankOptions::warn_of_layout(int ranks) const {
 }
 
 int64_t RankOptions::parts(int ranks) const {
-  if (layout_.kind == parallel::Layout::Kind::devices) return devices.value_or(kReplicas);
+  if (layout_.kind == parallel::Layout::Kind::devices) return layout_.devices;
   if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - servers);
   return layout_.data;
 }
@@ -206,13 +186,10 @@ train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
   options.deterministic = deterministic;
   if (reduce_precision != "own")
     options.reduction.type = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
-  options.devices = static_cast<int>(devices.value_or(kReplicas));
   options.servers = {static_cast<int>(servers), staleness, record_interleaving, replay_interleaving};
-  options.pipeline.record = record_passes;
+  options.record_passes = record_passes;
   options.offload = offload_optimizer;
-  parallel::Layout layout = layout_;
-  take_stages(layout);
-  return [layout, group, options] { return parallel::make_strategy(layout, group, options); };
+  return [layout = layout_, group, options] { return parallel::make_strategy(layout, group, options); };
 }
 
 void RankOptions::warn_of_idle_options(const Arguments& arguments) const {

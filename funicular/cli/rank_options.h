@@ -14,20 +14,14 @@
 
 namespace funicular::cli {
 
-/// Of --stages: stages of one rank, or of any number.
+/// Values of --stages that measure: for stages of one rank, and of any number.
 inline constexpr const char *kMeasuredStages = "cost", *kReplicatedStages = "cost-replicated";
 
-struct RankOptions {
-  std::string strategy = "auto";
+struct RankOptions : parallel::LayoutOptions {
   bool deterministic = false, debug_collectives = false;
   std::string reduce_precision = "own";
-  std::optional<int64_t> devices;  ///< of dp, where there are 2 without it, and of pipelines
   int64_t servers = 1, staleness = 3;
-  std::optional<int64_t> pipeline_parallel;  ///< ranks of a pipeline
-  std::optional<int64_t> tensor_parallel;    ///< ranks of a tensor group
-  std::optional<int64_t> data_parallel, zero, stages_per_rank;
-  bool sequence_parallel = false;
-  std::string schedule = "1f1b", stages;
+  std::string stages_or_rule;  ///< --stages as it was given: stages, or how they are found
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none
   fs::path record_interleaving, replay_interleaving, record_passes;
@@ -43,8 +37,12 @@ struct RankOptions {
   int64_t parts(int ranks) const;
   int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
   /// Whether --stages leaves them to what is measured (cli/stage_options.h).
-  bool measures_stages() const { return stages == kMeasuredStages || stages == kReplicatedStages; }
-  /// Of a layout whose stages are where --stages has them.
+  bool measures_stages() const {
+    return stages_or_rule == kMeasuredStages || stages_or_rule == kReplicatedStages;
+  }
+  /// Takes stages that were measured.
+  void take_stages(const parallel::StageList& measured) { layout_.stages = measured; }
+  /// Of layout().
   train::StrategyFactory factory(const comm::Group& group) const;
   /// Says which options were given that do nothing beside the others.
   void warn_of_idle_options(const Arguments& arguments) const;
@@ -54,8 +52,6 @@ struct RankOptions {
  private:
   /// Those that made the layout what it is, as they were given: "--strategy zero1", "--pipeline-parallel 2 --zero 1".
   std::string given() const;
-  parallel::Layout asked_layout() const;
-  void take_stages(parallel::Layout& layout) const;
   parallel::Layout layout_;
   std::string named_ = "auto";  ///< --strategy as it was given
 };

@@ -6,10 +6,11 @@ namespace funicular::cli {
 
 void choose_stages(TrainingOptions& options, Model& model, const train::Source& source,
                    train::TrainerOptions& trainer) {
-  if (!options.measures_stages() || !options.layout().staged) return;
+  if (!options.measures_stages() || !options.layout().staged || !options.layout().stages.begins.empty())
+    return;
   const train::StageChoice choice = train::choose_stages(
-      model, source, trainer, options.layout(), options.group(), options.stages == kReplicatedStages);
-  options.stages = parallel::to_text(parallel::StageList{choice.begins, choice.replicas});
+      model, source, trainer, options.layout(), options.group(), options.stages_or_rule == kReplicatedStages);
+  options.take_stages(choice);
   trainer.run_info[train::kStages] = choice.record;
 }
 

@@ -118,27 +118,27 @@ int size_of_updates(const Schedule& file) {
 
 }  // namespace
 
-AsynchronousRows::AsynchronousRows(const PipelineOptions& options, int ranks)
-    : options_(options), ranks_(ranks) {
-  if (!pipeline::is_schedule_file(options.schedule)) {
-    pipeline::make_schedule(options.schedule, ranks, 1,
-                            options.chunks);  // throws for chunks that it does not have
+AsynchronousRows::AsynchronousRows(const Layout& layout) : layout_(layout) {
+  if (!pipeline::is_schedule_file(layout.schedule)) {
+    pipeline::make_schedule(layout.schedule, layout.pipeline, 1,
+                            layout.stages_per_rank);  // throws for chunks that it does not have
     placement_ = pipeline::Placement::consecutive(replicas());
     return;
   }
-  file_ = read_schedule_for(options.schedule, ranks);
+  file_ = read_schedule_for(layout.schedule, layout.pipeline);
   size_ = size_of_updates(file_);
   for (pipeline::Row& row : file_.rows)  // updates reduce what they are made of
     std::erase_if(row, [](const Action& action) { return action.kind == Kind::reduce; });
-  placement_ = placement_of_file(options, file_);
+  placement_ = placement_of_file(layout, file_);
 }
 
 std::vector<int> AsynchronousRows::replicas() const {
-  return options_.replicas.empty() ? std::vector<int>(static_cast<size_t>(ranks_), 1) : options_.replicas;
+  const std::vector<int>& several = layout_.stages.replicas;
+  return several.empty() ? std::vector<int>(static_cast<size_t>(layout_.pipeline), 1) : several;
 }
 
 int64_t AsynchronousRows::pieces() const {
-  return size_ > 0 ? size_ : pipeline::usual_batch(options_.schedule, replicas());
+  return size_ > 0 ? size_ : pipeline::usual_batch(layout_.schedule, replicas());
 }
 
 int64_t AsynchronousRows::most_steps() const {
@@ -146,17 +146,17 @@ int64_t AsynchronousRows::most_steps() const {
 }
 
 int AsynchronousRows::size_of(int passes) const {
-  if (size_ == 0) return std::max(passes, pipeline::least_batch(options_.schedule, replicas()));
+  if (size_ == 0) return std::max(passes, pipeline::least_batch(layout_.schedule, replicas()));
   if (passes > size_)
     throw InputError("pipeline",
                      "{} has {} micro-batches in each update, and this step has {}; expected a batch of that "
                      "many (--micro-batch-size)",
-                     options_.schedule, size_, passes);
+                     layout_.schedule, size_, passes);
   return size_;
 }
 
 std::string AsynchronousRows::name() const {
-  return size_ == 0 ? options_.schedule
+  return size_ == 0 ? layout_.schedule
                     : fmt::format("a file of the rows {}", hash_text(hash_bytes(to_text(file_))));
 }
 
@@ -167,14 +167,15 @@ void AsynchronousRows::add_expected(std::vector<int>& sizes, int64_t planned) co
   }
   // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
   const bool several = placement_.replicated();
-  const int least = size_of(1), size = several ? std::max(least, 3 * ranks_) : least;
-  const auto coming = std::min<int64_t>(planned - static_cast<int64_t>(sizes.size()), several ? 1 : ranks_);
+  const int least = size_of(1), size = several ? std::max(least, 3 * layout_.pipeline) : least;
+  const auto coming =
+      std::min<int64_t>(planned - static_cast<int64_t>(sizes.size()), several ? 1 : layout_.pipeline);
   for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
 }
 
 Schedule AsynchronousRows::of(const std::vector<int>& sizes) const {
   if (size_ == 0)
-    return pipeline::with_messages(pipeline::make_asynchronous(options_.schedule, replicas(), sizes));
+    return pipeline::with_messages(pipeline::make_asynchronous(layout_.schedule, replicas(), sizes));
   Schedule part = file_;
   const auto updates = static_cast<int>(sizes.size());
   for (pipeline::Row& row : part.rows)

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "funicular/parallel/strategy.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
 
@@ -16,12 +16,12 @@ namespace funicular::parallel {
 /// them the pipeline is empty, and the next step begins with the first again. An earlier meeting ends the rows behind its step.
 class AsynchronousRows {
  public:
-  /// For so many ranks of a pipeline. Throws InputError for a file that is no such schedule, and for stages or chunks that
+  /// `layout` is one that Layout::on gave. Throws InputError for a file that is no such schedule, and for stages or chunks that
   /// contradict it or its name. Of a file:
   /// - each rank has one stage, and forward and backward passes in the order of their micro-batches;
   /// - micro-batches belong to the same update on all ranks, in their order: to the first update behind their backward pass;
   /// - no micro-batch uses an older version than one before it on the same stage.
-  AsynchronousRows(const PipelineOptions& options, int ranks);
+  explicit AsynchronousRows(const Layout& layout);
 
   const pipeline::Placement& placement() const { return placement_; }
   /// Into how many micro-batches a step is cut unless the caller says it.
@@ -41,8 +41,7 @@ class AsynchronousRows {
  private:
   std::vector<int> replicas() const;
 
-  PipelineOptions options_;
-  int ranks_;
+  Layout layout_;
   pipeline::Schedule file_;  ///< with messages; without rows: there is none
   int size_ = 0;             ///< micro-batches of each of its updates
   pipeline::Placement placement_;

@@ -25,16 +25,15 @@ namespace {
 
 class DeviceReplicas final : public Replicated, private StepParts {
  public:
-  explicit DeviceReplicas(const StrategyOptions& options) : Replicated(comm::Group(), options) {
-    if (options.devices < 1)
-      throw InputError("strategy", "dp on {} devices; expected at least one", options.devices);
+  DeviceReplicas(int devices, const StrategyOptions& options) : Replicated(comm::Group(), options) {
+    if (devices < 1) throw InputError("strategy", "dp on {} devices; expected at least one", devices);
     if (options.fault != Fault::none) throw InputError("strategy", "dp makes no faults; expected ddp");
-    threads_.start(options.devices);
+    threads_.start(devices);
   }
 
   std::string name() const override { return "dp"; }
   int64_t device_count() const override { return static_cast<int64_t>(threads_.size()); }
-  int64_t parts() const override { return options().devices; }
+  int64_t parts() const override { return device_count(); }
   std::vector<DeviceUse> device_uses() const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {
@@ -182,8 +181,8 @@ std::vector<DeviceUse> DeviceReplicas::device_uses() const {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_device_replicas(const StrategyOptions& options) {
-  return std::make_unique<DeviceReplicas>(options);
+std::unique_ptr<Strategy> make_device_replicas(int devices, const StrategyOptions& options) {
+  return std::make_unique<DeviceReplicas>(devices, options);
 }
 
 }  // namespace funicular::parallel

@@ -8,7 +8,7 @@
 
 namespace funicular::parallel {
 
-/// StrategyOptions::devices replicas of the model in this process, each with a thread of its own, which
+/// `devices` replicas of the model in this process, each with a thread of its own, which
 /// computes with at::get_num_threads() / devices threads. In every step the first device's weights and
 /// buffers are broadcast to the others; micro-batches are scattered in runs of neighbours (of 2^k with
 /// StrategyOptions::deterministic); forward and backward passes run at the same time; losses are gathered,
@@ -17,6 +17,6 @@ namespace funicular::parallel {
 ///
 /// attach throws InputError for a model that cannot be replicated (Model::replicate). Of BatchNorm's running
 /// statistics those of the first device stay.
-std::unique_ptr<Strategy> make_device_replicas(const StrategyOptions& options = {});
+std::unique_ptr<Strategy> make_device_replicas(int devices, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

@@ -16,6 +16,8 @@ namespace funicular::parallel {
 
 namespace {
 
+constexpr int kReplicas = 2;  ///< of dp, unless told otherwise
+
 /// The number at the end of "zero2" or "pipeline-zero2"; 0: there is none.
 int zero_stage(const std::string& name) {
   const size_t at = name.find("zero");
@@ -152,15 +154,6 @@ StageList parse_stages(const std::string& text) {
   return stages;
 }
 
-std::string to_text(const StageList& stages) {
-  std::string text;
-  for (size_t s = 0; s < stages.begins.size(); ++s) {
-    text += fmt::format("{}{}", s == 0 ? "" : ",", stages.begins[s]);
-    if (!stages.replicas.empty() && stages.replicas[s] > 1) text += fmt::format("x{}", stages.replicas[s]);
-  }
-  return text;
-}
-
 Layout Layout::of_strategy(const std::string& name) {
   const auto& names = strategy_names();
   if (std::find(names.begin(), names.end(), name) == names.end())
@@ -183,77 +176,77 @@ Layout Layout::of_strategy(const std::string& name) {
   return layout;
 }
 
-Layout Layout::of_strategy(const std::string& name, const StrategyOptions& options) {
-  Layout layout = of_strategy(name);
-  if (layout.staged) {
-    layout.pipeline = options.pipeline.ranks;
-    layout.schedule = options.pipeline.schedule;
-    layout.stages_per_rank = options.pipeline.chunks;
-    layout.begins = options.pipeline.begins;
-    layout.replicas = options.pipeline.replicas;
-  }
-  layout.sliced = layout.sliced || options.tensor.ranks > 1;
-  if (layout.sliced) layout.tensor = options.tensor.ranks;
-  layout.sequence = options.tensor.sequence;
-  return layout;
-}
-
 Layout Layout::parse(const std::string& text) {
   std::istringstream words(text);
-  std::string name;
-  words >> name;
-  Layout layout = of_strategy(name);
+  LayoutOptions options;
+  words >> options.strategy;
   for (std::string option, value; words >> option;) {
-    if (option == "--sequence-parallel") {
-      layout.sequence = true;
-      continue;
-    }
-    const bool known =
-        option.starts_with("--") && words >> value && layout.set(option.substr(2), value, name);
-    if (!known)
+    const bool whole = option.starts_with("--") && (option == "--sequence-parallel" || words >> value);
+    if (!whole || !options.set(option.substr(2), value))
       throw InputError("layout",
                        "\"{}\": expected behind {} --pipeline-parallel, --tensor-parallel, --data-parallel, "
                        "--zero, --schedule, --stages-per-rank, --stages or --devices with a value each, or "
                        "--sequence-parallel; found \"{}\"",
-                       text, name, option);
+                       text, options.strategy, option);
   }
-  const Layout without;
+  const Layout layout = options.layout(), without;
   if (!layout.staged &&
-      (layout.schedule != without.schedule || layout.stages_per_rank > 0 || !layout.begins.empty()))
+      (layout.schedule != without.schedule || layout.stages_per_rank > 0 || layout.stages != without.stages))
     throw InputError("layout", "\"{}\": --schedule, --stages-per-rank and --stages are of pipelines", text);
   if (layout.kind != Kind::ranks && layout.data > 0)
-    throw InputError("layout", "\"{}\": --data-parallel is not of {}", text, name);
+    throw InputError("layout", "\"{}\": --data-parallel is not of {}", text, options.strategy);
   return layout;
 }
 
-bool Layout::set(const std::string& option, const std::string& value, const std::string& name) {
-  constexpr int kMost = 65536, kMostDevices = 1024;
-  if (option == "pipeline-parallel") {
-    pipeline = parse_number(option, value, 1, kMost);
-    if (pipeline > 1 && !may_be_staged(name)) refuse_beside(name, option, pipeline);
-    staged = staged || pipeline > 1;
-  } else if (option == "tensor-parallel") {
-    tensor = parse_number(option, value, 1, kMost);
-    sliced = sliced || tensor > 1;
-  } else if (option == "data-parallel") {
-    data = parse_number(option, value, 1, kMost);
-  } else if (option == "zero") {
-    zero = parse_number(option, value, 0, 3);
-    if (says_what_is_divided(name) && zero != zero_stage(name)) refuse_beside(name, option, zero);
-  } else if (option == "schedule") {
-    schedule = value;
-  } else if (option == "stages-per-rank") {
-    stages_per_rank = parse_number(option, value, 1, kMost);
-  } else if (option == "stages") {
-    StageList list = parse_stages(value);
-    begins = std::move(list.begins);
-    replicas = std::move(list.replicas);
-  } else if (option == "devices") {
-    devices = parse_number(option, value, 1, kMostDevices);
-  } else {
+bool LayoutOptions::set(const std::string& option, const std::string& text) {
+  struct Number {
+    const char* name;
+    std::optional<int64_t> LayoutOptions::*field;
+    int least, most;
+  };
+  static constexpr Number kNumbers[] = {{"pipeline-parallel", &LayoutOptions::pipeline_parallel, 1, 65536},
+                                        {"tensor-parallel", &LayoutOptions::tensor_parallel, 1, 65536},
+                                        {"data-parallel", &LayoutOptions::data_parallel, 1, 65536},
+                                        {"zero", &LayoutOptions::zero, 0, 3},
+                                        {"stages-per-rank", &LayoutOptions::stages_per_rank, 1, 65536},
+                                        {"devices", &LayoutOptions::devices, 1, 1024}};
+  for (const Number& number : kNumbers)
+    if (option == number.name) {
+      this->*number.field = parse_number(option, text, number.least, number.most);
+      return true;
+    }
+  if (option == "schedule")
+    schedule = text;
+  else if (option == "stages")
+    stages = parse_stages(text);
+  else if (option == "sequence-parallel")
+    sequence_parallel = true;
+  else
     return false;
-  }
   return true;
+}
+
+Layout LayoutOptions::layout() const {
+  Layout layout = Layout::of_strategy(strategy);
+  const auto take = [](const std::optional<int64_t>& from, int& to) {
+    if (from) to = static_cast<int>(*from);
+  };
+  take(pipeline_parallel, layout.pipeline);
+  if (layout.pipeline > 1 && !may_be_staged(strategy))
+    refuse_beside(strategy, "pipeline-parallel", layout.pipeline);
+  layout.staged = layout.staged || layout.pipeline > 1;
+  take(tensor_parallel, layout.tensor);
+  layout.sliced = layout.sliced || layout.tensor > 1;
+  take(data_parallel, layout.data);
+  take(zero, layout.zero);
+  if (says_what_is_divided(strategy) && layout.zero != zero_stage(strategy))
+    refuse_beside(strategy, "zero", layout.zero);
+  take(stages_per_rank, layout.stages_per_rank);
+  take(devices, layout.devices);
+  layout.sequence = sequence_parallel;
+  layout.schedule = schedule;
+  layout.stages = stages;
+  return layout;
 }
 
 std::string Layout::strategy() const {
@@ -288,16 +281,17 @@ Layout Layout::on(int ranks) const {
   }
   if (kind != Kind::ranks) {
     layout.data = layout.pipeline = layout.tensor = 1;
+    if (kind == Kind::devices && devices == 0) layout.devices = kReplicas;
     return layout;
   }
   const int64_t pipelines = std::max(1, data);
   const auto rest = [&](int64_t taken) { return static_cast<int>(std::max<int64_t>(1, ranks / taken)); };
-  if (const int64_t each = ranks_of_stages(replicas); staged && each > 0) {
+  if (const int64_t each = ranks_of_stages(stages.replicas); staged && each > 0) {
     if (layout.pipeline == 0) layout.pipeline = static_cast<int>(std::min<int64_t>(each, ranks));
     if (layout.pipeline != each)
       throw InputError("usage",
                        "stages on {} ranks (--stages) take {} in a pipeline, and it has {}; expected as many",
-                       fmt::join(replicas, ", "), each, layout.pipeline);
+                       fmt::join(stages.replicas, ", "), each, layout.pipeline);
   }
   if (layout.pipeline == 0) layout.pipeline = rest(pipelines * std::max(1, tensor));
   if (layout.tensor == 0) layout.tensor = rest(pipelines * layout.pipeline);
@@ -312,18 +306,6 @@ Layout Layout::on(int ranks) const {
                      axes_of(layout), ranks, groups_of(layout), each);
   layout.data = static_cast<int>(ranks / each);
   return layout;
-}
-
-PipelineOptions Layout::pipeline_options() const {
-  return {.ranks = pipeline,
-          .schedule = schedule,
-          .chunks = stages_per_rank,
-          .begins = begins,
-          .replicas = replicas};
-}
-
-TensorOptions Layout::tensor_options() const {
-  return {.ranks = tensor, .sequence = sequence};
 }
 
 }  // namespace funicular::parallel

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,17 @@
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
+
+/// Stages by the segments that they begin with.
+struct StageList {
+  std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
+  /// The number of ranks that hold each stage and take its micro-batches in turn; empty: one each. Only the schedules that
+  /// pipeline::make_replicated has may have more.
+  std::vector<int> replicas{};
+  bool operator==(const StageList&) const = default;
+};
+/// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
+StageList parse_stages(const std::string& text);
 
 /// Replicas of a model along one axis, its stages along the second, slices of its weights along the third (comm/mesh.h),
 /// and what replicas divide among them. Or one of the ways of sharing that have no axes.
@@ -30,27 +42,20 @@ struct Layout {
   bool sliced = false;    ///< weights are cut, if only into one slice
   int tensor = 1;         ///< ranks of a tensor group; 0: all that replicas and stages leave
   int zero = 0;           ///< ZeRO's stage among replicas, 0 to 3
-  bool sequence = false;  ///< TensorOptions::sequence
-  /// Of pipelines: 0, or on how many devices of one process the stages lie, which are its ranks (parallel/device_stages.h). Of dp: how
-  /// many replicas there are; 0: as many as StrategyOptions::devices says.
+  bool sequence = false;  ///< what lies between the slices is divided by rows, too
+  /// Pipelines: the number of devices of one process that hold the stages, one each (parallel/device_stages.h); 0: processes hold
+  /// them. dp: the number of replicas; 0: two.
   int devices = 0;
-  std::string schedule = "1f1b";  ///< as PipelineOptions has it, as the following
-  int stages_per_rank = 0;
-  std::vector<int64_t> begins{};
-  std::vector<int> replicas{};
+  std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
+  int stages_per_rank = 0;        ///< 0: the schedule's least
+  StageList stages{};
 
   bool operator==(const Layout&) const = default;
 
   /// The short form of a name of strategy_names(). Throws InputError that lists the names.
   static Layout of_strategy(const std::string& name);
-  /// The same with the stages and slices of `options`.
-  static Layout of_strategy(const std::string& name, const StrategyOptions& options);
   /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws InputError.
   static Layout parse(const std::string& text);
-  /// An option by its name, without "--": pipeline-parallel, tensor-parallel, data-parallel, zero, schedule,
-  /// stages-per-rank, stages, devices. False for any other. `name` is the strategy that the user gave and the layout was made of; auto
-  /// where none was given. Throws InputError for a value that cannot be read, and for one that contradicts the name.
-  bool set(const std::string& option, const std::string& value, const std::string& name = "auto");
 
   /// The name of strategy_names() that is the nearest.
   std::string strategy() const;
@@ -63,25 +68,29 @@ struct Layout {
   /// Of a layout that on() gave.
   comm::MeshShape mesh() const { return {data, pipeline, tensor}; }
   int64_t ranks_of_a_replica() const { return int64_t{pipeline} * tensor; }
-
-  /// What the options of strategies say of it.
-  PipelineOptions pipeline_options() const;
-  TensorOptions tensor_options() const;
 };
 
-/// Stages by the segments that they begin with.
-struct StageList {
-  std::vector<int64_t> begins{};
-  std::vector<int> replicas{};  ///< on how many ranks each lies; empty: one each
-};
-/// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
-StageList parse_stages(const std::string& text);
-/// What parse_stages reads.
-std::string to_text(const StageList& stages);
+/// The options that make a layout, by their names on the command line. An option that was not given is empty.
+struct LayoutOptions {
+  std::string strategy = "auto";
+  std::optional<int64_t> devices{}, pipeline_parallel{}, tensor_parallel{};
+  bool sequence_parallel = false;
+  std::optional<int64_t> data_parallel{}, zero{};
+  std::string schedule = "1f1b";
+  std::optional<int64_t> stages_per_rank{};
+  StageList stages{};
 
-/// As make_strategy(name, …); the layout takes the place of StrategyOptions::tensor, and of ::pipeline but for `record`. With `fault` of pipelines
-/// only.
-std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group, StrategyOptions options = {},
+  /// Sets an option by its name without "--"; sequence-parallel takes no text. Returns false for an unknown name. Throws
+  /// InputError for text that cannot be read.
+  bool set(const std::string& option, const std::string& text);
+  /// Throws InputError for an unknown strategy and for options that contradict it.
+  Layout layout() const;
+};
+
+/// The strategy of `layout` over these ranks. With `fault` of pipelines only. Throws InputError as Layout::on does, and for options
+/// that the strategy does not have.
+std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group,
+                                        const StrategyOptions& options = {},
                                         PipelineFault fault = PipelineFault::none);
 
 }  // namespace funicular::parallel

@@ -59,15 +59,15 @@ void require_makers_of_faults(const Layout& layout, const StrategyOptions& optio
 std::unique_ptr<Strategy> make_over_ranks(const Layout& layout, comm::Group group,
                                           const StrategyOptions& options, PipelineFault fault) {
   if (layout.sliced) return make_tensor_parallel(layout, std::move(group), options, fault);
-  if (layout.staged) return make_pipeline(std::move(group), options, fault, layout.zero);
+  if (layout.staged) return make_pipeline(std::move(group), layout, options, fault);
   if (layout.zero > 0) return make_zero(layout.zero, std::move(group), options);
   return make_data_parallel(std::move(group), options);
 }
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group, StrategyOptions options,
-                                        PipelineFault fault) {
+std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
+                                        const StrategyOptions& options, PipelineFault fault) {
   const Layout layout = wanted.on(group.size());
   const bool reduces = layout.kind == Layout::Kind::single ||
                        (layout.kind == Layout::Kind::ranks && layout.zero == 0 && !layout.staged);
@@ -75,17 +75,12 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
     throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type",
                      layout.strategy());
   require_makers_of_faults(layout, options, fault);
-  const std::filesystem::path record = options.pipeline.record;  // no part of a layout
-  options.pipeline = layout.pipeline_options();
-  options.pipeline.record = record;
-  options.tensor = layout.tensor_options();
   if (layout.devices > 0 && layout.staged) return make_device_stages(layout, options, fault);
-  if (layout.devices > 0) options.devices = layout.devices;
   switch (layout.kind) {
     case Layout::Kind::single:
       return make_data_parallel(std::move(group), options);
     case Layout::Kind::devices:
-      return make_device_replicas(options);
+      return make_device_replicas(layout.devices, options);
     case Layout::Kind::servers:
       return make_parameter_server(std::move(group), options);
     case Layout::Kind::asynchronous_servers:
@@ -97,7 +92,7 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options) {
-  return make_strategy(Layout::of_strategy(name, options), std::move(group), options);
+  return make_strategy(Layout::of_strategy(name), std::move(group), options);
 }
 
 }  // namespace funicular::parallel

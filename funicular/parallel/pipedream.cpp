@@ -34,9 +34,9 @@ using pipeline::Kind;
 
 class Pipedream final : public StagedModel, public Overlapping {
  public:
-  Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
-      : Pipedream(world, options, fault, zero,
-                  AsynchronousRows(options.pipeline, ranks_of(world, options.pipeline))) {}
+  Pipedream(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
+            PipelineFault fault)
+      : Pipedream(world, layout, options, fault, AsynchronousRows(layout)) {}
 
   using StagedModel::check;
   int64_t pieces() const override { return rows_.pieces(); }
@@ -77,11 +77,11 @@ class Pipedream final : public StagedModel, public Overlapping {
     int shown = 0;
   };
 
-  Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
-            AsynchronousRows rows)
-      : StagedModel(world, options, rows.placement(), zero), rows_(std::move(rows)), fault_(fault) {}
+  Pipedream(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
+            PipelineFault fault, AsynchronousRows rows)
+      : StagedModel(world, layout, options, rows.placement()), rows_(std::move(rows)), fault_(fault) {}
 
-  const std::string& schedule_name() const { return options().pipeline.schedule; }
+  const std::string& schedule_name() const { return cut().schedule; }
   /// A stage updates when it can: its norm is its own.
   const comm::Group& ranks_of_norm() const override { return same_stage(); }
 
@@ -191,7 +191,7 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
 std::string Pipedream::versions() const {
   std::vector<size_t> begins;
   for (const Stage& stage : stages()) begins.push_back(stage.begin);
-  const std::vector<int>& several = options().pipeline.replicas;
+  const std::vector<int>& several = cut().stages.replicas;
   return fmt::format("{}, stages from segments {}{}{}", rows_.name(), fmt::join(begins, " "),
                      several.empty() ? "" : " on ranks ", fmt::join(several, " "));
 }
@@ -476,17 +476,17 @@ StepResult Pipedream::whole_result(const Step& step, double norm) const {
 
 }  // namespace
 
-int64_t pipedream_pieces(const PipelineOptions& options, int ranks) {
-  return AsynchronousRows(options, ranks).pieces();
+int64_t pipedream_pieces(const Layout& layout) {
+  return AsynchronousRows(layout).pieces();
 }
 
-void check_pipedream(const StrategyOptions& options, int ranks, int zero) {
-  Pipedream::check(options, ranks, AsynchronousRows(options.pipeline, ranks).placement(), zero);
+void check_pipedream(const Layout& layout, const StrategyOptions& options) {
+  Pipedream::check(layout, options, AsynchronousRows(layout).placement());
 }
 
-std::unique_ptr<Replicated> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                           PipelineFault fault, int zero) {
-  return std::make_unique<Pipedream>(group, options, fault, zero);
+std::unique_ptr<Replicated> make_pipedream(comm::Group group, const Layout& layout,
+                                           const StrategyOptions& options, PipelineFault fault) {
+  return std::make_unique<Pipedream>(group, layout, options, fault);
 }
 
 }  // namespace funicular::parallel

@@ -38,12 +38,13 @@ namespace funicular::parallel {
 /// other stages do not hear of it: its version t + 1 has the weights of t, and the update counts as one.
 ///
 /// Implements Overlapping. Throws InputError where make_pipeline does.
-std::unique_ptr<Replicated> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                           PipelineFault fault = PipelineFault::none, int zero = 0);
+std::unique_ptr<Replicated> make_pipedream(comm::Group group, const Layout& layout,
+                                           const StrategyOptions& options = {},
+                                           PipelineFault fault = PipelineFault::none);
 
 /// Into how many micro-batches its step is cut unless the caller says it.
-int64_t pipedream_pieces(const PipelineOptions& options, int ranks);
-/// Throws what make_pipedream would on so many ranks of a pipeline, but for the number of ranks in all.
-void check_pipedream(const StrategyOptions& options, int ranks, int zero);
+int64_t pipedream_pieces(const Layout& layout);
+/// Throws what make_pipedream would throw.
+void check_pipedream(const Layout& layout, const StrategyOptions& options);
 
 }  // namespace funicular::parallel

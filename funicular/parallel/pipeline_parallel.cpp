@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/pipedream.h"
 #include "funicular/parallel/schedule_file.h"
 #include "funicular/parallel/staged_model.h"
@@ -20,19 +21,19 @@ namespace {
 /// The rows of a step, for any number of micro-batches.
 class Rows {
  public:
-  Rows(const PipelineOptions& options, int ranks) : options_(options), ranks_(ranks) {
-    if (pipeline::is_schedule_file(options.schedule)) {
-      file_ = read_schedule_for(options.schedule, ranks);
-      placement = placement_of_file(options, file_);
+  explicit Rows(const Layout& layout) : layout_(layout) {
+    if (pipeline::is_schedule_file(layout.schedule)) {
+      file_ = read_schedule_for(layout.schedule, layout.pipeline);
+      placement = placement_of_file(layout, file_);
       return;
     }
     const pipeline::Schedule& any = of(1);
-    if (any.ranks() != ranks)
-      throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", options.schedule,
-                       any.ranks(), ranks);
+    if (any.ranks() != layout.pipeline)
+      throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", layout.schedule,
+                       any.ranks(), layout.pipeline);
     // A step of few micro-batches shows not all ranks of a stage.
-    placement = options.replicas.empty() ? pipeline::Placement(any)
-                                         : pipeline::Placement::consecutive(options.replicas);
+    placement = layout.stages.replicas.empty() ? pipeline::Placement(any)
+                                               : pipeline::Placement::consecutive(layout.stages.replicas);
   }
 
   const pipeline::Schedule& of(int micro_batches) {
@@ -43,7 +44,7 @@ class Rows {
                          "(--micro-batch-size) of "
                          "which each batch has {} (with --drop-last and --micro-batch-tokens 0), or a "
                          "schedule by its name",
-                         options_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
+                         layout_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
       return file_;
     }
     const auto [found, added] = made_.try_emplace(micro_batches);
@@ -55,26 +56,26 @@ class Rows {
 
  private:
   pipeline::Schedule make(int micro_batches) const {
-    if (options_.replicas.empty())
-      return pipeline::make_schedule(options_.schedule, ranks_, micro_batches, options_.chunks);
-    if (options_.chunks > 1)
+    if (layout_.stages.replicas.empty())
+      return pipeline::make_schedule(layout_.schedule, layout_.pipeline, micro_batches,
+                                     layout_.stages_per_rank);
+    if (layout_.stages_per_rank > 1)
       throw InputError(
           "pipeline", "--stages-per-rank {} and stages on several ranks contradict each other; leave one out",
-          options_.chunks);
-    return pipeline::make_replicated(options_.schedule, options_.replicas, micro_batches);
+          layout_.stages_per_rank);
+    return pipeline::make_replicated(layout_.schedule, layout_.stages.replicas, micro_batches);
   }
 
-  const PipelineOptions options_;
-  const int ranks_;
+  const Layout layout_;
   pipeline::Schedule file_;
   std::map<int, pipeline::Schedule> made_;
 };
 
 class PipelineParallel final : public StagedModel, private StepParts {
  public:
-  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
-      : PipelineParallel(world, options, fault, zero,
-                         Rows(options.pipeline, ranks_of(world, options.pipeline))) {}
+  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
+                   PipelineFault fault)
+      : PipelineParallel(world, layout, options, fault, Rows(layout)) {}
 
   using StagedModel::check;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -92,9 +93,9 @@ class PipelineParallel final : public StagedModel, private StepParts {
   }
 
  private:
-  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
-                   Rows rows)
-      : StagedModel(world, options, rows.placement, zero), rows_(std::move(rows)), fault_(fault) {}
+  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
+                   PipelineFault fault, Rows rows)
+      : StagedModel(world, layout, options, rows.placement), rows_(std::move(rows)), fault_(fault) {}
 
   void allocate(Model& model, const MatrixTypes& types) override;
   void start_step(const StepSettings&) override { start_gradients(); }
@@ -168,17 +169,15 @@ const std::vector<std::string>& pipeline_fault_names() {
   return names;
 }
 
-void check_pipeline(const StrategyOptions& options, int ranks, int zero) {
-  if (updates_while_full(options.pipeline.schedule)) return check_pipedream(options, ranks, zero);
-  const Rows rows(options.pipeline, ranks);
-  PipelineParallel::check(options, ranks, rows.placement, zero);
+void check_pipeline(const Layout& layout, const StrategyOptions& options) {
+  if (layout.asynchronous()) return check_pipedream(layout, options);
+  PipelineParallel::check(layout, options, Rows(layout).placement);
 }
 
-std::unique_ptr<Replicated> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                          PipelineFault fault, int zero) {
-  if (updates_while_full(options.pipeline.schedule))
-    return make_pipedream(std::move(group), options, fault, zero);
-  return std::make_unique<PipelineParallel>(group, options, fault, zero);
+std::unique_ptr<Replicated> make_pipeline(comm::Group group, const Layout& layout,
+                                          const StrategyOptions& options, PipelineFault fault) {
+  if (layout.asynchronous()) return make_pipedream(std::move(group), layout, options, fault);
+  return std::make_unique<PipelineParallel>(group, layout, options, fault);
 }
 
 }  // namespace funicular::parallel

@@ -10,6 +10,7 @@
 
 namespace funicular::parallel {
 
+struct Layout;     // parallel/layout.h
 class Replicated;  // parallel/replicated.h
 
 /// Whether it is the name or the file of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
@@ -37,7 +38,7 @@ const std::vector<std::string>& pipeline_fault_names();
 /// ranks; after the update they get the weight back. So it is counted once in the norm, and has one optimiser state.
 /// Gradients are then reduced over the replicas. The norm adds up the blocks of all weights in the model's order.
 ///
-/// A stage may lie on several ranks of a pipeline (PipelineOptions::replicas, or the rows of a file), which take its
+/// A stage may lie on several ranks of a pipeline (StageList::replicas, or the rows of a file), which take its
 /// micro-batches in turn: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section
 /// 3.2, here with a flush. Its gradients are added up over all ranks that hold it once a step, those without a micro-batch too.
 ///
@@ -46,15 +47,15 @@ const std::vector<std::string>& pipeline_fault_names();
 ///
 /// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names and files.
 ///
-/// Throws InputError where ranks are no multiple of P, and for what
-/// pipelines cannot do: --deterministic, --reduce-precision, the faults of other strategies; stages on
-/// several ranks of other schedules than pipeline::make_replicated has, or with a `zero` of 2 or 3.
-///
-/// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h).
-std::unique_ptr<Replicated> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                          PipelineFault fault = PipelineFault::none, int zero = 0);
+/// `layout` is one that Layout::on gave; of its slices the ranks of `group` hold one. Layout::zero is ZeRO's stage among the
+/// replicas of each stage (parallel/staged_model.h). Throws InputError for what pipelines cannot do: --deterministic,
+/// --reduce-precision, the faults of other strategies; stages on several ranks of other schedules than pipeline::make_replicated
+/// has, or with ZeRO's stage 2 or 3.
+std::unique_ptr<Replicated> make_pipeline(comm::Group group, const Layout& layout,
+                                          const StrategyOptions& options = {},
+                                          PipelineFault fault = PipelineFault::none);
 
-/// Throws what make_pipeline would on so many ranks of a pipeline, but for the number of ranks in all.
-void check_pipeline(const StrategyOptions& options, int ranks, int zero);
+/// Throws what make_pipeline would throw.
+void check_pipeline(const Layout& layout, const StrategyOptions& options);
 
 }  // namespace funicular::parallel

@@ -22,15 +22,15 @@ pipeline::Schedule read_schedule_for(const std::string& path, int ranks) {
   return schedule;
 }
 
-pipeline::Placement placement_of_file(const PipelineOptions& options, const pipeline::Schedule& file) {
+pipeline::Placement placement_of_file(const Layout& layout, const pipeline::Schedule& file) {
   pipeline::Placement placement(file);
-  if (options.replicas.empty()) return placement;
+  if (layout.stages.replicas.empty()) return placement;
   std::vector<int> replicas;
   for (int stage = 0; stage < placement.stages(); ++stage)
     replicas.push_back(static_cast<int>(placement.ranks_of(stage).size()));
-  if (replicas != options.replicas)
+  if (replicas != layout.stages.replicas)
     throw InputError("pipeline", "--stages has stages on {} ranks, and {} on {}; expected the same",
-                     fmt::join(options.replicas, ", "), options.schedule, fmt::join(replicas, ", "));
+                     fmt::join(layout.stages.replicas, ", "), layout.schedule, fmt::join(replicas, ", "));
   return placement;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// A user's own schedule: a file in the place of a schedule's name (PipelineOptions::schedule).
+// A user's own schedule: a file in the place of a schedule's name (Layout::schedule).
 
 #include <string>
 
-#include "funicular/parallel/strategy.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
@@ -17,6 +17,6 @@ using pipeline::is_schedule_file;
 pipeline::Schedule read_schedule_for(const std::string& path, int ranks);
 
 /// Where the stages of a file lie. Throws InputError where --stages has them on other numbers of ranks.
-pipeline::Placement placement_of_file(const PipelineOptions& options, const pipeline::Schedule& file);
+pipeline::Placement placement_of_file(const Layout& layout, const pipeline::Schedule& file);
 
 }  // namespace funicular::parallel

@@ -158,10 +158,10 @@ MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
   return cut;
 }
 
-int stages_of(const PipelineOptions& options, int ranks) {
-  if (!options.replicas.empty()) return static_cast<int>(options.replicas.size());
-  if (pipeline::is_schedule_file(options.schedule)) return pipeline::read_schedule(options.schedule).stages();
-  return pipeline::make_schedule(options.schedule, ranks, 1, options.chunks).stages();
+int stages_of(const Layout& layout) {
+  if (!layout.stages.replicas.empty()) return static_cast<int>(layout.stages.replicas.size());
+  if (pipeline::is_schedule_file(layout.schedule)) return pipeline::read_schedule(layout.schedule).stages();
+  return pipeline::make_schedule(layout.schedule, layout.pipeline, 1, layout.stages_per_rank).stages();
 }
 
 }  // namespace funicular::parallel

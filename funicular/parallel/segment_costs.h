@@ -8,6 +8,7 @@
 
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/pipeline/partition.h"
 
@@ -47,7 +48,7 @@ struct MeasuredCut {
 MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
                         std::optional<at::ScalarType> compute, const CutRequest& request);
 
-/// How many stages a pipeline of `ranks` ranks has with these options.
-int stages_of(const PipelineOptions& options, int ranks);
+/// How many stages a pipeline of a layout that Layout::on gave has.
+int stages_of(const Layout& layout);
 
 }  // namespace funicular::parallel

@@ -46,41 +46,34 @@ ExchangedPass::Kind exchanged_kind(pipeline::Kind kind) {
 
 }  // namespace
 
-StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement,
-                         int zero)
+StagedModel::StagedModel(comm::Group world, const Layout& cut, const StrategyOptions& options,
+                         pipeline::Placement placement)
     : Replicated(std::move(world), options),
-      ranks_(ranks_of(group(), options.pipeline)),
-      zero_(zero),
+      cut_(cut),
+      ranks_(cut.pipeline),
       placement_(std::move(placement)) {
-  check(options, ranks_, placement_, zero);
+  check(cut, options, placement_);
 }
 
-void StagedModel::check(const StrategyOptions& options, int ranks, const pipeline::Placement& placement,
-                        int zero) {
+void StagedModel::check(const Layout& cut, const StrategyOptions& options,
+                        const pipeline::Placement& placement) {
   if (options.deterministic || options.reduction.type || options.fault != Fault::none)
     throw InputError("strategy",
                      "pipelines have no --deterministic, no --reduce-precision and no faults of ddp's");
+  const std::vector<int64_t>& begins = cut.stages.begins;
   const auto stages = static_cast<size_t>(placement.stages());
-  if (!options.pipeline.begins.empty() && options.pipeline.begins.size() != stages)
+  if (!begins.empty() && begins.size() != stages)
     throw InputError("pipeline",
                      "--stages names {} stages; the schedule {} on {} ranks has {} (a stage on two ranks is "
                      "written 0x2)",
-                     options.pipeline.begins.size(), options.pipeline.schedule, ranks, stages);
+                     begins.size(), cut.schedule, cut.pipeline, stages);
   // Its replicas would have to exchange in passes, of which each has its own.
-  if (placement.replicated() && zero > 1)
+  if (placement.replicated() && cut.zero > 1)
     throw InputError(
         "pipeline",
         "stages on several ranks of a pipeline go with ZeRO's stage 1, found {}; expected --zero 0 "
         "or 1, or stages on one rank each and --data-parallel",
-        zero);
-}
-
-int StagedModel::ranks_of(const comm::Group& world, const PipelineOptions& options) {
-  const int ranks = options.ranks == 0 ? world.size() : options.ranks;
-  if (ranks < 1 || world.size() % ranks != 0)
-    throw InputError("pipeline", "{} ranks cannot be divided into pipelines of {}; expected a multiple of {}",
-                     world.size(), ranks, ranks);
-  return ranks;
+        cut.zero);
 }
 
 bool StagedModel::Shared::used_by(int home) const {
@@ -123,10 +116,9 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types) {
                      "--precision bf16 or fp16; expected fp32");
   join_groups();
   layout_ = std::make_shared<const FlatLayout>(model);
-  const PipelineOptions& wanted = options().pipeline;
-  stages_ = cut_stages(model, wanted.begins.empty()
-                                  ? balanced_begins(model, placement_.stages())
-                                  : std::vector<size_t>(wanted.begins.begin(), wanted.begins.end()));
+  const std::vector<int64_t>& begins = cut_.stages.begins;
+  stages_ = cut_stages(model, begins.empty() ? balanced_begins(model, placement_.stages())
+                                             : std::vector<size_t>(begins.begin(), begins.end()));
   tell(model);
   compute_ = types.compute;
   type_ = compute_.value_or(layout_->entries().front().parameter->master.scalar_type());
@@ -134,7 +126,7 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types) {
   find_homes(model);
   release_unused();  // before buffers are made: this rank never holds both the whole model and those
   hold_weights(model, types);
-  if (!options().pipeline.record.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
+  if (!options().record_passes.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
 }
 
 void StagedModel::find_homes(const Model& model) {
@@ -174,7 +166,7 @@ void StagedModel::tell(const Model& model) const {
         "[pipeline] there is one stage: nothing is cut; --pipeline-parallel says how many ranks share a "
         "model");
   if (group().rank() == 0)
-    log::info("[pipeline] {} with {} stages: {}{}", options().pipeline.schedule, stages_.size(), text,
+    log::info("[pipeline] {} with {} stages: {}{}", cut_.schedule, stages_.size(), text,
               replicas() == 1 ? "" : fmt::format("; {} pipelines beside each other", replicas()));
 }
 
@@ -386,8 +378,7 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
 void StagedModel::leave() {
   Replicated::detach();
   if (recorder_)
-    recorder_->write(pipeline_, options().pipeline.schedule, options().pipeline.record,
-                     replica() == 0 && has_first_slice());
+    recorder_->write(pipeline_, cut_.schedule, options().record_passes, replica() == 0 && has_first_slice());
 }
 
 void StagedModel::detach() {

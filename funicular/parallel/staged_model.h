@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funicular/parallel/holding/unit_exchange.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/pass_recorder.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/stage_passes.h"
@@ -42,9 +43,7 @@ namespace funicular::parallel {
 /// computed with; in stage 3 the replicas divide it as the owners divide the weight.
 class StagedModel : public Replicated {
  public:
-  std::string name() const override {
-    return zero_ > 0 ? "pipeline-zero" + std::to_string(zero_) : "pipeline";
-  }
+  std::string name() const override { return cut_.strategy(); }
   DataShare data_share() const override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
@@ -57,16 +56,15 @@ class StagedModel : public Replicated {
   /// After attach: of the whole model, in order.
   const std::vector<Stage>& stages() const { return stages_; }
 
-  /// `placement`: in a pipeline. Throws as check() does.
-  StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement, int zero);
+  /// `cut` is one that Layout::on gave, `placement` is that within a pipeline. Throws as check() does.
+  StagedModel(comm::Group world, const Layout& cut, const StrategyOptions& options,
+              pipeline::Placement placement);
 
   /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, faults, ZeRO's stages 2 and 3 with
-  /// stages on several ranks; and where options name another number of stages.
-  static void check(const StrategyOptions& options, int ranks, const pipeline::Placement& placement,
-                    int zero);
-  /// Of one pipeline. Throws InputError where the ranks are no multiple.
-  static int ranks_of(const comm::Group& world, const PipelineOptions& options);
-  int ranks() const { return ranks_; }
+  /// stages on several ranks; and where the layout names another number of stages.
+  static void check(const Layout& cut, const StrategyOptions& options, const pipeline::Placement& placement);
+  const Layout& cut() const { return cut_; }
+  int ranks() const { return ranks_; }                      ///< of one pipeline
   int replica() const { return group().rank() / ranks_; }   ///< number of this pipeline
   int replicas() const { return group().size() / ranks_; }  ///< pipelines
   int rank() const { return group().rank() % ranks_; }      ///< in the pipeline
@@ -128,7 +126,7 @@ class StagedModel : public Replicated {
     if (divides()) gather_weights();
   }
   /// ZeRO's stage, where other ranks with this one's stages divide anything; 0 on others.
-  int zero() const { return same_stage_.size() > 1 ? zero_ : 0; }
+  int zero() const { return same_stage_.size() > 1 ? cut_.zero : 0; }
   /// Whether the ranks with this one's stages divide their state.
   bool divides() const { return zero() > 0; }
   /// `recompute`: of the passes.
@@ -173,7 +171,8 @@ class StagedModel : public Replicated {
     return shapes_.at(entry.parameter);
   }
 
-  const int ranks_, zero_;
+  const Layout cut_;
+  const int ranks_;
   const pipeline::Placement placement_;
   comm::Group messages_;    ///< of this pipeline, for messages alone
   comm::Group pipeline_;    ///< the same ranks, for collectives

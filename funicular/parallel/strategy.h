@@ -198,27 +198,6 @@ Fault parse_fault(const std::string& name);
 /// As parse_fault takes them, in the order of Fault.
 const std::vector<std::string>& fault_names();
 
-/// Of the strategies "pipeline" and "pipeline-zero1" to "pipeline-zero3".
-struct PipelineOptions {
-  int ranks = 0;                  ///< of one pipeline; 0: all, one pipeline
-  std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
-  int chunks = 0;                 ///< stages a rank; 0: the schedule's least
-  std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
-  /// On how many ranks each stage lies, which take its micro-batches in turn; together `ranks`. Empty: one each. Of the
-  /// schedules that pipeline::make_replicated has.
-  std::vector<int> replicas{};
-  /// A file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty: none.
-  std::filesystem::path record{};
-  bool operator==(const PipelineOptions&) const = default;
-};
-
-/// Of models whose weights are cut into slices (parallel/tensor_parallel.h).
-struct TensorOptions {
-  int ranks = 0;          ///< of a tensor group; 0: the strategy "tensor" takes all, the others one
-  bool sequence = false;  ///< what lies between the slices is divided by rows, too
-  bool operator==(const TensorOptions&) const = default;
-};
-
 /// Of ddp.
 struct ReductionOptions {
   /// Gradients of neighbouring segments are reduced together until they are so many; smaller messages cost more
@@ -252,11 +231,10 @@ struct StrategyOptions {
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
-  int devices = 2;  ///< dp: in this process; of pipelines Layout::devices
   ReductionOptions reduction{};
   ServerOptions servers{};
-  PipelineOptions pipeline{};
-  TensorOptions tensor{};
+  /// Pipelines: a file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty: none.
+  std::filesystem::path record_passes{};
 };
 
 /// One process, one device.
@@ -264,8 +242,7 @@ std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
 /// "ps-async", "pipeline", "pipeline-zero1" to "pipeline-zero3", "tensor"; "auto": single on one rank, ddp on several. These
-/// are short forms of parallel/layout.h. With TensorOptions::ranks ddp, zero1 to zero3 and the pipelines are over the ranks
-/// that hold the same slices; "tensor" does as ddp. Throws InputError that lists the names, and for single and dp on several
+/// are short forms of parallel/layout.h, which says more. Throws InputError that lists the names, and for single and dp on several
 /// ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});

@@ -42,10 +42,10 @@ class TensorParallel : public Strategy {
         fault_(fault),
         world_(comm::group_by_host(world, layout_.tensor)),
         shape_(layout_.mesh()) {
-    if (options.tensor.sequence && options.deterministic)
+    if (layout_.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
     if (layout_.staged)
-      check_pipeline(inner_options(), layout_.pipeline, layout_.zero);
+      check_pipeline(layout_, inner_options());
     else
       inner_ = make_inner({});
   }
@@ -67,8 +67,7 @@ class TensorParallel : public Strategy {
     return share;
   }
   int64_t pieces() const override {
-    return layout_.asynchronous() ? pipedream_pieces(layout_.pipeline_options(), shape_.pipeline)
-                                  : shape_.pipeline;
+    return layout_.asynchronous() ? pipedream_pieces(layout_) : shape_.pipeline;
   }
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -109,8 +108,8 @@ class TensorParallel : public Strategy {
   void add_gradients_between() const;
   void compare_whole_weights(int64_t update) const;
 
-  const Layout layout_;
-  StrategyOptions options_;
+  Layout layout_;
+  const StrategyOptions options_;
   const PipelineFault fault_;
   const comm::Group world_;
   const comm::MeshShape shape_;
@@ -127,14 +126,13 @@ class TensorParallel : public Strategy {
 /// Without what slices alone do.
 StrategyOptions TensorParallel::inner_options() const {
   StrategyOptions options = options_;
-  options.tensor = {};
   if (options.fault >= Fault::repeated_bias) options.fault = Fault::none;
   return options;
 }
 
 std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group same_slices) const {
   const StrategyOptions options = inner_options();
-  if (layout_.staged) return make_pipeline(std::move(same_slices), options, fault_, layout_.zero);
+  if (layout_.staged) return make_pipeline(std::move(same_slices), layout_, options, fault_);
   if (layout_.zero > 0) return make_zero(layout_.zero, std::move(same_slices), options);
   return make_data_parallel(std::move(same_slices), options);
 }
@@ -165,10 +163,10 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   take_slices(model);
   if (world_.rank() == 0)
     log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
-              options_.tensor.sequence ? ", and the rows between them are divided" : "",
+              layout_.sequence ? ", and the rows between them are divided" : "",
               shape_.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape_.data));
   for (const auto& slicing : slicings_) {
-    slicing->activate(slices_, options_.tensor.sequence);
+    slicing->activate(slices_, layout_.sequence);
     slicing->repeats_bias = options_.fault == Fault::repeated_bias;
     slicing->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
   }
@@ -191,10 +189,10 @@ void TensorParallel::begin_alike(const Model& model) const {
 
 /// By the whole weights: slices may be of unequal sizes, and their stages must not.
 void TensorParallel::cut_stages_alike(const Model& model) {
-  if (!layout_.staged || !options_.pipeline.begins.empty()) return;
-  const int stages = stages_of(options_.pipeline, shape_.pipeline);
-  for (const size_t begin : balanced_begins(model, stages))
-    options_.pipeline.begins.push_back(static_cast<int64_t>(begin));
+  std::vector<int64_t>& begins = layout_.stages.begins;
+  if (!layout_.staged || !begins.empty()) return;
+  for (const size_t begin : balanced_begins(model, stages_of(layout_)))
+    begins.push_back(static_cast<int64_t>(begin));
 }
 
 void TensorParallel::take_slices(Model& model) {
@@ -377,7 +375,7 @@ void TensorParallel::add_sums(const FlatLayout& layout, const at::Tensor& sums) 
 
 /// Of whole weights that each rank has used for its own rows only.
 void TensorParallel::add_gradients_between() const {
-  if (!options_.tensor.sequence) return;
+  if (!layout_.sequence) return;
   const at::NoGradGuard no_gradient;
   std::vector<at::Tensor> gradients, flat;
   for (const auto& slicing : slicings_)

@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
@@ -52,17 +53,14 @@ void set_fault(Layout& layout, const std::string& name) {
                      fmt::join(kSharedFaults.begin() + 1, kSharedFaults.end(), ", "));
 }
 
-void set_option(Layout& layout, const std::string& option, std::istringstream& words) {
+void set_option(Layout& layout, parallel::LayoutOptions& shared, const std::string& option,
+                std::istringstream& words) {
   if (option == "--deterministic") {
     layout.deterministic = true;
     return;
   }
-  if (option == "--sequence-parallel") {
-    layout.shared.sequence = true;
-    return;
-  }
   std::string value;
-  words >> value;
+  if (option != "--sequence-parallel") words >> value;
   if (option == "-n")
     layout.ranks = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--threads")
@@ -75,8 +73,7 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
     set_fault(layout, value);
-  else if (!option.starts_with("--") ||
-           !layout.shared.set(option.substr(2), value, layout.is_reference() ? "auto" : layout.strategy))
+  else if (!option.starts_with("--") || !shared.set(option.substr(2), value))
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
@@ -272,7 +269,7 @@ bool power_of_two(int64_t value) {
 }
 
 int64_t workers_of(const Layout& layout) {
-  if (layout.shared.kind == parallel::Layout::Kind::devices) return layout.devices;
+  if (layout.shared.kind == parallel::Layout::Kind::devices) return layout.shared.devices;
   if (layout.shared.kind == parallel::Layout::Kind::servers)
     return std::max(1, layout.ranks - layout.servers);
   return std::max(1, layout.shared.data);
@@ -300,8 +297,10 @@ Layout Layout::parse(const std::string& text) {
   if (!layout.is_reference() && std::find(names.begin(), names.end(), layout.strategy) == names.end())
     throw InputError("layout", "\"{}\": unknown strategy \"{}\"; expected one of: {}, reference", text,
                      layout.strategy, fmt::join(names, ", "));
-  if (!layout.is_reference()) layout.shared = parallel::Layout::of_strategy(layout.strategy);
-  for (std::string option; words >> option;) set_option(layout, option, words);
+  parallel::LayoutOptions shared;
+  if (!layout.is_reference()) shared.strategy = layout.strategy;
+  for (std::string option; words >> option;) set_option(layout, shared, option, words);
+  layout.shared = shared.layout();
   if (layout.strategy == "ps-async")
     throw InputError(
         "layout",
@@ -328,12 +327,13 @@ Layout Layout::parse(const std::string& text) {
           text);
     return layout;
   }
-  if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
+  if (layout.strategy == "dp" && layout.shared.devices == 0)
+    layout.shared.devices = std::exchange(layout.ranks, 1);
   if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
     throw InputError("layout", "\"{}\": that fault exists only in pipelines", text);
   if (layout.pipeline_fault >= parallel::PipelineFault::tied_weight_twice && layout.shared.asynchronous())
     throw InputError("layout", "\"{}\": that fault exists only in schedules with a flush", text);
-  if (!layout.recurrence().empty() && !layout.shared.replicas.empty())
+  if (!layout.recurrence().empty() && !layout.shared.stages.replicas.empty())
     throw InputError(
         "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);
   if (layout.strategy == "single" && layout.ranks > 1)
@@ -358,7 +358,7 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
         "--pipeline-parallel {}\"",
         a.text, b.text, stale.recurrence(), stale.shared.schedule, stale.stages());
   }
-  const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
+  const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks &&
                         a.micro_batch_size == b.micro_batch_size && a.shared == b.shared;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, 0, "the same layout, but for recomputation"};

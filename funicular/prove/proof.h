@@ -35,10 +35,9 @@ enum class SharedFault {
 struct Layout {
   std::string text;                 ///< as it was given
   std::string strategy = "single";  ///< or "reference"
-  int ranks = 1;
-  int devices = 1;               ///< of dp, which -n tells instead of ranks
-  int64_t threads = 1;           ///< of each rank
-  int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
+  int ranks = 1;                    ///< of dp: 1; -n tells its devices
+  int64_t threads = 1;              ///< of each rank
+  int64_t micro_batch_size = 0;     ///< sequences; 0: a rank's share in one piece
   Recompute recompute = Recompute::none;
   bool deterministic = false;
   int servers = 1;            ///< of ps-sync

@@ -275,7 +275,6 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
         const parallel::StrategyOptions options{.deterministic = layout.deterministic,
                                                 .compare_every = 0,
                                                 .fault = layout.fault,
-                                                .devices = layout.devices,
                                                 .reduction = {.bucket_bytes = 1},  // one for each segment
                                                 .servers = {.count = layout.servers}};
         return parallel::make_strategy(layout.shared, group, options, layout.pipeline_fault);

@@ -124,10 +124,8 @@ OrderedJson measured_choice(Model& model, const Source& source, const TrainerOpt
 
 StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
                           const parallel::Layout& layout, const comm::Group& group, bool replicates) {
-  const int ranks = layout.pipeline;
   // Stages of several ranks need no cut into as many stages as there are ranks.
-  const Asked asked{replicates ? 1 : parallel::stages_of(layout.pipeline_options(), ranks), ranks,
-                    replicates};
+  const Asked asked{replicates ? 1 : parallel::stages_of(layout), layout.pipeline, replicates};
   const double bytes_per_second = parallel::measure_exchange(group);
   const std::string text = comm::from_first(group, [&] {
     OrderedJson choice = earlier_choice(options, asked);

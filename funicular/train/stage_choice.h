@@ -1,9 +1,6 @@
 #pragma once
 // Where a run cuts its model, by what the segments cost on its own data.
 
-#include <cstdint>
-#include <vector>
-
 #include "funicular/base/json.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
@@ -14,10 +11,8 @@
 namespace funicular::train {
 
 /// A choice, and what it was made of. In run.json under kStages.
-struct StageChoice {
-  std::vector<int64_t> begins;  ///< PipelineOptions::begins
-  std::vector<int> replicas;    ///< PipelineOptions::replicas
-  OrderedJson record;           ///< {"begins": [0, 4], "segment_seconds": [...], ...}
+struct StageChoice : parallel::StageList {
+  OrderedJson record;  ///< {"begins": [0, 4], "segment_seconds": [...], ...}
 };
 inline constexpr const char* kStages = "stages";
 

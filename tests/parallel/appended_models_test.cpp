@@ -108,11 +108,8 @@ struct Outcome {
 Outcome train(const std::string& name, const comm::Group& group, Model (*make)(), Recompute recompute,
               bool deterministic = false) {
   Model model = make();
-  const auto strategy = make_strategy(name, group,
-                                      {.deterministic = deterministic,
-                                       .compare_every = 1,
-                                       .devices = name == "dp" ? 2 : 1,
-                                       .reduction = {.bucket_bytes = 1}});
+  const auto strategy = make_strategy(
+      name, group, {.deterministic = deterministic, .compare_every = 1, .reduction = {.bucket_bytes = 1}});
   strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   Outcome run;
   for (int64_t step = 1; step <= 3; ++step) {

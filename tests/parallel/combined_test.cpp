@@ -12,6 +12,7 @@
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
 #include "funicular/core/region.h"
+#include "funicular/parallel/layout.h"
 #include "sliced_bert.h"
 
 namespace funicular::parallel::combined_tests {
@@ -29,28 +30,29 @@ using test::options_of;
 using test::own_part;
 using test::Rig;
 
-const PipelineOptions kTwoStages{.ranks = 2};
-
 TEST(StagesOfSlices, TrainAsOneProcess) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     for (const bool sequence : {false, true}) {
-      const TensorOptions tensor{.ranks = 2, .sequence = sequence};
       for (const char* schedule : {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-v"})
-        expect_follows_one_process(group, {.strategy = "pipeline",
-                                           .tensor = tensor,
-                                           .pipeline = {.ranks = 2, .schedule = schedule},
+        expect_follows_one_process(group, {.layout = {.strategy = "pipeline",
+                                                      .pipeline_parallel = 2,
+                                                      .tensor_parallel = 2,
+                                                      .sequence_parallel = sequence,
+                                                      .schedule = schedule},
                                            .optimizer = optim::Lamb{}});
-      expect_follows_one_process(group, {.strategy = "pipeline",
-                                         .tensor = tensor,
-                                         .pipeline = kTwoStages,
+      expect_follows_one_process(group, {.layout = {.strategy = "pipeline",
+                                                    .pipeline_parallel = 2,
+                                                    .tensor_parallel = 2,
+                                                    .sequence_parallel = sequence},
                                          .optimizer = optim::Lars{},
                                          .head = model::Head::classification,
                                          .recompute = Recompute::full});
       expect_follows_one_process(
-          group, {.strategy = "pipeline",
-                  .tensor = tensor,
-                  .pipeline = kTwoStages,
+          group, {.layout = {.strategy = "pipeline",
+                             .pipeline_parallel = 2,
+                             .tensor_parallel = 2,
+                             .sequence_parallel = sequence},
                   .recompute = Recompute::selective,
                   .frozen = {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.weight",
                              "bert.encoder.layer.1.output.dense.weight",
@@ -64,18 +66,22 @@ TEST(StagesOfSlices, BesideEachOtherShareTheBatchAndOwnEachElementOnceWithEveryS
   with_ranks(8, [] {
     const auto group = comm::Group::from_environment();
     for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"})
-      expect_follows_one_process(group, {.strategy = strategy,
-                                         .tensor = {.ranks = 2, .sequence = true},
-                                         .pipeline = kTwoStages,
+      expect_follows_one_process(group, {.layout = {.strategy = strategy,
+                                                    .pipeline_parallel = 2,
+                                                    .tensor_parallel = 2,
+                                                    .sequence_parallel = true},
                                          .optimizer = optim::Lamb{}});
     for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"})
       for (const char* schedule : {"zb-h1", "zb-v"})
         expect_follows_one_process(
             group,
-            {.strategy = strategy, .tensor = {.ranks = 2}, .pipeline = {.ranks = 2, .schedule = schedule}});
+            {.layout = {
+                 .strategy = strategy, .pipeline_parallel = 2, .tensor_parallel = 2, .schedule = schedule}});
     for (const char* strategy : {"pipeline", "pipeline-zero3"}) {
       Rig rig(make_model({}, 1),
-              make_strategy(strategy, group, {.pipeline = kTwoStages, .tensor = {.ranks = 2}}),
+              make_strategy(
+                  LayoutOptions{.strategy = strategy, .pipeline_parallel = 2, .tensor_parallel = 2}.layout(),
+                  group),
               optim::AdamW{});
       EXPECT_EQ(rig.strategy->name(), strategy);
       rig.step(own_part({batch_of(1, 0), batch_of(1, 1)}, rig.strategy->data_share()), 1);
@@ -111,9 +117,11 @@ TEST(StagesOfSlices, OnSeveralRanksTrainAsOneProcess) {
       for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 2}})
         expect_follows_one_process(
             group,
-            {.strategy = strategy,
-             .tensor = {.ranks = 2, .sequence = true},
-             .pipeline = {.ranks = 3, .begins = {0, 2}, .replicas = replicas},
+            {.layout = {.strategy = strategy,
+                        .pipeline_parallel = 3,
+                        .tensor_parallel = 2,
+                        .sequence_parallel = true,
+                        .stages = {{0, 2}, replicas}},
              .optimizer = optim::Lamb{},
              .recompute = strategy == std::string("pipeline") ? Recompute::none : Recompute::selective});
     finish_rank();
@@ -125,10 +133,9 @@ TEST(StagesOfSlices, AnOverflowOnOneRankOfAStageOnSeveralIsSeenByAll) {
     const auto group = comm::Group::from_environment();
     model::ModelOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
-    Rig rig(
-        model::build_model(options),
-        make_strategy("pipeline", group, {.pipeline = {.ranks = 3, .begins = {0, 2}, .replicas = {2, 1}}}),
-        optim::AdamW{}, {.compute = at::kHalf});
+    Rig rig(model::build_model(options),
+            make_strategy(Layout::parse("pipeline --pipeline-parallel 3 --stages 0x2,2"), group),
+            optim::AdamW{}, {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;
     const auto step = [&](int64_t number, int64_t update) {
       return rig.step({batch_of(number, 0), batch_of(number, 1), batch_of(number, 2)}, update);
@@ -155,7 +162,7 @@ TEST(StagesOfSlices, AnOverflowInOneSliceOfOneStageIsSeenByAll) {
     model::ModelOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
     Rig rig(model::build_model(options),
-            make_strategy("pipeline", group, {.pipeline = kTwoStages, .tensor = {.ranks = 2}}),
+            make_strategy(Layout::parse("pipeline --pipeline-parallel 2 --tensor-parallel 2"), group),
             optim::AdamW{}, {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;
     EXPECT_TRUE(rig.step({batch_of(1, 0)}, 1).finite);
@@ -195,7 +202,8 @@ TEST(StagesOfSlices, ARankThatIsKilledInAScheduleIsNamedByTheOthers) {
     return forward(std::move(in), pass);
   };
   Rig rig(std::move(model),
-          make_strategy("pipeline", group, {.pipeline = kTwoStages, .tensor = {.ranks = 2}}), optim::AdamW{});
+          make_strategy(Layout::parse("pipeline --pipeline-parallel 2 --tensor-parallel 2"), group),
+          optim::AdamW{});
   std::string message;
   try {
     for (int64_t step = 1; step <= 3; ++step)

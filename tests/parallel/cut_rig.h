@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cut_net.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel::test {
@@ -42,7 +43,7 @@ struct CutRig {
   }
 };
 
-inline void expect_follows_one_process(const comm::Group& group, const PipelineOptions& options,
+inline void expect_follows_one_process(const comm::Group& group, LayoutOptions options,
                                        const optim::OptimizerSpec& optimizer,
                                        Recompute recompute = Recompute::none,
                                        const std::vector<std::string>& frozen = {},
@@ -55,9 +56,10 @@ inline void expect_follows_one_process(const comm::Group& group, const PipelineO
     }
     return model;
   };
+  options.strategy = strategy;
   // Another seed on each rank: attach makes all begin with rank 0's weights.
   CutRig ours(freeze(make_cut_model(1 + group.rank())),
-              make_strategy(strategy, group, {.compare_every = 1, .pipeline = options}), optimizer);
+              make_strategy(options.layout(), group, {.compare_every = 1}), optimizer);
   CutRig one(freeze(make_cut_model(1)), make_single(), optimizer);
   ours.recompute = recompute;
   // Fewer micro-batches than stages, one alone, and more.

@@ -13,6 +13,7 @@
 
 #include "../format/scratch.h"
 #include "funicular/parallel/device_replicas.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
 
@@ -58,8 +59,10 @@ struct ReplicasRun {
   Model model = wrap_image_net(make_image_net());
   std::unique_ptr<Strategy> strategy;
 
-  explicit ReplicasRun(const std::string& name, const StrategyOptions& options = {})
-      : strategy(make_strategy(name, {}, options)) {
+  /// With so many devices; 0: by the strategy "single".
+  explicit ReplicasRun(int devices, const StrategyOptions& options = {})
+      : strategy(devices == 0 ? make_strategy("single", {}, options)
+                              : make_device_replicas(devices, options)) {
     model.replicate = [] { return wrap_image_net(make_image_net()); };
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   }
@@ -82,7 +85,7 @@ struct ReplicasRun {
 
 TEST(DeviceReplicas, TrainAsOneDeviceDoes) {
   for (const int devices : {1, 2, 3, 5}) {
-    ReplicasRun ours("dp", {.devices = devices}), one("single");
+    ReplicasRun ours(devices), one(0);
     for (int64_t update = 1; update <= 6; ++update) {
       const int64_t batches = update == 3 ? 1 : 4 + update;  // once fewer than devices
       const StepResult a = ours.step(update, batches), b = one.step(update, batches);
@@ -94,17 +97,17 @@ TEST(DeviceReplicas, TrainAsOneDeviceDoes) {
 }
 
 TEST(DeviceReplicas, DeterministicSumsAreTheSameBitsOnAnyNumberOfDevices) {
-  ReplicasRun one("single", {.deterministic = true});
+  ReplicasRun one(0, {.deterministic = true});
   for (int64_t update = 1; update <= 4; ++update) one.step(update, 6);
   for (const int devices : {2, 3, 4}) {
-    ReplicasRun ours("dp", {.deterministic = true, .devices = devices});
+    ReplicasRun ours(devices, {.deterministic = true});
     for (int64_t update = 1; update <= 4; ++update) ours.step(update, 6);
     EXPECT_TRUE(torch::equal(ours.weights(), one.weights())) << devices;
   }
 }
 
 TEST(DeviceReplicas, StatisticsAreThoseOfTheFirstDevice) {
-  ReplicasRun ours("dp", {.devices = 2}), first("single"), both("single");
+  ReplicasRun ours(2), first(0), both(0);
   ours.step(1, 2);  // one micro-batch a device
   first.step(1, 1);
   both.step(1, 2);
@@ -114,7 +117,7 @@ TEST(DeviceReplicas, StatisticsAreThoseOfTheFirstDevice) {
 }
 
 TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
-  ReplicasRun ours("dp", {.devices = 3});
+  ReplicasRun ours(3);
   EXPECT_EQ(ours.strategy->parts(), 3);
   for (int64_t update = 1; update <= 3; ++update) ours.step(update, 6);
   const std::vector<DeviceUse> uses = ours.strategy->device_uses();
@@ -177,8 +180,8 @@ TEST(DeviceReplicas, ModulesThatTorchCanCloneNeedNothingMore) {
   EXPECT_LT(linear->forward(x).square().sum().item<double>(), loss);
 }
 
-TEST(DeviceReplicas, AreAsManyAsTheLayoutOrTheOptionsSay) {
-  EXPECT_EQ(make_strategy("dp", {}, {.devices = 2})->device_count(), 2);
+TEST(DeviceReplicas, AreTwoOrAsManyAsTheLayoutSays) {
+  EXPECT_EQ(make_strategy("dp", {})->device_count(), 2);
   EXPECT_EQ(make_strategy(Layout::parse("dp --devices 3"), {})->device_count(), 3);
 }
 
@@ -198,7 +201,7 @@ TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
                                           [](const MicroBatch&, LossSink&) {})))
                 .find("Model::replicate"),
             std::string::npos);
-  EXPECT_NE(error_of([] { make_strategy("dp", {}, {.devices = 0}); }).find("0 devices"), std::string::npos);
+  EXPECT_NE(error_of([] { make_device_replicas(0); }).find("0 devices"), std::string::npos);
 }
 
 }  // namespace

@@ -28,12 +28,9 @@ Model make_copied_model(const std::function<void()>& disturb = {}) {
   return model;
 }
 
-Layout on_devices(int devices, const std::string& schedule = "1f1b", const std::string& stages = {}) {
-  Layout layout = Layout::of_strategy("pipeline");
-  layout.set("devices", std::to_string(devices));
-  layout.set("schedule", schedule);
-  if (!stages.empty()) layout.set("stages", stages);
-  return layout;
+Layout on_devices(int devices, const std::string& schedule = "1f1b", const StageList& stages = {}) {
+  return LayoutOptions{.strategy = "pipeline", .devices = devices, .schedule = schedule, .stages = stages}
+      .layout();
 }
 
 CutRig rig_of(const Layout& layout,
@@ -102,8 +99,8 @@ TEST(DeviceStages, OfEverySynchronousScheduleTrainAsOneDevice) {
 TEST(DeviceStages, GiveTheBitsOfAsManyProcesses) {
   comm::test::with_ranks(2, [] {
     const auto group = comm::Group::from_environment();
-    CutRig processes(make_copied_model(),
-                     make_strategy("pipeline", group, {.pipeline = {.schedule = "gpipe"}}), optim::AdamW{});
+    CutRig processes(make_copied_model(), make_strategy(Layout::parse("pipeline --schedule gpipe"), group),
+                     optim::AdamW{});
     CutRig devices = rig_of(on_devices(2, "gpipe"), optim::AdamW{});
     for (int64_t step = 1; step <= 3; ++step) {
       const std::vector<MicroBatch> batches = batches_of(step, 5);
@@ -237,11 +234,10 @@ TEST(DeviceStages, WhatCannotBeIsRefused) {
     const std::string error = error_of([&] { layout.on(ranks); });
     EXPECT_NE(error.find(part), std::string::npos) << error;
   };
-  Layout sliced = on_devices(2), divided = on_devices(2), replicas = on_devices(2), more = on_devices(2);
-  sliced.set("tensor-parallel", "2");
-  divided.set("zero", "1");
-  replicas.set("data-parallel", "2");
-  more.set("pipeline-parallel", "3");
+  const auto sliced = Layout::parse("pipeline --devices 2 --tensor-parallel 2"),
+             divided = Layout::parse("pipeline --devices 2 --zero 1"),
+             replicas = Layout::parse("pipeline --devices 2 --data-parallel 2"),
+             more = Layout::parse("pipeline --devices 2 --pipeline-parallel 3");
   for (const Layout& layout : {sliced, divided, on_devices(2, "pipedream")})
     refuses(layout, "funicular launch -n 2");
   refuses(replicas, "leave out --devices 2");

@@ -13,9 +13,9 @@ namespace funicular::parallel {
 namespace {
 
 Layout of(const std::string& name, const std::vector<std::pair<std::string, std::string>>& options = {}) {
-  Layout layout = Layout::of_strategy(name);
-  for (const auto& [option, value] : options) EXPECT_TRUE(layout.set(option, value)) << option;
-  return layout;
+  LayoutOptions given{.strategy = name};
+  for (const auto& [option, value] : options) EXPECT_TRUE(given.set(option, value)) << option;
+  return given.layout();
 }
 
 void refuses(const Layout& layout, int ranks, const std::vector<std::string>& parts) {
@@ -66,13 +66,13 @@ TEST(Layouts, OfEveryScheduleMayHaveSlicesAndEveryStageOfZero) {
 }
 
 TEST(Layouts, AreReadFromOptions) {
-  Layout layout = of("auto", {{"pipeline-parallel", "2"},
-                              {"tensor-parallel", "2"},
-                              {"zero", "3"},
-                              {"schedule", "interleaved"},
-                              {"stages-per-rank", "3"},
-                              {"stages", "0,1,2,3,4,5"}})
-                      .on(8);
+  const Layout layout = of("auto", {{"pipeline-parallel", "2"},
+                                    {"tensor-parallel", "2"},
+                                    {"zero", "3"},
+                                    {"schedule", "interleaved"},
+                                    {"stages-per-rank", "3"},
+                                    {"stages", "0,1,2,3,4,5"}})
+                            .on(8);
   EXPECT_EQ(layout, (Layout{.data = 2,
                             .staged = true,
                             .pipeline = 2,
@@ -81,16 +81,16 @@ TEST(Layouts, AreReadFromOptions) {
                             .zero = 3,
                             .schedule = "interleaved",
                             .stages_per_rank = 3,
-                            .begins = {0, 1, 2, 3, 4, 5}}));
+                            .stages = {{0, 1, 2, 3, 4, 5}}}));
   const Layout several = of("pipeline", {{"stages", "0x2,6"}}).on(6);
-  EXPECT_EQ(several.begins, (std::vector<int64_t>{0, 6}));
-  EXPECT_EQ(several.replicas, (std::vector<int>{2, 1}));
+  EXPECT_EQ(several.stages.begins, (std::vector<int64_t>{0, 6}));
+  EXPECT_EQ(several.stages.replicas, (std::vector<int>{2, 1}));
   EXPECT_EQ(several.mesh(), (comm::MeshShape{2, 3, 1}));
   EXPECT_EQ(several.on(6), several);
   EXPECT_EQ(of("auto", {{"stages", "0x1,6x1"}, {"pipeline-parallel", "2"}}),
             of("auto", {{"stages", "0,6"}, {"pipeline-parallel", "2"}}));
-  EXPECT_EQ(to_text(StageList{{0, 6, 9}, {1, 3, 1}}), "0,6x3,9");
-  EXPECT_FALSE(layout.set("threads", "2"));
+  LayoutOptions options;
+  EXPECT_FALSE(options.set("threads", "2"));
   for (const auto& [option, value] :
        std::vector<std::pair<std::string, std::string>>{{"zero", "4"},
                                                         {"tensor-parallel", "0"},
@@ -100,7 +100,7 @@ TEST(Layouts, AreReadFromOptions) {
                                                         {"stages", "0x,2"},
                                                         {"stages", "x2,2"},
                                                         {"stages", "0x2x2,2"}})
-    EXPECT_THROW(layout.set(option, value), InputError) << option;
+    EXPECT_THROW(options.set(option, value), InputError) << option;
 }
 
 TEST(Layouts, AreParsedFromANameWithOptionsBehindIt) {
@@ -118,9 +118,7 @@ TEST(Layouts, AreParsedFromANameWithOptionsBehindIt) {
 
 TEST(Layouts, ContradictNoNameThatWasGivenWithTheirOptions) {
   const auto set = [](const std::string& name, const std::string& option, const std::string& value) {
-    Layout layout = Layout::of_strategy(name);
-    layout.set(option, value, name);
-    return layout;
+    return of(name, {{option, value}});
   };
   using Rows = std::vector<std::array<std::string, 3>>;
   for (const auto& [name, option, value] : Rows{{"zero1", "zero", "3"},

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cut_net.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/pipedream.h"
 #include "funicular/parallel/replicated.h"
@@ -158,13 +159,14 @@ inline double follow(const comm::Group& group, const Case& each) {
   const int replicas = group.size() / each.pipeline, replica = group.rank() / each.pipeline;
   Model model = make_cut_model(1 + group.rank());
   for (const auto& [step, place] : each.spoilt) let_spoil(model, place.first, place.second);
-  const std::unique_ptr<Strategy> strategy = make_pipeline(group,
-                                                           {.compare_every = 1,
-                                                            .pipeline = {.ranks = each.pipeline,
-                                                                         .schedule = each.schedule,
-                                                                         .begins = each.begins,
-                                                                         .replicas = each.replicas}},
-                                                           each.fault, each.zero);
+  const std::unique_ptr<Strategy> strategy =
+      make_strategy(LayoutOptions{.strategy = "pipeline",
+                                  .pipeline_parallel = each.pipeline,
+                                  .zero = each.zero,
+                                  .schedule = each.schedule,
+                                  .stages = {each.begins, each.replicas}}
+                        .layout(),
+                    group, {.compare_every = 1}, each.fault);
   strategy->attach(model, optim::make_optimizer(optimizer_of(each.update)));
   Oracle oracle(each.schedule, each.ranks_of_stages(), first_weights(), each.stage_of, each.update,
                 differentiate);

@@ -16,6 +16,7 @@
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/pipedream.h"
 #include "funicular/parallel/replicated.h"
@@ -229,8 +230,8 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
     const auto group = comm::Group::from_environment();
     for (const std::string schedule : kSchedules) {
       Model model = make_cut_model(1);
-      const std::unique_ptr<Strategy> strategy =
-          make_pipeline(group, {.pipeline = {.schedule = schedule, .begins = kIn3}});
+      const std::unique_ptr<Strategy> strategy = make_strategy(
+          LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {kIn3}}.layout(), group);
       strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
       for (int64_t step = 1; step <= 8; ++step) {
         const std::vector<MicroBatch> batches = batches_of(step, strategy->pieces());
@@ -290,9 +291,13 @@ TEST(PipelinesThatUpdateWhileFull, WhoseReplicasDivideWhatTheyHaveKeepVersionsOf
     for (const std::string schedule : kSchedules)
       for (const int zero : {1, 2, 3}) {
         Model model = test::make_wide_model(kWide);
-        const std::unique_ptr<Strategy> strategy =
-            make_pipeline(group, {.pipeline = {.ranks = 2, .schedule = schedule, .begins = {0, 2}}},
-                          PipelineFault::none, zero);
+        const std::unique_ptr<Strategy> strategy = make_strategy(LayoutOptions{.strategy = "pipeline",
+                                                                               .pipeline_parallel = 2,
+                                                                               .zero = zero,
+                                                                               .schedule = schedule,
+                                                                               .stages = {{0, 2}}}
+                                                                     .layout(),
+                                                                 group);
         strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
         for (int64_t step = 1; step <= 6; ++step) {
           const auto own =

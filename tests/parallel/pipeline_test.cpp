@@ -10,6 +10,7 @@
 #include "../comm/ranks.h"
 #include "cut_rig.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/parallel/strategy.h"
 
@@ -51,12 +52,12 @@ TEST(Pipelines, WithEveryOptimizerRecomputationAndFrozenWeightsTrainAsOneProcess
     const auto group = comm::Group::from_environment();
     expect_follows_one_process(group, {}, optim::Lamb{});
     expect_follows_one_process(group, {}, optim::Lars{});
-    expect_follows_one_process(group, {.begins = {0, 1, 4}}, optim::Sgd{.momentum = 0.9});
+    expect_follows_one_process(group, {.stages = {{0, 1, 4}}}, optim::Sgd{.momentum = 0.9});
     for (const Recompute mode : {Recompute::full, Recompute::sqrt})
-      expect_follows_one_process(group, {.schedule = "gpipe", .begins = {0, 2, 3}}, optim::AdamW{}, mode);
+      expect_follows_one_process(group, {.schedule = "gpipe", .stages = {{0, 2, 3}}}, optim::AdamW{}, mode);
     // Nothing before the third segment learns; and, at last, a stage without anything that does.
     expect_follows_one_process(group, {}, optim::AdamW{}, Recompute::none, {"table", "first", "shift"});
-    expect_follows_one_process(group, {.begins = {0, 2, 3}}, optim::Lamb{}, Recompute::none, {"second"});
+    expect_follows_one_process(group, {.stages = {{0, 2, 3}}}, optim::Lamb{}, Recompute::none, {"second"});
     finish_rank();
   });
 }
@@ -82,7 +83,10 @@ TEST(Pipelines, ShowAnObserverTheActivationsOfTheRanksOwnStages) {
     for (const char* schedule : {"gpipe", "1f1b", "pipedream"})
       for (const Recompute mode : {Recompute::none, Recompute::full}) {
         const auto seen = seen_by(
-            make_strategy("pipeline", group, {.pipeline = {.schedule = schedule, .begins = {0, 3}}}), mode);
+            make_strategy(
+                LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {{0, 3}}}.layout(),
+                group),
+            mode);
         ASSERT_EQ(seen.size(), 1U) << schedule;
         const auto& values = seen.at(mine);
         ASSERT_EQ(values.size(), 3U) << schedule;
@@ -97,7 +101,7 @@ TEST(Pipelines, BesideEachOtherShareTheBatch) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     for (const char* schedule : {"1f1b", "gpipe", "interleaved"})
-      expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::Lamb{});
+      expect_follows_one_process(group, {.pipeline_parallel = 2, .schedule = schedule}, optim::Lamb{});
     finish_rank();
   });
 }
@@ -108,11 +112,13 @@ TEST(Pipelines, WhoseReplicasDivideTheirStateTrainAsOneProcess) {
     for (const char* schedule : {"1f1b", "interleaved", "zb-h1"})
       for (const optim::OptimizerSpec& optimizer :
            std::vector<optim::OptimizerSpec>{optim::AdamW{}, optim::Lamb{}})
-        expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optimizer, Recompute::none, {},
-                                   "pipeline-zero1");
+        expect_follows_one_process(group, {.pipeline_parallel = 2, .schedule = schedule}, optimizer,
+                                   Recompute::none, {}, "pipeline-zero1");
     // Four replicas of one stage; and one of four.
-    expect_follows_one_process(group, {.ranks = 1}, optim::AdamW{}, Recompute::none, {}, "pipeline-zero1");
-    expect_follows_one_process(group, {.ranks = 4}, optim::AdamW{}, Recompute::none, {}, "pipeline-zero1");
+    expect_follows_one_process(group, {.pipeline_parallel = 1}, optim::AdamW{}, Recompute::none, {},
+                               "pipeline-zero1");
+    expect_follows_one_process(group, {.pipeline_parallel = 4}, optim::AdamW{}, Recompute::none, {},
+                               "pipeline-zero1");
     finish_rank();
   });
 }
@@ -122,19 +128,21 @@ TEST(Pipelines, WhoseReplicasDivideGradientsAndWeightsTrainAsOneProcess) {
     const auto group = comm::Group::from_environment();
     for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"}) {
       for (const char* schedule : {"1f1b", "gpipe", "interleaved", "looped-bfs", "zb-h1", "zb-v"})
-        expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::Lamb{}, Recompute::none,
-                                   {}, strategy);
+        expect_follows_one_process(group, {.pipeline_parallel = 2, .schedule = schedule}, optim::Lamb{},
+                                   Recompute::none, {}, strategy);
       for (const char* schedule : {"1f1b", "zb-h1"})
         for (const Recompute mode : {Recompute::full, Recompute::sqrt})
-          expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::AdamW{}, mode, {},
-                                     strategy);
+          expect_follows_one_process(group, {.pipeline_parallel = 2, .schedule = schedule}, optim::AdamW{},
+                                     mode, {}, strategy);
       // A weight of three segments on two stages; nothing before the third segment learns; one stage on all ranks.
-      expect_follows_one_process(group, {.ranks = 2, .begins = {0, 3}}, optim::Sgd{.momentum = 0.9},
-                                 Recompute::none, {}, strategy);
-      expect_follows_one_process(group, {.ranks = 2}, optim::AdamW{}, Recompute::none,
+      expect_follows_one_process(group, {.pipeline_parallel = 2, .stages = {{0, 3}}},
+                                 optim::Sgd{.momentum = 0.9}, Recompute::none, {}, strategy);
+      expect_follows_one_process(group, {.pipeline_parallel = 2}, optim::AdamW{}, Recompute::none,
                                  {"table", "first", "shift"}, strategy);
-      expect_follows_one_process(group, {.ranks = 1}, optim::AdamW{}, Recompute::sqrt, {}, strategy);
-      expect_follows_one_process(group, {.ranks = 4}, optim::AdamW{}, Recompute::none, {}, strategy);
+      expect_follows_one_process(group, {.pipeline_parallel = 1}, optim::AdamW{}, Recompute::sqrt, {},
+                                 strategy);
+      expect_follows_one_process(group, {.pipeline_parallel = 4}, optim::AdamW{}, Recompute::none, {},
+                                 strategy);
     }
     finish_rank();
   });
@@ -147,8 +155,11 @@ TEST(Pipelines, WhoseReplicasDivideGradientsAndWeightsHoldWhatTheFormulaSays) {
     for (const int zero : {1, 2, 3}) {
       Model model = test::make_wide_model(kWide);
       Rig rig(std::move(model),
-              make_strategy("pipeline-zero" + std::to_string(zero), group,
-                            {.pipeline = {.ranks = 2, .begins = {0, 2}}}),
+              make_strategy(LayoutOptions{.strategy = "pipeline-zero" + std::to_string(zero),
+                                          .pipeline_parallel = 2,
+                                          .stages = {{0, 2}}}
+                                .layout(),
+                            group),
               optim::AdamW{});
       HeldBytes held;
       Counts counts;
@@ -186,8 +197,11 @@ TEST(Pipelines, WhoseGradientsAreMadeLaterReduceEachWhenItIsWholeAndHoldNoMore) 
     for (const auto& [schedule, stages] : std::map<std::string, int>{{"zb-h1", 1}, {"zb-v", 2}})
       for (const int zero : {2, 3}) {
         Rig rig(test::make_wide_model(kWide, /*defers=*/true),
-                make_strategy("pipeline-zero" + std::to_string(zero), group,
-                              {.pipeline = {.ranks = stages, .schedule = schedule}}),
+                make_strategy(LayoutOptions{.strategy = "pipeline-zero" + std::to_string(zero),
+                                            .pipeline_parallel = stages,
+                                            .schedule = schedule}
+                                  .layout(),
+                              group),
                 optim::AdamW{});
         rig.step(own_part(test::wide_batches(kWide, 8), rig.strategy->data_share()), 1);
         // Of two units the gradients, of which an I has made none; with stage 3 their weights.
@@ -203,7 +217,7 @@ TEST(Pipelines, WhoseReplicasDivideTheirStateHoldEachPieceOnce) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     Rig rig(make_cut_model(1),
-            make_strategy("pipeline-zero1", group, {.pipeline = {.ranks = 2, .begins = {0, 2}}}),
+            make_strategy(Layout::parse("pipeline-zero1 --pipeline-parallel 2 --stages 0,2"), group),
             optim::AdamW{});
     EXPECT_EQ(rig.strategy->name(), "pipeline-zero1");
     rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
@@ -242,12 +256,16 @@ TEST(Pipelines, ClipByANormOfTheSameBitsWhereverTheModelIsCut) {
     const comm::Group pair =
         group.subgroup(group.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
     for (const char* schedule : {"naive", "1f1b", "zb-h1"}) {
-      EXPECT_EQ(train(make_strategy("pipeline", group, {.pipeline = {.schedule = schedule}})), one)
+      EXPECT_EQ(
+          train(make_strategy(LayoutOptions{.strategy = "pipeline", .schedule = schedule}.layout(), group)),
+          one)
           << schedule;
       for (const int64_t begin : {1, 3}) {
-        EXPECT_EQ(train(make_strategy("pipeline", pair,
-                                      {.pipeline = {.schedule = schedule, .begins = {0, begin}}})),
-                  one)
+        EXPECT_EQ(
+            train(make_strategy(
+                LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {{0, begin}}}.layout(),
+                pair)),
+            one)
             << schedule << ", cut before " << begin;
       }
     }
@@ -259,7 +277,8 @@ TEST(Pipelines, ClipByANormOfTheSameBitsWhereverTheModelIsCut) {
 TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
-    Rig rig(make_cut_model(1), make_strategy("pipeline", group, {.pipeline = {.ranks = 2, .begins = {0, 3}}}),
+    Rig rig(make_cut_model(1),
+            make_strategy(Layout::parse("pipeline --pipeline-parallel 2 --stages 0,3"), group),
             optim::AdamW{});
     rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
     struct Count final : StateVisitor {
@@ -288,23 +307,23 @@ TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
 }
 
 TEST(Pipelines, RefuseWhatTheyCannotDo) {
-  const auto refuses = [](const StrategyOptions& options, const char* part) {
+  const auto refuses = [](LayoutOptions layout, const char* part, const StrategyOptions& options = {}) {
+    layout.strategy = "pipeline";
     try {
-      Rig rig(make_cut_model(1), make_strategy("pipeline", {}, options), optim::AdamW{});
+      Rig rig(make_cut_model(1), make_strategy(layout.layout(), {}, options), optim::AdamW{});
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  refuses({.pipeline = {.ranks = 2}}, "1 ranks cannot be divided into pipelines of 2");
-  refuses({.pipeline = {.schedule = "pipedream", .chunks = 2}},
-          "pipedream: expected 1 stages a rank, found 2");
-  refuses({.pipeline = {.schedule = "2f1b"}}, "unknown schedule \"2f1b\"");
-  refuses({.pipeline = {.schedule = "interleaved", .chunks = 6}}, "5 segment(s), too few for 6 stages");
-  refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 3, 3}}}, "--stages names 3 stages");
-  refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 5}}}, "ascend from 0 and are below 5");
-  refuses({.pipeline = {.schedule = "interleaved", .begins = {1, 2}}}, "ascend from 0");
-  refuses({.deterministic = true}, "--deterministic");
+  refuses({.pipeline_parallel = 2}, "1 ranks cannot be divided into pipelines of 2");
+  refuses({.schedule = "pipedream", .stages_per_rank = 2}, "pipedream: expected 1 stages a rank, found 2");
+  refuses({.schedule = "2f1b"}, "unknown schedule \"2f1b\"");
+  refuses({.schedule = "interleaved", .stages_per_rank = 6}, "5 segment(s), too few for 6 stages");
+  refuses({.schedule = "interleaved", .stages = {{0, 3, 3}}}, "--stages names 3 stages");
+  refuses({.schedule = "interleaved", .stages = {{0, 5}}}, "ascend from 0 and are below 5");
+  refuses({.schedule = "interleaved", .stages = {{1, 2}}}, "ascend from 0");
+  refuses({}, "--deterministic", {.deterministic = true});
 }
 
 TEST(Stages, KnowWhatPassesFromOneToTheNext) {
@@ -359,7 +378,7 @@ TEST_P(PipelineFaults, ARankThatIsKilledOrStoppedInAScheduleIsNamedByTheOthers) 
                                  std::chrono::milliseconds(1500));  // lets the others hear of it
                            ::raise(stops ? SIGSTOP : SIGKILL);
                          }),
-          make_strategy("pipeline", group, {.pipeline = {.begins = {0, 2, 3}}}), optim::AdamW{});
+          make_strategy(Layout::parse("pipeline --stages 0,2,3"), group), optim::AdamW{});
   std::string message;
   try {
     for (int64_t step = 1; step <= 3; ++step) rig.step(batches_of(step, 4), step);

@@ -13,6 +13,7 @@
 #include "cut_rig.h"
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
+#include "funicular/parallel/layout.h"
 
 namespace funicular::parallel::replicated_stages_tests {
 namespace {
@@ -25,10 +26,13 @@ using test::expect_follows_one_process;
 using test::HeldBytes;
 using test::make_cut_model;
 
-PipelineOptions replicated(std::vector<int64_t> begins, std::vector<int> replicas,
-                           const std::string& schedule = "1f1b") {
+LayoutOptions replicated(std::vector<int64_t> begins, std::vector<int> replicas,
+                         const std::string& schedule = "1f1b") {
   const int ranks = std::accumulate(replicas.begin(), replicas.end(), 0);
-  return {.ranks = ranks, .schedule = schedule, .begins = std::move(begins), .replicas = std::move(replicas)};
+  return {.strategy = "pipeline",
+          .pipeline_parallel = ranks,
+          .schedule = schedule,
+          .stages = {std::move(begins), std::move(replicas)}};
 }
 
 /// The table is of the first and the last segment, a matrix of the second and the fourth: on one rank and on several, as
@@ -91,13 +95,13 @@ TEST(ReplicatedStages, OfAFileTrainAsOneProcess) {
                             "0F0 0F3 0B0 0B3 0R 0U\n0F1 0F2 0B1 0B2 0R 0U\n"
                             "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n");
     group.barrier();
-    expect_follows_one_process(group, {.schedule = path, .begins = {0, 2}}, optim::AdamW{}, Recompute::none,
+    expect_follows_one_process(group, {.schedule = path, .stages = {{0, 2}}}, optim::AdamW{}, Recompute::none,
                                {}, "pipeline", {4, 4});
     expect_follows_one_process(group, replicated({0, 2}, {2, 1}, path), optim::AdamW{}, Recompute::none, {},
                                "pipeline-zero1", {4, 4});
-    EXPECT_THROW(make_strategy("pipeline", group, {.pipeline = replicated({0, 2}, {1, 2}, path)}),
+    EXPECT_THROW(make_strategy(replicated({0, 2}, {1, 2}, path).layout(), group), InputError);
+    EXPECT_THROW(make_strategy(LayoutOptions{.strategy = "pipeline-zero2", .schedule = path}.layout(), group),
                  InputError);
-    EXPECT_THROW(make_strategy("pipeline-zero2", group, {.pipeline = {.schedule = path}}), InputError);
     if (group.rank() == 0) std::filesystem::remove(path);
     finish_rank();
   });
@@ -106,8 +110,7 @@ TEST(ReplicatedStages, OfAFileTrainAsOneProcess) {
 TEST(ReplicatedStages, EvaluateEachMicroBatchOnce) {
   with_ranks(3, [] {
     const auto group = comm::Group::from_environment();
-    Rig ours(make_cut_model(1), make_strategy("pipeline", group, {.pipeline = replicated({0, 2}, {1, 2})}),
-             optim::AdamW{});
+    Rig ours(make_cut_model(1), make_strategy(replicated({0, 2}, {1, 2}).layout(), group), optim::AdamW{});
     Rig one(make_cut_model(1), make_single(), optim::AdamW{});
     const std::vector<MicroBatch> batches = batches_of(1, 5);
     const EvalResult own = ours.strategy->evaluate(batches), expected = one.strategy->evaluate(batches);
@@ -134,8 +137,9 @@ TEST(ReplicatedStages, HoldTheirOwnWeightsAndWithZeroTheirShareOfTheState) {
     const auto group = comm::Group::from_environment();
     constexpr int64_t kWide = 128, kMatrix = kWide * kWide * 8;
     for (const char* strategy : {"pipeline", "pipeline-zero1"}) {
-      Rig rig(test::make_wide_model(kWide),
-              make_strategy(strategy, group, {.pipeline = replicated({0, 3}, {2, 1})}), optim::AdamW{});
+      LayoutOptions layout = replicated({0, 3}, {2, 1});
+      layout.strategy = strategy;
+      Rig rig(test::make_wide_model(kWide), make_strategy(layout.layout(), group), optim::AdamW{});
       HeldBytes held;
       std::map<std::string, int64_t> owned;
       struct Owned final : StateVisitor {
@@ -162,9 +166,10 @@ TEST(ReplicatedStages, HoldTheirOwnWeightsAndWithZeroTheirShareOfTheState) {
 }
 
 TEST(ReplicatedStages, AreRefusedWhereTheyCannotBe) {
-  const auto refuses = [](const char* strategy, const PipelineOptions& options, const char* part) {
+  const auto refuses = [](const char* strategy, LayoutOptions options, const char* part) {
+    options.strategy = strategy;
     try {
-      make_strategy(strategy, comm::Group::imagined(0, 3), {.pipeline = options});
+      make_strategy(options.layout(), comm::Group::imagined(0, 3));
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -175,14 +180,14 @@ TEST(ReplicatedStages, AreRefusedWhereTheyCannotBe) {
             "has one rank a stage, found stages on 2, 1 ranks");
   for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"})
     refuses(strategy, replicated({0, 2}, {2, 1}), "expected --zero 0 or 1");
-  PipelineOptions many = replicated({0, 2}, {2, 1});
-  many.chunks = 2;
+  LayoutOptions many = replicated({0, 2}, {2, 1});
+  many.stages_per_rank = 2;
   refuses("pipeline", many, "--stages-per-rank 2 and stages on several ranks contradict each other");
   refuses("pipeline", replicated({0, 2, 3}, {2, 1}),
           "--stages names 3 stages; the schedule 1f1b on 3 ranks has 2");
-  refuses("pipeline", {.begins = {0, 2}}, "a stage on two ranks is written 0x2");
-  PipelineOptions few = replicated({0, 2}, {2, 2});
-  few.ranks = 3;
+  refuses("pipeline", {.stages = {{0, 2}}}, "a stage on two ranks is written 0x2");
+  LayoutOptions few = replicated({0, 2}, {2, 2});
+  few.pipeline_parallel = 3;
   refuses("pipeline", few, "stages on 2, 2 ranks (--stages) take 4 in a pipeline, and it has 3");
 }
 

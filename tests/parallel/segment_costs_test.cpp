@@ -7,6 +7,7 @@
 
 #include "cut_net.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/segment_costs.h"
 
 namespace funicular::parallel {
@@ -63,9 +64,9 @@ TEST(SegmentCosts, CutWhereTheSlowestStageIsAsFastAsCanBe) {
   // Where nothing is exchanged all ranks may as well have all.
   EXPECT_EQ(cut.replicated.parts, (std::vector<pipeline::Part>{{0, 5, 3}}));
   EXPECT_EQ(measure_exchange({}), 0);
-  EXPECT_EQ(stages_of({.schedule = "interleaved"}, 3), 6);
-  EXPECT_EQ(stages_of({.schedule = "1f1b", .replicas = {2, 1}}, 3), 2);
-  EXPECT_EQ(stages_of({.schedule = "pipedream"}, 3), 3);
+  EXPECT_EQ(stages_of({.pipeline = 3, .schedule = "interleaved"}), 6);
+  EXPECT_EQ(stages_of({.pipeline = 3, .schedule = "1f1b", .stages = {{}, {2, 1}}}), 2);
+  EXPECT_EQ(stages_of({.pipeline = 3, .schedule = "pipedream"}), 3);
 }
 
 /// Of the slow segment's 20 ms and what is behind it the gradients, 376 bytes, take 4 · 2/3 · 376 / 10⁵ s = 10 ms on three ranks:

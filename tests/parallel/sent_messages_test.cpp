@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../comm/ranks.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/runtime/allocator.h"
 #include "own_part.h"
@@ -59,8 +60,8 @@ std::vector<int64_t> used_in_passes(const comm::Group& group, const std::string&
                                     int64_t micro_batches) {
   std::vector<int64_t> used;
   Model model = make_model(used);
-  const auto strategy =
-      make_strategy("pipeline", group, {.pipeline = {.schedule = schedule, .begins = {0, 2}}});
+  const auto strategy = make_strategy(
+      LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {{0, 2}}}.layout(), group);
   strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
   const std::vector<MicroBatch> batches(static_cast<size_t>(micro_batches), make_batch());
   Counts counts;

@@ -95,10 +95,10 @@ void expect_owned_once(Strategy& strategy, const comm::Group& group) {
   EXPECT_EQ(all.item<int64_t>(), 3);
 }
 
-void expect_trains_as_one_process(const comm::Group& group, const PipelineOptions& options,
+void expect_trains_as_one_process(const comm::Group& group, LayoutOptions options,
                                   Recompute recompute = Recompute::none) {
-  CutRig ours(wrap(make_cnn(1 + group.rank(), 0.2)), make_strategy("pipeline", group, {.pipeline = options}),
-              optim::AdamW{}),
+  options.strategy = "pipeline";
+  CutRig ours(wrap(make_cnn(1 + group.rank(), 0.2)), make_strategy(options.layout(), group), optim::AdamW{}),
       one(wrap(make_cnn(1, 0.2)), make_single(), optim::AdamW{});
   ours.recompute = recompute;
   int64_t step = 0;
@@ -138,7 +138,7 @@ TEST(SequentialStages, OfThreeOrFourARankTrainAsOneProcess) {
     const auto group = comm::Group::from_environment();
     for (const int chunks : {3, 4})
       for (const char* schedule : {"interleaved", "looped-bfs"})
-        expect_trains_as_one_process(group, {.schedule = schedule, .chunks = chunks});
+        expect_trains_as_one_process(group, {.schedule = schedule, .stages_per_rank = chunks});
     finish_rank();
   });
 }
@@ -153,7 +153,7 @@ TEST(SequentialStages, OfModulesThatWorkInPlaceTrainAsThoseThatDoNot) {
       others.back().recompute = mode;
       // The stage begins with the module.
       others.emplace_back(wrap(make_cnn(1, 0.2, true)),
-                          make_strategy("pipeline", group, {.pipeline = {.begins = {0, 2}}}), optim::AdamW{});
+                          make_strategy(Layout::parse("pipeline --stages 0,2"), group), optim::AdamW{});
       others.back().recompute = mode;
     }
     for (int64_t step = 1; step <= 3; ++step) {
@@ -211,9 +211,12 @@ TEST(SequentialStages, ThatUpdateWhileFullFollowTheRecurrencesOfThePapers) {
         {"stride.bias", 1}, {"groups.weight", 1},   {"groups.bias", 1},  {"narrow.weight", 2},
         {"narrow.bias", 2}, {"classify.weight", 2}, {"classify.bias", 2}};
     for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
-      CutRig ours(wrap(make_cnn(1 + group.rank(), 0)),
-                  make_strategy("pipeline", group, {.pipeline = {.schedule = schedule, .begins = {0, 3, 7}}}),
-                  optim::AdamW{.weight_decay = 0.1});
+      CutRig ours(
+          wrap(make_cnn(1 + group.rank(), 0)),
+          make_strategy(
+              LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {{0, 3, 7}}}.layout(),
+              group),
+          optim::AdamW{.weight_decay = 0.1});
       Weights first;
       for (const auto& named : make_cnn(1, 0)->named_parameters())
         first[named.key()] = named.value().detach();
@@ -240,7 +243,7 @@ TEST(SequentialStages, ThatUpdateWhileFullFollowTheRecurrencesOfThePapers) {
 TEST(SequentialStages, Refuse16BitsAndBuffersWhoseStageIsNotKnown) {
   const auto refuses = [](Model model, const Numerics& numerics, const char* part) {
     try {
-      const auto strategy = make_strategy("pipeline", {}, {.pipeline = {.schedule = "interleaved"}});
+      const auto strategy = make_strategy(Layout::parse("pipeline --schedule interleaved"), {});
       strategy->attach(model, optim::make_optimizer(optim::AdamW{}), numerics);
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {

@@ -76,9 +76,7 @@ struct Rig {
 };
 
 struct Case {
-  std::string strategy = "tensor";
-  TensorOptions tensor{};
-  PipelineOptions pipeline{};
+  LayoutOptions layout{.strategy = "tensor"};
   optim::OptimizerSpec optimizer = optim::AdamW{.weight_decay = 0.1};
   model::Head head = model::Head::masked_lm;
   Recompute recompute = Recompute::none;
@@ -113,9 +111,7 @@ inline double bound_of(const std::string& name) {
 inline void expect_follows_one_process(const comm::Group& group, const Case& one) {
   // Another seed on each rank: attach makes all begin with rank 0's weights.
   Rig ours(marked(make_model(one, 1 + static_cast<uint64_t>(group.rank()))),
-           make_strategy(one.strategy, group,
-                         {.compare_every = 1, .pipeline = one.pipeline, .tensor = one.tensor}),
-           one.optimizer);
+           make_strategy(one.layout.layout(), group, {.compare_every = 1}), one.optimizer);
   Rig alone(marked(make_model(one, 1)), make_single(), one.optimizer);
   ours.settings.recompute = alone.settings.recompute = one.recompute;
   for (int64_t step = 1; step <= 3; ++step) {
@@ -138,7 +134,7 @@ inline void expect_follows_one_process(const comm::Group& group, const Case& one
   const EvalResult a = ours.strategy->evaluate(std::vector{batch_of(9, 0)}),
                    b = alone.strategy->evaluate(std::vector{batch_of(9, 0)});
   // What all ranks of a tensor group know is told once, and what arises on a stage by that.
-  const bool staged = one.strategy.starts_with("pipeline");
+  const bool staged = one.layout.strategy.starts_with("pipeline");
   if (!staged && !ours.strategy->data_share().counted) {
     EXPECT_TRUE(a.sums.empty() && a.outputs.empty());
   } else if (!staged) {

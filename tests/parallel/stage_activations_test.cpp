@@ -13,6 +13,7 @@
 #include "cut_net.h"
 #include "funicular/nn/functional.h"
 #include "funicular/parallel/asynchronous.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/timeline.h"
@@ -84,8 +85,8 @@ double measured(const comm::Group& group, const std::string& schedule, const std
                 int stages, const std::vector<int>& replicas = {}) {
   Held held;
   Model model = make_model(held);
-  const auto strategy =
-      make_strategy("pipeline", group, {.pipeline = {.schedule = schedule, .replicas = replicas}});
+  const auto strategy = make_strategy(
+      LayoutOptions{.strategy = "pipeline", .schedule = schedule, .stages = {{}, replicas}}.layout(), group);
   strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
   const auto steps = static_cast<int64_t>(sizes.size());
   for (int64_t step = 1; step <= steps; ++step) {

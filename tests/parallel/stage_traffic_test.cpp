@@ -10,6 +10,7 @@
 #include "cut_rig.h"
 #include "funicular/comm/group.h"
 #include "funicular/parallel/asynchronous.h"
+#include "funicular/parallel/layout.h"
 
 namespace funicular::parallel::stage_traffic_tests {
 namespace {
@@ -31,9 +32,11 @@ struct Case {
 /// What this rank exchanged in a step, of matrices of `width` x `width`, of which there are four.
 Traffic of_a_step(const comm::Group& group, const Case& each, int64_t width) {
   const std::string name = each.zero > 0 ? "pipeline-zero" + std::to_string(each.zero) : "pipeline";
-  CutRig rig(test::make_wide_model(width, true),
-             make_strategy(name, group, {.pipeline = {.ranks = 2, .schedule = each.schedule}}),
-             optim::AdamW{});
+  CutRig rig(
+      test::make_wide_model(width, true),
+      make_strategy(
+          LayoutOptions{.strategy = name, .pipeline_parallel = 2, .schedule = each.schedule}.layout(), group),
+      optim::AdamW{});
   rig.recompute = each.recompute;
   const std::vector<MicroBatch> own =
       own_part(test::wide_batches(width, kMicroBatches), rig.strategy->data_share());
@@ -120,7 +123,7 @@ TEST(StageTraffic, OfAStepThatUpdatesWhileThePipelineIsFullIsTheSame) {
 TEST(StageTraffic, OfASharedWeightIsItsGradientAndItsValue) {
   with_ranks(2, [] {
     const auto group = comm::Group::from_environment();
-    CutRig rig(test::make_cut_model(1), make_strategy("pipeline", group, {.pipeline = {.begins = {0, 3}}}),
+    CutRig rig(test::make_cut_model(1), make_strategy(Layout::parse("pipeline --stages 0,3"), group),
                optim::AdamW{});
     const std::vector<MicroBatch> all = test::batches_of(1, 3);
     int64_t tokens = 0;

@@ -12,6 +12,7 @@
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/overlapping.h"
 #include "recurrence.h"
 #include "sliced_bert.h"
@@ -100,7 +101,7 @@ struct Case {
 std::unique_ptr<Strategy> make(const comm::Group& group, const Case& each) {
   Layout layout = Layout::of_strategy("pipeline");
   layout.pipeline = kStages;
-  layout.begins = kBegins;
+  layout.stages.begins = kBegins;
   layout.schedule = each.schedule;
   layout.sliced = true;
   layout.tensor = kSlices;

@@ -8,6 +8,7 @@
 #include "../comm/ranks.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/nn/slice_linear.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel::tensor_modules_tests {
@@ -63,7 +64,8 @@ TEST(SlicedModules, OfColumnAndRowLayersTrainAsInOneProcess) {
       const auto group = comm::Group::from_environment();
       const int cut = group.size() == 4 ? 2 : group.size();
       Rig ours(1 + group.rank(),
-               make_strategy("tensor", group, {.compare_every = 1, .tensor = {.ranks = cut}})),
+               make_strategy(LayoutOptions{.strategy = "tensor", .tensor_parallel = cut}.layout(), group,
+                             {.compare_every = 1})),
           alone(1, make_single());
       EXPECT_LT(ours.net->up->weight.size(0), 14);
       for (int64_t step = 1; step <= 3; ++step) {

@@ -17,6 +17,7 @@
 #include "funicular/core/region.h"
 #include "funicular/core/slicing.h"
 #include "funicular/model/encoder.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/slice_group.h"
 #include "funicular/parallel/strategy.h"
 #include "sliced_bert.h"
@@ -41,13 +42,14 @@ TEST(TensorSlices, WithEveryOptimizerHeadAndFrozenWeightsTrainAsOneProcess) {
     with_ranks(ranks, [] {
       const auto group = comm::Group::from_environment();
       for (const bool sequence : {false, true}) {
-        const TensorOptions tensor{.sequence = sequence};
         for (const optim::OptimizerSpec& optimizer :
              {optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{})})
-          expect_follows_one_process(group, {.tensor = tensor, .optimizer = optimizer});
-        expect_follows_one_process(group, {.tensor = tensor, .head = model::Head::classification});
+          expect_follows_one_process(group, {.layout = {.strategy = "tensor", .sequence_parallel = sequence},
+                                             .optimizer = optimizer});
+        expect_follows_one_process(group, {.layout = {.strategy = "tensor", .sequence_parallel = sequence},
+                                           .head = model::Head::classification});
         expect_follows_one_process(
-            group, {.tensor = tensor,
+            group, {.layout = {.strategy = "tensor", .sequence_parallel = sequence},
                     .frozen = {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.weight",
                                "bert.encoder.layer.0.attention.self.query_key_value.weight",
                                "bert.encoder.layer.0.output.LayerNorm.bias",
@@ -63,12 +65,12 @@ TEST(TensorSlices, BesideEachOtherShareTheBatch) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     for (const char* strategy : {"tensor", "ddp", "zero1", "zero2", "zero3"})
-      expect_follows_one_process(group,
-                                 {.strategy = strategy, .tensor = {.ranks = 2}, .optimizer = optim::Lamb{}});
-    expect_follows_one_process(group, {.strategy = "zero3",
-                                       .tensor = {.ranks = 2, .sequence = true},
-                                       .optimizer = optim::Lamb{},
-                                       .recompute = Recompute::full});
+      expect_follows_one_process(
+          group, {.layout = {.strategy = strategy, .tensor_parallel = 2}, .optimizer = optim::Lamb{}});
+    expect_follows_one_process(
+        group, {.layout = {.strategy = "zero3", .tensor_parallel = 2, .sequence_parallel = true},
+                .optimizer = optim::Lamb{},
+                .recompute = Recompute::full});
     finish_rank();
   });
 }
@@ -88,7 +90,9 @@ TEST(TensorSlices, TogetherOwnEachElementOnceAndHoldTheirPartOnly) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     for (const char* strategy : {"tensor", "zero1"}) {
-      Rig rig(make_model({}, 1), make_strategy(strategy, group, {.tensor = {.ranks = 2}}), optim::AdamW{});
+      Rig rig(make_model({}, 1),
+              make_strategy(LayoutOptions{.strategy = strategy, .tensor_parallel = 2}.layout(), group),
+              optim::AdamW{});
       rig.step(own_part({batch_of(1, 0), batch_of(1, 1)}, rig.strategy->data_share()), 1);
       Held held;
       rig.strategy->visit_state(held);
@@ -117,7 +121,8 @@ TEST(TensorSlices, TogetherOwnEachElementOnceAndHoldTheirPartOnly) {
 
 /// What a step of one micro-batch exchanges within a tensor group, counted anew.
 SliceTraffic traffic_of(const comm::Group& group, bool sequence, const MicroBatch& batch) {
-  Rig rig(make_model({}, 1), make_strategy("tensor", group, {.tensor = {.sequence = sequence}}),
+  Rig rig(make_model({}, 1),
+          make_strategy(LayoutOptions{.strategy = "tensor", .sequence_parallel = sequence}.layout(), group),
           optim::AdamW{});
   SliceTraffic traffic;
   Slicing::of(rig.model).front()->activate(make_slice_group(group, traffic), sequence);
@@ -177,35 +182,35 @@ TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
 }
 
 TEST(TensorSlices, RefuseWhatTheyCannotDo) {
-  const auto refuses = [](Model model, const std::string& name, const StrategyOptions& options,
+  const auto refuses = [](Model model, const LayoutOptions& layout, const StrategyOptions& options,
                           const char* part) {
     try {
-      Rig rig(std::move(model), make_strategy(name, {}, options), optim::AdamW{});
+      Rig rig(std::move(model), make_strategy(layout.layout(), {}, options), optim::AdamW{});
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  refuses(make_model({}, 1), "tensor", {.tensor = {.ranks = 2}}, "1 ranks cannot be divided");
-  refuses(make_model({}, 1), "ps-sync", {.tensor = {.ranks = 2}},
+  refuses(make_model({}, 1), {.strategy = "tensor", .tensor_parallel = 2}, {}, "1 ranks cannot be divided");
+  refuses(make_model({}, 1), {.strategy = "ps-sync", .tensor_parallel = 2}, {},
           "\"ps-sync\" cannot train a model that is cut");
-  refuses(make_model({}, 1), "single", {.tensor = {.sequence = true}},
+  refuses(make_model({}, 1), {.strategy = "single", .sequence_parallel = true}, {},
           "expected --tensor-parallel of at least 2");
-  refuses(make_model({}, 1), "ddp", {.fault = Fault::local_norm},
+  refuses(make_model({}, 1), {.strategy = "ddp"}, {.fault = Fault::local_norm},
           "local-norm is made by the strategy tensor only");
-  refuses(make_model({}, 1), "tensor", {.deterministic = true, .tensor = {.sequence = true}},
+  refuses(make_model({}, 1), {.strategy = "tensor", .sequence_parallel = true}, {.deterministic = true},
           "--deterministic");
   Model plain;
   plain.add_parameter("weight", at::zeros({2, 2}), ParameterKind::matrix);
-  refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");
+  refuses(std::move(plain), {.strategy = "tensor"}, {}, "declares no weights that may be cut");
   const std::string words = "bert.embeddings.word_embeddings.weight";
   Model shares = make_model({}, 1);
   shares.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}, .frozen = true});
-  refuses(std::move(shares), "tensor", {}, "a frozen model shares weights");
+  refuses(std::move(shares), {.strategy = "tensor"}, {}, "a frozen model shares weights");
   Model two = make_model({}, 1);
   two.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}});
   Slicing::of(two).back()->cut(two.aliases.front().alias.get(), {.dimension = 1, .unit = 1});
-  refuses(std::move(two), "tensor", {},
+  refuses(std::move(two), {.strategy = "tensor"}, {},
           ("two encoders share " + words + ", and do not declare the same cut").c_str());
 }
 

@@ -61,28 +61,18 @@ struct Task {
 };
 
 struct How {
-  std::string strategy = "single";
+  parallel::LayoutOptions layout{.strategy = "single"};
   comm::Group group = {};
   Recompute recompute = Recompute::none;
   int64_t micro_batch = 0;
   fs::path output = {};
   int64_t interrupt_at = 0;
-  parallel::PipelineOptions pipeline = {};
-  parallel::TensorOptions tensor = {};
   bool whole_after = true;
   Precision precision = Precision::fp64;
-  int devices = 0;  ///< with the stages of "pipeline"
 };
 
 std::unique_ptr<parallel::Strategy> strategy_of(const How& how) {
-  if (how.devices > 0)
-    return parallel::make_strategy(
-        parallel::Layout::parse("pipeline --devices " + std::to_string(how.devices)), {});
-  return parallel::make_strategy(how.strategy, how.group,
-                                 {.devices = how.strategy == "dp" ? 2 : 1,
-                                  .reduction = {.bucket_bytes = 1},
-                                  .pipeline = how.pipeline,
-                                  .tensor = how.tensor});
+  return parallel::make_strategy(how.layout.layout(), how.group, {.reduction = {.bucket_bytes = 1}});
 }
 
 /// The weights, the teacher's too, after six steps with dropout, a checkpoint every two.
@@ -132,14 +122,14 @@ TEST(DistillationTraining, EveryStrategyTrainsAsOneProcess) {
       task.options.relation_heads = 4;
       const torch::Tensor expected = train(task, {});
       for (const char* name : {"ddp", "zero1", "zero2", "zero3", "ps-sync"})
-        EXPECT_LT(difference(train(task, {.strategy = name, .group = group}), expected), 1e-11)
+        EXPECT_LT(difference(train(task, {.layout = {.strategy = name}, .group = group}), expected), 1e-11)
             << name << terms[0];
-      EXPECT_LT(
-          difference(
-              train(task,
-                    {.strategy = "zero3", .group = group, .recompute = Recompute::full, .micro_batch = 2}),
-              expected),
-          1e-11);
+      EXPECT_LT(difference(train(task, {.layout = {.strategy = "zero3"},
+                                        .group = group,
+                                        .recompute = Recompute::full,
+                                        .micro_batch = 2}),
+                           expected),
+                1e-11);
     }
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
@@ -158,19 +148,19 @@ TEST(DistillationTraining, PipelinesTrainAsOneProcess) {
         const torch::Tensor expected = train(task, {.micro_batch = 2});
         const auto expect_same = [&](const How& how) {
           EXPECT_LT(difference(train(task, how), expected), 1e-11)
-              << how.strategy << " " << how.pipeline.schedule << " " << terms[0];
+              << how.layout.strategy << " " << how.layout.schedule << " " << terms[0];
         };
-        How how{.strategy = "pipeline", .group = group, .micro_batch = 2};
+        How how{.layout = {.strategy = "pipeline"}, .group = group, .micro_batch = 2};
         if (group.size() == 4) {
-          how.pipeline.ranks = 2;
+          how.layout.pipeline_parallel = 2;
           for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero3"}) {
-            how.strategy = strategy;
+            how.layout.strategy = strategy;
             expect_same(how);
           }
           continue;
         }
         for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "zb-h1"}) {
-          how.pipeline.schedule = schedule;
+          how.layout.schedule = schedule;
           how.recompute = schedule == std::string("gpipe") ? Recompute::full : Recompute::none;
           expect_same(how);
         }
@@ -196,7 +186,7 @@ TEST(DistillationTraining, PipelinesAndSlicesTrainIn16BitsUnderTeachersOfAnyPrec
         const torch::Tensor expected = train(task, how);
         how.group = group;
         for (const char* strategy : {"pipeline", "tensor"}) {
-          how.strategy = strategy;
+          how.layout.strategy = strategy;
           EXPECT_LT((train(task, how) - expected).norm().item<double>(),
                     0.02 * expected.norm().item<double>())
               << strategy << " " << teacher << " " << terms[0];
@@ -218,7 +208,7 @@ TEST(DistillationTraining, StagesOnDevicesTrainUnderTeachersOfAnyPrecision) {
       task.teacher_precision = teacher;
       How how{.micro_batch = 2, .precision = wide ? Precision::fp64 : Precision::bf16};
       const torch::Tensor expected = train(task, how);
-      how.devices = 2;
+      how.layout = {.strategy = "pipeline", .devices = 2};
       EXPECT_LT((train(task, how) - expected).norm().item<double>(),
                 (wide ? 1e-10 : 0.02) * expected.norm().item<double>())
           << teacher << " " << terms[0];
@@ -242,21 +232,21 @@ TEST(DistillationTraining, SlicesTrainAsOneProcess) {
         const torch::Tensor expected = train(task, {.micro_batch = 2});
         const auto expect_same = [&](const How& how) {
           EXPECT_LT(difference(train(task, how), expected), kBound)
-              << how.strategy << " " << how.tensor.sequence << recompute_name(how.recompute) << " "
-              << terms[0];
+              << how.layout.strategy << " " << how.layout.sequence_parallel << recompute_name(how.recompute)
+              << " " << terms[0];
         };
-        How how{.strategy = "tensor", .group = group, .micro_batch = 2, .tensor = {.ranks = 2}};
+        How how{.layout = {.strategy = "tensor", .tensor_parallel = 2}, .group = group, .micro_batch = 2};
         if (group.size() == 4) {
-          how.strategy = "pipeline";
-          how.pipeline.ranks = 2;
+          how.layout.strategy = "pipeline";
+          how.layout.pipeline_parallel = 2;
           expect_same(how);
           continue;
         }
         for (const Recompute mode : {Recompute::none, Recompute::full, Recompute::selective}) {
           how.recompute = mode;
-          how.tensor.sequence = false;
+          how.layout.sequence_parallel = false;
           expect_same(how);
-          how.tensor.sequence = true;
+          how.layout.sequence_parallel = true;
           expect_same(how);
         }
       }
@@ -273,7 +263,7 @@ TEST(DistillationTraining, LeavesEachRankItsStagesWhereNobodyReadsMore) {
     log::set_level(log::Level::error);
     const auto group = comm::Group::from_environment();
     const Task task({"soft", "hard=0.5"});
-    How how{.strategy = "pipeline", .group = group};
+    How how{.layout = {.strategy = "pipeline"}, .group = group};
     const int64_t whole = train(task, how).numel();
     how.whole_after = false;
     const int64_t own = train(task, how).numel();
@@ -292,7 +282,7 @@ TEST(DistillationTraining, DevicesMicroBatchesAndRecomputationDoNotChangeIt) {
     Task task(terms);
     task.options.relation_heads = 4;
     const torch::Tensor expected = train(task, {});
-    EXPECT_LT(difference(train(task, {.strategy = "dp"}), expected), 1e-11);
+    EXPECT_LT(difference(train(task, {.layout = {.strategy = "dp"}}), expected), 1e-11);
     EXPECT_LT(difference(train(task, {.micro_batch = 2}), expected), 1e-11);
     for (const Recompute mode : {Recompute::full, Recompute::selective, Recompute::sqrt})
       EXPECT_EQ(difference(train(task, {.recompute = mode}), expected), 0) << recompute_name(mode);

@@ -5,6 +5,7 @@
 #include "funicular/base/log.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/objective/electra.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/text/word_piece.h"
 #include "helpers.h"
 
@@ -43,11 +44,9 @@ struct Electra : objective::Electra {
 };
 
 struct How {
-  std::string strategy = "single";
+  parallel::LayoutOptions layout{.strategy = "single"};
   comm::Group group = {};
   Recompute recompute = Recompute::none;
-  parallel::TensorOptions tensor = {};
-  int pipeline = 0;
   Precision precision = Precision::fp64;
 };
 
@@ -71,9 +70,7 @@ Trained train(const How& how) {
   Trainer trainer(
       options,
       [&] {
-        return parallel::make_strategy(
-            how.strategy, how.group,
-            {.reduction = {.bucket_bytes = 1}, .pipeline = {.ranks = how.pipeline}, .tensor = how.tensor});
+        return parallel::make_strategy(how.layout.layout(), how.group, {.reduction = {.bucket_bytes = 1}});
       },
       optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
   const text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
@@ -102,18 +99,18 @@ TEST(ElectraSlices, TrainAsOneProcess) {
         const torch::Tensor found = train(how).all;
         ASSERT_EQ(found.sizes(), expected.sizes());
         EXPECT_LT((found - expected).abs().max().item<double>(), 1e-10)
-            << how.strategy << " " << how.tensor.sequence << recompute_name(how.recompute);
+            << how.layout.strategy << " " << how.layout.sequence_parallel << recompute_name(how.recompute);
       };
-      How how{.strategy = "tensor", .group = group, .tensor = {.ranks = 2}};
+      How how{.layout = {.strategy = "tensor", .tensor_parallel = 2}, .group = group};
       if (group.size() == 4) {
-        how.strategy = "zero3";
+        how.layout.strategy = "zero3";
         expect_same(how);
-        how.strategy = "pipeline";
-        how.pipeline = 2;
+        how.layout.strategy = "pipeline";
+        how.layout.pipeline_parallel = 2;
         expect_same(how);
       } else {
         for (const bool sequence : {false, true}) {
-          how.tensor.sequence = sequence;
+          how.layout.sequence_parallel = sequence;
           how.recompute = sequence ? Recompute::full : Recompute::none;
           expect_same(how);
         }
@@ -134,10 +131,10 @@ TEST(ElectraSlices, TrainIn16BitsNearlyAsOneProcess) {
       const Trained expected = train({.precision = precision});
       EXPECT_EQ(expected.skipped_steps, 0);
       for (const bool sequence : {false, true}) {
-        const Trained found = train({.strategy = "tensor",
-                                     .group = group,
-                                     .tensor = {.ranks = 2, .sequence = sequence},
-                                     .precision = precision});
+        const Trained found =
+            train({.layout = {.strategy = "tensor", .tensor_parallel = 2, .sequence_parallel = sequence},
+                   .group = group,
+                   .precision = precision});
         EXPECT_TRUE(found.all.isfinite().all().item<bool>());
         EXPECT_EQ(found.skipped_steps, 0);
         for (const char* const name : {"loss", "perplexity"})

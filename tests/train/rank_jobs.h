@@ -159,15 +159,12 @@ inline FitResult fit(const Job& job, const comm::Group& group, const objective::
           const size_t at = std::min(job.strategy.find('@'), job.strategy.size());
           const std::string name = job.strategy.substr(0, at);
           const size_t last = name.rfind('+'), times = name.find('x', last);
-          if (times != std::string::npos) options.tensor.ranks = std::stoi(name.substr(times + 1));
-          options.pipeline = {.ranks = std::stoi(name.substr(last + 1)),
-                              .schedule = name.substr(plus + 1, last - plus - 1)};
-          if (at < job.strategy.size()) {
-            const parallel::StageList stages = parallel::parse_stages(job.strategy.substr(at + 1));
-            options.pipeline.begins = stages.begins;
-            options.pipeline.replicas = stages.replicas;
-          }
-          return parallel::make_strategy(name.substr(0, plus), group, options);
+          parallel::LayoutOptions layout{.strategy = name.substr(0, plus),
+                                         .pipeline_parallel = std::stoi(name.substr(last + 1)),
+                                         .schedule = name.substr(plus + 1, last - plus - 1)};
+          if (times != std::string::npos) layout.tensor_parallel = std::stoi(name.substr(times + 1));
+          if (at < job.strategy.size()) layout.stages = parallel::parse_stages(job.strategy.substr(at + 1));
+          return parallel::make_strategy(layout.layout(), group, options);
         }
         if (job.strategy.find("--") != std::string::npos)
           return parallel::make_strategy(parallel::Layout::parse(job.strategy), group, options);
