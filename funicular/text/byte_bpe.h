@@ -31,12 +31,6 @@ struct ByteBpeOptions {
   bool reads_types = true;  ///< whether models of this tokenizer read token types
 };
 
-/// A half-open range of the characters (code points) of a text.
-struct CharacterRange {
-  int32_t begin = 0, end = 0;
-  bool operator==(const CharacterRange&) const = default;
-};
-
 /// Immutable and safe to share between threads. In `word_starts`, a word is a piece by GPT-2's pattern, such
 /// as " word", "'s" or " ...".
 class ByteBpe final : public Tokenizer {
@@ -53,9 +47,8 @@ class ByteBpe final : public Tokenizer {
 
   using Tokenizer::tokenize;
   void tokenize(std::string_view utf8, TokenizedText& out) const override;
-  /// The same, with which characters of the text each token came of. Slower: for the few texts whose places
-  /// matter.
-  void tokenize(std::string_view utf8, TokenizedText& out, std::vector<CharacterRange>& offsets) const;
+  void tokenize(std::string_view utf8, TokenizedText& out,
+                std::vector<CharacterRange>& offsets) const override;
 
   std::string_view type() const override { return "BPE"; }
   std::string description() const override;

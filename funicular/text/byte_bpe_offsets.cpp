@@ -32,47 +32,13 @@ int32_t trailing_blanks(std::string_view token) {
 
 }  // namespace
 
-ByteBpeOffsets::Aligned ByteBpeOffsets::Aligned::part(std::string_view piece) const {
-  const auto begin = origin.begin() + (piece.data() - text.data());
-  return {std::string(piece), {begin, begin + static_cast<ptrdiff_t>(piece.size())}};
-}
-
-CharacterRange ByteBpeOffsets::Aligned::range_of(std::string_view piece) const {
-  const auto begin = static_cast<size_t>(piece.data() - text.data());
-  return {origin[begin].begin, origin[begin + piece.size() - 1].end};
-}
-
-// A character takes the range of the one whose place it takes, and an inserted one that of the character
-// before it. The places are counted off one by one, although the marks have changed their order.
-ByteBpeOffsets::Aligned ByteBpeOffsets::composed(const Aligned& original) {
-  Aligned result;
-  const char *at = original.text.data(), *end = at + original.text.size();
-  for (const ComposedCharacter& character : compose_characters(original.text)) {
-    const auto place = static_cast<size_t>(at - original.text.data());
-    CharacterRange range;
-    if (character.change <= 0)
-      range = original.origin[std::min(place, original.origin.size() - 1)];
-    else if (place > 0)
-      range = original.origin[place - 1];
-    for (int32_t taken = character.change; taken <= 0 && at < end; ++taken) next_code_point(at, end);
-    append_code_point(character.code, result.text);
-    result.origin.resize(result.text.size(), range);
-  }
-  return result;
-}
-
 void ByteBpeOffsets::read(std::string_view utf8) {
-  Aligned whole{to_valid_utf8(utf8), {}};
-  int32_t character = 0;
-  for (const char *at = whole.text.data(), *end = at + whole.text.size(); at < end; ++character) {
-    next_code_point(at, end);
-    whole.origin.resize(static_cast<size_t>(at - whole.text.data()), {character, character + 1});
-  }
+  const AlignedText whole = AlignedText::original(utf8);
   tables_.raw.split(
       whole.text,
       [&](std::string_view piece) {
-        Aligned text = whole.part(piece);
-        if (tables_.options.compose) text = composed(text);
+        AlignedText text = whole.part(piece);
+        if (tables_.options.compose) text = text.replaced(compose_characters(text.text));
         tables_.normalized.split(
             text.text, [&](std::string_view segment) { read_segment(text.part(segment)); },
             [&](int32_t id, std::string_view token) { put(id, true, token, text.range_of(token)); });
@@ -80,7 +46,7 @@ void ByteBpeOffsets::read(std::string_view utf8) {
       [&](int32_t id, std::string_view token) { put(id, true, token, whole.range_of(token)); });
 }
 
-void ByteBpeOffsets::read_segment(Aligned segment) {
+void ByteBpeOffsets::read_segment(AlignedText segment) {
   if (tables_.options.add_prefix_space && segment.text.front() != ' ') {
     segment.text.insert(segment.text.begin(), ' ');
     segment.origin.insert(segment.origin.begin(), segment.origin.front());
@@ -95,7 +61,7 @@ void ByteBpeOffsets::read_segment(Aligned segment) {
   }
 }
 
-void ByteBpeOffsets::read_word(const Aligned& segment, std::string_view word) {
+void ByteBpeOffsets::read_word(const AlignedText& segment, std::string_view word) {
   if (tables_.options.ignore_merges) {
     const auto found = tables_.ids.find(to_byte_characters(word));
     if (found != tables_.ids.end()) return put(found->second, true, found->first, segment.range_of(word));

@@ -115,8 +115,8 @@ bool is_surely_composed(std::string_view utf8) {
   return true;
 }
 
-std::vector<ComposedCharacter> compose_characters(std::string_view utf8) {
-  std::vector<ComposedCharacter> out;
+std::vector<NormalizedCharacter> compose_characters(std::string_view utf8) {
+  std::vector<NormalizedCharacter> out;
   std::vector<Part> waiting;  // marks behind the composee that did not compose with it
   Part composee{none, 0, 0};
   const auto flush = [&] {
@@ -150,9 +150,15 @@ std::vector<ComposedCharacter> compose_characters(std::string_view utf8) {
   return out;
 }
 
+std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8) {
+  std::vector<NormalizedCharacter> out;
+  for (const Part& part : decomposed(utf8)) out.push_back({part.code, part.change});
+  return out;
+}
+
 std::string compose(std::string_view utf8) {
   std::string result;
-  for (const ComposedCharacter& character : compose_characters(utf8))
+  for (const NormalizedCharacter& character : compose_characters(utf8))
     append_code_point(character.code, result);
   return result;
 }

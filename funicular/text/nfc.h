@@ -10,7 +10,7 @@
 namespace funicular::text {
 
 /// One character of normalised text.
-struct ComposedCharacter {
+struct NormalizedCharacter {
   uint32_t code = 0;
   /// 0: it takes the place of the next character of the original; -n: of the next 1 + n; 1: it is inserted
   /// behind the one before.
@@ -22,7 +22,9 @@ struct ComposedCharacter {
 bool is_surely_composed(std::string_view utf8);
 
 /// The characters of valid UTF-8 in form C.
-std::vector<ComposedCharacter> compose_characters(std::string_view utf8);
+std::vector<NormalizedCharacter> compose_characters(std::string_view utf8);
+/// The characters of valid UTF-8 in form D: decomposed, in canonical order.
+std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8);
 std::string compose(std::string_view utf8);
 
 }  // namespace funicular::text

@@ -32,6 +32,12 @@ struct TokenizedText {
   std::vector<uint8_t> word_starts;  ///< 1 where a token begins a word, for whole-word masking
 };
 
+/// A half-open range of the characters (code points) of a text.
+struct CharacterRange {
+  int32_t begin = 0, end = 0;
+  bool operator==(const CharacterRange&) const = default;
+};
+
 /// Immutable and safe to share between threads.
 class Tokenizer {
  public:
@@ -45,6 +51,10 @@ class Tokenizer {
   /// Appends the tokens of `utf8`, without special tokens around them. Invalid UTF-8 is read as U+FFFD.
   virtual void tokenize(std::string_view utf8, TokenizedText& out) const = 0;
   TokenizedText tokenize(std::string_view utf8) const;
+  /// Also appends the characters of the text that each token comes from, as `tokenizers` counts them. Slower: for
+  /// texts whose places matter.
+  virtual void tokenize(std::string_view utf8, TokenizedText& out,
+                        std::vector<CharacterRange>& offsets) const = 0;
 
   /// How texts and special tokens are put together.
   virtual const SequenceTemplate& sequence() const = 0;

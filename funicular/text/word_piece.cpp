@@ -9,6 +9,7 @@
 #include "funicular/text/normalizer.h"
 #include "funicular/text/token_buffer.h"
 #include "funicular/text/utf8.h"
+#include "funicular/text/word_piece_offsets.h"
 #include "funicular/text/word_piece_tables.h"
 
 namespace funicular::text {
@@ -172,6 +173,11 @@ void WordPiece::tokenize(std::string_view utf8, TokenizedText& out) const {
     tables.raw.split(utf8, normalize_and_scan, added);
   }
   buffer.flush();
+}
+
+void WordPiece::tokenize(std::string_view utf8, TokenizedText& out,
+                         std::vector<CharacterRange>& offsets) const {
+  WordPieceOffsets(*tables_, out, offsets).read(utf8);
 }
 
 std::string WordPiece::description() const {

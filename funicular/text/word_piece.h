@@ -1,5 +1,6 @@
 #pragma once
-// BERT's tokeniser: normalise, split, WordPiece. Equal to Hugging Face `tokenizers` in every id.
+// BERT's tokeniser: normalise, split, WordPiece. Equal to Hugging Face `tokenizers` in every id and
+// offset.
 
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,8 @@ class WordPiece final : public Tokenizer {
 
   using Tokenizer::tokenize;
   void tokenize(std::string_view utf8, TokenizedText& out) const override;
+  void tokenize(std::string_view utf8, TokenizedText& out,
+                std::vector<CharacterRange>& offsets) const override;
 
   std::string_view type() const override { return "WordPiece"; }
   std::string description() const override;

@@ -80,6 +80,8 @@ TEST_F(AugmenterTest, AnotherTokenizerThanWordPieceIsRefused) {
     std::string_view type() const override { return "Other"; }
     std::string description() const override { return ""; }
     void tokenize(std::string_view, text::TokenizedText&) const override {}
+    void tokenize(std::string_view, text::TokenizedText&, std::vector<text::CharacterRange>&) const override {
+    }
     const text::SequenceTemplate& sequence() const override { return template_; }
     const text::SpecialTokens& special() const override { return special_; }
     const std::vector<std::string>& vocabulary() const override { return words_; }

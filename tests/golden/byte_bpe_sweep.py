@@ -147,37 +147,6 @@ def text_of(pools, rng):
     return text
 
 
-class OffsetsSweep(Sweep):
-    def answers(self, path, raw):
-        payload = b"".join(struct.pack("<I", len(r)) + r for r in raw)
-        output = subprocess.run([self.helper, "--offsets", path, self.threads], input=payload, stdout=subprocess.PIPE,
-                                check=True).stdout
-        at = 0
-        for _ in raw:
-            (count,) = struct.unpack_from("<I", output, at)
-            ids = list(struct.unpack_from(f"<{count}i", output, at + 4))
-            starts = list(output[at + 4 + 4 * count : at + 4 + 5 * count])
-            at += 4 + 5 * count
-            (count,) = struct.unpack_from("<I", output, at)
-            slow_ids = list(struct.unpack_from(f"<{count}i", output, at + 4))
-            ends = struct.unpack_from(f"<{2 * count}i", output, at + 4 + 4 * count)
-            at += 4 + 12 * count
-            yield ids, starts, slow_ids, list(zip(ends[::2], ends[1::2]))
-
-    def compare(self, part, tokenizer, path, texts, raw=None):
-        """`raw`: the bytes that Funicular gets, if they are not just the texts in UTF-8."""
-        for batch in in_batches(texts):
-            expected = tokenizer.encode_batch(batch, add_special_tokens=False)
-            bytes_ = raw if raw is not None else [t.encode() for t in batch]
-            for text, want, found in zip(batch, expected, self.answers(path, bytes_)):
-                words = want.word_ids
-                want_starts = [int(i == 0 or words[i] != words[i - 1]) for i in range(len(words))]
-                self.texts += 1
-                if found != (want.ids, want_starts, want.ids, want.offsets):
-                    self.report(part, f"{ascii(text[:100])}\n    expected {want.ids[:20]} {want_starts[:20]} {want.offsets[:20]}"
-                                      f"\n    found    {found[0][:20]} {found[1][:20]} {found[3][:20]}")
-
-
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("helper", help="the program tokenize_lines")
@@ -190,7 +159,7 @@ def main():
     arguments.add_argument("--threads", type=int, default=2)
     options = arguments.parse_args()
 
-    sweep, pools, rng = OffsetsSweep(options.helper, options.threads), Pools(), random.Random(options.seed)
+    sweep, pools, rng = Sweep(options.helper, options.threads), Pools(), random.Random(options.seed)
     pools.special += SPECIAL + ["<|endoftext|>", " <mask>", "  <mask> ", "<s></s>"]
     points = [t for c in CODE_POINTS[:: options.points] for t in (chr(c), f"ab{chr(c)}cd", f" {chr(c)}1")]
     joined = [" ".join(points[i : i + 64]) for i in range(0, len(points), 64)]

@@ -1,7 +1,7 @@
 // The tokeniser as a filter, for comparison with the peer: texts on standard input, each as its length
 // (uint32) and its bytes; on standard output for each the number of tokens (uint32), the ids (int32) and the
 // word starts (uint8). Usage: tokenize_lines TOKENIZER [THREADS]
-//        tokenize_lines --offsets TOKENIZER [THREADS]  of byte-level BPE: behind these, found on the way that
+//        tokenize_lines --offsets TOKENIZER [THREADS]  behind these, found on the way that
 //                                       knows them, the number of tokens, the ids, and (begin, end) of each, int32
 //        tokenize_lines --copy FROM TO  reads a tokenizer and writes it
 //        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second),
@@ -17,7 +17,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/text/byte_bpe.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/truncation.h"
 
 namespace {
@@ -52,7 +52,7 @@ void append_count(std::string& result, size_t count) {
 void append_offsets(const funicular::text::Tokenizer& tokenizer, std::string_view text, std::string& result) {
   funicular::text::TokenizedText tokens;
   std::vector<funicular::text::CharacterRange> offsets;
-  dynamic_cast<const funicular::text::ByteBpe&>(tokenizer).tokenize(text, tokens, offsets);
+  tokenizer.tokenize(text, tokens, offsets);
   append_count(result, tokens.ids.size());
   append(result, tokens.ids);
   append(result, offsets);

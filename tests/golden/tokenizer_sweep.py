@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Funicular's WordPiece with Hugging Face `tokenizers`, id by id and word start by word start.
+"""Compares Funicular's WordPiece with Hugging Face `tokenizers`: ids, word starts and offsets.
 
 Texts: every code point alone and inside words; random strings of mixed scripts, controls, combining marks, emoji and
 special tokens; every file under --data. Tokenizers: a made-up vocabulary that holds most characters and pieces of
@@ -144,19 +144,21 @@ class Sweep:
         self.differences, self.texts = 0, 0
         self.by_part = collections.Counter()
 
-    def run(self, path, payload):
-        return subprocess.run([self.helper, path, self.threads], input=payload, stdout=subprocess.PIPE,
-                              check=True).stdout
-
     def answers(self, path, raw):
-        output = self.run(path, b"".join(struct.pack("<I", len(r)) + r for r in raw))
+        payload = b"".join(struct.pack("<I", len(r)) + r for r in raw)
+        output = subprocess.run([self.helper, "--offsets", path, self.threads], input=payload, stdout=subprocess.PIPE,
+                                check=True).stdout
         at = 0
         for _ in raw:
             (count,) = struct.unpack_from("<I", output, at)
             ids = list(struct.unpack_from(f"<{count}i", output, at + 4))
             starts = list(output[at + 4 + 4 * count : at + 4 + 5 * count])
             at += 4 + 5 * count
-            yield ids, starts
+            (count,) = struct.unpack_from("<I", output, at)
+            slow_ids = list(struct.unpack_from(f"<{count}i", output, at + 4))
+            ends = struct.unpack_from(f"<{2 * count}i", output, at + 4 + 4 * count)
+            at += 4 + 12 * count
+            yield ids, starts, slow_ids, list(zip(ends[::2], ends[1::2]))
 
     def compare(self, part, tokenizer, path, texts, raw=None):
         """`raw`: the bytes that Funicular gets, if they are not just the texts in UTF-8."""
@@ -165,12 +167,13 @@ class Sweep:
         for batch in in_batches(texts):
             expected = tokenizer.encode_batch(batch, add_special_tokens=False)
             bytes_ = raw if raw is not None else [t.encode() for t in batch]
-            for text, want, (ids, starts) in zip(batch, expected, self.answers(path, bytes_)):
+            for text, want, found in zip(batch, expected, self.answers(path, bytes_)):
                 words = want.word_ids
                 want_starts = [int(i == 0 or words[i] != words[i - 1]) for i in range(len(words))]
                 self.texts += 1
-                if ids != want.ids or starts != want_starts:
-                    self.report(part, f"{text[:200]!r}\n    expected {want.ids[:50]}\n    found    {ids[:50]}")
+                if found != (want.ids, want_starts, want.ids, want.offsets):
+                    self.report(part, f"{ascii(text[:100])}\n    expected {want.ids[:20]} {want_starts[:20]} {want.offsets[:20]}"
+                                      f"\n    found    {found[0][:20]} {found[1][:20]} {found[3][:20]}")
 
     def report(self, part, message):
         self.differences += 1

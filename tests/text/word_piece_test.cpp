@@ -2,17 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/text/added_tokens.h"
 #include "funicular/text/truncation.h"
+#include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
 
 using Ids = std::vector<int32_t>;
+using Ranges = std::vector<CharacterRange>;
 using Strip = WordPieceOptions::StripAccents;
 
 const std::vector<std::string> small = {"[UNK]", "[CLS]", "[SEP]", "want",  "##want", "##ed",
@@ -227,7 +230,43 @@ TEST(WordPiece, RandomBytesNeverCrashAndSplitAtBlanks) {
     const size_t before = once.ids.size();
     tokenizer.tokenize(copy, once);
     ASSERT_EQ(once.ids.size(), 2 * before) << "appends";
+    TokenizedText again = tokenizer.tokenize(copy);
+    Ranges offsets(before);
+    tokenizer.tokenize(copy, again, offsets);  // by another scanner
+    ASSERT_EQ(again.ids, once.ids);
+    ASSERT_EQ(again.word_starts, once.word_starts);
+    const std::string valid = to_valid_utf8(copy);
+    const auto characters =
+        std::count_if(valid.begin(), valid.end(), [](char c) { return !continues_character(c); });
+    ASSERT_EQ(offsets.size(), 2 * before);
+    for (const CharacterRange& range : offsets)
+      ASSERT_TRUE(0 <= range.begin && range.begin <= range.end && range.end <= characters);
   }
+}
+
+TEST(WordPiece, OffsetsCountCharactersOfTheOriginal) {
+  const auto ranges = [](std::string_view text, WordPieceOptions options = {},
+                         const std::vector<AddedToken>& added = {}) {
+    const WordPiece tokenizer(small, std::move(options), added);
+    TokenizedText tokens;
+    Ranges offsets;
+    tokenizer.tokenize(text, tokens, offsets);
+    EXPECT_EQ(tokens.ids, tokenizer.tokenize(text).ids) << text;
+    EXPECT_EQ(tokens.word_starts, tokenizer.tokenize(text).word_starts) << text;
+    return offsets;
+  };
+  EXPECT_EQ(ranges(" UNwant\u00E9d,running"), (Ranges{{1, 3}, {3, 7}, {7, 9}, {9, 10}, {10, 14}, {14, 17}}));
+  EXPECT_EQ(ranges("wante\u0301d"), (Ranges{{0, 4}, {4, 7}})) << "the accent lies within \"##ed\"";
+  EXPECT_EQ(ranges("want\u0001ed \u0001want"), (Ranges{{0, 4}, {5, 7}, {9, 13}})) << "controls are dropped";
+  EXPECT_EQ(ranges("\u4E2D\u6587x"), (Ranges{{0, 1}, {1, 2}, {2, 3}})) << "a Chinese character is a word";
+  EXPECT_EQ(ranges("\uAC00,"), (Ranges{{0, 1}, {1, 2}}))
+      << "a syllable is decomposed into letters of its own range";
+  EXPECT_EQ(ranges("wantX, un"), (Ranges{{0, 5}, {5, 6}, {7, 9}})) << "an unknown word is one token";
+  EXPECT_EQ(ranges("wanted", {.max_characters_per_word = 5}), (Ranges{{0, 6}}));
+  EXPECT_EQ(ranges("a [MASK]un", {}, specials({0, 11})), (Ranges{{0, 1}, {2, 8}, {8, 10}}));
+  EXPECT_EQ(ranges("un E\u0301 ", {}, {{.id = 12, .content = "e", .normalized = true, .rstrip = true}}),
+            (Ranges{{0, 2}, {3, 6}}))
+      << "an added token with its blank";
 }
 
 TEST(Truncation, TakesFromTheLongerColumnFirst) {
