@@ -5,12 +5,12 @@
 // model folders of older versions are read, or refused with what to do.
 
 #define FUNICULAR_VERSION_MAJOR 0
-#define FUNICULAR_VERSION_MINOR 1
+#define FUNICULAR_VERSION_MINOR 2
 #define FUNICULAR_VERSION_PATCH 0
 
 #define FUNICULAR_TEXT_OF(value) #value
 #define FUNICULAR_TEXT(value) FUNICULAR_TEXT_OF(value)
-/// "0.1.0"
+/// MAJOR.MINOR.PATCH
 #define FUNICULAR_VERSION                 \
   FUNICULAR_TEXT(FUNICULAR_VERSION_MAJOR) \
   "." FUNICULAR_TEXT(FUNICULAR_VERSION_MINOR) "." FUNICULAR_TEXT(FUNICULAR_VERSION_PATCH)

@@ -5,7 +5,7 @@
 
 namespace funicular::cli {
 
-/// "funicular 0.1.0 (LibTorch 2.13.0)" and a line end.
+/// The program's version and LibTorch's, "funicular X.Y.Z (LibTorch X.Y.Z)", and a line end.
 std::string version_text();
 
 }  // namespace funicular::cli

@@ -1,0 +1,5 @@
+"""python -m funicular COMMAND …: the program."""
+
+from ._program import main
+
+main()
