@@ -6,6 +6,7 @@ import shutil
 import sys
 
 CLEAR = re.compile(r"\r\x1b\[K|\x1b\[[0-9;]*[A-Za-z]")
+UNFINISHED = re.compile(r"\r?(\x1b(\[[0-9;]*)?)?$")
 
 
 class Display:
@@ -45,7 +46,7 @@ class Display:
 
 def last_drawn(text):
     """What stays of a line after its redrawings."""
-    return CLEAR.split(text.rstrip("\r"))[-1].split("\r")[-1]
+    return CLEAR.split(UNFINISHED.sub("", text))[-1].split("\r")[-1]
 
 
 class Terminal(Display):

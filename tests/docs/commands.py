@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
 # What reads the options of a command of ./run, where that is not tools/NAME.sh alone.
 SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"],
-           "mutants": ["tools/mutants/__main__.py"], "evidence": ["tools/evidence.py"], "clean": []}
+           "mutants": ["tools/mutants/__main__.py"], "package": ["tools/package/__main__.py"], "evidence": ["tools/evidence.py"], "clean": []}
 
 
 def split(code):
@@ -174,10 +174,18 @@ def problem_of(command):
         return script(command)
     if program in ("export", "printf"):
         return None
-    known = {"funicular": funicular, "./run": run_script, "cmake": cmake, "ninja": ninja, "ctest": ctest}
+    known = {**dict.fromkeys(INSTALLERS, installer), "funicular": funicular, "./run": run_script, "cmake": cmake, "ninja": ninja, "ctest": ctest}
     if program not in known:
         return f"the tests do not know how to check a command that begins with {program}; teach them (tests/docs/commands.py)"
     return known[program](words)
+
+
+# They install what ./run package makes, on machines of their own: ./run package --check does.
+INSTALLERS = ("pip", "tar", "apt", "podman")
+
+
+def installer(words):
+    return None if any("funicular" in word for word in words) else "it installs nothing of ours"
 
 
 def looks_like_a_command(span):

@@ -16,9 +16,10 @@ import commands  # which finds harness
 import harness
 import running
 
-DOCUMENTS = [commands.ROOT / "README.md", *sorted((commands.ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = [commands.ROOT / "README.md", commands.ROOT / "CONTRIBUTING.md", *sorted((commands.ROOT / "docs").glob("**/*.md"))]
 SHELL = ("sh", "bash", "console")
 COMPILED = ("cpp", "c++")  # by CMakeLists.txt
+PYTHON = ("python",)  # run here
 ONLY_SHOWN = ("text",)
 LONGEST = 128  # the default of --max-length
 # Commands with these words are read by the program and not carried out: they need another machine.
@@ -51,7 +52,7 @@ def problems_of_commands(text):
 
 def problem_of_block(block):
     """Why a block would be covered by no test, or is wrong by itself."""
-    if block.language in (*SHELL, *COMPILED, *ONLY_SHOWN):
+    if block.language in (*SHELL, *COMPILED, *PYTHON, *ONLY_SHOWN):
         return None
     try:
         if block.language == "json":
@@ -140,6 +141,20 @@ class Documents(unittest.TestCase):
                 if block.language in SHELL and can_be_run(shell_code(block)):
                     with self.subTest(document=path.name, line=block.line):
                         self.run_block(shell_code(block))
+                        ran += 1
+        self.assertGreater(ran, 0)
+
+    def test_the_blocks_of_python_run_as_they_are_written(self):
+        ran = 0
+        for path in DOCUMENTS:
+            for block in blocks.blocks(path.read_text()):
+                if block.language in PYTHON:
+                    with self.subTest(document=path.name, line=block.line):
+                        done = subprocess.run([sys.executable, "-B", "-W", "error", "-c", block.code], cwd=readers_folder(self),
+                                              capture_output=True, text=True, check=False,
+                                              env={**os.environ, "PYTHONPATH": str(commands.ROOT / "python"), "OMP_NUM_THREADS": "1",
+                                                   "FUNICULAR_PROGRAM": str(commands.BUILD / "funicular")})
+                        self.assertEqual(done.returncode, 0, done.stderr)
                         ran += 1
         self.assertGreater(ran, 0)
 
@@ -368,7 +383,7 @@ class PlantedMistakes(unittest.TestCase):
         self.assertEqual(len(problems_of_commands("Type `funicular predict\n--modle X` and `./run tset`, or `--x`.")), 2)
 
     def test_blocks(self):
-        for text in ("```python\nx\n```\n", "```\nfunicular\n```\n", "```json\n{,}\n```\n", "```toml\na = \n```\n"):
+        for text in ("```perl\nx\n```\n", "```\nfunicular\n```\n", "```json\n{,}\n```\n", "```toml\na = \n```\n"):
             block, = blocks.blocks(text)
             self.assertIsNotNone(problem_of_block(block), text)
         with self.assertRaises(ValueError):

@@ -114,7 +114,7 @@ def ways(command):
     program, words = command[0], command[1:]
     if program in (*commands.LAUNCHERS, "sbatch"):
         return of_launcher(command)
-    if program in BUILD_THEMSELVES:
+    if program in BUILD_THEMSELVES or program in commands.INSTALLERS:
         return []
     if program.startswith("build/"):
         return of_built(command)
