@@ -6,6 +6,6 @@
 set -euo pipefail
 . tools/common.sh
 bash tools/build.sh
-need_packages patchelf binutils dpkg
+need_packages binutils dpkg
 case " $* " in *" --check "*) need_packages debootstrap ;; esac
 exec python3 -B tools/package "$@"

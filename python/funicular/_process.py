@@ -122,13 +122,14 @@ def run(words, progress=None, quiet=False):
             out, interrupted = pump(process, messages, shown)
         except BaseException:
             process.send_signal(signal.SIGINT)
+            process.wait()
             raise
         finally:
             process.stdout.close()
     finally:
         messages.close()
         shown.end()
-    if interrupted and process.returncode:
+    if interrupted:
         raise KeyboardInterrupt(message_of(shown.log(), process.returncode))
     if process.returncode:
         fail(words, process.returncode, shown.log())

@@ -134,7 +134,7 @@ class Errors(Module):
     def test_an_exception_carries_the_programs_message(self):
         with self.assertRaises(funicular.InputError) as caught:
             self.trained(learning_rat=1)
-        self.assertIn("did you mean --learning-rate?", str(caught.exception))
+        self.assertRegex(str(caught.exception), r"^\[usage\] .*did you mean --learning-rate\?")
         self.assertIsInstance(caught.exception, ValueError)
         self.assertEqual((caught.exception.code, caught.exception.command[0]), (2, "finetune"))
 

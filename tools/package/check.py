@@ -62,7 +62,6 @@ def wheel(machine, file):
     machine.run("apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null && python3 -m venv /root/venv")
     before = machine.megabytes()
     seconds = machine.run(f"/root/venv/bin/pip install --quiet --no-cache-dir {put(machine, file)}")
-    machine.run(["/root/venv/bin/python", "-c", IN_PYTHON])
     return "/root/venv/bin/funicular", seconds, before
 
 
@@ -114,6 +113,8 @@ def try_way(way, dist):
             measured["megabytes"] = machine.megabytes() - before
         write_data(machine.root / "root/data")
         use(machine, program, measured)
+        if install is wheel:
+            machine.run(["/root/venv/bin/python", "-c", IN_PYTHON])
     return measured
 
 
