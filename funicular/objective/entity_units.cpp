@@ -2,7 +2,7 @@
 
 namespace funicular::objective {
 
-std::vector<Unit> EntityUnits::divide(const MaskView& view, const MaskKey&) const {
+std::vector<Unit> EntityUnits::divide(const MaskView& view, const MaskKey&, size_t) const {
   const std::vector<Unit> words = words_of(view);
   std::vector<Unit> units;
   for (size_t first = 0; first < words.size();) {

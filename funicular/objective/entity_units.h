@@ -12,7 +12,7 @@ namespace funicular::objective {
 class EntityUnits final : public Units {
  public:
   explicit EntityUnits(Phrases entities) : entities_(std::move(entities)) {}
-  std::vector<Unit> divide(const MaskView& view, const MaskKey& key) const override;
+  std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
 
  private:
   Phrases entities_;

@@ -1,5 +1,6 @@
 #include "funicular/objective/ngram_units.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -49,12 +50,12 @@ size_t NgramUnits::words_at(const MaskKey& key, size_t place) const {
   return words;
 }
 
-std::vector<Unit> NgramUnits::divide(const MaskView& view, const MaskKey& key) const {
+std::vector<Unit> NgramUnits::divide(const MaskView& view, const MaskKey& key, size_t most) const {
   const std::vector<Unit> words = words_of(view);
   std::vector<Unit> units;
   for (size_t first = 0; first < words.size();) {
     const auto begin = static_cast<size_t>(words[first].begin);
-    const size_t wanted = words_at(key, begin);
+    const size_t wanted = std::min(words_at(key, begin), most);
     size_t next = first + 1;
     while (next < words.size() && next - first < wanted &&
            !begins_text(view, static_cast<size_t>(words[next].begin)))

@@ -26,8 +26,9 @@ LengthShares normalised(std::vector<double> shares);
 class NgramUnits final : public Units {
  public:
   explicit NgramUnits(LengthShares shares);
-  std::vector<Unit> divide(const MaskView& view, const MaskKey& key) const override;
-  bool divisible() const override { return true; }
+  /// A unit that is to have more than `most` words has `most`.
+  std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
+  size_t longest() const override { return sums_.size(); }
   /// How many words the unit has that begins at this place, as long as the text goes on: 1 …
   size_t words_at(const MaskKey& key, size_t place) const;
 

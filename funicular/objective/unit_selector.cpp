@@ -3,44 +3,48 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace funicular::objective {
 
 namespace {
 
-/// The part of a unit that fits, cut after a word: at least its first word.
-Unit cut_to(const Unit& unit, int64_t budget, const MaskView& view) {
-  int32_t end = unit.begin;
-  for (int32_t place = unit.begin + 1; place <= unit.end; ++place) {
-    if (place < unit.end && !view.word_starts[static_cast<size_t>(place)]) continue;
-    if (end > unit.begin && place - unit.begin > budget) break;
-    end = place;
-  }
-  return {unit.begin, end};
+double mean_size(const std::vector<Unit>& units) {
+  double sum = 0;
+  for (const Unit& unit : units) sum += unit.size();
+  return sum / static_cast<double>(units.size());
 }
 
-/// By how many tokens a unit that reaches beyond the budget does so on the average: in a row of units with sizes s,
-/// (E[s²] / E[s] - 1) / 2.
-template <class AllRanked>
-double mean_excess(const AllRanked& all) {
-  double sum = 0, squares = 0;
-  for (const auto& one : all) {
-    const double size = one.unit.size();
-    sum += size;
-    squares += size * size;
+/// In which of two results to end, so that the expected one is `wanted`: true for the higher.
+bool takes_higher(double wanted, double lower, double higher, double rounding) {
+  return rounding < (wanted - lower) / (higher - lower);
+}
+
+/// The number of tokens before which a further unit is chosen, such that the expected tokens are the budget. By renewal
+/// theory (Feller 1971, volume 2, chapter XI): a unit begins after x tokens with probability u(x) = Σ share(s) u(x - s), u(0) = 1,
+/// and units that begin after fewer than `enough` tokens have mean · Σ u(x) over x < enough, by Wald's equation. Sizes are
+/// taken as drawn with replacement.
+int64_t tokens_that_are_enough(const std::vector<Unit>& units, double budget, double rounding) {
+  std::map<size_t, double> shares;
+  for (const Unit& unit : units)
+    shares[static_cast<size_t>(unit.size())] += 1 / static_cast<double>(units.size());
+  const double mean = mean_size(units);
+  std::vector<double> begins = {1};
+  double expected = mean, before = 0;
+  while (expected < budget) {
+    double next = 0;
+    for (const auto& [size, share] : shares)
+      if (size <= begins.size()) next += share * begins[begins.size() - size];
+    begins.push_back(next);
+    before = std::exchange(expected, expected + mean * next);
   }
-  return (squares / sum - 1) / 2;
+  const auto enough = static_cast<int64_t>(begins.size());
+  return enough == 1 || takes_higher(budget, before, expected, rounding) ? enough : enough - 1;
 }
 
 template <class AllRanked>
-void choose_expected(const AllRanked& all, int64_t budget, double rounding, bool divisible,
-                     const MaskView& view, std::vector<Unit>& chosen) {
-  if (divisible && all[0].unit.size() > budget) {
-    chosen.push_back(cut_to(all[0].unit, budget, view));
-    return;
-  }
-  const auto enough =
-      static_cast<int64_t>(std::floor(static_cast<double>(budget) - mean_excess(all) + rounding));
+void choose_expected(const AllRanked& all, int64_t enough, std::vector<Unit>& chosen) {
   int64_t tokens = 0;
   for (const auto& one : all) {
     if (tokens > 0 && (tokens >= enough || std::isinf(one.turn))) return;
@@ -61,9 +65,21 @@ void choose_fitting(const AllRanked& all, int64_t budget, std::vector<Unit>& cho
 
 }  // namespace
 
-std::vector<UnitSelector::Ranked> UnitSelector::ranked(const MaskView& view, const MaskKey& key) const {
+/// Of a budget that is less than an average unit: units of fewer words, at most so many that one is the budget on the average.
+std::vector<Unit> UnitSelector::shorter(std::vector<Unit> units, const MaskView& view, double budget,
+                                        const MaskKey& key, double rounding) const {
+  for (size_t most = units_->longest(); most > 1 && mean_size(units) > budget;) {
+    std::vector<Unit> cut = units_->divide(view, key, --most);
+    if (mean_size(cut) <= budget && takes_higher(budget, mean_size(cut), mean_size(units), rounding)) break;
+    units = std::move(cut);
+  }
+  return units;
+}
+
+std::vector<UnitSelector::Ranked> UnitSelector::ranked(const MaskView& view, const MaskKey& key,
+                                                       const std::vector<Unit>& units) const {
   std::vector<Ranked> all;
-  for (const Unit& unit : units_->divide(view, key)) {
+  for (const Unit& unit : units) {
     const uint64_t bits = keyed_bits(key, Purpose::mask_select, static_cast<size_t>(unit.begin), kOrder);
     all.push_back({0, bits, unit});
   }
@@ -83,12 +99,16 @@ std::vector<UnitSelector::Ranked> UnitSelector::ranked(const MaskView& view, con
 void UnitSelector::select(const MaskView& view, int64_t budget, const MaskKey& key,
                           std::vector<Unit>& chosen) const {
   if (view.tokens.empty()) return;
-  const std::vector<Ranked> all = ranked(view, key);
-  const size_t before = chosen.size();
   const double rounding = uniform_of(keyed_bits(key, Purpose::mask_select, 0, kRound));
+  const auto wanted = static_cast<double>(budget);
+  std::vector<Unit> units = units_->divide(view, key, Units::kAnyLength);
+  const bool scarce = fill_.rule == Fill::Rule::expected && mean_size(units) > wanted;
+  if (scarce) units = shorter(std::move(units), view, wanted, key, rounding);
+  const std::vector<Ranked> all = ranked(view, key, units);
+  const size_t before = chosen.size();
   switch (fill_.rule) {
     case Fill::Rule::expected:
-      choose_expected(all, budget, rounding, units_->divisible(), view, chosen);
+      choose_expected(all, scarce ? 1 : tokens_that_are_enough(units, wanted, rounding), chosen);
       break;
     case Fill::Rule::fitting:
       choose_fitting(all, budget, chosen);

@@ -1,33 +1,37 @@
 #pragma once
 // What is hidden as a whole: tokens or words. N-grams, spans and entities have files of their own.
 
+#include <limits>
 #include <vector>
 
 #include "funicular/objective/masking.h"
 
 namespace funicular::objective {
 
-/// Divides a sequence into units without gaps or overlaps. The division does not depend on the budget, so that what
-/// is hidden at a higher rate contains what is hidden at a lower one.
+/// Divides a sequence into units without gaps or overlaps.
 class Units {
  public:
   virtual ~Units() = default;
-  /// In ascending order. Throws InputError where it needs word starts and the view has none.
-  virtual std::vector<Unit> divide(const MaskView& view, const MaskKey& key) const = 0;
-  /// Whether a unit of several words may be cut after one of them, where it is larger than the whole budget.
-  virtual bool divisible() const { return false; }
+  /// In ascending order; units of a chosen length have at most `most` words. Throws InputError where it needs word starts
+  /// and the view has none.
+  virtual std::vector<Unit> divide(const MaskView& view, const MaskKey& key,
+                                   size_t most = kAnyLength) const = 0;
+  /// Returns the most words of a unit whose length is chosen; 1 where no length is chosen and `most` changes nothing.
+  virtual size_t longest() const { return 1; }
+
+  static constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
 };
 
 /// Single tokens.
 class TokenUnits final : public Units {
  public:
-  std::vector<Unit> divide(const MaskView& view, const MaskKey& key) const override;
+  std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
 };
 
 /// Whole words: all pieces of a word or none.
 class WordUnits final : public Units {
  public:
-  std::vector<Unit> divide(const MaskView& view, const MaskKey& key) const override;
+  std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
 };
 
 }  // namespace funicular::objective
