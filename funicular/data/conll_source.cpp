@@ -10,7 +10,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/text_encoding.h"
 #include "funicular/format/bad_rows.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/format/row_rules.h"
 #include "funicular/text/utf8.h"
 

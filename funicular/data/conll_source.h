@@ -30,7 +30,7 @@ struct ConllOptions {
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
 };
 
-/// Each sentence is a row: its words as one column, its tags as the label, both as lists (format/list.h).
+/// Each sentence is a row: its words as one column, its tags as the label, both as lists (format/column_list.h).
 ///
 /// If a line of a sentence, or most lines of the file, have a tab, tabs alone separate the sentence's columns; otherwise blanks
 /// do. All lines of a sentence have equally many columns. If the column to read is not given by number, so do all lines of

@@ -5,7 +5,7 @@
 #include "funicular/base/number.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/data/store_writer.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/text/given_words.h"
 #include "funicular/text/tokenizer.h"
 

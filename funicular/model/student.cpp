@@ -6,8 +6,8 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/format/column_list.h"
 #include "funicular/format/family.h"
-#include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/weights.h"
 

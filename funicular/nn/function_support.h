@@ -22,17 +22,17 @@ using torch::autograd::AutogradContext;
 
 /// What a backward pass needs besides tensors.
 template <class T>
-struct Held : torch::CustomClassHolder {
-  explicit Held(T v) : value(std::move(v)) {}
+struct Boxed : torch::CustomClassHolder {
+  explicit Boxed(T v) : value(std::move(v)) {}
   T value;
 };
 template <class T>
-void hold(AutogradContext* context, T value) {
-  context->saved_data["held"] = c10::IValue::make_capsule(c10::make_intrusive<Held<T>>(std::move(value)));
+void save_value(AutogradContext* context, T value) {
+  context->saved_data["value"] = c10::IValue::make_capsule(c10::make_intrusive<Boxed<T>>(std::move(value)));
 }
 template <class T>
-const T& held(AutogradContext* context) {
-  return static_cast<const Held<T>*>(context->saved_data["held"].toCapsule().get())->value;
+const T& saved_value(AutogradContext* context) {
+  return static_cast<const Boxed<T>*>(context->saved_data["value"].toCapsule().get())->value;
 }
 
 inline DropoutArguments dropout_arguments(const DropoutSite& site, const RandomState& random) {

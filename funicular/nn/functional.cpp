@@ -39,10 +39,10 @@ Maybe maybe(const at::Tensor& tensor) {
 /// The weight's gradient += dy^T * x, if it wants one; the first of a step is written. Later, where gradients are
 /// deferred.
 template <class Gradient, class Input>
-void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
+void accumulate_weight_gradient(const at::Tensor& weight, const Gradient& dy, const Input& x) {
   if (!weight.requires_grad()) return;
   if (DeferredGradients* const deferred = DeferredGradients::current())
-    return deferred->add(weight, [weight, dy, x] { learn(weight, dy, x); });
+    return deferred->add(weight, [weight, dy, x] { accumulate_weight_gradient(weight, dy, x); });
   at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
   if (!add) gradient = at::empty_like(weight);
@@ -74,7 +74,7 @@ struct LinearFunction : Function<LinearFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
-    learn(weight, dy, x);
+    accumulate_weight_gradient(weight, dy, x);
     return {input_gradient(context, dy, weight, std::move(outputs[1])), {}};
   }
 };
@@ -133,18 +133,18 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
     if (context->saved_data["tiled"].toBool()) {
       ActivationGradient gradient =
           activation_gradient(dy, down, {inner, x.size(0)}, bias, activation, gradient_of(bias));
-      learn(down, dy, gradient.activated);
+      accumulate_weight_gradient(down, dy, gradient.activated);
       gradient.activated = {};
-      learn(up, gradient.before, x);
+      accumulate_weight_gradient(up, gradient.before, x);
       return {input_gradient(context, gradient.before, up, std::move(outputs[1])), {}, {}, {}, {}, {}};
     }
     const at::Tensor inner_gradient = times(dy, down);
     {
       const at::Tensor activated = at::empty_like(inner);
       activate_backward(inner, bias, activation, inner_gradient, activated, gradient_of(bias));
-      learn(down, dy, activated);
+      accumulate_weight_gradient(down, dy, activated);
     }
-    learn(up, inner_gradient, x);
+    accumulate_weight_gradient(up, inner_gradient, x);
     return {input_gradient(context, inner_gradient, up, std::move(outputs[1])), {}, {}, {}, {}, {}};
   }
 };
@@ -158,14 +158,14 @@ struct AttentionFunction : Function<AttentionFunction> {
     context->save_for_backward({result.biased.defined() ? result.biased : qkv, bias, result.log_sum_exp,
                                 result.random_state,
                                 backward_reads_context(qkv) ? result.context : at::Tensor()});
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return result.context;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& bias = saved[1];
     return {attend_backward(saved[0], bias, {saved[4], saved[2], saved[3], {}}, outputs[0].contiguous(),
-                            held<AttentionCall>(context), gradient_of(bias)),
+                            saved_value<AttentionCall>(context), gradient_of(bias)),
             {},
             {}};
   }
@@ -180,12 +180,12 @@ struct ResidualNormFunction : Function<ResidualNormFunction> {
     const at::Tensor bias = maybe_bias.value_or(at::Tensor());
     const NormResult result = norm_forward(x, bias, residual.value_or(at::Tensor()), gamma, beta, call);
     context->save_for_backward({result.sum, result.mean, result.inverse_deviation, bias, gamma, beta});
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return result.output;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
-    const NormCall& call = held<NormCall>(context);
+    const NormCall& call = saved_value<NormCall>(context);
     const NormGradients gradients =
         norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[4], saved[5], call,
                       {gradient_of(saved[4]), gradient_of(saved[5]), gradient_of(saved[3])});
@@ -209,12 +209,12 @@ struct EmbedFunction : Function<EmbedFunction> {
         embed_forward({word, position, type, call.ids, call.types, call.positions}, gamma, beta, call.norm);
     context->save_for_backward(
         {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return result.output;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
-    const Call& call = held<Call>(context);
+    const Call& call = saved_value<Call>(context);
     const at::Tensor rows = gradient_of_embedded_rows(saved, outputs[0], call.norm);
     if (call.row_gradients && saved[3].requires_grad() && !saved[3].grad().defined())
       saved[3].mutable_grad() = sum_rows(saved[3], call.ids, call.padding, rows);
@@ -236,11 +236,11 @@ struct DropoutFunction : Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Call call) {
     at::Tensor out = at::empty_like(x);
     drop_rows(x, out, call.positions, call.draws, call.dropout);
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return out;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
-    const Call& call = held<Call>(context);
+    const Call& call = saved_value<Call>(context);
     const at::Tensor dy = outputs[0].contiguous();
     at::Tensor gradient = at::empty_like(dy);
     drop_rows(dy, gradient, call.positions, call.draws, call.dropout);
@@ -251,8 +251,8 @@ struct DropoutFunction : Function<DropoutFunction> {
 // ---- vocabulary cross-entropy
 
 /// The losses of some rows, and, with `gradients`, of their logits what is theirs.
-void lose_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
-               const at::Tensor& losses, bool gradients, const VocabularySlice* slice) {
+void row_losses(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
+                const at::Tensor& losses, bool gradients, const VocabularySlice* slice) {
   if (slice)
     sliced_cross_entropy_rows(logits, bias, labels, losses, gradients, *slice);
   else
@@ -329,8 +329,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       const at::Tensor part = hidden.narrow(0, begin, count);
       logits = slice ? times_transposed(part, weight) : logits_of(part, weight);
       if (draw) draw_rows(logits, bias, *draw, begin, slice);
-      lose_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients,
-                slice);
+      row_losses(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients,
+                 slice);
       if (!gradients || begin + count == rows) continue;
       if (!weight_sum.defined()) {
         hidden_gradient = at::empty_like(hidden);
@@ -353,7 +353,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const at::Tensor& factor = outputs[0];
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
     if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}, {}, {}};
-    learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
+    accumulate_weight_gradient(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (weight_sum.defined())
       if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
         add_scaled(gradient, weight_sum, factor.item<double>());

@@ -82,12 +82,12 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     const bool adds = call.forward == Exchange::add;
     const at::Tensor out = exchange(call.forward, x, call, adds);
     if (adds && out.is_same(x)) context->mark_dirty({x});
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return out;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     if (!outputs[0].defined()) return {{}, {}};
-    const ExchangeCall& call = held<ExchangeCall>(context);
+    const ExchangeCall& call = saved_value<ExchangeCall>(context);
     const at::Tensor gradient = std::move(outputs[0]);
     return {exchange(call.backward, gradient, call, false), {}};
   }
@@ -120,11 +120,11 @@ struct AllColumnsFunction : torch::autograd::Function<AllColumnsFunction> {
       for (int64_t part = 0; part < call.parts; ++part)
         all.narrow(1, part * call.bounds.back() + call.begin(rank), call.columns(rank))
             .copy_(turned.narrow(0, rows[rank] + part * call.columns(rank), call.columns(rank)).t());
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return all;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
-    const Call& call = held<Call>(context);
+    const Call& call = saved_value<Call>(context);
     const auto own = static_cast<size_t>(call.group->rank());
     std::vector<at::Tensor> parts;
     for (int64_t part = 0; part < call.parts; ++part)
@@ -174,12 +174,12 @@ struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
         embed_forward({words, position, type, in_order, call.types, call.positions}, gamma, beta, call.norm);
     context->save_for_backward(
         {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
-    hold(context, std::move(call));
+    save_value(context, std::move(call));
     return result.output;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
-    const Call& call = held<Call>(context);
+    const Call& call = saved_value<Call>(context);
     const at::Tensor rows = gradient_of_embedded_rows(saved, outputs[0], call.norm);
     learn_rows(saved[3], rows_here(call.ids, call.first, saved[3].size(0), call.padding), -1, rows);
     learn_rows(saved[4], call.positions, call.position_padding, rows);

@@ -9,7 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
 #include "funicular/objective/distillation.h"

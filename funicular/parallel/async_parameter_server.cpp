@@ -132,7 +132,7 @@ void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types) {
   target().add_over_ranks = {};  // each server on its own
   matrix_gradient_ = target().matrix_gradient.options();
   vector_gradient_ = target().vector_gradient.options();
-  if (serves()) holding().let_gradients_go();  // each push brings its own
+  if (serves()) holding().gradients().let_go();  // each push brings its own
   open_lanes();
 }
 
@@ -153,7 +153,7 @@ void AsyncParameterServer::open_lanes() {
 
 StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches, const Counts& counts,
                                       const StepSettings& settings) {
-  holding().start_gradients();
+  holding().gradients().start();
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) run(model(), batch, counts, settings, sums);
   StepResult result;

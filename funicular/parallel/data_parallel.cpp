@@ -83,7 +83,7 @@ class DataParallel final : public Replicated, private StepParts {
   }
 
   void start_step(const StepSettings&) override {
-    holding().start_gradients();
+    holding().gradients().start();
     started_ = 0;
     reducing_ = passing_ = false;
     for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
@@ -98,7 +98,7 @@ class DataParallel final : public Replicated, private StepParts {
       run(model(), batch, global, settings, sums);
       if (!options().deterministic) continue;
       tree_.add(gradients());
-      holding().zero_gradients();
+      holding().gradients().zero();
     }
   }
 
@@ -115,7 +115,7 @@ class DataParallel final : public Replicated, private StepParts {
 
   void finish_gradients() override {
     if (options().deterministic) tree_.finish(gradients());
-    if (group().size() == 1) return holding().collect_gradients();
+    if (group().size() == 1) return holding().gradients().collect();
     reduce_until(0);
     learn_order();
     reducing_ = passing_ = false;
@@ -127,7 +127,7 @@ class DataParallel final : public Replicated, private StepParts {
     works_.clear();
   }
 
-  void finish_update() override { holding().note_update(); }
+  void finish_update() override { holding().gradients().note_update(); }
 
   at::Tensor gradient_of(const Bucket& bucket) const {
     return holding()

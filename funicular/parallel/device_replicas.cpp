@@ -116,7 +116,7 @@ void DeviceReplicas::broadcast(Replica& replica) const {
 void DeviceReplicas::start_step(const StepSettings&) {
   threads_.run([&](size_t device) {
     if (device > 0) broadcast(replicas_[device - 1]);
-    holding_of(device).start_gradients();
+    holding_of(device).gradients().start();
   });
 }
 
@@ -157,7 +157,7 @@ void DeviceReplicas::finish_gradients() {
 }
 
 void DeviceReplicas::finish_update() {
-  holding().note_update();
+  holding().gradients().note_update();
   busy_[0] += seconds_since(reduced_);
 }
 

@@ -23,7 +23,7 @@ class ParameterServer final : public ServedModel, private StepParts {
 
  private:
   void start_step(const StepSettings&) override {
-    if (!serves()) holding().start_gradients();
+    if (!serves()) holding().gradients().start();
   }
   void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
@@ -40,7 +40,7 @@ void ParameterServer::run_passes(std::span<const MicroBatch> micro_batches, cons
     run(model(), batch, global, settings, sums);
     if (!options().deterministic) continue;
     tree_.add(gradients());
-    holding().zero_gradients();
+    holding().gradients().zero();
   }
 }
 

@@ -370,7 +370,7 @@ void Pipedream::update(const Action& action, bool is_needed) {
          .gradient_scale = optim::clip_factor(norm, own.settings.max_gradient_norm) / own.settings.loss_scale,
          .step = own.settings.update,
          .zero_gradients = true});
-  if (divides()) holding().zero_gradients();  // in the pieces of others is what reductions left
+  if (divides()) holding().gradients().zero();  // in the pieces of others is what reductions left
   gather_update();
   own.batches.clear();
   spread_version();

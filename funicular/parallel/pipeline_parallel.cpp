@@ -103,7 +103,7 @@ class PipelineParallel final : public StagedModel, private StepParts {
                   const StepSettings& settings, TermSums& sums) override;
   void finish_gradients() override;
   void finish_update() override {
-    holding().note_update();
+    holding().gradients().note_update();
     gather_update();
     if (fault_ != PipelineFault::stale_version) spread_shared();
   }

@@ -156,7 +156,7 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
   {
     const Autocast autocast(autocast_, model.device().type());
     forward_recomputed(model, settings.recompute, {}, batch, settings.taps, sink,
-                       {.training = true, .row_gradients = holding_->row_gradients()});
+                       {.training = true, .row_gradients = holding_->gradients().may_be_rows()});
   }
   sums.add(sink);
   const at::Tensor total = sink.total(counts);

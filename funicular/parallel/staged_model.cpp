@@ -173,13 +173,13 @@ void StagedModel::tell(const Model& model) const {
 // ---- a step
 
 void StagedModel::zero_gradients() {
-  holding().zero_gradients();
-  if (copies_) copies_->zero_gradients();
+  holding().gradients().zero();
+  if (copies_) copies_->gradients().zero();
 }
 
 void StagedModel::start_gradients() {
-  holding().start_gradients();
-  if (copies_) copies_->start_gradients();
+  holding().gradients().start();
+  if (copies_) copies_->gradients().start();
 }
 
 /// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.

@@ -106,7 +106,7 @@ class StagedModel : public Replicated {
 
   /// Throws RunError that says what is not finite. All ranks and slices of this stage call it together.
   [[noreturn]] void refuse_gradient(int64_t update, double norm) const;
-  /// Holding::zero_gradients and Holding::start_gradients, of copies too.
+  /// HeldGradients::zero and HeldGradients::start, of copies too.
   void zero_gradients();
   void start_gradients();
   /// Calls `use` for each pair of ranks of this pipeline, this one among them, that exchange a weight of several stages: every

@@ -52,7 +52,7 @@ class Zero final : public Replicated, private StepParts {
   bool needs_events() const override { return stage_ > 1 || group().size() > 1; }
   void settle() override;
 
-  void start_step(const StepSettings&) override { holding().start_gradients(); }
+  void start_step(const StepSettings&) override { holding().gradients().start(); }
   void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings, TermSums& sums) override;
   void finish_gradients() override;
@@ -170,7 +170,7 @@ void Zero::finish_gradients() {
 }
 
 void Zero::finish_update() {
-  holding().note_update();
+  holding().gradients().note_update();
   holding().start_gather(group());
 }
 

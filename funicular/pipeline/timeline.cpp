@@ -247,8 +247,8 @@ class Player {
     }
   }
 
-  /// What a rank has of one of its stages.
-  struct Held {
+  /// How a rank uses one of its stages.
+  struct StageUse {
     std::map<int, size_t> last_use{};  ///< by version: the place in the row
     int newest = 0, in_flight = 0;
 
@@ -261,14 +261,14 @@ class Player {
 
   /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
   void count_held(const Row& row, RankUse& use) const {
-    std::map<int, Held> stages;
+    std::map<int, StageUse> stages;
     for (size_t at = 0; at < row.size(); ++at) {
-      Held& held = stages[row[at].stage];
+      StageUse& held = stages[row[at].stage];
       if (computes(row[at].kind) && row[at].version >= 0) held.last_use[row[at].version] = at;
     }
     for (size_t at = 0; at < row.size(); ++at) {
       const Action& action = row[at];
-      Held& held = stages[action.stage];
+      StageUse& held = stages[action.stage];
       if (action.kind == Kind::forward) ++held.in_flight;
       if (action.kind == Kind::update) held.newest = action.version;
       use.versions = std::max(use.versions, held.versions(at));

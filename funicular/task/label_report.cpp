@@ -13,7 +13,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/base/number.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/task/task.h"
 
 namespace funicular::task {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "funicular/base/json_text.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/objective/tag_metrics.h"
 #include "funicular/task/row_ids.h"
 

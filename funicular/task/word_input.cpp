@@ -5,7 +5,7 @@
 #include <deque>
 #include <utility>
 
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "funicular/format/text_format.h"
 
 namespace funicular::task {
@@ -17,7 +17,7 @@ std::vector<std::string> split_words(std::string_view text) {
   return {words.begin(), words.end()};
 }
 
-/// Lines of words with blanks between them, or lists in JSON lines (format/list.h), as they arrive.
+/// Lines of words with blanks between them, or lists in JSON lines (format/column_list.h), as they arrive.
 class StreamedWords final : public RowInput {
  public:
   StreamedWords(const fs::path& path, const format::TextOptions& layout)

@@ -59,9 +59,9 @@ void check_options(const TrainerOptions& options) {
 }
 
 /// The loop of Trainer::fit.
-class Fit {
+class TrainingLoop {
  public:
-  explicit Fit(Training& training)
+  explicit TrainingLoop(Training& training)
       : training_(training),
         options_(training.options),
         strategy_(training.strategy.get()),
@@ -92,7 +92,7 @@ class Fit {
   EvaluationRounds evaluations_;
 };
 
-void Fit::attach() {
+void TrainingLoop::attach() {
   Model& model = training_.model;
   training_.run.parameters = model.parameter_count();
   for (const auto& parameter : model.parameters)
@@ -102,7 +102,7 @@ void Fit::attach() {
                      .accumulates = may_accumulate(training_.plan, training_.data)});
 }
 
-FitResult Fit::run() {
+FitResult TrainingLoop::run() {
   const auto start = Clock::now();
   convert(training_.model, training_.floating);
   const Freezing freezing(training_.model, options_.trainable, options_.frozen);
@@ -130,7 +130,7 @@ FitResult Fit::run() {
   return result;
 }
 
-void Fit::train() {
+void TrainingLoop::train() {
   const InterruptGuard guard;
   const RandomState random{options_.seed, /*training=*/true};
   Prefetcher<GlobalBatch> loader(state_.step, training_.max_steps, options_.num_workers,
@@ -162,7 +162,7 @@ void Fit::train() {
   }
 }
 
-void Fit::take_step(Prefetcher<GlobalBatch>& loader) {
+void TrainingLoop::take_step(Prefetcher<GlobalBatch>& loader) {
   const auto start = Clock::now();
   GlobalBatch batch;
   if (training_.meetings.after(state_.step))
@@ -180,14 +180,14 @@ void Fit::take_step(Prefetcher<GlobalBatch>& loader) {
   reports_.tell(result);
 }
 
-void Fit::stop_if_interrupted() {
+void TrainingLoop::stop_if_interrupted() {
   if (!training_.meetings.may_ask_after(state_.step) || !any_interrupted()) return;
   training_.meetings.meet_early(state_.step);
   throw Interrupted{};
 }
 
 /// Where steps overlap, callbacks that compare hear of each step when all ranks are at its update.
-void Fit::watch_updates() {
+void TrainingLoop::watch_updates() {
   parallel::Overlapping* const overlapping = training_.meetings.overlapping();
   if (!overlapping || !training_.callbacks.inspect) return;
   overlapping->watch([this](int64_t update, bool updated, const parallel::StepResult& result) {
@@ -197,7 +197,7 @@ void Fit::watch_updates() {
 }
 
 /// Whether a signal asked any rank to stop. Throws where any rank's data were found damaged.
-bool Fit::any_interrupted() {
+bool TrainingLoop::any_interrupted() {
   enum : int64_t { none, interrupted, damaged };
   const bool is_damaged = training_.data.found_damaged() ||
                           (training_.evaluation.data && training_.evaluation.data->found_damaged());
@@ -211,7 +211,7 @@ bool Fit::any_interrupted() {
   return found != none;
 }
 
-parallel::StepResult Fit::step(const GlobalBatch& batch) {
+parallel::StepResult TrainingLoop::step(const GlobalBatch& batch) {
   const bool overlapping = training_.meetings.overlapping() != nullptr;
   // Where steps overlap, one that a stage has left out counts for the others.
   const int64_t without_update = overlapping ? 0 : training_.skipped_steps();
@@ -246,7 +246,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   return result;
 }
 
-void Fit::fail(const parallel::StepResult& result) const {
+void TrainingLoop::fail(const parallel::StepResult& result) const {
   const std::string term = result.non_finite_loss.empty()
                                ? "every loss term is finite"
                                : "the loss term " + result.non_finite_loss + " is not finite";
@@ -261,7 +261,7 @@ void Fit::fail(const parallel::StepResult& result) const {
                  state_.step + 1, term, gradient, result.loss, result.gradient_norm, state_.step);
 }
 
-void Fit::fail_scaled(int64_t step, const std::string& gradient) const {
+void TrainingLoop::fail_scaled(int64_t step, const std::string& gradient) const {
   throw RunError(
       "trainer",
       "step {}: the gradients overflowed {} times in a row, the last time with a loss scale of {} that may "
@@ -296,7 +296,7 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
           "tokeniser; to get a folder that funicular predict and transformers load, set "
           "Trainer::callbacks.save_model to a function that calls model::save_folder",
           options_.output.string());
-    return Fit(training).run();
+    return TrainingLoop(training).run();
   } catch (const InputError&) {
     // If the data are damaged, that is the error, not what came of it.
     train.require_sound();

@@ -125,7 +125,7 @@ TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
     Model model = model::build_model(bert_options(model::Head::masked_lm, at::kFloat));
     parallel::Holding flat(model, types);
     const auto gradients = [&](Recompute mode) {
-      flat.zero_gradients();
+      flat.gradients().zero();
       LossSink sink;
       forward_recomputed(model, mode, {}, batch, {}, sink);
       sink.total({{"mlm", 12}}).backward();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "funicular/format/bad_rows.h"
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 #include "store_fixture.h"
 
 namespace funicular::data {
@@ -170,7 +170,7 @@ TEST_F(Conll, PiecesOfAnySizeHoldTheSameSentences) {
   EXPECT_GT(ConllSource(file, {.piece_bytes = 1}).pieces(), 1u);
 }
 
-/// Lists of words are told apart by it (format/list.h).
+/// Lists of words are told apart by it (format/column_list.h).
 TEST_F(Conll, ARecordSeparatorIsInNoWordAndNoTag) {
   EXPECT_NE(error_of("a O\nb\x1e"
                      "c O\n")

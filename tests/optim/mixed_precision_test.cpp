@@ -212,11 +212,11 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
         for (const size_t matrix : {0, 2, 3})
           freed.parameters[matrix]->compute.mutable_grad() = kept.parameters[matrix]->gradient.clone();
         freed.parameters[1]->gradient.copy_(kept.parameters[1]->gradient);
-        flat_freed.collect_gradients();
+        flat_freed.gradients().collect();
         EXPECT_EQ(global_norm(*flat_freed.target()), global_norm(*flat_kept.target()));
         for (const auto& optimizer : {first.get(), second.get()})
           optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
-        flat_freed.start_gradients();
+        flat_freed.gradients().start();
         EXPECT_TRUE(torch::equal(masters_of(flat_kept), masters_of(flat_freed)))
             << optimizer_name(spec) << step;
         EXPECT_FALSE(freed.parameters[0]->gradient.defined());
@@ -235,7 +235,7 @@ TEST(MixedPrecision, KnownSumsOfSquaresAreTakenOnceForAParameterAndOnlyWhereGrad
             torch::ones_like(model.parameters[matrix]->compute);
     else
       for (const size_t matrix : {0, 2, 3}) model.parameters[matrix]->gradient.fill_(1);
-    flat.collect_gradients();
+    flat.gradients().collect();
     GradientSquares known;
     double real = 0;
     for (const size_t matrix : {0, 2, 3}) {

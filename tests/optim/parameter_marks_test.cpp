@@ -139,14 +139,14 @@ TEST(ParameterMarks, HoldForRowsOfEmbeddings) {
     const auto optimizer = make_optimizer(AdamW{.weight_decay = rate});
     optimizer->attach(flat.target());
     for (int64_t step = 1; step <= 4; ++step) {
-      flat.start_gradients();
+      flat.gradients().start();
       const at::Tensor rows = torch::tensor({step, step + 7}), values = torch::randn({2, 40});
       model.parameters[0]->compute.mutable_grad() =
           at::_sparse_coo_tensor_unsafe(rows.view({1, 2}), values, {50, 40},
                                         values.options().layout(at::kSparse))
               ._coalesced_(true);
       model.parameters[1]->gradient.fill_(1);
-      flat.collect_gradients();
+      flat.gradients().collect();
       optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
     }
     return model.parameters[0]->master.detach().clone();

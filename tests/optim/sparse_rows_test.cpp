@@ -43,7 +43,7 @@ struct Side {
   }
 
   void step(int64_t number, const at::Tensor& table_gradient) {
-    flat.start_gradients();
+    flat.gradients().start();
     torch::manual_seed(100 + number);
     for (const auto& parameter : model.parameters) {
       const at::Tensor gradient =
@@ -54,7 +54,7 @@ struct Side {
         parameter->gradient.copy_(gradient);
     }
     model.parameters.back()->compute.mutable_grad() = table_gradient.clone();
-    flat.collect_gradients();
+    flat.gradients().collect();
     norm = global_norm(*target);
     optimizer->step({.learning_rate = 0.01, .gradient_scale = 0.5, .step = number, .zero_gradients = true});
   }

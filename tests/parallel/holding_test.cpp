@@ -41,7 +41,7 @@ TEST(Holding, GradientsOfATiedWeightAddUpInTheBuffer) {
     model.forward({}, batch, {}, sink);
     return sink.total({{"samples", 1}});
   };
-  holding.start_gradients();
+  holding.gradients().start();
   const auto expected = torch::autograd::grad({run()}, {net->first->weight})[0];
   run().backward();
   run().backward();
@@ -58,7 +58,7 @@ TEST(Holding, FreedGradientsAreAutogradsAndGone) {
   Parameter* const vector = model.add_parameter("vector", torch::randn({3}), ParameterKind::vector);
   Holding holding(model, {}, /*frees_gradients=*/true);
   for (int step = 0; step < 2; ++step) {
-    holding.start_gradients();
+    holding.gradients().start();
     EXPECT_FALSE(used->gradient.defined());
     EXPECT_FALSE(used->compute.grad().defined());
     // Two micro-batches; a gradient that is not contiguous, and a sparse one.
@@ -66,7 +66,7 @@ TEST(Holding, FreedGradientsAreAutogradsAndGone) {
       (used->compute.t().sum(1) * vector->compute).sum().backward();
       torch::embedding(table->compute, torch::tensor({1, 3, 3}), -1, false, /*sparse=*/true).sum().backward();
     }
-    holding.collect_gradients();
+    holding.gradients().collect();
     EXPECT_TRUE(torch::allclose(used->gradient, 2 * vector->compute.detach().expand({4, 3})));
     EXPECT_TRUE(used->gradient.is_contiguous());
     EXPECT_TRUE(torch::equal(table->gradient.sum(1), torch::tensor({0., 4., 0., 8., 0.}, torch::kFloat)));
@@ -83,7 +83,7 @@ TEST(Holding, FreedGradientsThatShareMemoryAddUpApart) {
   const at::Tensor weights = torch::randn({12}), more = torch::randn({12});
   for (const at::Tensor& factor : {weights, more})  // both leaves are given views of one tensor
     ((a->compute.view({-1}) + b->compute.view({-1})) * factor).sum().backward();
-  holding.collect_gradients();
+  holding.gradients().collect();
   EXPECT_TRUE(torch::allclose(a->gradient.view({-1}), weights + more));
   EXPECT_TRUE(torch::allclose(b->gradient.view({-1}), weights + more));
   EXPECT_THROW(Holding(model, {.compute = at::kBFloat16}, true), InputError);

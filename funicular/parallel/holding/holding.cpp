@@ -63,7 +63,8 @@ Holding::Holding(HoldingPlan plan)
     : layout_(std::move(plan.layout)),
       types_(plan.types),
       updates_(plan.updates),
-      units_(std::move(plan.units)) {
+      units_(std::move(plan.units)),
+      gradients_(units_, plan.updates) {
   if (plan.frees_gradients && types_.compute != types_.gradient)
     throw InputError("parameters",
                      "gradients that are freed must be of the type that is computed with; expected one type");
@@ -73,8 +74,8 @@ Holding::Holding(HoldingPlan plan)
   for (const ParameterKind kind : kParameterKinds)
     allocate(kind, plan.frees_gradients && kind == ParameterKind::matrix);
   for (WeightUnit& unit : units_) take(unit);
-  point_gradients();
-  if (plan.frees_gradients) freed_.emplace(matrices(), plan.row_gradients);
+  gradients_.point();
+  if (plan.frees_gradients) gradients_.free_matrices(plan.row_gradients);
 }
 
 Holding::Holding(Model& model, const MatrixTypes& types, bool frees_gradients, bool row_gradients)
@@ -121,7 +122,8 @@ void Holding::allocate(ParameterKind kind, bool frees_gradients) {
                         ? at::zeros({size(masters_are_compact(kind))}, layout_->options())
                         : buffers.weights;
   if (!frees_gradients)
-    buffers.gradients = at::zeros({size(buffers.divided >= Divided::gradients)}, of_type(types_.gradient));
+    gradients_.allocate(kind, size(buffers.divided >= Divided::gradients), of_type(types_.gradient),
+                        buffers.divided == Divided::states);
 }
 
 /// The unit's values go into the buffers, and its parameters point there.
@@ -160,20 +162,13 @@ void Holding::point(Parameter& parameter, int64_t begin, const WeightUnit& unit,
     parameter.master = view(unit.whole_in(buffers.masters));
     parameter.master.copy_(master);
   }
-  const bool whole_gradient = buffers.gradients.defined() && buffers.divided < Divided::gradients;
-  parameter.gradient = whole_gradient ? view(unit.whole_in(buffers.gradients)) : at::Tensor();
+  const at::Tensor& gradients = gradients_.of(unit.kind);
+  const bool whole_gradient = gradients.defined() && buffers.divided < Divided::gradients;
+  parameter.gradient = whole_gradient ? view(unit.whole_in(gradients)) : at::Tensor();
 }
 
 const WeightUnit& Holding::unit(ParameterKind kind) const {
   return *std::find_if(units_.begin(), units_.end(), [&](const WeightUnit& one) { return one.kind == kind; });
-}
-
-std::vector<Parameter*> Holding::matrices() const {
-  std::vector<Parameter*> matrices;
-  for (const WeightUnit& unit : units_)
-    if (unit.kind == ParameterKind::matrix)
-      for (const auto& [parameter, begin] : unit.parameters) matrices.push_back(parameter);
-  return matrices;
 }
 
 at::Tensor Holding::weight_of(const Parameter& parameter) const {
@@ -184,8 +179,8 @@ at::Tensor Holding::weight_of(const Parameter& parameter) const {
 
 at::Tensor Holding::gradient_of(const Parameter& parameter) const {
   const WeightUnit& unit = units_[places_.at(&parameter).unit];
-  const Buffers& buffers = of(unit.kind);
-  return buffers.divided >= Divided::gradients ? unit.compact_in(buffers.gradients) : parameter.gradient;
+  return divided(unit.kind) >= Divided::gradients ? unit.compact_in(gradients(unit.kind))
+                                                  : parameter.gradient;
 }
 
 int64_t Holding::begin_of(const Parameter& parameter) const {
@@ -227,47 +222,6 @@ void Holding::add_blocks(UpdateTarget& target) const {
          place(buffers.divided == Divided::weights),
          compact + (layer.matrix ? 0 : of(ParameterKind::matrix).own)});
   }
-}
-
-// ---- gradients
-
-void Holding::start_gradients() {
-  for (Buffers& buffers : buffers_) {
-    // Reductions have left other things in the pieces of others.
-    const bool has_other_pieces = buffers.divided == Divided::states;
-    if (buffers.gradients.defined() && (!buffers.gradients_are_zero || has_other_pieces))
-      buffers.gradients.zero_();
-    buffers.gradients_are_zero = false;
-  }
-  point_gradients();
-}
-
-void Holding::zero_gradients() {
-  for (Buffers& buffers : buffers_) {
-    if (buffers.gradients.defined()) buffers.gradients.zero_();
-    buffers.gradients_are_zero = false;
-  }
-  point_gradients();
-}
-
-void Holding::note_update() {
-  for (Buffers& buffers : buffers_) buffers.gradients_are_zero = updates_;
-  if (freed_) freed_->free();
-}
-
-void Holding::point_gradients() {
-  if (freed_) freed_->free();
-  for (const WeightUnit& unit : units_)
-    for (const auto& [parameter, begin] : unit.parameters)
-      parameter->compute.mutable_grad() = parameter->gradient;
-}
-
-void Holding::collect_gradients() {
-  if (freed_) freed_->collect();
-}
-
-void Holding::let_gradients_go() {
-  for (Buffers& buffers : buffers_) buffers.gradients = at::Tensor();
 }
 
 // ---- weights and masters
@@ -335,7 +289,7 @@ void Holding::gather_masters(const comm::Group& group, bool keeps) {
 
 void Holding::forget_masters() {
   if (!masters_are_divided()) return;
-  for (Parameter* matrix : matrices()) matrix->master = at::Tensor();
+  for (Parameter* matrix : parameters_of(units_, ParameterKind::matrix)) matrix->master = at::Tensor();
 }
 
 }  // namespace funicular::parallel

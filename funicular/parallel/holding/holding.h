@@ -8,14 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "funicular/comm/group.h"
 #include "funicular/core/flat_layout.h"
 #include "funicular/core/model.h"
 #include "funicular/core/precision.h"
-#include "funicular/parallel/holding/freed_gradients.h"
+#include "funicular/parallel/holding/held_gradients.h"
 #include "funicular/parallel/holding/weight_unit.h"
 
 namespace funicular::parallel {
@@ -53,6 +52,8 @@ class Holding {
   /// be sparse, if the model makes such ones. The model must outlive this.
   explicit Holding(Model& model, const MatrixTypes& types = {}, bool frees_gradients = false,
                    bool row_gradients = false);
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
 
   const FlatLayout& layout() const { return *layout_; }
   std::vector<WeightUnit>& units() { return units_; }
@@ -64,7 +65,9 @@ class Holding {
   /// Flat, what the optimiser updates: whole units, or own pieces; the same as weights() if that is of this type.
   const at::Tensor& masters(ParameterKind kind) const { return of(kind).masters; }
   /// Flat: whole units, or own pieces if ranks divide the gradients; undefined if they are freed.
-  const at::Tensor& gradients(ParameterKind kind) const { return of(kind).gradients; }
+  const at::Tensor& gradients(ParameterKind kind) const { return gradients_.of(kind); }
+  HeldGradients& gradients() { return gradients_; }
+  const HeldGradients& gradients() const { return gradients_; }
   Divided divided(ParameterKind kind) const { return of(kind).divided; }
   bool holds(const Parameter* parameter) const { return places_.contains(parameter); }
   /// The weight that is computed with, or this rank's piece of it if ranks divide it and it is a unit of its own.
@@ -76,22 +79,6 @@ class Holding {
 
   /// What this rank updates, for an optimiser. State tensors hold own pieces, of matrices before those of vectors.
   std::shared_ptr<UpdateTarget> target() const;
-
-  // ---- gradients
-  /// Before the first backward pass of a step: gradients are zero, or gone where they are freed; .grad of each weight is
-  /// Parameter::gradient, whatever a module's own code has made of it.
-  void start_gradients();
-  /// The same, whatever they are now.
-  void zero_gradients();
-  /// After an update that has left own gradients zero: those that are freed go.
-  void note_update();
-  /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient.
-  void collect_gradients();
-  /// What forward passes are to be told (PassOptions::row_gradients).
-  bool row_gradients() const { return freed_ && freed_->row_gradients(); }
-
-  /// For whoever keeps the gradients elsewhere: their buffers go.
-  void let_gradients_go();
 
   // ---- weights and masters
   /// For whoever points the parameters elsewhere: the buffers of the weights go with the last that points there.
@@ -113,8 +100,7 @@ class Holding {
   struct Buffers {
     Divided divided = Divided::nothing;
     int64_t all = 0, own = 0;  ///< elements of units, and of own pieces
-    at::Tensor weights, masters, gradients;
-    bool gradients_are_zero = true;
+    at::Tensor weights, masters;
   };
   struct Place {
     size_t unit = 0;
@@ -131,9 +117,7 @@ class Holding {
   void allocate(ParameterKind kind, bool frees_gradients);
   void take(WeightUnit& unit);
   void point(Parameter& parameter, int64_t begin, const WeightUnit& unit, const at::Tensor& values) const;
-  void point_gradients();
   void add_blocks(UpdateTarget& target) const;
-  std::vector<Parameter*> matrices() const;
 
   std::shared_ptr<const FlatLayout> layout_;
   MatrixTypes types_;
@@ -141,7 +125,7 @@ class Holding {
   std::vector<WeightUnit> units_;
   std::array<Buffers, 2> buffers_;  ///< by ParameterKind
   std::map<const Parameter*, Place> places_;
-  std::optional<FreedGradients> freed_;
+  HeldGradients gradients_;
 };
 
 }  // namespace funicular::parallel

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "funicular/runtime/dry_run.h"
@@ -14,7 +13,10 @@ namespace funicular::parallel {
 
 namespace {
 
-constexpr size_t kNowhere = static_cast<size_t>(-1);
+using Exchange = ExchangePlan::Exchange;
+using Visit = ExchangePlan::Visit;
+
+constexpr size_t kNowhere = ExchangePlan::kNowhere;
 
 /// Whether something was added to the gradient, of zeros, in an I. In a dry run numbers tell nothing: there it is what was not
 /// put off.
@@ -43,7 +45,7 @@ UnitExchange::UnitExchange(comm::Group ranks, const std::vector<Holding*>& holdi
       else
         vectors_.push_back(&unit);
   for (Matrices& one : matrices_) {
-    for (const size_t segment : one.unit->segments) users_[segment].push_back(&one);
+    units_.add({one.unit->segments, one.divided() == Divided::weights});
     for (const auto& [parameter, begin] : one.unit->parameters)
       owner_of_weight_[parameter->compute.unsafeGetTensorImpl()] = &one;
   }
@@ -52,12 +54,6 @@ UnitExchange::UnitExchange(comm::Group ranks, const std::vector<Holding*>& holdi
 void UnitExchange::gather_from(const Holding& holding, const at::Tensor& pieces) {
   for (Matrices& one : matrices_)
     if (one.holding == &holding) one.pieces = pieces;
-}
-
-const std::vector<UnitExchange::Matrices*>& UnitExchange::used_by(size_t segment) const {
-  static const std::vector<Matrices*> none;
-  const auto found = users_.find(segment);
-  return found == users_.end() ? none : found->second;
 }
 
 UnitExchange::Matrices* UnitExchange::matrices_with(const at::Tensor& weight) const {
@@ -72,95 +68,41 @@ void UnitExchange::begin_pass(const ExchangedPass& pass) {
   in_backward_ = false;
   next_ = 0;
   for (const Matrices& one : matrices_) one.unit->reduced = false;
-  plan_visits();
-  plan_exchanges();
+  plan_ = ExchangePlan(pass, units_);
 }
 
-void UnitExchange::plan_visits() {
-  visits_.clear();
-  if (pass_.kind == ExchangedPass::forward || pass_.kind == ExchangedPass::forward_backward)
-    for (size_t segment = pass_.begin; segment < pass_.end; ++segment)
-      visits_.push_back({Visit::forward, segment});
-  if (pass_.kind == ExchangedPass::forward) return;
-  std::vector<size_t> begins = pass_.groups;
-  const bool again = !begins.empty();
-  if (!again) begins.push_back(pass_.begin);
-  begins.push_back(pass_.end);
-  for (size_t g = begins.size() - 1; g-- > 0;) {
-    const bool recorded = !again || (g + 2 == begins.size() && pass_.last_group_is_recorded);
-    for (size_t segment = begins[g]; !recorded && segment < begins[g + 1]; ++segment)
-      visits_.push_back({Visit::again, segment});
-    for (size_t segment = begins[g + 1]; segment-- > begins[g];)
-      visits_.push_back({Visit::backward, segment});
-  }
-}
-
-/// Weights stay from a visit to the next that uses them, too, and those of a group that is computed again until its backward pass.
-void UnitExchange::plan_exchanges() {
-  plan_.clear();
-  std::set<const Matrices*> whole;
-  for (size_t visit = 0; visit < visits_.size(); ++visit) {
-    for (Matrices* one : used_by(visits_[visit].segment))
-      if (one->divided() == Divided::weights && pass_.kind != ExchangedPass::weight_gradient &&
-          whole.insert(one).second)
-        plan_.push_back({Exchange::gather, one, visit});
-    if (visit > 0) plan_reductions(visit - 1);
-    if (visits_[visit].phase == Visit::again) continue;
-    const std::vector<Matrices*> none,
-        &next = visit + 1 < visits_.size() ? used_by(visits_[visit + 1].segment) : none;
-    for (Matrices* one : used_by(visits_[visit].segment))
-      if (std::count(next.begin(), next.end(), one) == 0 && whole.erase(one) > 0)
-        visits_[visit].released.push_back(one);
-  }
-  if (!visits_.empty()) plan_reductions(visits_.size() - 1);
-}
-
-/// A unit of several segments is reduced, or settled, behind the first of them in the pass.
-void UnitExchange::plan_reductions(size_t visit) {
-  const size_t segment = visits_[visit].segment;
-  if (visits_[visit].phase != Visit::backward) return;
-  const auto what = pass_.kind == ExchangedPass::input_gradient ? Exchange::settle : Exchange::reduce;
-  for (Matrices* one : used_by(segment)) {
-    const std::vector<size_t>& users = one->unit->segments;
-    const bool later = std::any_of(users.begin(), users.end(),
-                                   [&](size_t other) { return other >= pass_.begin && other < segment; });
-    if (!later) plan_.push_back({what, one, visit});
-  }
-}
-
-size_t UnitExchange::visit_of(Visit::Phase phase, size_t segment) const {
-  const auto found = std::find_if(visits_.begin(), visits_.end(), [&](const Visit& visit) {
-    return visit.phase == phase && visit.segment == segment;
-  });
-  return found == visits_.end() ? kNowhere : static_cast<size_t>(found - visits_.begin());
+size_t UnitExchange::forward_visit(size_t segment) const {
+  const bool first = pass_.kind == ExchangedPass::forward || pass_.kind == ExchangedPass::forward_backward;
+  return plan_.visit_of(first && !in_backward_ ? Visit::forward : Visit::again, segment);
 }
 
 void UnitExchange::start_next() {
   const at::NoGradGuard no_gradient;
-  const Exchange exchange = plan_[next_++];
+  const Exchange exchange = plan_.exchanges[next_++];
+  Matrices& matrices = matrices_[exchange.unit];
   switch (exchange.what) {
     case Exchange::gather:
-      return gather(*exchange.matrices);
+      return gather(matrices);
     case Exchange::reduce:
-      return reduce(*exchange.matrices);
+      return reduce(matrices);
     default:
-      return settle(*exchange.matrices);
+      return settle(matrices);
   }
 }
 
 /// All gathers for visits up to this one, and what comes before them.
 void UnitExchange::start_gathers(size_t visit) {
   size_t end = next_;
-  for (size_t i = next_; i < plan_.size(); ++i)
-    if (plan_[i].what == Exchange::gather && plan_[i].visit <= visit) end = i + 1;
+  for (size_t i = next_; i < plan_.exchanges.size(); ++i)
+    if (plan_.exchanges[i].what == Exchange::gather && plan_.exchanges[i].visit <= visit) end = i + 1;
   while (next_ < end) start_next();
 }
 
 /// All reductions behind visits up to this one, and what comes before them.
 void UnitExchange::start_reductions(size_t visit) {
   size_t end = next_;
-  for (size_t i = next_; i < plan_.size(); ++i)
-    if (plan_[i].what != Exchange::gather && plan_[i].visit <= visit) end = i + 1;
+  for (size_t i = next_; i < plan_.exchanges.size(); ++i)
+    if (plan_.exchanges[i].what != Exchange::gather && plan_.exchanges[i].visit <= visit) end = i + 1;
   while (next_ < end) start_next();
 }
 
@@ -168,52 +110,53 @@ void UnitExchange::start_reductions(size_t visit) {
 void UnitExchange::enter(size_t visit, size_t segment) {
   if (visit != kNowhere) start_gathers(visit);
   for (const WeightUnit* unit : vectors_) wait_(unit->gathering);
-  for (const Matrices* one : used_by(segment)) wait_(one->unit->gathering);
+  for (const size_t unit : units_.used_by(segment)) wait_(matrices_[unit].unit->gathering);
   if (visit == kNowhere) return;
-  while (next_ < plan_.size() && plan_[next_].what == Exchange::gather && plan_[next_].visit == visit + 1)
-    start_next();
+  const auto is_next = [&](const Exchange& one) {
+    return one.what == Exchange::gather && one.visit == visit + 1;
+  };
+  while (next_ < plan_.exchanges.size() && is_next(plan_.exchanges[next_])) start_next();
 }
 
 void UnitExchange::leave(size_t visit) {
   if (visit == kNowhere) return;
-  for (Matrices* one : visits_[visit].released) release(*one);
+  for (const size_t unit : plan_.visits[visit].released) release(matrices_[unit]);
 }
 
 void UnitExchange::run_without_data() {
-  for (size_t visit = 0; visit < visits_.size(); ++visit) {
-    enter(visit, visits_[visit].segment);
-    if (visits_[visit].phase == Visit::backward) start_reductions(visit);
+  for (size_t visit = 0; visit < plan_.visits.size(); ++visit) {
+    enter(visit, plan_.visits[visit].segment);
+    if (plan_.visits[visit].phase == Visit::backward) start_reductions(visit);
     leave(visit);
   }
 }
 
 void UnitExchange::end_pass() {
-  while (next_ < plan_.size()) start_next();
+  while (next_ < plan_.exchanges.size()) start_next();
   take_reduced();
   for (Matrices& one : matrices_) release(one);
-  plan_.clear();
-  visits_.clear();
+  plan_ = {};
   next_ = 0;
 }
 
 // ---- what a pass with data comes to
 
 void UnitExchange::before_forward(size_t segment) {
-  enter(visit_of(forward_phase(), segment), segment);
+  enter(forward_visit(segment), segment);
 }
 
 void UnitExchange::after_forward(size_t segment) {
-  leave(visit_of(forward_phase(), segment));
+  leave(forward_visit(segment));
 }
 
 void UnitExchange::before_backward(size_t segment) {
   in_backward_ = true;
-  enter(visit_of(Visit::backward, segment), segment);
-  for (Matrices* one : used_by(segment)) make_gradient(*one);
+  enter(plan_.visit_of(Visit::backward, segment), segment);
+  for (const size_t unit : units_.used_by(segment)) make_gradient(matrices_[unit]);
 }
 
 void UnitExchange::after_backward(size_t segment) {
-  const size_t visit = visit_of(Visit::backward, segment);
+  const size_t visit = plan_.visit_of(Visit::backward, segment);
   if (visit == kNowhere) return;
   start_reductions(visit);
   leave(visit);
@@ -230,7 +173,7 @@ void UnitExchange::make_products(std::vector<DeferredGradients::Product>& produc
     product.make();
     product = {};
     if (one) --left[one];
-    while (next_ < plan_.size() && left[plan_[next_].matrices] == 0) start_next();
+    while (next_ < plan_.exchanges.size() && left[&matrices_[plan_.exchanges[next_].unit]] == 0) start_next();
   }
 }
 

@@ -12,24 +12,10 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/deferred_gradients.h"
 #include "funicular/core/recompute.h"
+#include "funicular/parallel/holding/exchange_plan.h"
 #include "funicular/parallel/holding/holding.h"
 
 namespace funicular::parallel {
-
-/// A pass of one micro-batch over segments [begin, end), in which ranks exchange.
-struct ExchangedPass {
-  enum Kind {
-    forward,
-    backward,
-    forward_backward,  ///< of a whole model
-    input_gradient,    ///< I of a schedule that splits I from W
-    weight_gradient    ///< W
-  } kind = forward;
-  size_t begin = 0, end = 0;
-  /// Where each group of segments that is computed again begins; empty: nothing is computed again.
-  std::vector<size_t> groups{};
-  bool last_group_is_recorded = false;  ///< the last group is not computed again
-};
 
 /// What the ranks exchange in their passes, and when. All of them go through the same passes in one order, those without data
 /// too. Within a pass the exchanges have an order that follows from the pass alone, and each is started when the pass comes to it:
@@ -77,33 +63,9 @@ class UnitExchange {
     /// To which reduced ones are added, or in which they are reduced.
     const at::Tensor& gradients() const { return holding->gradients(ParameterKind::matrix); }
   };
-  /// A pass comes to a segment: forward, forward once more to compute it again, or backward.
-  struct Visit {
-    enum Phase { forward, again, backward } phase = forward;
-    size_t segment = 0;
-    std::vector<Matrices*> released{};  ///< behind it
-  };
-  struct Exchange {
-    enum What {
-      gather,  ///< weights, before the visit
-      reduce,  ///< gradients, behind it
-      settle   ///< behind an I, in place of a reduction; nobody else takes part
-    } what = gather;
-    Matrices* matrices = nullptr;
-    size_t visit = 0;
-  };
-
-  const std::vector<Matrices*>& used_by(size_t segment) const;
   Matrices* matrices_with(const at::Tensor& weight) const;
-  void plan_visits();
-  void plan_exchanges();
-  void plan_reductions(size_t visit);
-  /// Of the pass under way; kNowhere if there is none, or it does not come there.
-  size_t visit_of(Visit::Phase phase, size_t segment) const;
-  Visit::Phase forward_phase() const {
-    const bool first = pass_.kind == ExchangedPass::forward || pass_.kind == ExchangedPass::forward_backward;
-    return first && !in_backward_ ? Visit::forward : Visit::again;
-  }
+  /// kNowhere if no pass is under way, or it does not come there.
+  size_t forward_visit(size_t segment) const;
   void start_next();
   void start_gathers(size_t visit);
   void start_reductions(size_t visit);
@@ -122,13 +84,12 @@ class UnitExchange {
   std::function<void(const comm::Work&)> wait_;
   std::vector<Matrices> matrices_;
   std::vector<const WeightUnit*> vectors_;
-  std::map<size_t, std::vector<Matrices*>> users_;               ///< by segment
+  ExchangedUnits units_;                                         ///< the same, by number
   std::map<const c10::TensorImpl*, Matrices*> owner_of_weight_;  ///< by Parameter::compute
   ExchangedPass pass_;
   bool in_backward_ = false;
-  std::vector<Visit> visits_;
-  std::vector<Exchange> plan_;
-  size_t next_ = 0;  ///< in plan_
+  ExchangePlan plan_;
+  size_t next_ = 0;  ///< of the plan's exchanges
   Matrices* reducing_ = nullptr;
   comm::Work reduction_;
   std::vector<comm::Work> reductions_;  ///< of gradients that stay whole

@@ -42,4 +42,12 @@ std::vector<WeightUnit> units_by_segment(const FlatLayout& layout, const Model& 
   return units;
 }
 
+std::vector<Parameter*> parameters_of(const std::vector<WeightUnit>& units, ParameterKind kind) {
+  std::vector<Parameter*> parameters;
+  for (const WeightUnit& unit : units)
+    if (unit.kind == kind)
+      for (const auto& [parameter, begin] : unit.parameters) parameters.push_back(parameter);
+  return parameters;
+}
+
 }  // namespace funicular::parallel

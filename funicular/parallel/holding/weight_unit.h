@@ -39,6 +39,9 @@ struct WeightUnit {
   at::Tensor piece_of(const at::Tensor& unit) const { return unit.narrow(0, own.begin, own.size); }
 };
 
+/// The parameters of all units of a kind.
+std::vector<Parameter*> parameters_of(const std::vector<WeightUnit>& units, ParameterKind kind);
+
 /// Which of a model's weights; empty: all.
 using SomeWeights = std::function<bool(const Parameter&)>;
 

@@ -1,4 +1,4 @@
-#include "funicular/format/list.h"
+#include "funicular/format/column_list.h"
 
 #include <gtest/gtest.h>
 
