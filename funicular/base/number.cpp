@@ -33,11 +33,7 @@ std::optional<float> read_float(std::string_view text) {
   float value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
-  if (error == std::errc::result_out_of_range) {
-    const double wide = nearest_double(text);
-    if (!(std::abs(wide) < 1)) return std::nullopt;
-    value = static_cast<float>(wide);
-  }
+  if (error == std::errc::result_out_of_range) value = static_cast<float>(nearest_double(text));
   if (!std::isfinite(value)) return std::nullopt;
   return value;
 }

@@ -52,7 +52,7 @@ TEST_F(Temporary, NamesCannotBeGuessed) {
 
 TEST_F(Temporary, LeftoversAreThoseOfThatPlaceAlone) {
   const fs::path a = make_temporary_folder(folder / "a"), ab = make_temporary_folder(folder / "a-b");
-  put(".tmp-a-short", "");
+  for (const char* other : {".tmp-a-short", ".tmp-a-12", ".tmp-a-0123456789abcdef0"}) put(other, "");
   EXPECT_EQ(temporaries_of(folder / "a"), std::vector<fs::path>{a});
   EXPECT_EQ(temporaries_of(folder / "a-b"), std::vector<fs::path>{ab});
   EXPECT_EQ(temporaries_of(folder / "a" / ""), std::vector<fs::path>{a})
