@@ -94,6 +94,8 @@ TEST(QuoteChoice, IsMadeByTheRows) {
   EXPECT_STREQ(chosen("1\t\"He left , \" she said\n0\tno\n"), "none");
   EXPECT_STREQ(chosen("1\t\"never closed\n0\tno\n0\t\"again\n"), "none");
   EXPECT_STREQ(chosen("label\ttext\n1\t\"a\"\n0\tb\n"), "none");
+  // Doubled quotes that happen to be there, among rows that make no sense with quotes.
+  EXPECT_STREQ(chosen("1\t\"he said \"\"good\"\"\"\n0\tno\n0\t\"left , \" she said\n"), "none");
   EXPECT_STREQ(chosen("1\ta 5\" film\n0\tsix\"\"\n"), "");
   EXPECT_STREQ(chosen(""), "");
 }
