@@ -25,7 +25,7 @@ class HeldState final : public parallel::StateVisitor {
  public:
   explicit HeldState(Held& held) : held_(held) {}
   void visit(const parallel::StateSlice& slice) override {
-    (slice.kind.starts_with("optimizer.") ? held_.optimizer : held_.weights).add(slice.local);
+    (slice.kind == parallel::StateSlice::Kind::optimizer ? held_.optimizer : held_.weights).add(slice.local);
   }
 
  private:

@@ -15,7 +15,7 @@
 #include "funicular/objective/masked_lm.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/train/batching.h"
-#include "funicular/train/trainer.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::bench {
 

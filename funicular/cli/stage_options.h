@@ -5,7 +5,7 @@
 #include "funicular/core/model.h"
 #include "funicular/task/run.h"
 #include "funicular/train/source.h"
-#include "funicular/train/trainer.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::cli {
 

@@ -71,10 +71,6 @@ class Slicing {
   /// Of a size that is cut by units: where this rank's part begins; 0 for whole weights.
   int64_t first(int64_t size, int64_t unit) const;
 
-  // Faults, on purpose (parallel::Fault).
-  bool repeats_bias = false;     ///< biases behind sums over the ranks are added by each rank
-  int64_t vocabulary_shift = 0;  ///< added to the first row of a vocabulary's slice, but on the first rank
-
  private:
   std::map<Parameter*, Cut> cuts_;
   std::vector<Parameter*> between_;

@@ -128,9 +128,7 @@ int64_t Builder::words_together() const {
 }
 
 nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t words_together) {
-  const bool later = slicing.group() && slicing.group()->rank() > 0;
-  return {slicing.first(words, words_together) + (later ? slicing.vocabulary_shift : 0), words,
-          slicing.group()};
+  return {slicing.first(words, words_together), words, slicing.group()};
 }
 
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation) {

@@ -84,8 +84,7 @@ struct Layer {
   }
   /// The bias of a product whose sum over the ranks is complete.
   at::Tensor bias_of_sum(const LinearWeights& weights) const {
-    const at::Tensor& bias = weights.bias ? weights.bias->compute : weights.no_bias;
-    return slicing->repeats_bias ? bias * slicing->group()->size() : bias;
+    return weights.bias ? weights.bias->compute : weights.no_bias;
   }
 };
 

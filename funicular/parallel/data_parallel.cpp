@@ -107,10 +107,7 @@ class DataParallel final : public Replicated, private StepParts {
 
   void after_backward(size_t segment) override {
     if (!reducing_) return;
-    // A tied weight belongs to the bucket of the first segment that uses it; the fault is to forget that.
-    if (options().fault == Fault::untied_weight && segment + 1 == model().segments.size())
-      group().all_reduce(gradient_of(buckets_.back()));
-    reduce_until(segment);
+    reduce_until(segment);  // a tied weight is in the bucket of the first segment that uses it
   }
 
   void finish_gradients() override {
@@ -209,9 +206,7 @@ class DataParallel final : public Replicated, private StepParts {
   const Bucket& bucket_at(size_t place) const { return buckets_[static_cast<size_t>(order_[place])]; }
 
   void start_next() {
-    const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
-    const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == order_.size();
-    if (!dropped && !reduced) reduce(bucket_at(started_));
+    reduce(bucket_at(started_));
     ++started_;
   }
 
@@ -228,8 +223,11 @@ class DataParallel final : public Replicated, private StepParts {
     for (int rank = 0; rank < group().size(); ++rank)
       for (const FlatLayout::Layer& layer : layout().layers()) {
         if (!layer.matrix) continue;
-        StateSlice slice{
-            fmt::format("optimizer.{}{}", kRanksOwn, rank), layer.name, layer.shape, 0, {}, true, true};
+        StateSlice slice{.kind = StateSlice::Kind::optimizer,
+                         .name = layer.name,
+                         .shape = layer.shape,
+                         .optional = true,
+                         .state = fmt::format("{}{}", kRanksOwn, rank)};
         const at::Tensor& residual = feedback_->residual();
         slice.local = rank == group().rank()
                           ? residual.narrow(0, layer.elements.begin, layer.elements.size()).view(layer.shape)

@@ -27,7 +27,6 @@ class DeviceReplicas final : public Replicated, private StepParts {
  public:
   DeviceReplicas(int devices, const StrategyOptions& options) : Replicated(comm::Group(), options) {
     if (devices < 1) throw InputError("strategy", "dp on {} devices; expected at least one", devices);
-    if (options.fault != Fault::none) throw InputError("strategy", "dp makes no faults; expected ddp");
     threads_.start(devices);
   }
 

@@ -25,14 +25,14 @@ class Slices final : public StateVisitor {
 
 class DeviceStages final : public Strategy {
  public:
-  DeviceStages(const Layout& layout, const StrategyOptions& options, PipelineFault fault)
-      : layout_(layout), options_(options), fault_(fault), devices_(size_t(layout.devices)) {
+  DeviceStages(const Layout& layout, const StrategyOptions& options)
+      : layout_(layout), options_(options), devices_(size_t(layout.devices)) {
     layout_.devices = 0;  // what each device sees is ranks
     threads_.start(layout.devices);
     groups_ = comm::Group::in_threads(layout.devices);
     meetings_.resize(devices_.size());
     run([&](size_t i) {
-      devices_[i].strategy = make_strategy(layout_, groups_[i], options_, fault_);
+      devices_[i].strategy = make_strategy(layout_, groups_[i], options_);
       meetings_[i] = groups_[i].size() == 1 ? comm::Group() : groups_[i].subgroup(all_ranks());
     });
   }
@@ -93,7 +93,6 @@ class DeviceStages final : public Strategy {
 
   Layout layout_;
   const StrategyOptions options_;
-  const PipelineFault fault_;
   DeviceThreads threads_;
   std::vector<comm::Group> groups_;
   std::vector<comm::Group> meetings_;  ///< the same devices, for StepSettings::inspect
@@ -206,9 +205,8 @@ StrategyCosts DeviceStages::costs() const {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_device_stages(const Layout& layout, const StrategyOptions& options,
-                                             PipelineFault fault) {
-  return std::make_unique<DeviceStages>(layout, options, fault);
+std::unique_ptr<Strategy> make_device_stages(const Layout& layout, const StrategyOptions& options) {
+  return std::make_unique<DeviceStages>(layout, options);
 }
 
 }  // namespace funicular::parallel

@@ -15,7 +15,6 @@ namespace funicular::parallel {
 ///
 /// `layout`: one that Layout::on gave. attach throws InputError for a model that cannot be replicated and an optimiser
 /// without Optimizer::another. After an error on a device the strategy is broken: whatever devices do together throws.
-std::unique_ptr<Strategy> make_device_stages(const Layout& layout, const StrategyOptions& options,
-                                             PipelineFault fault = PipelineFault::none);
+std::unique_ptr<Strategy> make_device_stages(const Layout& layout, const StrategyOptions& options);
 
 }  // namespace funicular::parallel

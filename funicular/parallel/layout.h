@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "funicular/comm/mesh.h"
-#include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
+#include "funicular/pipeline/generators.h"
 
 namespace funicular::parallel {
 
@@ -60,7 +60,7 @@ struct Layout {
   /// The name of strategy_names() that is the nearest.
   std::string strategy() const;
   /// Whether the schedule updates weights while the pipeline is full.
-  bool asynchronous() const { return staged && updates_while_full(schedule); }
+  bool asynchronous() const { return staged && pipeline::updates_while_full(schedule); }
 
   /// With so many ranks: what is 0 is filled in. Throws InputError, which names the options and what would fit, for a
   /// number of ranks that the axes do not make, and for what cannot be combined.
@@ -90,7 +90,6 @@ struct LayoutOptions {
 /// The strategy of `layout` over these ranks. With `fault` of pipelines only. Throws InputError as Layout::on does, and for options
 /// that the strategy does not have.
 std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group,
-                                        const StrategyOptions& options = {},
-                                        PipelineFault fault = PipelineFault::none);
+                                        const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

@@ -34,9 +34,8 @@ using pipeline::Kind;
 
 class Pipedream final : public StagedModel, public Overlapping {
  public:
-  Pipedream(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
-            PipelineFault fault)
-      : Pipedream(world, layout, options, fault, AsynchronousRows(layout)) {}
+  Pipedream(const comm::Group& world, const Layout& layout, const StrategyOptions& options)
+      : Pipedream(world, layout, options, AsynchronousRows(layout)) {}
 
   using StagedModel::check;
   int64_t pieces() const override { return rows_.pieces(); }
@@ -78,8 +77,8 @@ class Pipedream final : public StagedModel, public Overlapping {
   };
 
   Pipedream(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
-            PipelineFault fault, AsynchronousRows rows)
-      : StagedModel(world, layout, options, rows.placement()), rows_(std::move(rows)), fault_(fault) {}
+            AsynchronousRows rows)
+      : StagedModel(world, layout, options, rows.placement()), rows_(std::move(rows)) {}
 
   const std::string& schedule_name() const { return cut().schedule; }
   /// A stage updates when it can: its norm is its own.
@@ -110,7 +109,6 @@ class Pipedream final : public StagedModel, public Overlapping {
   void send(const at::Tensor& tensor, int to, int owner);
 
   const AsynchronousRows rows_;
-  const PipelineFault fault_;
   comm::Group shared_messages_;  ///< of this pipeline, for weights and gradients of several stages
   WeightVersions versions_;
   std::vector<Copy> copies_;
@@ -229,7 +227,7 @@ void Pipedream::plan() {
   std::vector<int> sizes;
   for (const Step& each : steps_) sizes.push_back(each.size);
   rows_.add_expected(sizes, planned_);
-  plan_ = make_version_plan(rows_.of(sizes), placement(), rank(), fault_ == PipelineFault::stale_version);
+  plan_ = make_version_plan(rows_.of(sizes), placement(), rank());
 }
 
 /// Up to the first pass of a micro-batch, or the first update of a step, that is not there yet. Receives of such ones are put off: their shape is not known.
@@ -304,9 +302,7 @@ bool Pipedream::any_there(int micro_batch) {
 bool Pipedream::there(int micro_batch) {
   const Step& own = step_of(micro_batch);
   const int number = micro_batch - own.begin, count = static_cast<int>(own.batches.size());
-  // One of the second step, lest the comparison needs many.
-  const bool dropped = fault_ == PipelineFault::dropped_micro_batch && own.begin > 0 && number == count - 1;
-  return number < count && !dropped;
+  return number < count;
 }
 
 StageInput Pipedream::input(int micro_batch) {
@@ -485,8 +481,8 @@ void check_pipedream(const Layout& layout, const StrategyOptions& options) {
 }
 
 std::unique_ptr<Replicated> make_pipedream(comm::Group group, const Layout& layout,
-                                           const StrategyOptions& options, PipelineFault fault) {
-  return std::make_unique<Pipedream>(group, layout, options, fault);
+                                           const StrategyOptions& options) {
+  return std::make_unique<Pipedream>(group, layout, options);
 }
 
 }  // namespace funicular::parallel

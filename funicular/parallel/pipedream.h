@@ -39,8 +39,7 @@ namespace funicular::parallel {
 ///
 /// Implements Overlapping. Throws InputError where make_pipeline does.
 std::unique_ptr<Replicated> make_pipedream(comm::Group group, const Layout& layout,
-                                           const StrategyOptions& options = {},
-                                           PipelineFault fault = PipelineFault::none);
+                                           const StrategyOptions& options = {});
 
 /// Into how many micro-batches its step is cut unless the caller says it.
 int64_t pipedream_pieces(const Layout& layout);

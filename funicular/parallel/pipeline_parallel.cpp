@@ -73,9 +73,8 @@ class Rows {
 
 class PipelineParallel final : public StagedModel, private StepParts {
  public:
-  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
-                   PipelineFault fault)
-      : PipelineParallel(world, layout, options, fault, Rows(layout)) {}
+  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options)
+      : PipelineParallel(world, layout, options, Rows(layout)) {}
 
   using StagedModel::check;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -93,9 +92,8 @@ class PipelineParallel final : public StagedModel, private StepParts {
   }
 
  private:
-  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options,
-                   PipelineFault fault, Rows rows)
-      : StagedModel(world, layout, options, rows.placement), rows_(std::move(rows)), fault_(fault) {}
+  PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options, Rows rows)
+      : StagedModel(world, layout, options, rows.placement), rows_(std::move(rows)) {}
 
   void allocate(Model& model, const MatrixTypes& types) override;
   void start_step(const StepSettings&) override { start_gradients(); }
@@ -105,11 +103,10 @@ class PipelineParallel final : public StagedModel, private StepParts {
   void finish_update() override {
     holding().gradients().note_update();
     gather_update();
-    if (fault_ != PipelineFault::stale_version) spread_shared();
+    spread_shared();
   }
 
   Rows rows_;
-  const PipelineFault fault_;
 };
 
 void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
@@ -117,7 +114,7 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
   target().add_over_ranks = [this](const at::Tensor& sums) {
     // What several ranks hold one of them gives: processors of another kind may add up in another order.
     if (!divides() && same_stage().rank() != 0) sums.zero_();
-    if (fault_ != PipelineFault::stage_norm) group().all_reduce(sums);
+    group().all_reduce(sums);
   };
 }
 
@@ -136,9 +133,7 @@ void PipelineParallel::run_passes(std::span<const MicroBatch> micro_batches, con
       settings.recompute);
   const pipeline::Row& row = schedule.rows[static_cast<size_t>(rank())];
   if (recorder()) recorder()->start();
-  const int dropped = fault_ == PipelineFault::dropped_micro_batch ? count - 1 : count;
   for (const pipeline::Action& action : row) {
-    if (action.micro_batch >= dropped) continue;
     if (action.micro_batch < own)
       passes.run(action);
     else if (pipeline::computes(action.kind))
@@ -151,23 +146,12 @@ void PipelineParallel::run_passes(std::span<const MicroBatch> micro_batches, con
 void PipelineParallel::finish_gradients() {
   const at::NoGradGuard no_gradient;
   add_shared_gradients(messages(), [this](const at::Tensor& gradient, int owner) {
-    const bool twice = fault_ == PipelineFault::tied_weight_twice;
-    wait(messages().start_send(twice ? gradient * 2 : gradient, owner));
+    wait(messages().start_send(gradient, owner));
   });
   reduce_gradients();
 }
 
 }  // namespace
-
-bool updates_while_full(const std::string& schedule) {
-  return pipeline::updates_while_full(schedule);
-}
-
-const std::vector<std::string>& pipeline_fault_names() {
-  static const std::vector<std::string> names = {"none", "stale-version", "dropped-micro-batch",
-                                                 "tied-weight-twice", "stage-norm"};
-  return names;
-}
 
 void check_pipeline(const Layout& layout, const StrategyOptions& options) {
   if (layout.asynchronous()) return check_pipedream(layout, options);
@@ -175,9 +159,9 @@ void check_pipeline(const Layout& layout, const StrategyOptions& options) {
 }
 
 std::unique_ptr<Replicated> make_pipeline(comm::Group group, const Layout& layout,
-                                          const StrategyOptions& options, PipelineFault fault) {
-  if (layout.asynchronous()) return make_pipedream(std::move(group), layout, options, fault);
-  return std::make_unique<PipelineParallel>(group, layout, options, fault);
+                                          const StrategyOptions& options) {
+  if (layout.asynchronous()) return make_pipedream(std::move(group), layout, options);
+  return std::make_unique<PipelineParallel>(group, layout, options);
 }
 
 }  // namespace funicular::parallel

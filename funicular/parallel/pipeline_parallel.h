@@ -13,21 +13,6 @@ namespace funicular::parallel {
 struct Layout;     // parallel/layout.h
 class Replicated;  // parallel/replicated.h
 
-/// Whether it is the name or the file of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
-bool updates_while_full(const std::string& schedule);
-
-/// What may go wrong in pipelines, on purpose: to see that a comparison notices.
-enum class PipelineFault {
-  none,
-  stale_version,        ///< one stage computes with a version of weights that is an update too old
-  dropped_micro_batch,  ///< the last micro-batch of a step is left out
-  // Of schedules with a flush alone:
-  tied_weight_twice,  ///< what other stages add to the gradient of a weight that they share is added twice
-  stage_norm          ///< each stage takes the norm of its own gradients for that of all
-};
-/// "none", "stale-version", …, in the order of PipelineFault.
-const std::vector<std::string>& pipeline_fault_names();
-
 /// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
 /// of its own stages alone (frozen weights are everywhere), and runs its row of a synchronous schedule
 /// (pipeline/generators.h) on the micro-batches of its replica, which all ranks of the replica read. Losses and gradients
@@ -49,11 +34,10 @@ const std::vector<std::string>& pipeline_fault_names();
 ///
 /// `layout` is one that Layout::on gave; of its slices the ranks of `group` hold one. Layout::zero is ZeRO's stage among the
 /// replicas of each stage (parallel/staged_model.h). Throws InputError for what pipelines cannot do: --deterministic,
-/// --reduce-precision, the faults of other strategies; stages on several ranks of other schedules than pipeline::make_replicated
+/// --reduce-precision; stages on several ranks of other schedules than pipeline::make_replicated
 /// has, or with ZeRO's stage 2 or 3.
 std::unique_ptr<Replicated> make_pipeline(comm::Group group, const Layout& layout,
-                                          const StrategyOptions& options = {},
-                                          PipelineFault fault = PipelineFault::none);
+                                          const StrategyOptions& options = {});
 
 /// Throws what make_pipeline would throw.
 void check_pipeline(const Layout& layout, const StrategyOptions& options);

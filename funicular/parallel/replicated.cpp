@@ -96,12 +96,10 @@ void Replicated::detach() {
 
 DataShare Replicated::data_share() const {
   return {group_.rank(), group_.size(),
-          options_.deterministic ? DataShare::Cut::contiguous : DataShare::Cut::balanced,
-          options_.fault == Fault::repeated_mask};
+          options_.deterministic ? DataShare::Cut::contiguous : DataShare::Cut::balanced};
 }
 
 Counts Replicated::global_counts(const Counts& own) const {
-  if (options_.fault == Fault::wrong_count) return own;
   std::map<std::string, TermSums::Total> totals;
   for (const auto& [name, count] : own) totals[name] = {count, 1};
   Counts all;
@@ -222,14 +220,15 @@ EvalResult Replicated::evaluate_passes(std::span<const MicroBatch> micro_batches
 
 /// flat_of(layer) is the flat tensor in which a block of that layer lies at `offset`; blocks of a layer lie
 /// end to end. A layer of which this rank has none is given as an empty slice of the same type.
-void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
+void Replicated::visit_blocks(StateVisitor& visitor, StateSlice::Kind kind, const std::string& state,
                               const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
                               int64_t UpdateTarget::Block::*offset) const {
   auto block = target_->blocks.begin();
   const auto end = target_->blocks.end();
   for (const FlatLayout::Layer& layer : layout().layers()) {
     const at::Tensor flat = flat_of(layer);
-    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, flat.options()), true};
+    StateSlice slice{kind, layer.name, layer.shape, 0,    at::empty({0}, flat.options()),
+                     true, false,      {},          state};
     if (block != end && block->number < layer.blocks.end) {
       const auto first = block;
       int64_t size = 0;
@@ -251,11 +250,11 @@ void Replicated::visit_frozen(StateVisitor& visitor) const {
     for (const Parameter::Slice& slice : parameter->slices) {
       const at::Tensor local =
           value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
-      visitor.visit({"model", slice.name, local.sizes().vec(), 0, local, first});
+      visitor.visit({StateSlice::Kind::model, slice.name, local.sizes().vec(), 0, local, first});
     }
   }
   for (const Buffer& buffer : model_->buffers)
-    visitor.visit({"buffer", buffer.name, buffer.value.sizes().vec(), 0, buffer.value,
+    visitor.visit({StateSlice::Kind::buffer, buffer.name, buffer.value.sizes().vec(), 0, buffer.value,
                    group_.rank() == home_of(buffer)});
 }
 
@@ -263,7 +262,7 @@ void Replicated::visit_state(StateVisitor& visitor) {
   settle();
   using Block = UpdateTarget::Block;
   visit_blocks(
-      visitor, "model",
+      visitor, StateSlice::Kind::model, "",
       [&](const FlatLayout::Layer& layer) {
         return layer.matrix ? target_->matrix_master : target_->vector_master;
       },
@@ -271,7 +270,8 @@ void Replicated::visit_state(StateVisitor& visitor) {
   for (const auto& [name, state] : optimizer_->state()) {
     const at::Tensor& flat = state;
     visit_blocks(
-        visitor, "optimizer." + name, [&](const FlatLayout::Layer&) { return flat; }, &Block::state);
+        visitor, StateSlice::Kind::optimizer, name, [&](const FlatLayout::Layer&) { return flat; },
+        &Block::state);
   }
   visit_own_state(visitor);
   visit_frozen(visitor);
@@ -279,7 +279,7 @@ void Replicated::visit_state(StateVisitor& visitor) {
 
 void Replicated::visit_gradients(StateVisitor& visitor) {
   visit_blocks(
-      visitor, "gradient",
+      visitor, StateSlice::Kind::gradient, "",
       [&](const FlatLayout::Layer& layer) {
         const at::Tensor& gradient = target_->gradient(layer);
         return (gradient.is_sparse() ? gradient.to_dense() : gradient).view({-1});

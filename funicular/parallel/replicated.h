@@ -129,7 +129,7 @@ class Replicated : public Strategy, protected SegmentEvents {
 
  private:
   double norm_of_first(double own) const;
-  void visit_blocks(StateVisitor& visitor, const std::string& kind,
+  void visit_blocks(StateVisitor& visitor, StateSlice::Kind kind, const std::string& state,
                     const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
                     int64_t UpdateTarget::Block::*offset) const;
   void visit_frozen(StateVisitor& visitor) const;

@@ -17,8 +17,6 @@ ServedModel::ServedModel(comm::Group group, const StrategyOptions& options, cons
                      "{} on {} ranks with {} servers leaves {} workers; expected at least one of each (start "
                      "more ranks, funicular launch -n 3 -- …, or give fewer --servers)",
                      name, this->group().size(), options.servers.count, std::max(0, workers_));
-  if (options.fault == Fault::untied_weight || options.fault == Fault::dropped_bucket)
-    throw InputError("strategy", "the faults dropped-bucket and untied-weight are made by ddp");
 }
 
 DataShare ServedModel::data_share() const {

@@ -57,9 +57,8 @@ StagedModel::StagedModel(comm::Group world, const Layout& cut, const StrategyOpt
 
 void StagedModel::check(const Layout& cut, const StrategyOptions& options,
                         const pipeline::Placement& placement) {
-  if (options.deterministic || options.reduction.type || options.fault != Fault::none)
-    throw InputError("strategy",
-                     "pipelines have no --deterministic, no --reduce-precision and no faults of ddp's");
+  if (options.deterministic || options.reduction.type)
+    throw InputError("strategy", "pipelines have no --deterministic and no --reduce-precision");
   const std::vector<int64_t>& begins = cut.stages.begins;
   const auto stages = static_cast<size_t>(placement.stages());
   if (!begins.empty() && begins.size() != stages)

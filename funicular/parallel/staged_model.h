@@ -60,7 +60,7 @@ class StagedModel : public Replicated {
   StagedModel(comm::Group world, const Layout& cut, const StrategyOptions& options,
               pipeline::Placement placement);
 
-  /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, faults, ZeRO's stages 2 and 3 with
+  /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, ZeRO's stages 2 and 3 with
   /// stages on several ranks; and where the layout names another number of stages.
   static void check(const Layout& cut, const StrategyOptions& options, const pipeline::Placement& placement);
   const Layout& cut() const { return cut_; }

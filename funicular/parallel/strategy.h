@@ -28,7 +28,6 @@ struct DataShare {
   };
   int64_t index = 0, count = 1;
   Cut cut = Cut::balanced;
-  bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
   /// Whether this rank is the one that counts its tokens, where several read the same part.
   bool counted = true;
   /// Whether the part is dealt to its micro-batches so that all have about as many tokens, in place of their order: stages
@@ -77,7 +76,8 @@ void add_stage(EvalResult& result, EvalResult&& stage);
 
 /// A part of a logical tensor: elements [begin, begin + local.numel()) of its `region`, row by row.
 struct StateSlice {
-  std::string kind;  ///< "model", "buffer", "gradient" or "optimizer.<state name>"
+  enum class Kind { model, buffer, gradient, optimizer };
+  Kind kind = Kind::model;
   std::string name;
   std::vector<int64_t> shape;  ///< of the logical tensor
   int64_t begin = 0;
@@ -85,6 +85,13 @@ struct StateSlice {
   bool owned = true;      ///< false: another rank holds the same elements and writes them to checkpoints
   bool optional = false;  ///< a rank's own (kRanksOwn): zero where a checkpoint has no such tensor
   Region region{};        ///< none: the whole tensor
+  std::string state{};    ///< of the optimiser: which of its states, such as "exp_avg"
+
+  /// "model", "buffer", "gradient" or "optimizer.exp_avg".
+  std::string label() const {
+    static constexpr const char* kKinds[] = {"model", "buffer", "gradient", "optimizer."};
+    return kKinds[static_cast<size_t>(kind)] + state;
+  }
 };
 
 /// Begins the names of optimiser states that are one rank's own; what a checkpoint holds of ranks that are
@@ -182,22 +189,6 @@ class Strategy {
   virtual void with_whole_model(const std::function<void()>& use);
 };
 
-/// What may go wrong in a strategy, on purpose: to see that a comparison notices.
-enum class Fault {
-  none,
-  dropped_bucket,  ///< one bucket of gradients is not reduced
-  wrong_count,     ///< each rank divides its loss by its own count
-  untied_weight,   ///< a tied weight is reduced before its last gradient has arrived
-  repeated_mask,   ///< all ranks make the same random choices
-  repeated_bias,   ///< each rank of a tensor group adds the biases that one of them should
-  local_norm,      ///< each rank of a tensor group takes the norms of its own slices for the whole
-  shifted_slice    ///< ranks of a tensor group count the vocabulary from one row too early
-};
-/// "none", "dropped-bucket", …; throws InputError that lists the names.
-Fault parse_fault(const std::string& name);
-/// As parse_fault takes them, in the order of Fault.
-const std::vector<std::string>& fault_names();
-
 /// Of ddp.
 struct ReductionOptions {
   /// Gradients of neighbouring segments are reduced together until they are so many; smaller messages cost more
@@ -227,7 +218,6 @@ struct StrategyOptions {
   bool deterministic = false;
   /// Replicas are compared every so many steps; 0: never.
   int64_t compare_every = 100;
-  Fault fault = Fault::none;
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};

@@ -36,16 +36,15 @@ namespace {
 
 class TensorParallel : public Strategy {
  public:
-  TensorParallel(Layout layout, const comm::Group& world, const StrategyOptions& options, PipelineFault fault)
+  TensorParallel(Layout layout, const comm::Group& world, const StrategyOptions& options)
       : layout_(std::move(layout)),
         options_(options),
-        fault_(fault),
         world_(comm::group_by_host(world, layout_.tensor)),
         shape_(layout_.mesh()) {
     if (layout_.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
     if (layout_.staged)
-      check_pipeline(layout_, inner_options());
+      check_pipeline(layout_, options_);
     else
       inner_ = make_inner({});
   }
@@ -96,7 +95,6 @@ class TensorParallel : public Strategy {
   void compare_if_due(int64_t before, int64_t update) const;
 
  private:
-  StrategyOptions inner_options() const;
   std::unique_ptr<Replicated> make_inner(comm::Group same_slices) const;
   comm::Group join_same_slices() const;
   void begin_alike(const Model& model) const;
@@ -110,7 +108,6 @@ class TensorParallel : public Strategy {
 
   Layout layout_;
   const StrategyOptions options_;
-  const PipelineFault fault_;
   const comm::Group world_;
   const comm::MeshShape shape_;
   comm::Mesh mesh_;
@@ -123,18 +120,10 @@ class TensorParallel : public Strategy {
   std::unique_ptr<Replicated> inner_;
 };
 
-/// Without what slices alone do.
-StrategyOptions TensorParallel::inner_options() const {
-  StrategyOptions options = options_;
-  if (options.fault >= Fault::repeated_bias) options.fault = Fault::none;
-  return options;
-}
-
 std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group same_slices) const {
-  const StrategyOptions options = inner_options();
-  if (layout_.staged) return make_pipeline(std::move(same_slices), layout_, options, fault_);
-  if (layout_.zero > 0) return make_zero(layout_.zero, std::move(same_slices), options);
-  return make_data_parallel(std::move(same_slices), options);
+  if (layout_.staged) return make_pipeline(std::move(same_slices), layout_, options_);
+  if (layout_.zero > 0) return make_zero(layout_.zero, std::move(same_slices), options_);
+  return make_data_parallel(std::move(same_slices), options_);
 }
 
 /// Stages and replicas of this rank's slices, in the order of the world.
@@ -165,11 +154,7 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
     log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
               layout_.sequence ? ", and the rows between them are divided" : "",
               shape_.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape_.data));
-  for (const auto& slicing : slicings_) {
-    slicing->activate(slices_, layout_.sequence);
-    slicing->repeats_bias = options_.fault == Fault::repeated_bias;
-    slicing->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
-  }
+  for (const auto& slicing : slicings_) slicing->activate(slices_, layout_.sequence);
   inner_ = make_inner(join_same_slices());
   inner_->set_slices({mesh_.along(comm::Axis::tensor),
                       [this](const FlatLayout& layout, const at::Tensor& sums) { add_sums(layout, sums); },
@@ -269,11 +254,7 @@ void TensorParallel::detach() {
     parameter.slices = weight.slices;
   }
   model_->refresh_aliases();
-  for (const auto& slicing : slicings_) {
-    slicing->activate(nullptr, false);
-    slicing->repeats_bias = false;
-    slicing->vocabulary_shift = 0;
-  }
+  for (const auto& slicing : slicings_) slicing->activate(nullptr, false);
 }
 
 void TensorParallel::with_whole_model(const std::function<void()>& use) {
@@ -356,7 +337,6 @@ void TensorParallel::compare_if_due(int64_t before, int64_t update) const {
 
 /// Blocks differ from slice to slice where sizes do not divide evenly; layers do not.
 void TensorParallel::add_sums(const FlatLayout& layout, const at::Tensor& sums) const {
-  if (options_.fault == Fault::local_norm) return;
   const auto& layers = layout.layers();
   const int64_t each = sums.numel() / static_cast<int64_t>(layout.blocks().size());
   const at::Tensor totals = at::zeros({static_cast<int64_t>(layers.size()), each}, at::kDouble);
@@ -461,10 +441,9 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
 }  // namespace
 
 std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
-                                               const StrategyOptions& options, PipelineFault fault) {
-  if (layout.asynchronous())
-    return std::make_unique<OverlappingSlices>(layout, std::move(world), options, fault);
-  return std::make_unique<TensorParallel>(layout, world, options, fault);
+                                               const StrategyOptions& options) {
+  if (layout.asynchronous()) return std::make_unique<OverlappingSlices>(layout, std::move(world), options);
+  return std::make_unique<TensorParallel>(layout, world, options);
 }
 
 }  // namespace funicular::parallel

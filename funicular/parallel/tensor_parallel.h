@@ -26,7 +26,6 @@ namespace funicular::parallel {
 /// T, and for encoders that share a weight which they do not cut alike. Implements Overlapping for schedules that update weights while the
 /// pipeline is full.
 std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
-                                               const StrategyOptions& options,
-                                               PipelineFault fault = PipelineFault::none);
+                                               const StrategyOptions& options);
 
 }  // namespace funicular::parallel

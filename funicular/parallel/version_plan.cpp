@@ -4,13 +4,9 @@
 
 namespace funicular::parallel {
 
-VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank,
-                              bool stale) {
+VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank) {
   VersionPlan plan;
   plan.schedule = std::move(schedule);
-  if (stale)
-    for (pipeline::Action& action : plan.schedule.rows.back())
-      if (action.version > 0 && pipeline::computes(action.kind)) --action.version;
   for (size_t r = 0; r < plan.schedule.rows.size(); ++r)
     for (const pipeline::Action& action : plan.schedule.rows[r])
       if (action.kind == pipeline::Kind::forward)

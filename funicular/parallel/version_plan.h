@@ -17,8 +17,7 @@ struct VersionPlan {
   std::map<int, size_t> last_use;                ///< of a version, in the row of this rank
 };
 
-/// Of rows with messages. With `stale`, a fault, the last rank uses the version before the one that it should.
-VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank,
-                              bool stale);
+/// Of rows with messages.
+VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank);
 
 }  // namespace funicular::parallel

@@ -21,10 +21,7 @@ namespace {
 class Zero final : public Replicated, private StepParts {
  public:
   Zero(int stage, comm::Group group, const StrategyOptions& options)
-      : Replicated(std::move(group), options), stage_(stage) {
-    if (options.fault == Fault::untied_weight || options.fault == Fault::dropped_bucket)
-      throw InputError("strategy", "the faults dropped-bucket and untied-weight are made by ddp only");
-  }
+      : Replicated(std::move(group), options), stage_(stage) {}
 
   std::string name() const override { return "zero" + std::to_string(stage_); }
   DataShare data_share() const override {

@@ -16,7 +16,7 @@ constexpr const char* kFile = "held_bytes.json";
 struct Shown final : parallel::StateVisitor {
   void visit(const parallel::StateSlice& slice) override {
     if (slice.local.numel() > 0 && !left_out.contains(slice.name))
-      (slice.kind.starts_with("optimizer.") ? state : rest).add(slice.local);
+      (slice.kind == parallel::StateSlice::Kind::optimizer ? state : rest).add(slice.local);
   }
   Storages state, rest;
   std::set<std::string> left_out;  ///< logical tensors

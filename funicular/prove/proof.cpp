@@ -16,13 +16,11 @@
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/parallel/schedule_file.h"
+#include "funicular/pipeline/generators.h"
 
 namespace funicular::prove {
 
 namespace {
-
-const std::vector<std::string> kSharedFaults = {"none", "halved-heads", "repeated-dropout",
-                                                "doubled-count"};  // in the order of SharedFault
 
 // ---- a layout's words
 
@@ -34,23 +32,6 @@ int64_t whole_number(const std::string& option, const std::string& text, int64_t
     throw InputError("layout", "{} expects a whole number from {} to 65536, found \"{}\"", option, least,
                      text);
   return value;
-}
-
-void set_fault(Layout& layout, const std::string& name) {
-  const auto shared = std::find(kSharedFaults.begin(), kSharedFaults.end(), name);
-  const auto& own = parallel::fault_names();
-  const auto& of_pipelines = parallel::pipeline_fault_names();
-  const auto of_pipeline = std::find(of_pipelines.begin(), of_pipelines.end(), name);
-  if (shared != kSharedFaults.end())
-    layout.shared_fault = static_cast<SharedFault>(shared - kSharedFaults.begin());
-  else if (of_pipeline != of_pipelines.end())
-    layout.pipeline_fault = static_cast<parallel::PipelineFault>(of_pipeline - of_pipelines.begin());
-  else if (std::find(own.begin(), own.end(), name) != own.end())
-    layout.fault = parallel::parse_fault(name);
-  else
-    throw InputError("layout", "unknown fault \"{}\"; expected one of: {}, {}, {}", name,
-                     fmt::join(own, ", "), fmt::join(of_pipelines.begin() + 1, of_pipelines.end(), ", "),
-                     fmt::join(kSharedFaults.begin() + 1, kSharedFaults.end(), ", "));
 }
 
 void set_option(Layout& layout, parallel::LayoutOptions& shared, const std::string& option,
@@ -72,7 +53,7 @@ void set_option(Layout& layout, parallel::LayoutOptions& shared, const std::stri
   else if (option == "--recompute")
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
-    set_fault(layout, value);
+    layout.fault = parse_fault(value);
   else if (!option.starts_with("--") || !shared.set(option.substr(2), value))
     throw InputError(
         "layout",
@@ -329,10 +310,8 @@ Layout Layout::parse(const std::string& text) {
   }
   if (layout.strategy == "dp" && layout.shared.devices == 0)
     layout.shared.devices = std::exchange(layout.ranks, 1);
-  if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
-    throw InputError("layout", "\"{}\": that fault exists only in pipelines", text);
-  if (layout.pipeline_fault >= parallel::PipelineFault::tied_weight_twice && layout.shared.asynchronous())
-    throw InputError("layout", "\"{}\": that fault exists only in schedules with a flush", text);
+  if (layout.fault == Fault::halved_gradient && layout.shared.asynchronous())
+    throw InputError("layout", "\"{}\": steps that overlap cannot have that fault", text);
   if (!layout.recurrence().empty() && !layout.shared.stages.replicas.empty())
     throw InputError(
         "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);
@@ -344,7 +323,7 @@ Layout Layout::parse(const std::string& text) {
 
 std::string Layout::recurrence() const {
   const bool cuts = shared.staged || is_reference();
-  return cuts && parallel::updates_while_full(shared.schedule)
+  return cuts && pipeline::updates_while_full(shared.schedule)
              ? fmt::format("{} with {} stages", shared.schedule, stages())
              : "";
 }

@@ -13,23 +13,17 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/comm/group.h"
+#include "funicular/core/precision.h"
+#include "funicular/core/recompute.h"
 #include "funicular/model/encoder.h"
+#include "funicular/optim/optimizer.h"
 #include "funicular/parallel/layout.h"
-#include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
+#include "funicular/prove/faults.h"
 #include "funicular/prove/held_bytes.h"
-#include "funicular/train/trainer.h"
 
 namespace funicular::prove {
-
-/// What may go wrong in every layout alike, on purpose: to see that the reference notices. Two layouts with
-/// the same fault agree.
-enum class SharedFault {
-  none,
-  halved_heads,      ///< attention has half as many heads: other scores, on another scale
-  repeated_dropout,  ///< all sequences of all steps drop the same units
-  doubled_count      ///< the loss is divided by twice its count
-};
 
 /// How a global batch is cut.
 struct Layout {
@@ -42,9 +36,7 @@ struct Layout {
   bool deterministic = false;
   int servers = 1;            ///< of ps-sync
   parallel::Layout shared{};  ///< how ranks share the model; of the reference what it follows
-  parallel::Fault fault = parallel::Fault::none;
-  parallel::PipelineFault pipeline_fault = parallel::PipelineFault::none;
-  SharedFault shared_fault = SharedFault::none;
+  Fault fault = Fault::none;
 
   bool is_reference() const { return strategy == "reference"; }
   /// Of a schedule that updates weights while the pipeline is full: its name, and into how many stages the model is

@@ -24,6 +24,7 @@
 #include "funicular/prove/reference_step.h"
 #include "funicular/text/input_tokens.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/trainer.h"
 
 namespace funicular::prove {
 
@@ -197,44 +198,6 @@ Model build_model(const ProofTask& task, const objective::Objective& objective,
 
 // ---- under a layout
 
-/// A model's configuration and its batches with a fault that no layout can see.
-format::ModelConfig with_fault(format::ModelConfig config, SharedFault fault) {
-  if (fault != SharedFault::halved_heads) return config;
-  if (config.encoder.heads % 2 != 0)
-    throw InputError("prove", "the fault halved-heads expects an even number of heads, found {}",
-                     config.encoder.heads);
-  config.encoder.heads /= 2;
-  return config;
-}
-
-class WithFault final : public objective::Objective {
- public:
-  WithFault(const objective::Objective& right, SharedFault fault) : right_(right), fault_(fault) {}
-  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override {
-    MicroBatch batch = right_.collate(samples, random);
-    if (fault_ == SharedFault::doubled_count)
-      for (auto& [name, count] : batch.counts) count *= 2;
-    if (fault_ == SharedFault::repeated_dropout) {
-      batch.packing.draw_ids.zero_();
-      batch.packing.token_draws.zero_();
-      std::fill(batch.packing.host_draw_ids.begin(), batch.packing.host_draw_ids.end(), 0);
-    }
-    return batch;
-  }
-  int64_t length(const data::Sample& sample) const override { return right_.length(sample); }
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
-    return right_.samples(std::move(store));
-  }
-  model::Head head() const override { return right_.head(); }
-  /// A fault is for the comparison to find.
-  LossOver loss_over() const override { return LossOver::rows; }
-  std::map<std::string, std::string> identity() const override { return right_.identity(); }
-
- private:
-  const objective::Objective& right_;
-  SharedFault fault_;
-};
-
 train::TrainerOptions options_of(const ProofTask& task, const Layout& layout) {
   train::TrainerOptions options;
   options.max_steps = task.steps;
@@ -255,7 +218,7 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
     struct Filter final : parallel::StateVisitor {
       Filter(parallel::StateVisitor& to, bool keeps) : next(to), optimizer(keeps) {}
       void visit(const parallel::StateSlice& slice) override {
-        if (slice.kind.starts_with("optimizer.") == optimizer) next.visit(slice);
+        if ((slice.kind == parallel::StateSlice::Kind::optimizer) == optimizer) next.visit(slice);
       }
       parallel::StateVisitor& next;
       bool optimizer;
@@ -266,18 +229,17 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
                          const fs::path& folder, const format::ModelConfig& config) {
-  const Text text = open_text(task, config);
-  Model model = build_model(task, *text.objective, with_fault(config, layout.shared_fault));
-  const WithFault objective(*text.objective, layout.shared_fault);
+  Text text = open_text(task, config);
+  Model model = build_model(task, *text.objective, config);
+  text.objective = with_fault(std::move(text.objective), layout.fault);
   train::Trainer trainer(
       options_of(task, layout),
       [&] {
         const parallel::StrategyOptions options{.deterministic = layout.deterministic,
                                                 .compare_every = 0,
-                                                .fault = layout.fault,
                                                 .reduction = {.bucket_bytes = 1},  // one for each segment
                                                 .servers = {.count = layout.servers}};
-        return parallel::make_strategy(layout.shared, group, options, layout.pipeline_fault);
+        return with_fault(parallel::make_strategy(layout.shared, group, options), layout.fault);
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
@@ -298,7 +260,7 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
     keep("weight", part_of(strategy, false));
     keep("state", part_of(strategy, true));
   };
-  trainer.fit(model, objective, *text.rows);
+  trainer.fit(model, *text.objective, *text.rows);
   held.write(group, folder);
   return losses;
 }
@@ -349,14 +311,16 @@ ReferenceSettings settings_of(const ProofTask& task, const format::ModelConfig& 
 }
 
 void write(const comm::Group& group, const fs::path& path,
-           const std::vector<std::pair<const char*, const NamedTensors*>>& kinds) {
+           const std::vector<std::pair<const char*, const NamedTensors*>>& states) {
   train::write_slices(group, path, [&](parallel::StateVisitor& visitor) {
-    for (const auto& [kind, tensors] : kinds)
+    using Kind = parallel::StateSlice::Kind;
+    for (const auto& [state, tensors] : states)
       for (const auto& [name, value] : *tensors)
-        visitor.visit({.kind = kind,
+        visitor.visit({.kind = *state ? Kind::optimizer : Kind::model,
                        .name = name,
                        .shape = value.sizes().vec(),
-                       .local = value.contiguous().flatten()});
+                       .local = value.contiguous().flatten(),
+                       .state = state});
   });
 }
 
@@ -408,12 +372,11 @@ OrderedJson run_reference(const ProofTask& task, const Layout& layout, const com
     const double loss = reference.differentiate(
         unpack(batch), [&](const std::string& name) { return recurrence.age(step - 1, name); });
     losses.push_back({{"total", loss}, {term, loss}});
-    write(group, folder / step_file("gradient", step), {{"gradient", &reference.gradients()}});
+    write(group, folder / step_file("gradient", step), {{"", &reference.gradients()}});
     reference.update([&](const std::string& name) { return recurrence.stage_of(name); });
-    write(group, folder / step_file("weight", step), {{"model", &reference.weights()}});
+    write(group, folder / step_file("weight", step), {{"", &reference.weights()}});
     write(group, folder / step_file("state", step),
-          {{"optimizer.exp_avg", &reference.first_moments()},
-           {"optimizer.exp_avg_sq", &reference.second_moments()}});
+          {{"exp_avg", &reference.first_moments()}, {"exp_avg_sq", &reference.second_moments()}});
   }
   return losses;
 }

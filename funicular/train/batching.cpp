@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/train/trainer.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::train {
 
@@ -158,9 +158,7 @@ std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws,
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
                     const RandomState& random, at::ScalarType floating, const parallel::DataShare& share) {
   GlobalBatch batch;
-  for (std::vector<data::Draw>& piece : share_of(draws, source, plan, share)) {
-    if (share.repeats_keys)
-      for (size_t i = 0; i < piece.size(); ++i) piece[i].draw_id = static_cast<int64_t>(i);
+  for (const std::vector<data::Draw>& piece : share_of(draws, source, plan, share)) {
     batch.micro_batches.push_back(source.collate(piece, random));
     MicroBatch& micro_batch = batch.micro_batches.back();
     for (auto& [name, tensor] : micro_batch.tensors)

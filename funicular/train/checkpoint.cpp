@@ -125,11 +125,9 @@ class StateFiles final : public parallel::StateVisitor {
   File model, optimizer;
 
   void visit(const parallel::StateSlice& slice) override {
-    static constexpr std::string_view kOptimizerKind = "optimizer.";
-    const bool of_optimizer = slice.kind.starts_with(kOptimizerKind);
+    const bool of_optimizer = slice.kind == parallel::StateSlice::Kind::optimizer;
     File& file = of_optimizer ? optimizer : model;
-    const std::string key =
-        of_optimizer ? slice.kind.substr(kOptimizerKind.size()) + "/" + slice.name : slice.name;
+    const std::string key = of_optimizer ? slice.state + "/" + slice.name : slice.name;
     const Held held{slice.shape, slice.begin, slice.local, slice.owned, slice.optional, slice.region};
     if (!file.emplace(key, held).second) throw RunError("checkpoint", "two tensors are named {}", key);
   }
@@ -420,7 +418,7 @@ void check_finite(parallel::Strategy& strategy, int64_t step) {
   struct Check final : parallel::StateVisitor {
     explicit Check(int64_t number) : step(number) {}
     void visit(const parallel::StateSlice& slice) override {
-      if (slice.kind.starts_with("optimizer.") || !slice.local.is_floating_point()) return;
+      if (slice.kind == parallel::StateSlice::Kind::optimizer || !slice.local.is_floating_point()) return;
       if (!at::isfinite(slice.local).all().item<bool>())
         throw RunError("trainer",
                        "step {}: {} is no longer finite after the update. Nothing of this step is saved; a "

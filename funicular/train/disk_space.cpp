@@ -15,7 +15,7 @@ namespace {
 class LogicalBytes final : public parallel::StateVisitor {
  public:
   void visit(const parallel::StateSlice& slice) override {
-    if (!seen_.emplace(slice.kind, slice.name).second) return;
+    if (!seen_.emplace(slice.label(), slice.name).second) return;
     int64_t elements = 1;
     for (const int64_t size : slice.shape) elements *= size;
     bytes_ += elements * static_cast<int64_t>(slice.local.element_size());

@@ -7,7 +7,7 @@
 #include "funicular/base/json_text.h"
 #include "funicular/optim/schedules.h"
 #include "funicular/train/records.h"
-#include "funicular/train/trainer.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::train {
 

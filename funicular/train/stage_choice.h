@@ -6,7 +6,7 @@
 #include "funicular/core/model.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/train/source.h"
-#include "funicular/train/trainer.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::train {
 

@@ -117,7 +117,7 @@ class Documents(unittest.TestCase):
         self.assertEqual(found, [])
 
     def test_the_options_of_a_training_are_in_the_order_in_which_they_are_declared(self):
-        header = (commands.ROOT / "funicular/train/trainer.h").read_text(encoding="utf-8")
+        header = (commands.ROOT / "funicular/train/trainer_options.h").read_text(encoding="utf-8")
         text = (commands.ROOT / "docs/library.md").read_text(encoding="utf-8")
         self.assertEqual(listed_options(text), declared_fields(header, "TrainerOptions"))
         self.assertGreaterEqual(len(declared_fields(header, "TrainerOptions")), 30)

@@ -40,7 +40,7 @@ TEST(AsynchronousFiles, HaveTheUpdatesAndMicroBatchesOfTheirRows) {
   for (const std::vector<int>& replicas : kReplicas) {
     const pipeline::Schedule made = pipeline::make_asynchronous("pipedream", replicas, {4, 4, 4});
     const File file(to_text(made));
-    const AsynchronousRows rows({.schedule = file.path()}, made.ranks());
+    const AsynchronousRows rows({.pipeline = made.ranks(), .schedule = file.path()});
     EXPECT_EQ(rows.pieces(), 4);
     EXPECT_EQ(rows.most_steps(), 3);
     EXPECT_EQ(rows.size_of(1), 4) << "a step with fewer micro-batches has gaps";
@@ -58,7 +58,7 @@ TEST(AsynchronousFiles, EndBehindAnyOfTheirUpdates) {
   for (const std::vector<int>& replicas : kReplicas) {
     const pipeline::Schedule made = pipeline::make_asynchronous("pipedream", replicas, {2, 2, 2, 2});
     const File file(to_text(made));
-    const AsynchronousRows rows({.schedule = file.path()}, made.ranks());
+    const AsynchronousRows rows({.pipeline = made.ranks(), .schedule = file.path()});
     for (int updates = 1; updates <= 4; ++updates) {
       const pipeline::Schedule part = rows.of(std::vector<int>(static_cast<size_t>(updates), 2));
       EXPECT_NO_THROW(pipeline::check(part));
@@ -70,7 +70,7 @@ TEST(AsynchronousFiles, EndBehindAnyOfTheirUpdates) {
 
 TEST(AsynchronousFiles, AreExpectedToGoOnAsLongAsIsPlanned) {
   const File file(to_text(pipeline::make_asynchronous("pipedream", {1, 1, 1}, {2, 2, 2, 2, 2, 2})));
-  const AsynchronousRows rows({.schedule = file.path()}, 3);
+  const AsynchronousRows rows({.pipeline = 3, .schedule = file.path()});
   std::vector<int> sizes{2};
   rows.add_expected(sizes, 6);
   EXPECT_EQ(sizes, (std::vector<int>(6, 2)));
@@ -83,7 +83,7 @@ TEST(AsynchronousFiles, ThatNoPipelineCanRunAreRefused) {
   const auto refuses = [](int ranks, const std::string& text, const std::string& part) {
     const File file(text);
     try {
-      const AsynchronousRows rows({.schedule = file.path()}, ranks);
+      const AsynchronousRows rows({.pipeline = ranks, .schedule = file.path()});
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -109,12 +109,12 @@ TEST(AsynchronousFiles, ThatNoPipelineCanRunAreRefused) {
 TEST(AsynchronousFiles, AreToldApartByTheirRowsAlone) {
   const auto name_of = [](const std::string& text, const std::string& folder) {
     const File file(text, folder);
-    return AsynchronousRows({.schedule = file.path()}, 1).name();
+    return AsynchronousRows({.pipeline = 1, .schedule = file.path()}).name();
   };
   const std::string rows = "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2", others = "0F0@0 0F1@0 0B0@0 0U1 0B1@0 0U2";
   EXPECT_EQ(name_of(rows, "a"), name_of(rows, "b"));
   EXPECT_NE(name_of(rows, "a"), name_of(others, "a"));
-  EXPECT_EQ(AsynchronousRows({.schedule = "pipedream"}, 2).name(), "pipedream");
+  EXPECT_EQ(AsynchronousRows({.pipeline = 2, .schedule = "pipedream"}).name(), "pipedream");
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ TEST(StagesOfSlices, BesideEachOtherShareTheBatchAndOwnEachElementOnceWithEveryS
       rig.step(own_part({batch_of(1, 0), batch_of(1, 1)}, rig.strategy->data_share()), 1);
       struct Count final : StateVisitor {
         void visit(const StateSlice& slice) override {
-          whole[slice.kind] += elements_of({}, slice.shape);
-          if (slice.owned) owned[slice.kind] += slice.local.numel();
+          whole[slice.label()] += elements_of({}, slice.shape);
+          if (slice.owned) owned[slice.label()] += slice.local.numel();
         }
         std::map<std::string, int64_t> whole, owned;
       } count;

@@ -90,7 +90,7 @@ inline void expect_follows_one_process(const comm::Group& group, LayoutOptions o
 struct HeldBytes final : StateVisitor {
   void visit(const StateSlice& slice) override {
     if (slice.local.numel() > 0 && seen.insert(slice.local.storage().data()).second)
-      bytes[slice.kind] += static_cast<int64_t>(slice.local.storage().nbytes());
+      bytes[slice.label()] += static_cast<int64_t>(slice.local.storage().nbytes());
   }
   std::set<const void*> seen;
   std::map<std::string, int64_t> bytes;

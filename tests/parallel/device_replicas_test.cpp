@@ -146,7 +146,7 @@ TEST(DeviceReplicas, FrozenWeightsFollowARestoredState) {
     strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
     struct Change final : StateVisitor {
       void visit(const StateSlice& slice) override {
-        if (slice.kind == "model" && slice.name.starts_with("0.")) slice.local.add_(1);
+        if (slice.kind == StateSlice::Kind::model && slice.name.starts_with("0.")) slice.local.add_(1);
       }
     } change;
     {

@@ -28,9 +28,10 @@ Model make_copied_model(const std::function<void()>& disturb = {}) {
   return model;
 }
 
-Layout on_devices(int devices, const std::string& schedule = "1f1b", const StageList& stages = {}) {
-  return LayoutOptions{.strategy = "pipeline", .devices = devices, .schedule = schedule, .stages = stages}
-      .layout();
+Layout on_devices(int devices, const std::string& schedule = "1f1b", const std::string& stages = {}) {
+  LayoutOptions options{.strategy = "pipeline", .devices = devices, .schedule = schedule};
+  if (!stages.empty()) options.stages = parse_stages(stages);
+  return options.layout();
 }
 
 CutRig rig_of(const Layout& layout,
@@ -45,7 +46,8 @@ struct Shown final : StateVisitor {
     int64_t elements = 1;
     for (const int64_t size : slice.shape) elements *= size;
     EXPECT_EQ(slice.local.numel(), elements) << slice.name;
-    EXPECT_TRUE(tensors.emplace(slice.kind + " " + slice.name, slice.local.clone().view(slice.shape)).second);
+    EXPECT_TRUE(
+        tensors.emplace(slice.label() + " " + slice.name, slice.local.clone().view(slice.shape)).second);
     names.push_back(slice.name);
   }
   std::map<std::string, at::Tensor> tensors;
@@ -162,7 +164,7 @@ TEST(DeviceStages, GoOnFromAStateThatIsWrittenToThem) {
   struct Writer final : StateVisitor {
     explicit Writer(const Shown& values) : values(values) {}
     void visit(const StateSlice& slice) override {
-      slice.local.copy_(values.tensors.at(slice.kind + " " + slice.name).view(slice.local.sizes()));
+      slice.local.copy_(values.tensors.at(slice.label() + " " + slice.name).view(slice.local.sizes()));
     }
     const Shown& values;
   } writer(state);
@@ -191,7 +193,8 @@ TEST(DeviceStages, WithFrozenWeightsTrainAsOneDevice) {
   // What a checkpoint brings of them reaches every device.
   struct Shift final : StateVisitor {
     void visit(const StateSlice& slice) override {
-      if (slice.kind == "model" && (slice.name == "first" || slice.name == "bias")) slice.local.add_(0.25);
+      if (slice.kind == StateSlice::Kind::model && (slice.name == "first" || slice.name == "bias"))
+        slice.local.add_(0.25);
     }
   } shift;
   for (CutRig* rig : {&ours, &one}) {

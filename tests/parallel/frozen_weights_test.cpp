@@ -30,7 +30,7 @@ TEST(FrozenWeights, ThatWereWrittenToAreComputedWithInSixteenBits) {
       int written = 0;
       explicit Write(const std::string& name) : name(name) {}
       void visit(const StateSlice& slice) override {
-        if (slice.kind != "model" || slice.name != name) return;
+        if (slice.kind != StateSlice::Kind::model || slice.name != name) return;
         slice.local.fill_(0.25);
         ++written;
       }

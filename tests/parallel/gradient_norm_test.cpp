@@ -42,7 +42,8 @@ MicroBatch masked_batch(int64_t number) {
 class SumOfSquares : public StateVisitor {
  public:
   void visit(const StateSlice& slice) override {
-    if (slice.kind == "gradient") sum += slice.local.to(at::kDouble).square().sum().item<double>();
+    if (slice.kind == StateSlice::Kind::gradient)
+      sum += slice.local.to(at::kDouble).square().sum().item<double>();
   }
   double sum = 0;
 };

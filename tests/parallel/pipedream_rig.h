@@ -74,7 +74,6 @@ struct Case {
   Update update{};
   Recompute recompute = Recompute::none;
   bool watched = false;  ///< each update is compared, not the meetings alone
-  PipelineFault fault = PipelineFault::none;
   int zero = 0;
   std::vector<int> replicas{};  ///< ranks of each stage; empty: one
   /// The segments that spoil the gradient of one of their weights, and the weight, in some steps: with a loss scale.
@@ -166,7 +165,7 @@ inline double follow(const comm::Group& group, const Case& each) {
                                   .schedule = each.schedule,
                                   .stages = {each.begins, each.replicas}}
                         .layout(),
-                    group, {.compare_every = 1}, each.fault);
+                    group, {.compare_every = 1});
   strategy->attach(model, optim::make_optimizer(optimizer_of(each.update)));
   Oracle oracle(each.schedule, each.ranks_of_stages(), first_weights(), each.stage_of, each.update,
                 differentiate);
@@ -223,16 +222,12 @@ inline double follow(const comm::Group& group, const Case& each) {
     expect_left_out(*strategy->overlapping(), each, group.rank() % each.pipeline, step - segment, step);
     Compare compare("model", oracle.weights());
     strategy->visit_state(compare);
-    if (each.fault == PipelineFault::none) {
-      EXPECT_LT(compare.largest, kRounding) << name << ", at the meeting after step " << step;
-    }
+    EXPECT_LT(compare.largest, kRounding) << name << ", at the meeting after step " << step;
   }
   // Each rank has its part of the losses.
   const torch::Tensor sum = torch::tensor({losses}, torch::kDouble);
   group.all_reduce(sum);
-  if (each.fault == PipelineFault::none) {
-    EXPECT_NEAR(sum.item<double>(), expected_losses, 1e-10) << name;
-  }
+  EXPECT_NEAR(sum.item<double>(), expected_losses, 1e-10) << name;
   strategy->detach();
   double largest = 0;
   for (const auto& parameter : model.parameters)

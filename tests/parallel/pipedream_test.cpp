@@ -319,24 +319,5 @@ TEST(PipelinesThatUpdateWhileFull, WhoseReplicasDivideWhatTheyHaveKeepVersionsOf
   });
 }
 
-TEST(PipelinesThatUpdateWhileFull, AreNotWhatTheyShouldBeWithAFault) {
-  with_ranks(2, [] {
-    const auto group = comm::Group::from_environment();
-    for (const char* schedule : kSchedules)
-      for (const PipelineFault fault : {PipelineFault::stale_version, PipelineFault::dropped_micro_batch}) {
-        EXPECT_GT(follow(group, {.schedule = schedule,
-                                 .pipeline = 2,
-                                 .begins = kIn2,
-                                 .stage_of = kStages2,
-                                 .update = kSgd,
-                                 .fault = fault}),
-                  1e-6)
-            << schedule;
-        group.barrier();
-      }
-    finish_rank();
-  });
-}
-
 }  // namespace
 }  // namespace funicular::parallel::pipedream_tests

@@ -223,8 +223,8 @@ TEST(Pipelines, WhoseReplicasDivideTheirStateHoldEachPieceOnce) {
     rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
     struct Count final : StateVisitor {
       void visit(const StateSlice& slice) override {
-        for (const int64_t whole : {at::zeros(slice.shape).numel()}) elements[slice.kind] += whole;
-        if (slice.owned) owned[slice.kind] += slice.local.numel();
+        for (const int64_t whole : {at::zeros(slice.shape).numel()}) elements[slice.label()] += whole;
+        if (slice.owned) owned[slice.label()] += slice.local.numel();
       }
       std::map<std::string, int64_t> elements, owned;
     } count;
@@ -285,9 +285,9 @@ TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
       void visit(const StateSlice& slice) override {
         int64_t whole = 1;
         for (const int64_t size : slice.shape) whole *= size;
-        elements[slice.kind] += whole;
-        if (slice.owned) owned[slice.kind] += slice.local.numel();
-        here[slice.kind] += slice.local.numel();
+        elements[slice.label()] += whole;
+        if (slice.owned) owned[slice.label()] += slice.local.numel();
+        here[slice.label()] += slice.local.numel();
       }
       std::map<std::string, int64_t> elements, owned, here;
     } count;

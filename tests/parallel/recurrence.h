@@ -175,7 +175,7 @@ struct Compare final : StateVisitor {
   Compare(std::string which, const Weights& expected_values)
       : kind(std::move(which)), expected(expected_values) {}
   void visit(const StateSlice& slice) override {
-    if (slice.kind != kind || slice.local.numel() == 0) return;
+    if (slice.label() != kind || slice.local.numel() == 0) return;
     at::Tensor all = expected.at(slice.name);
     for (size_t i = 0; i < slice.region.dimensions.size(); ++i)
       all = all.narrow(static_cast<int64_t>(i), slice.region.dimensions[i].begin,

@@ -145,7 +145,7 @@ TEST(ReplicatedStages, HoldTheirOwnWeightsAndWithZeroTheirShareOfTheState) {
       struct Owned final : StateVisitor {
         explicit Owned(std::map<std::string, int64_t>& to) : sums(to) {}
         void visit(const StateSlice& slice) override {
-          sums[slice.kind] += slice.owned ? slice.local.numel() : 0;
+          sums[slice.label()] += slice.owned ? slice.local.numel() : 0;
         }
         std::map<std::string, int64_t>& sums;
       } counting(owned);

@@ -86,7 +86,9 @@ void expect_buffers(const Model& model, const Model& expected, const char* where
 /// Each buffer belongs to the ranks of one stage, one of which writes it to checkpoints.
 void expect_owned_once(Strategy& strategy, const comm::Group& group) {
   struct Owned final : StateVisitor {
-    void visit(const StateSlice& slice) override { count += slice.kind == "buffer" && slice.owned; }
+    void visit(const StateSlice& slice) override {
+      count += slice.kind == StateSlice::Kind::buffer && slice.owned;
+    }
     int64_t count = 0;
   } owned;
   strategy.visit_state(owned);
@@ -126,7 +128,7 @@ TEST(SequentialStages, OfACnnTrainAsOneProcess) {
       // The normalisation, and so its buffers, on the second rank.
       expect_trains_as_one_process(
           group, {.schedule = "gpipe",
-                  .begins = group.size() == 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 5}});
+                  .stages = {group.size() == 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 5}}});
       finish_rank();
     });
     if (is_rank()) return;

@@ -190,7 +190,7 @@ TEST(Single, VisitsEverySliceOfAFusedWeight) {
       EXPECT_EQ(slice.local.sizes().vec(), slice.shape);
       EXPECT_EQ(slice.begin, 0);
       EXPECT_TRUE(slice.owned);
-      seen.push_back(slice.kind + " " + slice.name);
+      seen.push_back(slice.label() + " " + slice.name);
     }
   } names;
   strategy->visit_state(names);

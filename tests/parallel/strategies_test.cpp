@@ -339,8 +339,8 @@ TEST(Strategies, EachElementOfTheStateIsOwnedOnce) {
       void visit(const StateSlice& slice) override {
         int64_t size = 1;
         for (const int64_t n : slice.shape) size *= n;
-        all[slice.kind + " " + slice.name] = size;
-        elements[slice.kind + " " + slice.name] += slice.owned ? slice.local.numel() : 0;
+        all[slice.label() + " " + slice.name] = size;
+        elements[slice.label() + " " + slice.name] += slice.owned ? slice.local.numel() : 0;
       }
     };
     for (const std::string& name : kStrategies) {

@@ -78,9 +78,9 @@ TEST(TensorSlices, BesideEachOtherShareTheBatch) {
 /// What a rank holds of each kind, and what it owns.
 struct Held final : StateVisitor {
   void visit(const StateSlice& slice) override {
-    whole[slice.kind] += elements_of({}, slice.shape);
-    here[slice.kind] += slice.local.numel();
-    if (slice.owned) owned[slice.kind] += slice.local.numel();
+    whole[slice.label()] += elements_of({}, slice.shape);
+    here[slice.label()] += slice.local.numel();
+    if (slice.owned) owned[slice.label()] += slice.local.numel();
     EXPECT_LE(slice.begin + slice.local.numel(), elements_of(slice.region, slice.shape)) << slice.name;
   }
   std::map<std::string, int64_t> whole, here, owned;
@@ -196,8 +196,6 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
           "\"ps-sync\" cannot train a model that is cut");
   refuses(make_model({}, 1), {.strategy = "single", .sequence_parallel = true}, {},
           "expected --tensor-parallel of at least 2");
-  refuses(make_model({}, 1), {.strategy = "ddp"}, {.fault = Fault::local_norm},
-          "local-norm is made by the strategy tensor only");
   refuses(make_model({}, 1), {.strategy = "tensor", .sequence_parallel = true}, {.deterministic = true},
           "--deterministic");
   Model plain;

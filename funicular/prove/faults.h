@@ -1,0 +1,30 @@
+#pragma once
+// Errors on purpose, to see that a comparison notices them: wrappers around what a layout trains with. Errors inside the library
+// are planted in tests/mutants.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/objective/objective.h"
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::prove {
+
+enum class Fault {
+  none,
+  wrong_count,          ///< each rank divides its loss by the count of its own share
+  repeated_mask,        ///< the sequences of all ranks and steps are masked alike
+  dropped_micro_batch,  ///< each rank leaves out the last micro-batch of a step
+  halved_gradient,      ///< the gradient of one weight is half of what it should be
+};
+/// "none", "wrong-count", …, in the order of Fault.
+const std::vector<std::string>& fault_names();
+/// Throws InputError that lists the names.
+Fault parse_fault(const std::string& name);
+
+/// Each returns what it is given, unless the fault is one of its kind: then a wrapper.
+std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective, Fault fault);
+std::unique_ptr<parallel::Strategy> with_fault(std::unique_ptr<parallel::Strategy> strategy, Fault fault);
+
+}  // namespace funicular::prove

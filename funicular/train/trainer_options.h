@@ -1,0 +1,77 @@
+#pragma once
+// What a run of the trainer is told: how long, in which batches, and what it keeps.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/core/loss_watch.h"
+#include "funicular/core/precision.h"
+#include "funicular/core/recompute.h"
+#include "funicular/optim/loss_scaler.h"
+#include "funicular/optim/schedules.h"
+
+namespace funicular::train {
+
+struct TrainerOptions {
+  fs::path output{};  ///< the run's folder; empty: nothing is written
+
+  // How long. At most one of the two; neither: 3 epochs.
+  int64_t max_steps = 0;
+  double num_train_epochs = 0;
+
+  // The global batch, in sequences. Any two of the three imply the third (batch = micro-batch × accumulation,
+  // the last micro-batch may be smaller); a contradiction is an InputError. None: a batch of 32 in one piece.
+  int64_t batch_size = 0;
+  int64_t micro_batch_size = 0;
+  int64_t gradient_accumulation = 0;
+  int64_t micro_batch_tokens =
+      0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
+  int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training
+  bool shuffle = true;
+  bool drop_last = false;  ///< false: the last batch of an epoch is shorter
+
+  optim::Schedule schedule{};  ///< the peak rate is the optimiser's
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+  uint64_t seed = 42;
+  Precision precision = Precision::fp32;
+  optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
+  Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
+
+  // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
+  std::vector<std::string> trainable{};  ///< empty: all
+  std::vector<std::string> frozen{};     ///< taken from these
+
+  int64_t logging_steps = 10;  ///< a record in metrics.jsonl every so many steps; 0: none
+  int64_t save_steps = 500;    ///< a checkpoint every so many steps and at the end; 0: only when interrupted
+  int64_t save_total_limit = 2;      ///< checkpoints kept, besides that of the best evaluation; 0: all
+  int64_t eval_steps = 0;            ///< 0: at the end of each epoch; always at the end of the run
+  int64_t patience = 0;              ///< stop after so many evaluations without a better one; 0: never
+  std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"; of equal ones the
+                                     ///< smaller loss is the better
+  bool greater_is_better = false;
+  /// A loss that is this many times the first one ends the run: it has diverged. LossWatch::kGrowthOfSquares suits squared errors.
+  double diverged_at = LossWatch::kGrowth;
+  std::string resume =
+      "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
+
+  /// Every rank has the whole model when fit() ends, as before it. False: of strategies that divide it each may be left with its
+  /// part, for callers that read the folder alone; the whole model on each rank may be more than its memory holds.
+  bool whole_model_after = true;
+
+  int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results
+  bool progress = true;  ///< the progress line
+
+  /// What else must be the same for a checkpoint to be resumed (objective, tokeniser, …), by name.
+  std::map<std::string, std::string> identity{};
+  OrderedJson run_info{};  ///< an object whose fields are added to run.json
+};
+
+}  // namespace funicular::train
+
+namespace funicular {
+using train::TrainerOptions;
+}  // namespace funicular
