@@ -26,6 +26,15 @@ std::string cell_of(const OrderedJson& value, const std::string& separator) {
   return text;
 }
 
+/// "ID": "ANSWER"
+std::string squad_member(const OrderedJson& answer) {
+  if (!answer.contains("id") || !answer.contains("answer"))
+    throw InputError("usage",
+                     "a file .squad.json needs answers of --task spans to questions with an id, found {}",
+                     answer.dump());
+  return fmt::format("{}: {}", answer["id"].dump(), answer["answer"].dump());
+}
+
 template <class Use>
 void for_each_line(std::string_view lines, const Use& use) {
   for (size_t end; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
@@ -36,7 +45,8 @@ void for_each_line(std::string_view lines, const Use& use) {
 
 AnswerFormat answer_format(const fs::path& file, const char* option) {
   const std::string ending = require_ending(file, option, {"jsonl", "ndjson", "json", "csv", "tsv"});
-  if (ending == "json") return AnswerFormat::json;
+  if (ending == "json")
+    return file.filename().string().ends_with(".squad.json") ? AnswerFormat::squad : AnswerFormat::json;
   if (ending == "csv") return AnswerFormat::csv;
   return ending == "tsv" ? AnswerFormat::tsv : AnswerFormat::json_lines;
 }
@@ -87,6 +97,7 @@ std::string AnswerText::table_row(const OrderedJson& answer) const {
 
 std::string AnswerText::begin() const {
   if (format_ == AnswerFormat::json_lines) return "";
+  if (format_ == AnswerFormat::squad) return "{";
   return format_ == AnswerFormat::json ? "[" : row_of(names_);
 }
 
@@ -96,6 +107,8 @@ std::string AnswerText::rows(std::string_view lines) {
   for_each_line(lines, [&](std::string_view line) {
     if (format_ == AnswerFormat::json)
       text += fmt::format("{}\n{}", first_ ? "" : ",", line);
+    else if (format_ == AnswerFormat::squad)
+      text += fmt::format("{}\n{}", first_ ? "" : ",", squad_member(OrderedJson::parse(line)));
     else
       text += table_row(OrderedJson::parse(line));
     first_ = false;
@@ -104,6 +117,7 @@ std::string AnswerText::rows(std::string_view lines) {
 }
 
 std::string AnswerText::end() const {
+  if (format_ == AnswerFormat::squad) return "\n}\n";
   return format_ == AnswerFormat::json ? "\n]\n" : "";
 }
 

@@ -10,10 +10,10 @@
 
 namespace funicular::cli {
 
-enum class AnswerFormat { json_lines, json, csv, tsv };
+enum class AnswerFormat { json_lines, json, squad, csv, tsv };
 
-/// JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output); one array for .json; tables for .csv
-/// and .tsv. Throws InputError for any other ending. A pipe or a device may have any name and gets JSON lines.
+/// JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output); one array for .json; SQuAD's
+/// {id: answer} for .squad.json; tables for .csv and .tsv. Throws InputError for any other ending. A pipe or a device may have any name and gets JSON lines.
 AnswerFormat answer_format(const fs::path& file, const char* option);
 
 /// Throws InputError for a table: the words of a text and their tags are lists, and no cell holds a list of any words.

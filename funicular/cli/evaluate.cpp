@@ -56,8 +56,8 @@ class Evaluate final : public Command {
         .common();
     arguments
         .add("predictions", "FILE", predictions_, Effect::output,
-             "file for the label and the answer of each row; its ending sets the form: .jsonl, .json, .csv, "
-             ".tsv")
+             "file for the label and the answer of each row. Its ending sets the form: .jsonl, .json, .csv, "
+             ".tsv, or .squad.json for SQuAD's predictions file, {id: answer}")
         .common()
         .default_text("none");
     arguments

@@ -19,21 +19,21 @@ namespace {
 class Finetune final : public Command {
  public:
   Finetune()
-      : Command("finetune",
-                "Trains a pre-trained model to classify texts or pairs of texts, to give each a number, or "
-                "each of its words a "
-                "tag. "
-                "The files of the named "
-                "tasks are GLUE's; "
-                "--task custom takes any TSV, CSV or JSON lines file, --task tags words with tags (CoNLL, "
-                "JSON lines). RUN/model is the model of the best "
-                "evaluation, as a "
-                "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+      : Command(
+            "finetune",
+            "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number or "
+            "each of its words a tag. It also learns to answer questions by spans of a context. The files of "
+            "the named tasks are GLUE's. --task custom takes any TSV, CSV or JSON lines file. --task tags "
+            "takes words with tags (CoNLL, JSON lines), --task spans SQuAD's JSON. RUN/model is the model of "
+            "the best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
+            "its metrics.") {
     arguments.example(
         "classify texts",
         "funicular finetune --model MODEL --task custom --train train.tsv --eval eval.tsv --output runs/a");
     arguments.example("tag words",
                       "funicular finetune --model MODEL --task tags --train train.conll --output runs/tags");
+    arguments.example("answer questions",
+                      "funicular finetune --model MODEL --task spans --train train.json --output runs/spans");
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
@@ -49,8 +49,9 @@ class Finetune final : public Command {
     task_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
-    declare_max_length(arguments, options_.max_length, "longer rows are truncated")
-        .default_text(kDefaultLength);
+    declare_max_length(arguments, options_.max_length,
+                       "longer rows are truncated; --task spans reads windows of them")
+        .default_text("128, with --task spans 384, or the model's longest");
     arguments
         .add("truncation", "NAME", options_.truncation, Effect::result, "what a pair that is too long loses")
         .choices(text::truncation_names());

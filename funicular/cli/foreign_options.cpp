@@ -29,14 +29,10 @@ constexpr std::string_view kProcesses =
     "--strategy dp and of pipelines";
 
 constexpr std::string_view kWindows =
-    "windows over long texts are not there yet; --max-length goes up to the model's longest, and longer "
-    "texts "
-    "can be "
-    "divided into rows of their own";
+    "only --task spans reads long texts in windows, by --stride of finetune; --max-length goes up to the "
+    "model's longest, and longer texts can be divided into rows of their own";
 constexpr std::string_view kAnswers =
-    "answers as spans of a text (SQuAD) are not there yet; finetune has --task custom for texts and pairs, "
-    "and tags "
-    "for words";
+    "write --task spans: answers that are spans of a context, from SQuAD's JSON";
 constexpr std::string_view kAdapters =
     "adapters (LoRA) are not there yet: all weights are trained; leave it out, and --strategy zero2 or "
     "--recompute "
@@ -191,11 +187,9 @@ constexpr Answer kTasks[] = {
     {"multiconer", kTags},
     {"ontonotes", kTags},
     {"panx", kTags},
-    {"squad", kAnswers},
     {"squad2", kAnswers},
     {"squad-v2", kAnswers},
     {"squadv2", kAnswers},
-    {"qa", kAnswers},
     {"question-answering", kAnswers},
     {"extractive-qa", kAnswers},
     {"classification", kTexts},

@@ -54,14 +54,16 @@ class AnswerFile final : public task::AnswerSink {
 class Predict final : public Command {
  public:
   Predict()
-      : Command("predict",
-                "Reads one text per line (or two, separated by a tab), or the rows of a table. Writes a JSON "
-                "object, or a row of a CSV or TSV file, for each text in the same order. A classifier "
-                "gives the label, its probability as score, and the probabilities of all labels. A "
-                "regression model gives its value. A model of --task tags reads words that blanks "
-                "separate, and gives each word's tag and the entities. Under "
-                "funicular launch "
-                "the ranks share the rows of a file: the same answers, sooner.") {
+      : Command(
+            "predict",
+            "Reads one text per line (or two, separated by a tab), or the rows of a table. Writes a JSON "
+            "object, or a row of a CSV or TSV file, for each text in the same order. A classifier "
+            "gives the label, its probability as score, and the probabilities of all labels. A "
+            "regression model gives its value. A model of --task tags reads words that blanks "
+            "separate, and gives each word's tag and the entities. A model of --task spans reads questions "
+            "with contexts (SQuAD's JSON, or the columns question and context) and gives the answer and "
+            "its characters. Under funicular launch the ranks share the rows of a file: the same answers, "
+            "sooner.") {
     arguments.example("classify lines",
                       "funicular predict --model runs/a/model --input lines.txt --output answers.jsonl");
     arguments.section("Input and output");
@@ -71,8 +73,7 @@ class Predict final : public Command {
     arguments
         .add("output", "FILE", output_, Effect::output,
              "file for the answers; appears when it is complete. Its ending sets the form: .jsonl, .json, "
-             ".csv, "
-             ".tsv")
+             ".csv, .tsv, or .squad.json for SQuAD's predictions file, {id: answer}")
         .default_text("standard output, as JSON lines");
     arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")

@@ -8,10 +8,14 @@
 namespace funicular::cli {
 
 Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
-  return arguments.add("task", "NAME", name, Effect::result, "the task")
-      .common()
-      .alias("task-name")
-      .choices(std::move(names));
+  Option& option = arguments.add("task", "NAME", name, Effect::result, "the task")
+                       .common()
+                       .alias("task-name")
+                       .choices(names);
+  for (const task::TaskType& type : task::task_types())
+    if (std::find(names.begin(), names.end(), type.option) != names.end())
+      for (const std::string& alias : type.aliases) option.accept(alias, type.option);
+  return option;
 }
 
 void TaskOptions::declare(Arguments& arguments) {
@@ -41,6 +45,14 @@ void TaskOptions::declare(Arguments& arguments) {
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
   arguments.add("label-separator", "TEXT", label_separator, Effect::result,
                 "what stands between the labels of a row");
+  arguments
+      .add("stride", "TOKENS", stride, Effect::result,
+           "with --task spans, tokens that two neighbouring windows of a context share: the overlap, as "
+           "Hugging "
+           "Face's doc_stride, and not the step")
+      .alias("doc-stride")
+      .range(0, 1 << 20)
+      .default_text("128, at most half a window");
   written.declare(arguments);
 }
 
@@ -68,6 +80,8 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
   };
   if (refused("quotes"))
     throw InputError("usage", "--quotes is for TSV and CSV; files of --task {} have no quotes", name);
+  if (refused("stride"))
+    throw InputError("usage", "--stride works only with --task spans, found --task {}", name);
   for (const char* option :
        {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
     if (refused(option))
@@ -81,6 +95,7 @@ void TaskOptions::refuse_style(const Arguments& arguments, const std::string& re
 
 task::FileOptions TaskOptions::files(const Arguments& arguments) const {
   task::FileOptions said{.text = text, .label = label, .format = format, .style = written.style()};
+  said.stride = stride;
   if (arguments.given("header")) said.header = header;
   if (arguments.given("label-separator")) said.label_separator = label_separator;
   return said;

@@ -16,6 +16,7 @@ struct TaskOptions {
   std::string name;
   std::vector<std::string> text;
   std::string label, format, label_separator = ",";
+  std::optional<int64_t> stride = {};
   bool header = true, multi_label = false, regression = false;
   FileStyleOptions written;
   std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option

@@ -45,7 +45,7 @@ class Measurement {
   /// `otherwise`: the length if none is given.
   void take_length(int64_t otherwise);
   Model load(const objective::Objective& objective) const;
-  OrderedJson measure(const Model& model, const objective::Objective& objective, const Store& store,
+  OrderedJson measure(const Model& model, const objective::Objective& objective, const data::Dataset& samples,
                       Metrics* metrics) const;
 
  private:
@@ -86,13 +86,12 @@ Model Measurement::load(const objective::Objective& objective) const {
 }
 
 OrderedJson Measurement::measure(const Model& model, const objective::Objective& objective,
-                                 const Store& store, Metrics* metrics) const {
-  const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
-  const train::DatasetSource source(objective, *samples);
+                                 const data::Dataset& samples, Metrics* metrics) const {
+  const train::DatasetSource source(objective, samples);
   std::optional<Progress> progress;
   ProgressOptions shown;
   shown.unit = "rows";
-  if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples->size()), shown);
+  if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples.size()), shown);
   const auto result = train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed,
                                       o_.group, [&](int64_t rows) {
                                         if (progress) progress->update(static_cast<uint64_t>(rows));
@@ -104,7 +103,7 @@ OrderedJson Measurement::measure(const Model& model, const objective::Objective&
       throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
                      found->second, o_.model.string());
   OrderedJson json(result);
-  json["samples"] = samples->size();
+  json["samples"] = samples.size();
   return json;
 }
 
@@ -205,16 +204,17 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
     return open_store(task, options.data, "eval", tokenizer, place,
                       {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
   });
-  found.cut = cut_rows(*store, length, tokenizer);
+  found.cut = cut_rows(*store, task.longest_row(length), tokenizer);
   if (measurement.leads()) {
     task.report_evaluation(labels, pretrained);
     report_cut(found.cut, options.data.string(), {length, config.encoder.longest_sequence()},
                "the scores cover the rest");
     report_evaluated(*store, options.data, options.model, tokenizer);
   }
-  found.sheet = task.sheet(objective->metrics(), labels, note.source);
+  TaskSamples rows = task.samples(*objective, tokenizer, store, options.data);
+  found.sheet = task.sheet(std::move(rows.metrics), labels, note.source);
   const auto begin = std::chrono::steady_clock::now();
-  found.scores = measurement.measure(model, *objective, store, found.sheet.get());
+  found.scores = measurement.measure(model, *objective, *rows.samples, found.sheet.get());
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
   found.rows = std::make_unique<EvaluatedRows>(task, options.data, options.bad_rows);
   if (options.bad_rows) found.left_out = options.bad_rows->count();
@@ -242,7 +242,8 @@ OrderedJson evaluate_masked_lm(model::Pretrained folder, const EvaluateOptions& 
   store->require_tokenizer(tokenizer);
   const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(measurement.length())}});
   const std::unique_ptr<Metrics> metrics = objective.metrics();
-  return measurement.measure(measurement.load(objective), objective, store, metrics.get());
+  return measurement.measure(measurement.load(objective), objective, *objective.samples(store),
+                             metrics.get());
 }
 
 }  // namespace funicular::task

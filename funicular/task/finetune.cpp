@@ -64,7 +64,7 @@ Finetuning::Finetuning(const FinetuneOptions& options)
       classes_of_model_(model::class_names(config_)) {
   check_class_loss();
   check_best_metric(task_.metrics(task_.label_names()));
-  max_length_ = o_.max_length.value_or(kDefaultLength);
+  max_length_ = o_.max_length.value_or(task_.default_length());
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
   model::check_sizes(config_, o_.model);
   tokenizer_ = pretrained_.tokenizer();
@@ -124,7 +124,7 @@ void Finetuning::describe_model() {
 void Finetuning::report_rows() const {
   task_.report_training({*train_store_, o_.train_file});
   report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
-               {max_length_, config_.encoder.longest_sequence()}, *tokenizer_);
+               {task_.longest_row(max_length_), config_.encoder.longest_sequence()}, *tokenizer_);
 }
 
 /// Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
@@ -222,9 +222,11 @@ RunResult Finetuning::run() {
        .loss = class_loss()});
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};
-  const auto rows = objective->samples(train_store_);
-  const train::DatasetSource seen(*objective, *rows);
-  const std::unique_ptr<Metrics> metrics = objective->metrics();
+  TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);
+  const train::DatasetSource seen(*objective, *rows.samples);
+  TaskSamples held_out;
+  if (eval_store_) held_out = task_.samples(*objective, *tokenizer_, eval_store_, o_.eval_file);
+  const std::unique_ptr<Metrics> metrics = std::move((eval_store_ ? held_out : rows).metrics);
   const auto save = [&](const fs::path& folder) {
     format::ModelConfig saved = config_;
     saved.source["funicular"].update(metrics->kept());
@@ -234,10 +236,9 @@ RunResult Finetuning::run() {
     result.fit = fit(model, o_, result.options, seen, {}, save);
     return result;
   }
-  const auto held_out = objective->samples(eval_store_);
-  const train::DatasetSource unseen(*objective, *held_out);
+  const train::DatasetSource unseen(*objective, *held_out.samples);
   result.fit = fit(model, o_, result.options, seen, {&unseen, metrics.get()}, save);
-  result.cut = cut_rows(*eval_store_, max_length_, *tokenizer_);
+  result.cut = cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_);
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;
 }

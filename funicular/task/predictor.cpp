@@ -39,6 +39,7 @@ Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer,
 
 TokenisedRow Predictor::tokenise(InputRow row) const {
   TokenisedRow tokenised{std::move(row)};
+  tokenised.max_length = options_.sequence.max_length;
   if (tokenised.row.problem.empty()) answers_->tokenise(tokenizer_, tokenised);
   return tokenised;
 }

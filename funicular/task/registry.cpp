@@ -11,6 +11,7 @@
 #include "funicular/task/classes.h"
 #include "funicular/task/labels.h"
 #include "funicular/task/numbers.h"
+#include "funicular/task/spans.h"
 #include "funicular/task/tags.h"
 
 namespace funicular::task {
@@ -22,6 +23,10 @@ constexpr const char* kCustom = "custom";
 template <class T>
 std::unique_ptr<Task> make_text(const TaskType& type, FileOptions files, const data::NamedTask* named) {
   return std::make_unique<T>(type, std::move(files), named);
+}
+
+std::unique_ptr<Task> make_spans(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
+  return std::make_unique<Spans>(type, std::move(files));
 }
 
 std::unique_ptr<Task> make_tags(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
@@ -47,6 +52,15 @@ const std::vector<TaskType>& task_types() {
        false,
        model::is_token_classifier,
        make_tags},
+      {"spans",
+       "spans",
+       "",
+       {"stride"},
+       "a span of a context for each question",
+       false,
+       objective::is_span_reader,
+       make_spans,
+       {"squad", "qa"}},
       {"labels", kCustom, "--multi-label", of_tables, "any number of labels per text", false,
        objective::is_multi_label, make_text<Labels>},
       {"numbers", kCustom, "--regression", of_tables, "a number per text", true, model::is_regression,

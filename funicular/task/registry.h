@@ -22,6 +22,7 @@ struct TaskType {
   bool (*owns)(const format::ModelConfig& config);
   /// `named`: the known files, or null for files of any layout.
   std::unique_ptr<Task> (*make)(const TaskType& type, FileOptions files, const data::NamedTask* named);
+  std::vector<std::string> aliases = {};  ///< other values of --task that mean it
 
   /// How one asks for it: "--task custom --regression".
   std::string asked_for() const;

@@ -14,9 +14,6 @@
 
 namespace funicular::task {
 
-/// Tokens of a sequence if no length is given, or the model's longest if that is less.
-inline constexpr int64_t kDefaultLength = 128;
-
 struct RunOptions {
   /// `best_metric` is decided by the next field; `identity` and `run_info` get more entries.
   train::TrainerOptions trainer{};

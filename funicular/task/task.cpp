@@ -25,12 +25,15 @@ void FileOptions::fill_from(const Json& note) {
   if (text.empty()) text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
   if (label.empty()) label = json_get<std::string>(columns, "label", kOrigin);
   if (!header) header = json_get<bool>(columns, "header", kOrigin);
+  if (!stride && columns.contains("stride")) stride = json_get<int64_t>(columns, "stride", kOrigin);
   if (label_separator.empty()) label_separator = json_get<std::string>(columns, "label_separator", kOrigin);
 }
 
 Json FileOptions::note() const {
-  return {
+  Json note = {
       {"text", text}, {"label", label}, {"header", header.value_or(true)}, {"label_separator", separator()}};
+  if (stride) note["stride"] = *stride;
+  return note;
 }
 
 const std::string& FileOptions::separator() const {
@@ -47,6 +50,11 @@ const std::vector<std::string>& Task::label_names() const {
 
 const std::vector<std::string>& Task::spellings() const {
   return no_names();
+}
+
+TaskSamples Task::samples(const objective::Objective& objective, const text::Tokenizer& /*tokenizer*/,
+                          std::shared_ptr<const data::TokenStore> store, const fs::path& /*file*/) const {
+  return {objective.samples(std::move(store)), objective.metrics()};
 }
 
 double Task::diverged_at() const {

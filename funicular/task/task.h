@@ -30,10 +30,11 @@ struct TaskType;
 struct FileOptions {
   /// Columns of text. A number counts from 1; anything else is a name in the header or a JSON key.
   std::vector<std::string> text = {};
-  std::string label = {};            ///< the column of the label, written as a column of text
-  std::string format = {};           ///< tsv | csv | jsonl | conll; "": guessed from each file's name
-  std::optional<bool> header = {};   ///< tsv, csv: whether the first row names the columns
-  std::string label_separator = {};  ///< stands between the labels of a row; "": a comma
+  std::string label = {};              ///< the column of the label, written as a column of text
+  std::string format = {};             ///< tsv | csv | jsonl | conll; "": guessed from each file's name
+  std::optional<bool> header = {};     ///< tsv, csv: whether the first row names the columns
+  std::string label_separator = {};    ///< stands between the labels of a row; "": a comma
+  std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's own
   format::FileStyle style = {};
 
   /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no
@@ -46,6 +47,9 @@ struct FileOptions {
 
 /// The key of FileOptions::note within config.json's "funicular".
 inline constexpr const char* kColumnsNote = "columns";
+
+/// Tokens of a sequence if no length is given, or the model's longest if that is less.
+inline constexpr int64_t kDefaultLength = 128;
 
 /// How the rows of a file are read.
 struct RowsOptions {
@@ -73,6 +77,12 @@ struct ObjectiveOptions {
 struct FileRows {
   const data::TokenStore& store;
   const fs::path& file;
+};
+
+/// The samples of a file's rows, and the metrics of an evaluation on them.
+struct TaskSamples {
+  std::shared_ptr<const data::Dataset> samples;
+  std::unique_ptr<Metrics> metrics;
 };
 
 class Task {
@@ -120,6 +130,14 @@ class Task {
   virtual std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                           const format::ModelConfig& config,
                                                           const ObjectiveOptions& options) const = 0;
+  /// `store`: made from `file`. `objective`: from objective(). Both outlive the result, and so does the tokeniser.
+  /// Unless overridden, samples and metrics are the objective's.
+  virtual TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
+                              std::shared_ptr<const data::TokenStore> store, const fs::path& file) const;
+  /// Tokens of a sequence at most, if no length is given.
+  virtual int64_t default_length() const { return kDefaultLength; }
+  /// Tokens of a row at most that are read whole, special tokens included.
+  virtual int64_t longest_row(int64_t max_length) const { return max_length; }
   /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).
   virtual bool weighs_classes() const { return false; }
   /// A loss that is this many times the first one ends a training.
@@ -148,7 +166,7 @@ class Task {
   virtual const char* answers_to_cut_texts() const { return "the answers come from the rest"; }
   /// Whether answers fit into the rows of a table.
   virtual bool fits_tables() const { return true; }
-  /// The sheet of an evaluation. `metrics`: from objective(). `note`: config.json's key "funicular".
+  /// The sheet of an evaluation. `metrics`: from samples(). `note`: config.json's key "funicular".
   virtual std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                        const Json& note) const = 0;
   /// `note`: as for sheet().

@@ -52,6 +52,20 @@ class CutTasks(ProgramTest):
         self.train_alike(self.files("jsonl", lambda words: json.dumps({"text": " ".join(words), "label": sum(SCORES.get(word, 0) for word in words)}) + "\n"),
                          "--regression")
 
+    def test_spans(self):
+        """Contexts of several windows; some questions have no answer, and one teaches nothing."""
+        paths = {}
+        for name, count, seed in (("train", 30, 1), ("eval", 10, 2)):
+            paths[name] = self.folder / f"{name}.json"
+            paragraphs = []
+            for number, words in enumerate(self.rows(count, seed)):
+                context = " ".join(["the", "song"] * (number % 7) + words)
+                answer = {"text": words[-1] if number else "nowhere", "answer_start": len(context) - len(words[-1])}
+                paragraphs.append({"context": context, "qas": [{"id": str(number), "question": "is " + words[0], "is_impossible": number % 5 == 2,
+                                                                "answers": [] if number % 5 == 2 else [answer]}]})
+            paths[name].write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        self.train_alike(paths, "--stride", 2, task="spans", max_length=12)
+
     def test_pairs_of_texts(self):
         self.train_alike(self.files("jsonl", lambda words: json.dumps({"label": str(words[0] in SCORES), "first": " ".join(words), "second": words[-1]}) + "\n"),
                          "--text-column", "first", "second")

@@ -151,11 +151,11 @@ class Usage(ProgramTest):
         self.refuses(["--verion"], 'unknown option "--verion"')
 
     def test_words_from_elsewhere_are_answered_by_what_there_is(self):
-        for words, answer in {("finetune", "--task", "squad"): "are not there yet", ("finetune", "--task", "NER"): "write --task tags",
+        for words, answer in {("finetune", "--task", "squad2"): "write --task spans", ("finetune", "--task", "NER"): "write --task tags",
                               ("distill", "--task", "ner"): "tags of words are for finetune, evaluate and predict",
                               ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("embed",): "vectors of texts are not there yet",
                               ("search", "x"): "there is no command \"search\"", ("train",): "funicular pretrain trains on texts, finetune on rows",
-                              ("predict", "--stride", "128"): "windows over long texts are not there yet",
+                              ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
                               ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
             self.refuses(list(words), answer)
 
@@ -330,9 +330,9 @@ class Completion(ProgramTest):
 
     def test_what_follows_a_command_is_written_as_each_shell_reads_it(self):
         bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
-        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom tags"\n', bash)
+        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom tags spans"\n', bash)
         self.assertEqual(zsh, bash)
-        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom tags\n", fish)
+        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom tags spans\n", fish)
         self.assertEqual(fish.count("\n"), bash.count("\n"))
 
     def recorder(self):

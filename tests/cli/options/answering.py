@@ -254,6 +254,22 @@ def evaluated_separator(lab):
     lab.refuses(["evaluate", "--model", several_labels(lab), "--task", "custom", "--multi-label", "--data", data], "separated.tsv:2", "contra;pro")
 
 
+def long_context(lab):
+    """A question about a context of 30 words."""
+    question = {"id": "1", "question": "film", "answers": [{"text": "book", "answer_start": 4}]}
+    data = {"data": [{"paragraphs": [{"context": "the " + "book " * 28 + "old", "qas": [question]}]}]}
+    return lab.once("long.json", lambda path: path.write_text(json.dumps(data)) and path)
+
+
+@EVALUATE.row("--stride", "two windows of a context share so many tokens")
+def evaluated_stride(lab):
+    shapes = {**encoder_shapes(), "qa_outputs.weight": [2, HIDDEN], "qa_outputs.bias": [2]}
+    model = lab.once("spans", lambda path: write_model(path, extra_shapes=shapes, architectures=["BertForQuestionAnswering"]))
+    for stride, windows in ((2, 3), (5, 4)):  # a window has 16 - 3 - 1 tokens
+        found = evaluate(lab, "--stride", stride, "--max-length", 16, model=model, task="spans", data=long_context(lab))
+        lab.assertEqual(found["samples"], windows)
+
+
 @EVALUATE.row("--format", "the file is read as that, whatever its name")
 def evaluated_format(lab):
     expected = evaluate(lab, data=plain_columns(lab, 0))

@@ -383,6 +383,11 @@ def label_separator(lab):
     lab.assertEqual(lab.train(label_separator=";").weights, lab.train().weights)
 
 
+@DISTILL.row("--stride", "is refused: no student learns to give spans")
+def stride(lab):
+    lab.refuses_to_train("--stride works only with --task spans", stride=3)
+
+
 @DISTILL.row("--regression", "the labels are numbers, and the student learns the teacher's")
 def regression(lab):
     numbers = own.columns_file(lab, "numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")

@@ -2,6 +2,7 @@
 
 from harness import HIDDEN, VOCABULARY, WORDS, encoder_shapes, json, random_weights, write_model, write_rows, write_safetensors
 
+from . import answering
 from .lab import *
 
 PRETRAIN, FINETUNE = Table(), Table()
@@ -491,6 +492,14 @@ def label_separator(lab):
     for words, names in (({"label_separator": ";"}, {"pro", "song"}), ({}, {"pro", "pro;song"})):
         run = lab.train(train=path, multi_label=True, **words)
         lab.assertEqual(set(json.loads((run.folder / "model" / "config.json").read_text())["label2id"]), names)
+
+
+@FINETUNE.row("--stride", "two windows of a context share so many tokens")
+def stride(lab):
+    for tokens, windows in ((2, 3), (5, 4)):  # a window has 16 - 3 - 1 tokens
+        run = lab.train(task="spans", train=answering.long_context(lab), stride=tokens, max_length=16, batch_size=1, max_steps=None, num_train_epochs=1)
+        lab.assertEqual(len(run.records), windows)
+        lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["columns"]["stride"], tokens)
 
 
 @FINETUNE.row("--format", "the file is read as that, whatever its name")

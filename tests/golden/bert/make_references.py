@@ -14,10 +14,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import save_file
-from transformers import (BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertForTokenClassification,
-                          DistilBertForMaskedLM, DistilBertForSequenceClassification, DistilBertForTokenClassification,
-                          ElectraForMaskedLM, ElectraForPreTraining, ElectraForSequenceClassification, ElectraForTokenClassification,
-                          RobertaForMaskedLM, RobertaForSequenceClassification, RobertaForTokenClassification)
+from transformers import (BertForMaskedLM, BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+                          DistilBertForMaskedLM, DistilBertForQuestionAnswering, DistilBertForSequenceClassification, DistilBertForTokenClassification,
+                          ElectraForMaskedLM, ElectraForPreTraining, ElectraForQuestionAnswering, ElectraForSequenceClassification,
+                          ElectraForTokenClassification,
+                          RobertaForMaskedLM, RobertaForQuestionAnswering, RobertaForSequenceClassification, RobertaForTokenClassification)
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -116,6 +117,14 @@ CASES = {
                                                                num_labels=5), [7, 29, 128, 2]),
     "electra_tags": (ElectraForTokenClassification, dict(ELECTRA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
                                                          intermediate_size=32, num_labels=9), [6, 31, 90, 1]),
+    # Equally long, as transformers' softmax counts padding, too.
+    "spans": (BertForQuestionAnswering, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40), [45] * 4),
+    "roberta_spans": (RobertaForQuestionAnswering, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                        intermediate_size=50), [65] * 3),
+    "electra_spans": (ElectraForQuestionAnswering, dict(ELECTRA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                        intermediate_size=32), [33] * 3),
+    "distilbert_spans": (DistilBertForQuestionAnswering, dict(DISTILBERT, dim=36, n_layers=2, n_heads=3, hidden_dim=50, qa_dropout=0.0),
+                         [29] * 4),
 }
 
 
@@ -152,6 +161,9 @@ def make_batch(model, lengths, is_masked_lm, generator):
         chosen = (torch.rand(ids.shape, generator=generator) < 0.2) & mask
         chosen[:, 0] = not isinstance(model, BertForPreTraining)  # which reads the first tokens as they are
         labels = torch.where(chosen, torch.randint(0, config.vocab_size, ids.shape, generator=generator), -100)
+    elif gives_spans(model):
+        places = torch.randint(0, longest, (2, len(lengths)), generator=generator)
+        labels = places.amin(0), places.amax(0)
     elif gives_tags(model):
         chosen = (torch.rand(ids.shape, generator=generator) < 0.5) & mask
         chosen[0, 0] = True
@@ -173,8 +185,16 @@ def gives_tags(model):
     return type(model).__name__.endswith("ForTokenClassification")
 
 
-def packed(ids, types, mask, labels, lengths, is_masked_lm, tags):
+def gives_spans(model):
+    return type(model).__name__.endswith("ForQuestionAnswering")
+
+
+def packed(ids, types, mask, labels, lengths, is_masked_lm, tags, spans):
     batch = {"token_ids": ids[mask], "token_type_ids": types[mask], "lengths": torch.tensor(lengths)}
+    if spans:
+        batch["starts"], batch["ends"] = labels
+        batch["span_places"] = torch.arange(ids.numel())
+        return {name: value.contiguous() for name, value in batch.items()}
     if isinstance(labels, tuple):
         labels, batch["next_sentence_labels"] = labels
     if is_masked_lm:
@@ -203,6 +223,12 @@ def replaced_loss(out, mask, labels):
 
 def expected(model, ids, types, mask, labels, is_masked_lm):
     model.zero_grad()
+    if gives_spans(model):
+        typed = {"token_type_ids": types} if hasattr(model.config, "type_vocab_size") else {}
+        out = model(input_ids=ids, attention_mask=mask.long(), start_positions=labels[0], end_positions=labels[1], **typed)
+        out.loss.backward()
+        logits = torch.stack([out.start_logits, out.end_logits], -1)[mask]
+        return collected(model, {"logits": logits, "loss": out.loss})
     both = isinstance(labels, tuple)
     labels, more = (labels[0], {"next_sentence_label": labels[1]}) if both else (labels, {})
     real_labels = labels.to(model.dtype) if labels.is_floating_point() else labels
@@ -211,9 +237,12 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
     loss.backward()
     logits = out.prediction_logits if both else out.logits
     logits = logits[mask][labels[mask] != -100] if is_masked_lm or gives_tags(model) else logits[mask] if labels.shape == ids.shape else logits
-    result = {"logits": logits.detach().clone(), "loss": loss.detach().clone()}
-    if both:
-        result["next_sentence_logits"] = out.seq_relationship_logits.detach().clone()
+    more = {"next_sentence_logits": out.seq_relationship_logits} if both else {}
+    return collected(model, {"logits": logits, "loss": loss, **more})
+
+
+def collected(model, outputs):
+    result = {name: value.detach().clone() for name, value in outputs.items()}
     for name, parameter in model.named_parameters():
         result["grad." + name] = parameter.grad.clone()
     return {name: value.contiguous() for name, value in result.items()}
@@ -293,7 +322,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         model.save_pretrained(os.path.join(folder, "model"))
         ids, types, mask, labels = make_batch(model, lengths, is_masked_lm, generator)
-        save_file(packed(ids, types, mask, labels, lengths, is_masked_lm, gives_tags(model)), os.path.join(folder, "batch.safetensors"))
+        save_file(packed(ids, types, mask, labels, lengths, is_masked_lm, gives_tags(model), gives_spans(model)), os.path.join(folder, "batch.safetensors"))
         for suffix, dtype in (("fp32", torch.float32), ("fp64", torch.float64), ("bf16", torch.bfloat16)):  # which rounds its weights
             result = expected(model.to(dtype), ids, types, mask, labels, is_masked_lm)
             result = {key: value.float() if dtype == torch.bfloat16 else value for key, value in result.items()}

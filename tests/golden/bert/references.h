@@ -36,9 +36,10 @@ inline MicroBatch read_batch(const fs::path& path) {
   const bool draws = batch.tensors.contains("sampling_bits");
   const char* const targets = batch.tensors.contains("mlm_labels") ? "mlm_labels"
                               : batch.tensors.contains("replaced") ? "replaced"
+                              : batch.tensors.contains("starts")   ? "starts"
                                                                    : "labels";
   const double count = static_cast<double>(batch[targets].numel());
-  for (const char* name : {"mlm", "classification", "regression", "multi_label", "replaced", "tags"})
+  for (const char* name : {"mlm", "classification", "regression", "multi_label", "replaced", "tags", "spans"})
     batch.counts[name] = count;
   if (draws) batch.counts["replaced"] = static_cast<double>(batch.packing.tokens());
   batch.counts["next_sentence"] = static_cast<double>(batch.packing.sequences());

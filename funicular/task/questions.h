@@ -1,0 +1,72 @@
+#pragma once
+// Questions about contexts and their answers, in the JSON form of SQuAD (versions 1.1 and 2.0) and CMRC2018.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/row_source.h"
+#include "funicular/format/bad_rows.h"
+#include "funicular/objective/spans.h"
+#include "funicular/task/row_input.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::task {
+
+struct Question {
+  std::string id, text;  ///< the text without white space before it
+  size_t context = 0;    ///< index in QuestionFile::contexts
+  bool impossible = false;
+  std::vector<std::string> answers = {};  ///< as the file has them
+  text::CharacterRange place = {-1, -1};  ///< of the first answer that stands in the context; -1: none does
+  uint64_t number = 0;                    ///< of the question in the file, from 0
+};
+
+struct QuestionFile {
+  std::vector<std::string> contexts;
+  std::vector<Question> questions;
+  int64_t moved = 0;  ///< answers that stand in the context, but not where answer_start says
+  int64_t lost = 0;   ///< questions none of whose answers stands in the context
+  bool has_impossible = false;
+  bool chinese = false;  ///< more than half of the contexts' characters are Chinese
+
+  const std::string& context_of(const Question& question) const { return contexts[question.context]; }
+};
+
+/// Reads a file. `labelled` false: answers are not read. `bad_rows`: null makes a bad question an error. Throws
+/// InputError naming file and place ("data[0].paragraphs[2].qas[1]").
+QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows);
+
+/// The rows (question, context) of a file; SourceRow::offset is the question's number.
+class QuestionSource final : public data::RowSource {
+ public:
+  QuestionSource(const fs::path& file, bool labelled, std::shared_ptr<format::BadRows> bad_rows);
+  int columns() const override { return 2; }
+  bool has_labels() const override { return false; }
+  size_t pieces() const override;
+  uint64_t piece_bytes(size_t piece) const override;
+  uint64_t read(size_t piece, const data::RowSink& sink) const override;
+
+ private:
+  QuestionFile file_;
+  uint64_t left_out_ = 0;
+};
+
+/// The questions of a file to answer: the texts of a row are question, context and id.
+std::unique_ptr<RowInput> open_questions(const InputOptions& options);
+
+/// The characters of a context that each of its tokens comes from.
+std::vector<text::CharacterRange> token_places(const text::Tokenizer& tokenizer, std::string_view context);
+
+/// The tokens of each question's answer. transformers' rule: from the last token that begins at or before the answer to
+/// the first one that ends at or behind its end.
+std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
+                                                   const text::Tokenizer& tokenizer);
+
+/// Characters [begin, end) of a text in valid UTF-8.
+std::string_view characters_of(std::string_view text, text::CharacterRange range);
+
+}  // namespace funicular::task

@@ -1,0 +1,262 @@
+#include "funicular/task/spans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
+#include "funicular/base/log.h"
+#include "funicular/format/family.h"
+#include "funicular/format/text_format.h"
+#include "funicular/task/questions.h"
+#include "funicular/task/span_scores.h"
+#include "funicular/task/text_report.h"
+#include "funicular/text/utf8.h"
+
+namespace funicular::task {
+
+namespace {
+
+constexpr const char* kThresholdNote = "null_threshold";
+
+/// Bad questions have been told when the store was made.
+QuestionFile read_again(const fs::path& file) {
+  format::BadRows left_out(true);
+  return read_questions(file, true, &left_out);
+}
+
+std::optional<double> threshold_in(const Json& note) {
+  if (!note.is_object() || !note.contains(kThresholdNote)) return {};
+  return json_get<double>(note, kThresholdNote, "config.json (key \"funicular\")");
+}
+
+double rounded(double score) {
+  return std::round(score * 1e6) / 1e6;
+}
+
+}  // namespace
+
+Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}
+
+std::unique_ptr<data::RowSource> Spans::open_rows(const fs::path& file, const RowsOptions& options) const {
+  return std::make_unique<QuestionSource>(file, options.labelled, options.bad_rows);
+}
+
+std::string Spans::row_key(const std::string& bad_rows, const std::string& style) const {
+  return " questions" + bad_rows + style;
+}
+
+MetricNames Spans::metrics(const std::vector<std::string>& /*labels*/) const {
+  return {span_metric_names(), "f1"};
+}
+
+std::unique_ptr<objective::Objective> Spans::objective(const text::Tokenizer& tokenizer,
+                                                       const format::ModelConfig& /*config*/,
+                                                       const ObjectiveOptions& options) const {
+  return std::make_unique<objective::Spans>(
+      tokenizer,
+      objective::SpanOptions{
+          .max_length = options.sequence.max_length, .stride = files().stride, .labelled = options.labelled});
+}
+
+TaskSamples Spans::samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
+                           std::shared_ptr<const data::TokenStore> store, const fs::path& file) const {
+  const auto& spans = dynamic_cast<const objective::Spans&>(objective);
+  QuestionFile questions = read_again(file);
+  const auto windows = std::make_shared<objective::SpanWindows>(std::move(store), spans.span_form(),
+                                                                answer_tokens(questions, tokenizer));
+  return {windows, std::make_unique<SpanMetrics>(std::move(questions), windows, tokenizer)};
+}
+
+void Spans::describe_in(format::ModelConfig& config, const std::vector<std::string>& /*labels*/) const {
+  config.id2label = {};
+  config.num_labels = 2;
+  config.problem_type = "";
+  config.architectures = {format::family_of(config).class_of(objective::span_reader().architecture)};
+}
+
+void Spans::check_training(const FileRows& rows) const {
+  require_texts(rows.store, rows.file);
+  const QuestionFile file = read_again(rows.file);
+  if (file.lost == std::ssize(file.questions))
+    throw InputError("task", "{}: no answer stands in its context; nothing can be learnt",
+                     rows.file.string());
+}
+
+void Spans::report_training(const FileRows& rows) const {
+  const QuestionFile file = read_again(rows.file);
+  const int64_t all = std::ssize(file.questions);
+  if (file.moved > 0)
+    log::info("{}: {} of {} answers do not stand where answer_start says; the nearest place is taken",
+              rows.file.string(), file.moved, all);
+  if (file.lost > 0)
+    log::warning(
+        "{}: {} of {} questions have no answer that stands in the context; nothing is learnt from them",
+        rows.file.string(), file.lost, all);
+}
+
+// ---- evaluation
+
+namespace {
+
+class SpanSheet final : public Sheet {
+ public:
+  SpanSheet(std::unique_ptr<Metrics> metrics, const Json& note) : Sheet(std::move(metrics)) {
+    auto& own = const_cast<SpanMetrics&>(spans());  // the sheet's own
+    if (const auto threshold = threshold_in(note)) own.set_threshold(*threshold);
+  }
+
+  void add_details(OrderedJson& /*found*/) const override {}
+  OrderedJson mistakes(const EvaluatedRows& /*rows*/) const override {
+    std::vector<std::pair<double, size_t>> wrong;
+    for (size_t i = 0; i < spans().answered().size(); ++i)
+      if (spans().score_of(i).exact < 1) wrong.emplace_back(spans().score_of(i).f1, i);
+    std::sort(wrong.begin(), wrong.end());
+    OrderedJson found = OrderedJson::array();
+    for (const auto& [f1, i] : wrong) {
+      OrderedJson line = this->line(i);
+      const Question& question = spans().file().questions[i];
+      line["label"] = question.answers.empty() ? "" : question.answers.front();
+      line["predicted"] = line["answer"];
+      line["texts"] = {question.text, spans().file().context_of(question)};
+      found.push_back(std::move(line));
+    }
+    return found;
+  }
+  std::string lines(const EvaluatedRows& /*rows*/) const override {
+    std::string text;
+    for (size_t i = 0; i < spans().answered().size(); ++i) text += json_text(line(i)) + "\n";
+    return text;
+  }
+
+ private:
+  const SpanMetrics& spans() const { return dynamic_cast<const SpanMetrics&>(metrics()); }
+  OrderedJson line(size_t i) const {
+    const Question& question = spans().file().questions[i];
+    const AnsweredQuestion& found = spans().answered()[i];
+    const SpanScore score = spans().score_of(i);
+    return {{"row", question.number + 1},
+            {"id", question.id},
+            {"question", question.text},
+            {"answers", question.answers},
+            {"answer", spans().is_null(i) ? "" : found.answer},
+            {"exact", score.exact},
+            {"f1", score.f1},
+            {"score", rounded(found.span.score)},
+            {"null_score", rounded(found.span.null_score)}};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Sheet> Spans::sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> /*labels*/,
+                                    const Json& note) const {
+  return std::make_unique<SpanSheet>(std::move(metrics), note);
+}
+
+// ---- answers
+
+namespace {
+
+class SpanAnswers final : public Answers {
+ public:
+  SpanAnswers(std::optional<int64_t> stride, std::optional<double> threshold)
+      : Answers({}), stride_(stride), threshold_(threshold) {}
+  int64_t width() const override { return 2; }
+  std::string example() const override {
+    return R"({"id": "", "answer": "", "start": 0, "end": 0, "score": 0, "null_score": 0})";
+  }
+
+ private:
+  objective::SpanForm form_of(const text::Tokenizer& tokenizer, const TokenisedRow& row) const {
+    return {tokenizer.sequence(), row.max_length, stride_};
+  }
+  void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const override;
+  void count_cut(const TokenisedRow& /*row*/, int64_t /*room*/, data::CutRows& /*cut*/) const override {}
+  std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const override;
+  at::Tensor scores(const at::Tensor& logits) const override { return logits; }
+  Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
+
+  std::optional<int64_t> stride_;
+  std::optional<double> threshold_;
+};
+
+/// A sample per window.
+void SpanAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
+  row.row.texts.at(1) = text::to_valid_utf8(row.row.texts.at(1));
+  data::Sample whole;
+  for (const std::string& column : {row.row.texts[0], row.row.texts[1]}) {
+    text::TokenizedText text;
+    row.places.clear();  // those of the context, the last one, stay
+    tokenizer.tokenize(column, text, row.places);
+    const auto& ids = row.tokens.emplace_back(text.ids.begin(), text.ids.end());
+    whole.columns.push_back({data::TokenSpan(ids.data(), ids.size()), {}});
+  }
+  const objective::SpanForm form = form_of(tokenizer, row);
+  const int64_t question = std::ssize(row.tokens[0]);
+  for (const objective::TokenRange window : form.windows(question, std::ssize(row.tokens[1]))) {
+    row.samples.push_back(form.sample(whole, window));
+    row.windows.push_back({window.begin, window.end, form.place(question)});
+  }
+}
+
+std::vector<int64_t> SpanAnswers::rows_of_samples(const MicroBatch& batch) const {
+  const std::vector<int32_t>& offsets = batch.packing.host_offsets;
+  std::vector<int64_t> rows;
+  for (size_t i = 1; i < offsets.size(); ++i) rows.push_back(offsets[i] - offsets[i - 1]);
+  return rows;
+}
+
+Answer SpanAnswers::answer(const TokenisedRow& row, std::span<const SampleScores> scores) const {
+  objective::BestSpan best;
+  for (size_t i = 0; i < scores.size(); ++i)
+    best.read(scores[i].values, row.windows.at(i).place, {row.windows[i].begin, row.windows[i].end});
+  text::CharacterRange place;
+  const bool is_null = best.first < 0 || (threshold_ && best.null_odds() > *threshold_);
+  if (!is_null)
+    place = {row.places.at(static_cast<size_t>(best.first)).begin,
+             row.places.at(static_cast<size_t>(best.last)).end};
+  OrderedJson line;
+  if (row.row.texts.size() > 2) line["id"] = row.row.texts[2];
+  line["answer"] = characters_of(row.row.texts[1], place);
+  line["start"] = place.begin;
+  line["end"] = place.end;
+  line["score"] = std::isfinite(best.score) ? OrderedJson(rounded(best.score)) : OrderedJson();
+  line["null_score"] = rounded(best.null_score);
+  return {json_text(line), {}, {static_cast<float>(best.score), static_cast<float>(best.null_score)}};
+}
+
+}  // namespace
+
+std::unique_ptr<Answers> Spans::answers(std::vector<std::string> /*labels*/, const Json& note) const {
+  return std::make_unique<SpanAnswers>(files().stride, threshold_in(note));
+}
+
+std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
+  if (options.format.empty() && format::ending_of(options.path) == ".json") return open_questions(options);
+  format::TextOptions layout;
+  layout.style = options.style;
+  layout.bad_rows = options.bad_rows;
+  layout.format = options.path.empty() && options.format.empty() ? format::TextFormat::jsonl
+                  : options.format.empty()                       ? format::guess_text_format(options.path)
+                                           : format::text_format_from_name(options.format);
+  if (layout.format == format::TextFormat::lines || layout.format == format::TextFormat::text)
+    throw InputError(
+        "usage",
+        "{} answers questions about contexts. It reads SQuAD's JSON (.json), and tables and JSON lines "
+        "with the columns question and context; give --format jsonl, tsv or csv",
+        options.model.string());
+  layout.header = options.header.value_or(true) && layout.format != format::TextFormat::jsonl;
+  layout.columns = {"question", "context"};
+  if (!options.text.empty()) layout.columns.clear();
+  for (const std::string& column : options.text) layout.columns.push_back(format::column_from_text(column));
+  if (layout.columns.size() != 2)
+    throw InputError("usage", "expected two of --text-column, the question and the context, found {}",
+                     layout.columns.size());
+  return std::make_unique<TextInput>(options.path, layout, 2);
+}
+
+}  // namespace funicular::task

@@ -1,0 +1,160 @@
+#include "funicular/task/spans.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/base/temporary_folder.h"
+#include "funicular/task/questions.h"
+#include "funicular/task/registry.h"
+#include "funicular/task/span_scores.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::task::spans_tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class QuestionsTest : public testing::Test {
+ protected:
+  QuestionFile read(const std::string& json, bool labelled = true, format::BadRows* bad = nullptr) const {
+    write_file_atomically(path, json);
+    return read_questions(path, labelled, bad);
+  }
+  /// A file of one paragraph.
+  static std::string file_of(const std::string& context, const std::string& questions) {
+    return R"({"data": [{"paragraphs": [{"context": ")" + context + R"(", "qas": [)" + questions + "]}]}]}";
+  }
+  std::string error_of(const std::string& json) const {
+    try {
+      read(json);
+      return "";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  }
+
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "q.json";
+};
+
+TEST_F(QuestionsTest, AreReadWithThePlacesOfTheirAnswersInCharacters) {
+  const QuestionFile file = read(file_of(
+      "Der Fluß heißt Rhein, Rhein.",
+      R"({"id": "1", "question": "  Wie?", "answers": [{"text": "Rhein", "answer_start": 15}, {"text": "Fluß", "answer_start": 4}]},
+         {"id": 7, "question": "Wer?", "is_impossible": true, "answers": []},
+         {"id": "3", "question": "Was?", "answers": [{"text": "Rhein", "answer_start": 24}]},
+         {"id": "4", "question": "Wo?", "answers": [{"text": "Mosel", "answer_start": 2}]})"));
+  ASSERT_EQ(file.questions.size(), 4u);
+  EXPECT_EQ(file.questions[0].text, "Wie?");
+  EXPECT_EQ(file.questions[0].place, (text::CharacterRange{15, 20}));
+  EXPECT_EQ(file.questions[0].answers, (Words{"Rhein", "Flu\u00DF"}));
+  EXPECT_TRUE(file.questions[1].impossible);
+  EXPECT_EQ(file.questions[1].id, "7");
+  EXPECT_EQ(file.questions[2].place, (text::CharacterRange{22, 27})) << "the nearest place of the text";
+  EXPECT_EQ(file.questions[3].place.begin, -1);
+  EXPECT_EQ(file.moved, 1);
+  EXPECT_EQ(file.lost, 1);
+  EXPECT_TRUE(file.has_impossible);
+  EXPECT_FALSE(file.chinese);
+}
+
+TEST_F(QuestionsTest, OfBadFilesAreRefusedByTheirPlace) {
+  EXPECT_NE(error_of("[]").find("expected an object with \"data\""), std::string::npos);
+  EXPECT_NE(error_of(R"({"data": [{"paragraphs": [{"qas": []}]}]})")
+                .find("q.json: data[0].paragraphs[0]: expected a text as \"context\", found none"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_of("a", R"({"id": "1", "question": 3, "answers": []})"))
+                .find("data[0].paragraphs[0].qas[0]: expected a text as \"question\", found 3"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_of("a", R"({"id": "1", "question": "b", "answers": []})")).find("is_impossible"),
+            std::string::npos);
+  const std::string one = R"({"id": "1", "question": "b", "answers": [{"text": "a", "answer_start": 0}]})";
+  EXPECT_NE(error_of(file_of("a", one + "," + one)).find("qas[1]: the id \"1\" is that of"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(
+          file_of("a", R"({"id": "1", "question": "b", "answers": [{"text": "a", "answer_start": "0"}]})"))
+          .find("expected a number of characters as \"answer_start\""),
+      std::string::npos);
+}
+
+TEST_F(QuestionsTest, ThatAreBadMayBeLeftOut) {
+  format::BadRows bad(true);
+  const QuestionFile file = read(
+      file_of("a",
+              R"({"id": "1"}, {"id": "2", "question": "b", "answers": [{"text": "a", "answer_start": 0}]})"),
+      true, &bad);
+  ASSERT_EQ(file.questions.size(), 1u);
+  EXPECT_EQ(file.questions[0].number, 1u);
+  EXPECT_EQ(bad.count(), 1u);
+}
+
+TEST_F(QuestionsTest, HaveTheTokensThatCoverTheirAnswers) {
+  const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "the", "19", "##90", "##s", "."}, {}, {});
+  const auto tokens_of = [&](const std::string& answer, int start) {
+    const QuestionFile file =
+        read(file_of("the 1990s.", R"({"id": "1", "question": "b", "answers": [{"text": ")" + answer +
+                                       R"(", "answer_start": )" + std::to_string(start) + "}]}"));
+    const objective::AnswerTokens found = answer_tokens(file, tokenizer).front();
+    EXPECT_EQ(found.kind, objective::AnswerTokens::there);
+    return std::pair(found.first, found.last);
+  };
+  EXPECT_EQ(tokens_of("1990", 4), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_EQ(tokens_of("990s", 5), std::pair(int64_t{1}, int64_t{3})) << "from within a token";
+  EXPECT_EQ(tokens_of("the 1", 0), std::pair(int64_t{0}, int64_t{1}));
+  const auto kind = [&](const std::string& question) {
+    return answer_tokens(read(file_of("the", question)), tokenizer).front().kind;
+  };
+  EXPECT_EQ(kind(R"({"id": "1", "question": "b", "is_impossible": true})"), objective::AnswerTokens::none);
+  EXPECT_EQ(kind(R"({"id": "1", "question": "b", "answers": [{"text": "x", "answer_start": 0}]})"),
+            objective::AnswerTokens::unknown);
+}
+
+TEST(SpanScores, ReadTextsAsSquadDoes) {
+  EXPECT_EQ(squad_words("The U.S. and an  \u00C9cole, by a-the"),
+            (Words{"us", "and", "\u00E9cole", "by", "athe"}));
+  EXPECT_EQ(score_answer("The U.S.", {"us"}, false).exact, 1);
+  const SpanScore part = score_answer("the old red film", {"x", "old film"}, false);
+  EXPECT_EQ(part.exact, 0);
+  EXPECT_NEAR(part.f1, 2 * (2. / 3) * 1 / (2. / 3 + 1), 1e-12) << "the best of all answers";
+  EXPECT_EQ(score_answer("", {}, false).f1, 1) << "a question without an answer";
+  EXPECT_EQ(score_answer("a film", {}, false).f1, 0);
+  EXPECT_EQ(score_answer("a", {"film"}, false).f1, 0) << "nothing is left of the answer";
+  EXPECT_EQ(score_answer("film film", {"film"}, false).exact, 0);
+}
+
+TEST(SpanScores, ReadTextsAsCmrcDoes) {
+  EXPECT_EQ(cmrc_words("\u5317\u4EAC\uFF0CAbc 12\u300B\u4E2D"),
+            (Words{"\u5317", "\u4EAC", "abc", "12", "\u4E2D"}));
+  EXPECT_EQ(score_answer("\u5317\u4EAC\u3002", {"\u5317\u4EAC"}, true).exact, 1) << "marks count for nothing";
+  // The longest run is 3 of 4 and of 5 characters; the common characters would be 4.
+  const SpanScore run = score_answer("\u4E00\u4E8C\u4E09\u56DB", {"\u56DB\u4E00\u4E8C\u4E09\u4E94"}, true);
+  EXPECT_NEAR(run.f1, 2 * 0.75 * 0.6 / (0.75 + 0.6), 1e-12);
+}
+
+TEST(SpanScores, FindTheThresholdOfTheBestMean) {
+  const BestThreshold best = best_threshold({{3, 0, 1}, {-2, 1, 0}, {1, 0.5, 0}, {-5, 0, 1}});
+  EXPECT_EQ(best.threshold, 1);
+  EXPECT_NEAR(best.mean, (0 + 1 + 0.5 + 1) / 4, 1e-12);
+  const BestThreshold none = best_threshold({{2, 0, 1}, {3, 0, 1}});
+  EXPECT_EQ(none.mean, 1);
+  EXPECT_LT(none.threshold, 2) << "nothing is answered";
+  EXPECT_EQ(best_threshold({{1, 1, 0}, {1, 0, 1}}).mean, 0.5) << "equal odds are not told apart";
+}
+
+TEST(SpansTask, OwnsModelsOfItsHeadAndKeepsItsStride) {
+  format::ModelConfig config = format::default_config("roberta");
+  const auto task = find_task("spans", {.stride = 5});
+  task->describe_in(config, {});
+  EXPECT_EQ(config.architectures, (Words{"RobertaForQuestionAnswering"}));
+  EXPECT_EQ(&type_of(config), &task->type());
+  FileOptions read;
+  read.fill_from({{kColumnsNote, task->note()}});
+  EXPECT_EQ(read.stride, 5);
+}
+
+}  // namespace
+}  // namespace funicular::task::spans_tests
