@@ -90,6 +90,9 @@ class Spans(ProgramTest):
         rows = [json.loads(line) for line in (self.folder / "rows.jsonl").read_text().splitlines()]
         self.assertEqual([(row["id"], row["answer"], [row["exact"], row["f1"]]) for row in rows],
                          [(answer["id"], answer["answer"], own) for answer, own in zip(answers, scores)])
+        for words, name in ((["predict", "--input", data, "--output"], "given"), (["evaluate", "--data", data, "--predictions"], "found")):
+            self.succeeds(*words, self.folder / f"{name}.squad.json", "--model", model)
+            self.assertEqual(json.loads((self.folder / f"{name}.squad.json").read_text()), {answer["id"]: answer["answer"] for answer in answers})
         lines = "".join(json.dumps({"question": question["question"], "context": paragraph["context"]}) + "\n"
                         for article in json.loads(data.read_text())["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"])
         for streamed, answer in zip(self.answers(stdin=lines), answers):

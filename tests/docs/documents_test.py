@@ -177,6 +177,9 @@ def readers_folder(test):
     for name in ("train.conll", "eval.conll"):
         (folder / name).write_text("".join("".join(f"{word} {'B-PRAISE' if word == 'good' else 'O'}\n" for word in text.split()) + "\n"
                                            for _, text in rows))
+    questions = next(block.code for block in blocks.blocks((commands.ROOT / "docs" / "spans.md").read_text()) if block.language == "json")
+    for name in ("train.json", "dev.json"):
+        (folder / name).write_text(questions)
     chain = blocks.blocks((commands.ROOT / "docs" / "chain.md").read_text())
     (folder / "chain.toml").write_text(next(block.code for block in chain if block.language == "toml"))
     (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))
