@@ -40,17 +40,26 @@ class RepeatedMask final : public objective::Objective {
   const std::unique_ptr<objective::Objective> right_;
 };
 
-/// Halves the first weight's gradient.
-class HalvedGradient final : public parallel::StateVisitor {
+/// Calls `use` for each gradient that a strategy shows.
+class Gradients final : public parallel::StateVisitor {
  public:
-  void visit(const parallel::StateSlice& slice) override {
-    if (name_.empty()) name_ = slice.name;
-    if (slice.name == name_ && slice.local.defined()) slice.local.mul_(0.5);
-  }
+  explicit Gradients(std::function<void(const parallel::StateSlice&)> use) : use_(std::move(use)) {}
+  void visit(const parallel::StateSlice& slice) override { use_(slice); }
 
  private:
-  std::string name_;
+  const std::function<void(const parallel::StateSlice&)> use_;
 };
+
+/// Halves the gradient of the last weight, a vector. A matrix may have a sparse gradient, of which strategies show a copy.
+void halve_gradient(parallel::Strategy& strategy) {
+  std::string last;
+  Gradients find([&](const parallel::StateSlice& slice) { last = slice.name; });
+  strategy.visit_gradients(find);
+  Gradients halve([&](const parallel::StateSlice& slice) {
+    if (slice.name == last) slice.local.mul_(0.5);
+  });
+  strategy.visit_gradients(halve);
+}
 
 class WrongStrategy final : public parallel::Strategy {
  public:
@@ -64,8 +73,7 @@ class WrongStrategy final : public parallel::Strategy {
     parallel::StepSettings own = settings;
     if (fault_ == Fault::halved_gradient)
       own.inspect = [&] {
-        HalvedGradient halved;
-        right_->visit_gradients(halved);
+        halve_gradient(*right_);
         if (settings.inspect) settings.inspect();
       };
     return right_->step(micro_batches, global, own);
@@ -108,7 +116,8 @@ class WrongStrategy final : public parallel::Strategy {
 }  // namespace
 
 const std::vector<std::string>& fault_names() {
-  static const std::vector<std::string> names = {"none", "wrong-count", "repeated-mask", "dropped-micro-batch", "halved-gradient"};
+  static const std::vector<std::string> names = {"none", "wrong-count", "repeated-mask",
+                                                 "dropped-micro-batch", "halved-gradient"};
   return names;
 }
 
@@ -120,7 +129,8 @@ Fault parse_fault(const std::string& name) {
   return static_cast<Fault>(found - names.begin());
 }
 
-std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective, Fault fault) {
+std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective,
+                                                 Fault fault) {
   if (fault != Fault::repeated_mask) return objective;
   return std::make_unique<RepeatedMask>(std::move(objective));
 }
