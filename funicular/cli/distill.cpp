@@ -57,9 +57,9 @@ class Distill final : public Command {
                 "learn the teacher's layers, prediction its answers. RUN/model is the student of the best "
                 "evaluation, "
                 "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
-    arguments.example("let a small model learn the layers of a large one",
-                      "funicular distill --teacher BIG --student 3-layers --stage general --data "
-                      "texts.tokens --output runs/s");
+    arguments.example(
+        "let a small model learn the layers of a large one",
+        "funicular distill --teacher BIG --student 3-layers --stage general --data a.tokens --output runs/s");
     arguments.section("Input and output");
     arguments.add("teacher", "DIR", options_.teacher, Effect::input, "model folder of the teacher")
         .required_unless("soft-columns");

@@ -212,6 +212,11 @@ class Usage(ProgramTest):
         words = self.finetune_words(self.model(), task="cola", text_column="x")
         self.refuses(words, "--text-column is for --task custom")
 
+    def test_a_seed_keeps_all_its_digits(self):
+        seed = 2**53 + 1  # which no double holds
+        self.succeeds(*self.finetune_words(self.model(), num_train_epochs=None, max_steps=1, seed=seed))
+        self.assertEqual(json.loads((self.folder / "run" / "run.json").read_text())["seed"], seed)
+
     def test_unknown_metric_for_the_best_model(self):
         words = self.finetune_words(self.model(), metric_for_best_model="bleu")
         self.refuses(words, "accuracy, macro_f1, loss", '"bleu"')
