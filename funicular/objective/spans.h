@@ -56,8 +56,8 @@ struct AnswerTokens {
   int64_t first = 0, last = 0;
 };
 
-/// The windows of rows (question, context), in their order. Sample::label_set is {first, last} within the window; {-1, -1}
-/// if the window does not hold the whole answer; {-2, -2} if the answer is not known.
+/// The windows of rows (question, context), in their order. Sample::label_set is {first, last} within the window;
+/// {-1, -1} if the window does not hold the whole answer; {-2, -2} if the answer is not known.
 class SpanWindows final : public data::Dataset {
  public:
   struct Window {
@@ -106,11 +106,12 @@ struct SpanOptions {
   bool labelled = true;  ///< false: for prediction
 };
 
-/// Devlin et al., "BERT", NAACL 2019, section 4.2: the probability of a token to begin (or end) the answer is a softmax over the
-/// tokens of its sequence; a window without the answer has both at [CLS].
+/// Devlin et al., "BERT", NAACL 2019, section 4.2: the probability of a token to begin (or end) the answer is a
+/// softmax over the tokens of its sequence; a window without the answer has both at [CLS].
 ///
-/// Batch: token_ids, token_type_ids [T]; span_places [T] int64, the place of each token in a table [S, longest]; lengths [S]
-/// int64; starts, ends [S] int64, -100 for a sample whose answer is not known. Count: `spans`, the samples whose answer is known.
+/// Batch: token_ids, token_type_ids [T]; span_places [T] int64, the place of each token in a table [S, longest];
+/// lengths [S] int64; starts, ends [S] int64, -100 for a sample whose answer is not known. Count: `spans`, the
+/// samples whose answer is known.
 class Spans : public RowObjective {
  public:
   Spans(const text::Tokenizer& tokenizer, const SpanOptions& options);
@@ -127,9 +128,9 @@ class Spans : public RowObjective {
   SpanForm span_form_;
 };
 
-/// transformers' BertForQuestionAnswering, or another family's: the linear layer `qa_outputs` over the hidden states of all
-/// tokens gives logits of start and end. Loss term `spans`: half the sum of both cross-entropies. Outputs: `logits` [T, 2],
-/// `samples` [S] int64 (Packing::sample_ids), `lengths` [S]. Tap: `logits`.
+/// transformers' BertForQuestionAnswering, or another family's: the linear layer `qa_outputs` over the hidden states
+/// of all tokens gives logits of start and end. Loss term `spans`: half the sum of both cross-entropies. Outputs:
+/// `logits` [T, 2], `samples` [S] int64 (Packing::sample_ids), `lengths` [S]. Tap: `logits`.
 model::Head span_reader();
 
 /// Whether the configuration is of a model with this head.

@@ -21,10 +21,10 @@ bool takes_higher(double wanted, double lower, double higher, double rounding) {
   return rounding < (wanted - lower) / (higher - lower);
 }
 
-/// The number of tokens before which a further unit is chosen, such that the expected tokens are the budget. By renewal
-/// theory (Feller 1971, volume 2, chapter XI): a unit begins after x tokens with probability u(x) = Σ share(s) u(x - s), u(0) = 1,
-/// and units that begin after fewer than `enough` tokens have mean · Σ u(x) over x < enough, by Wald's equation. Sizes are
-/// taken as drawn with replacement.
+/// The number of tokens before which a further unit is chosen, such that the expected tokens are the budget. By
+/// renewal theory (Feller 1971, volume 2, chapter XI): a unit begins after x tokens with probability u(x) = Σ
+/// share(s) u(x - s), u(0) = 1, and units that begin after fewer than `enough` tokens have mean · Σ u(x) over x <
+/// enough, by Wald's equation. Sizes are taken as drawn with replacement.
 int64_t tokens_that_are_enough(const std::vector<Unit>& units, double budget, double rounding) {
   std::map<size_t, double> shares;
   for (const Unit& unit : units)
@@ -65,7 +65,8 @@ void choose_fitting(const AllRanked& all, int64_t budget, std::vector<Unit>& cho
 
 }  // namespace
 
-/// Of a budget that is less than an average unit: units of fewer words, at most so many that one is the budget on the average.
+/// Of a budget that is less than an average unit: units of fewer words, at most so many that one is the budget on the
+/// average.
 std::vector<Unit> UnitSelector::shorter(std::vector<Unit> units, const MaskView& view, double budget,
                                         const MaskKey& key, double rounding) const {
   for (size_t most = units_->longest(); most > 1 && mean_size(units) > budget;) {

@@ -12,8 +12,8 @@ namespace funicular::objective {
 class Units {
  public:
   virtual ~Units() = default;
-  /// In ascending order; units of a chosen length have at most `most` words. Throws InputError where it needs word starts
-  /// and the view has none.
+  /// In ascending order; units of a chosen length have at most `most` words. Throws InputError where it needs word
+  /// starts and the view has none.
   virtual std::vector<Unit> divide(const MaskView& view, const MaskKey& key,
                                    size_t most = kAnyLength) const = 0;
   /// Returns the most words of a unit whose length is chosen; 1 where no length is chosen and `most` changes nothing.

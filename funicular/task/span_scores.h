@@ -23,7 +23,8 @@ struct SpanScore {
 
 /// SQuAD's words of a text: lower-cased, without ASCII punctuation and the words a, an and the.
 std::vector<std::string> squad_words(std::string_view text);
-/// CMRC2018's: lower-cased, without its marks; each Chinese character is one, other text is cut at white space and marks.
+/// CMRC2018's: lower-cased, without its marks; each Chinese character is one, other text is cut at white space and
+/// marks.
 std::vector<std::string> cmrc_words(std::string_view text);
 /// The best score over the gold answers; none: the right answer is "". `chinese`: by CMRC2018's rules.
 SpanScore score_answer(std::string_view answer, const std::vector<std::string>& gold, bool chinese);
@@ -49,7 +50,8 @@ struct AnsweredQuestion {
   SpanScore score;             ///< of `answer`
 };
 
-/// Metrics of outputs "logits", "samples" and "lengths" of windows; see objective::span_reader. The tokeniser must outlive it.
+/// Metrics of outputs "logits", "samples" and "lengths" of windows; see objective::span_reader. The tokeniser must
+/// outlive it.
 class SpanMetrics final : public Metrics {
  public:
   SpanMetrics(QuestionFile file, std::shared_ptr<const objective::SpanWindows> windows,

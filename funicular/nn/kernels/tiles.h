@@ -151,7 +151,7 @@ struct Ahead {
 
 /// What is done among the products of a square.
 template <class O>
-struct BetweenProducts {
+struct Alongside {
   Ahead operand, sums, before;
   Finish<O>& finish;        ///< the square before
   const Finish<O>& coming;  ///< this square, if it is one that is finished
@@ -199,9 +199,9 @@ FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half, bool past) 
 /// eight steps of a panel that moves `kept` stay in the first-level cache. `lines`: work on other rows.
 template <bool kBoth, bool kLeftMoves, class O, class Lines>
 FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, int64_t kept,
-                                const BetweenProducts<O>& between, Lines lines, Vec<float>& pending) {
+                                const Alongside<O>& alongside, Lines lines, Vec<float>& pending) {
   for (int64_t step = 0; step < steps; ++step, right += kPanelStep) {
-    between.template step</*kPanelsMove=*/!kLeftMoves>(step, pending);
+    alongside.template step</*kPanelsMove=*/!kLeftMoves>(step, pending);
     lines.step();
     const bool past = kLeftMoves || step % 8 >= kept;
     load_right(right, 0, past);
@@ -398,28 +398,27 @@ class Multiplication {
       load_square<kBoth>(sums);
     const int64_t share = (kSquare + b.steps - 1) / b.steps;
     Vec<float> pending{};
-    const BetweenProducts<O> between{next_lines(b, i),
-                                     next_sums(b, sums),
-                                     ends ? lines_before(square, panel, b.steps) : Ahead(),
-                                     finish_,
-                                     coming,
-                                     share};
+    const Alongside<O> alongside{next_lines(b, i),
+                                 next_sums(b, sums),
+                                 ends ? lines_before(square, panel, b.steps) : Ahead(),
+                                 finish_,
+                                 coming,
+                                 share};
     if constexpr (kLeftMoves) {
       if (!activates_among(b))
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, between, NoLines(), pending);
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, alongside, NoLines(), pending);
       else if (t_.activation->before)
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, between, gelu_lines<true>(b, i),
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, alongside, gelu_lines<true>(b, i),
                                         pending);
       else
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, between, gelu_lines<false>(b, i),
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, alongside, gelu_lines<false>(b, i),
                                         pending);
     } else {
-      add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, between, NoLines(), pending);
+      add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, alongside, NoLines(), pending);
     }
     if (b.whole < b.steps)
       add_steps<kBoth, kLeftMoves, O>(t_.left.tail(square), right + b.whole * kPanelStep, 1, kept_,
-                                      BetweenProducts<O>{{}, {}, {}, finish_, coming, share}, NoLines(),
-                                      pending);
+                                      Alongside<O>{{}, {}, {}, finish_, coming, share}, NoLines(), pending);
     finish_.template write<!kLeftMoves>(pending);  // before its sums are overwritten
     if (!among_) activate_finished();
     store_square<kBoth>(sums);

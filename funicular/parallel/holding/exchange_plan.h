@@ -57,8 +57,8 @@ struct ExchangePlan {
   std::vector<Exchange> exchanges{};
 
   ExchangePlan() = default;
-  /// Weights stay from a visit to the next that uses them, too, and those of a group that is computed again until its backward
-  /// pass. A unit of several segments is reduced, or settled, after the first of them in the pass.
+  /// Weights stay from a visit to the next that uses them, too, and those of a group that is computed again until its
+  /// backward pass. A unit of several segments is reduced, or settled, after the first of them in the pass.
   ExchangePlan(const ExchangedPass& pass, const ExchangedUnits& units);
 
   /// Returns the number of a visit; kNowhere if the pass does not come there.

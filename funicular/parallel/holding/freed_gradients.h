@@ -1,6 +1,6 @@
 #pragma once
-// Gradients of matrices that come and go: the backward pass makes them, as activations go, and between an update and the next
-// backward pass they take no memory.
+// Gradients of matrices that come and go: the backward pass makes them, as activations go, and between an update and
+// the next backward pass they take no memory.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,8 +21,8 @@ class FreedGradients {
 
   bool row_gradients() const { return rows_; }
   void free() const;
-  /// After the last backward pass: what autograd has made becomes Parameter::gradient, dense (or, if it may be, sparse), of the
-  /// type that is computed with, zero where autograd made none.
+  /// After the last backward pass: what autograd has made becomes Parameter::gradient, dense (or, if it may be,
+  /// sparse), of the type that is computed with, zero where autograd made none.
   void collect() const;
 
  private:

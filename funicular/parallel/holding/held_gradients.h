@@ -18,15 +18,16 @@ class HeldGradients {
   /// `units` must outlive it. `updates`: this rank updates these weights.
   HeldGradients(const std::vector<WeightUnit>& units, bool updates) : units_(&units), updates_(updates) {}
 
-  /// Makes the buffer of a kind, of zeros. `has_other_pieces`: reductions leave other things in the pieces of other ranks.
+  /// Makes the buffer of a kind, of zeros. `has_other_pieces`: reductions leave other things in the pieces of other
+  /// ranks.
   void allocate(ParameterKind kind, int64_t size, const at::TensorOptions& options, bool has_other_pieces);
   /// From now on gradients of matrices come and go (holding/freed_gradients.h). `rows`: they may be sparse.
   void free_matrices(bool rows);
   /// Undefined if they are freed.
   const at::Tensor& of(ParameterKind kind) const { return buffers_[static_cast<size_t>(kind)].gradients; }
 
-  /// Before the first backward pass of a step: gradients are zero, or gone where they are freed; .grad of each weight is
-  /// Parameter::gradient, whatever a module's own code has made of it.
+  /// Before the first backward pass of a step: gradients are zero, or gone where they are freed; .grad of each weight
+  /// is Parameter::gradient, whatever a module's own code has made of it.
   void start();
   /// The same, whatever they are now.
   void zero();

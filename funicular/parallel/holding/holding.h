@@ -1,6 +1,6 @@
 #pragma once
-// What a rank holds of a model's trainable weights: which part of each weight, gradient and optimiser state lies where, in
-// what type. The one place where weights are laid into flat buffers.
+// What a rank holds of a model's trainable weights: which part of each weight, gradient and optimiser state lies
+// where, in what type. The one place where weights are laid into flat buffers.
 
 #include <ATen/core/Tensor.h>
 
@@ -37,23 +37,23 @@ struct HoldingPlan {
   bool row_gradients = false;  ///< they may be sparse
 };
 
-/// Afterwards compute, master and gradient of the units' parameters are views into its buffers, with the values that the masters
-/// had, and autograd adds gradients to them in place. If ranks divide the weights, the parameters' memory comes and goes
-/// (holding/unit_exchange.h). If they divide masters, Parameter::master is undefined but between gather_masters() and
-/// forget_masters(). If they divide gradients, Parameter::gradient is undefined unless a unit's pass is under way.
+/// Afterwards compute, master and gradient of the units' parameters are views into its buffers, with the values that
+/// the masters had, and autograd adds gradients to them in place. If ranks divide the weights, the parameters' memory
+/// comes and goes (holding/unit_exchange.h). If they divide masters, Parameter::master is undefined but between
+/// gather_masters() and forget_masters(). If they divide gradients, Parameter::gradient is undefined unless a unit's
+/// pass is under way.
 ///
-/// A unit's weights lie one behind the other, each at a multiple of 64 elements; pieces are cut between blocks of the layout.
-/// What lies between weights is padding: it is zero and stays zero under every optimiser.
+/// A unit's weights lie one behind the other, each at a multiple of 64 elements; pieces are cut between blocks of the
+/// layout. What lies between weights is padding: it is zero and stays zero under every optimiser.
 class Holding {
  public:
   explicit Holding(HoldingPlan plan);
-  /// The whole model on one rank, whose frozen matrices become copies of `types.compute`, too. Throws InputError as FlatLayout
-  /// does, and where gradients that are freed are not of the type that is computed with. With `row_gradients` freed gradients may
-  /// be sparse, if the model makes such ones. The model must outlive this.
+  /// The whole model on one rank, whose frozen matrices become copies of `types.compute`, too. Throws InputError as
+  /// FlatLayout does, and where gradients that are freed are not of the type that is computed with. With
+  /// `row_gradients` freed gradients may be sparse, if the model makes such ones. The model must outlive this.
   explicit Holding(Model& model, const MatrixTypes& types = {}, bool frees_gradients = false,
                    bool row_gradients = false);
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
+  Holding(const Holding&) = delete;  // its gradients point to its units
 
   const FlatLayout& layout() const { return *layout_; }
   std::vector<WeightUnit>& units() { return units_; }
@@ -85,7 +85,8 @@ class Holding {
   void let_weights_go();
   /// What is computed with follows masters that were written to: whole, or own pieces.
   void refresh_weights() const;
-  /// After an update: every rank gets the pieces of the others, but of units whose weights ranks divide. `group`: these ranks.
+  /// After an update: every rank gets the pieces of the others, but of units whose weights ranks divide. `group`:
+  /// these ranks.
   void start_gather(const comm::Group& group);
   /// Makes the weights of a unit, if ranks divide them, whole here, from pieces in `values`. Every rank does the same.
   static void start_gather(WeightUnit& unit, const at::Tensor& values, const comm::Group& group);

@@ -18,8 +18,8 @@ using Visit = ExchangePlan::Visit;
 
 constexpr size_t kNowhere = ExchangePlan::kNowhere;
 
-/// Whether something was added to the gradient, of zeros, in an I. In a dry run numbers tell nothing: there it is what was not
-/// put off.
+/// Whether something was added to the gradient, of zeros, in an I. In a dry run numbers tell nothing: there it is
+/// what was not put off.
 bool is_touched(const WeightUnit& unit) {
   const at::Tensor& gradient = unit.gradient;
   const size_t size = gradient.nbytes();

@@ -1,6 +1,6 @@
 #pragma once
-// Units of matrices whose weights or gradients the ranks divide: gathered before they are computed with, reduced behind each
-// backward pass (ZeRO's stages 2 and 3, and the overlapped reductions of its stage 1).
+// Units of matrices whose weights or gradients the ranks divide: gathered before they are computed with, reduced
+// behind each backward pass (ZeRO's stages 2 and 3, and the overlapped reductions of its stage 1).
 
 #include <ATen/core/Tensor.h>
 
@@ -17,14 +17,16 @@
 
 namespace funicular::parallel {
 
-/// What the ranks exchange in their passes, and when. All of them go through the same passes in one order, those without data
-/// too. Within a pass the exchanges have an order that follows from the pass alone, and each is started when the pass comes to it:
-/// the weights of the next segment are gathered while this one is computed, and so are the gradients of the one before reduced.
-/// Weights of at most two neighbours are whole at a time (of a group that is computed again, the group's).
+/// What the ranks exchange in their passes, and when. All of them go through the same passes in one order, those
+/// without data too. Within a pass the exchanges have an order that follows from the pass alone, and each is started
+/// when the pass comes to it: the weights of the next segment are gathered while this one is computed, and so are the
+/// gradients of the one before reduced. Weights of at most two neighbours are whole at a time (of a group that is
+/// computed again, the group's).
 ///
-/// Where a schedule splits I from W, weights are gathered for I alone (a W needs none), and gradients are reduced in W
-/// alone, which makes nearly all of them. What I makes at once (gradients of tables and of the loss's decoder, and what a
-/// module of a user's computes) waits here for the next W of its stage: so each gradient travels once, as in other schedules.
+/// Where a schedule splits I from W, weights are gathered for I alone (a W needs none), and gradients are reduced in
+/// W alone, which makes nearly all of them. What I makes at once (gradients of tables and of the loss's decoder, and
+/// what a module of a user's computes) waits here for the next W of its stage: so each gradient travels once, as in
+/// other schedules.
 class UnitExchange {
  public:
   /// `holdings` must outlive it. `wait` counts the time of a wait.

@@ -47,8 +47,8 @@ using SomeWeights = std::function<bool(const Parameter&)>;
 
 /// Two units: the matrices, and the vectors.
 std::vector<WeightUnit> units_by_kind(const FlatLayout& layout, const SomeWeights& weights = {});
-/// The matrices of each segment as a unit, and each matrix that several segments use as a unit of its own; and the vectors
-/// as one unit.
+/// The matrices of each segment as a unit, and each matrix that several segments use as a unit of its own; and the
+/// vectors as one unit.
 std::vector<WeightUnit> units_by_segment(const FlatLayout& layout, const Model& model,
                                          const SomeWeights& weights = {});
 
