@@ -37,7 +37,7 @@ if [ $which != address ]; then
   # tools/tsan.suppressions leaves out what the two read and write themselves.
   # The sanitizer guesses the size of a block of thread-local storage from the bytes before it, and is wrong with some of libgomp's threads.
   export TSAN_OPTIONS="allocator_may_return_null=1 history_size=7 intercept_tls_get_addr=0 suppressions=$PWD/tools/tsan.suppressions ignore_noninstrumented_modules=1 halt_on_error=1"
-  threaded='^(base|text|data|launch|pipeline|core|runtime|comm|nn|optim|parallel|horovod|train|eval|prove|augment)/'
+  threaded='^(base|text|format|data|launch|pipeline|core|runtime|comm|nn|optim|parallel|horovod|train|task|prove|augment)/'
   threaded+='|^cli/.*[Rr]anks|^cli/(AsyncServers|Restarts|Interrupted|OneRankDies|Prove)'
   check tsan -R "$threaded" -E 'nn/kernels_|golden' "$@" || failed=1
 fi
