@@ -8,7 +8,7 @@ from catalogue import Invalid
 from judge import Verdict
 
 BEGIN, END = "<!-- mutants: written by ./run mutants -->", "<!-- mutants: end -->"
-LAYERS = ("base", "text", "format", "data", "core", "comm", "nn", "objective", "optim", "parallel", "train", "eval",
+LAYERS = ("base", "text", "format", "data", "core", "comm", "nn", "objective", "optim", "parallel", "train", "task",
           "cli")
 
 
