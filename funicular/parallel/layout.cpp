@@ -179,7 +179,7 @@ Layout Layout::of_strategy(const std::string& name) {
 Layout Layout::parse(const std::string& text) {
   std::istringstream words(text);
   LayoutOptions options;
-  words >> options.strategy;
+  if (!(words >> options.strategy)) options.strategy.clear();
   for (std::string option, value; words >> option;) {
     const bool whole = option.starts_with("--") && (option == "--sequence-parallel" || words >> value);
     if (!whole || !options.set(option.substr(2), value))

@@ -172,8 +172,9 @@ TEST(Layouts, ThatDoNotFitNameTheOptionsAndWhatWould) {
   refuses(of("ddp", {{"data-parallel", "3"}}), 4, {"--data-parallel 3 take 3 ranks, and there are 4"});
   refuses(of("single"), 2, {"\"single\" is for one process, and there are 2 ranks"});
   refuses(of("ps-sync", {three_slices}), 3, {"\"ps-sync\" cannot train a model that is cut into slices"});
-  refuses(of("ps-async", {two_stages}), 4,
-          {"\"ps-async\" goes neither with --pipeline-parallel nor with --zero"});
+  Layout served = of("ps-async");
+  served.staged = true;
+  refuses(served, 4, {"\"ps-async\" goes neither with --pipeline-parallel nor with --zero"});
   refuses(of("auto", {{"stages", "0x2,4"}, two_stages}), 4,
           {"stages on 2, 1 ranks (--stages) take 3 in a pipeline, and it has 2"});
   refuses(of("pipeline", {{"stages", "0x2,4"}}), 4,
