@@ -24,7 +24,8 @@ const std::vector<std::string>& fault_names();
 Fault parse_fault(const std::string& name);
 
 /// Each returns what it is given, unless the fault is one of its kind: then a wrapper.
-std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective, Fault fault);
+std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective,
+                                                 Fault fault);
 std::unique_ptr<parallel::Strategy> with_fault(std::unique_ptr<parallel::Strategy> strategy, Fault fault);
 
 }  // namespace funicular::prove

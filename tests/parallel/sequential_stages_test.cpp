@@ -126,9 +126,9 @@ TEST(SequentialStages, OfACnnTrainAsOneProcess) {
         expect_trains_as_one_process(group, {.schedule = schedule});
       expect_trains_as_one_process(group, {.schedule = "1f1b"}, Recompute::full);
       // The normalisation, and so its buffers, on the second rank.
-      expect_trains_as_one_process(
-          group, {.schedule = "gpipe",
-                  .stages = {group.size() == 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 5}}});
+      expect_trains_as_one_process(group, {.schedule = "gpipe",
+                                           .stages = {group.size() == 2 ? std::vector<int64_t>{0, 1}
+                                                                        : std::vector<int64_t>{0, 1, 5}}});
       finish_rank();
     });
     if (is_rank()) return;
