@@ -157,13 +157,13 @@ void measure(const Mixture& mixture, const std::string& only, int rounds, int la
     rows.push_back({"copy", 8, [&] { copy_bytes(masters, target); }});
     rows.push_back(
         {"norm of the gradients", g, [&, blocks = flat.target()] { optim::global_norm(*blocks); }});
-    rows.push_back({"zero the gradients", g, [&] { flat.zero_gradients(); }});
+    rows.push_back({"zero the gradients", g, [&] { flat.gradients().zero(); }});
     const std::string label = fmt::format("{} {}", name, mixture.name);
     rows.push_back({label, bytes, [&] { subject.step(false); }});
     rows.push_back({label + " + zero", bytes + g, [&] { subject.step(true); }});
     rows.push_back({label + ", then zero", bytes + g, [&] {
                       subject.step(false);
-                      flat.zero_gradients();
+                      flat.gradients().zero();
                     }});
     measure(rows, rounds, parameters);
   }
