@@ -98,6 +98,32 @@ TEST_F(Temporary, ThoseOfTheSamePlaceAreRemovedUnlessAProcessHoldsThem) {
   EXPECT_EQ(entries(), 3u);
 }
 
+TEST_F(Temporary, OneThatAnotherProcessHoldsStays) {
+  const fs::path place = folder / "deep" / "a";
+  fs::create_directory(place.parent_path());
+  int ready[2], over[2];
+  ASSERT_TRUE(::pipe(ready) == 0 && ::pipe(over) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(over[1]);
+    char byte = 0;
+    {
+      const Made held(place, Made::Kind::file);
+      if (::write(ready[1], &byte, 1) != 1 || ::read(over[0], &byte, 1) != 0) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  write_file_atomically(place, "whole");  // this process has not listed the folder before
+  EXPECT_EQ(temporaries_of(place).size(), 1u);
+  ::close(over[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const int end : {ready[0], ready[1], over[0]}) ::close(end);
+}
+
 /// Whether the folder itself has been listed since the last call.
 bool was_listed(int watch) {
   bool listed = false;

@@ -81,6 +81,9 @@ TEST_F(Conll, TabsAloneSeparateWhereThereAreSome) {
   EXPECT_EQ(read("New York\t\tB-Home Town \nis\tO\t\n"), expected) << "tabs that line columns up";
   EXPECT_EQ(read("\xC2\xA0\tO\n \tO\n\xE2\x80\x8B\tO\n"),
             (TaggedSentences{{"\xC2\xA0| |\xE2\x80\x8B", "O|O|O"}}));
+  EXPECT_EQ(read("is O\nit O\nso O\n\nNew York\tB-LOC\n"),
+            (TaggedSentences{{"is|it|so", "O|O|O"}, {"New York", "B-LOC"}}))
+      << "in a sentence of its own";
   EXPECT_EQ(read("\xC2\xA0 O\n\xE2\x80\x8B O\n"), (TaggedSentences{{"\xC2\xA0|\xE2\x80\x8B", "O|O"}}));
   const std::string others = "\n\na\tO\nb\tO\nc\tO\n";
   for (const char* line : {"is\tO\nNew York\n", "New York\n"})

@@ -56,6 +56,10 @@ TEST_F(TokenizerFolders, SpecialTokensComeOfEitherFileAndTheMapHolds) {
   scratch_.put("special_tokens_map.json", R"({"mask_token": {"content": "[MASK]", "lstrip": true}})");
   EXPECT_EQ(ids("a [MASK]<x>"), (Ids{5, 4, 10}));
   EXPECT_EQ(load_tokenizer(scratch_.path())->special().mask, 4);
+  settings("{}");
+  scratch_.put("special_tokens_map.json",
+               R"({"additional_special_tokens": [{"content": "<X>", "special": false}]})");
+  EXPECT_EQ(ids("<X> <x>"), (Ids{10, 1, 1, 1})) << "tokens of the map are special, whatever they say";
 }
 
 TEST_F(TokenizerFolders, ATokenThatSaysNothingOfNormalisationFollowsItsRole) {
