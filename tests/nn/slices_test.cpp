@@ -279,7 +279,8 @@ TEST_P(Slices, TokensOfACutVocabularyAreDrawnAsOfTheWhole) {
   const auto coarse = [](at::IntArrayRef sizes, uint64_t seed) {
     return random(sizes, seed).detach().mul(64).round().div(64);
   };
-  const at::Tensor hidden = coarse({kRows, 6}, 1), weight = coarse({kWords, 6}, 2), bias = coarse({kWords}, 3);
+  const at::Tensor hidden = coarse({kRows, 6}, 1), weight = coarse({kWords, 6}, 2),
+                   bias = coarse({kWords}, 3);
   weight.narrow(0, kWords - 1, 1).copy_(weight.narrow(0, 0, 1));
   bias.narrow(0, kWords - 1, 1).copy_(bias.narrow(0, 0, 1));
   const at::Tensor labels = at::arange(kRows, at::kLong) * 5 % kWords;

@@ -278,8 +278,9 @@ TEST(TagsTest, ThatDoNotFitTheWordsAreRefused) {
   const text::WordPiece tokenizer = tagging_tokenizer();
   const Tags objective(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags});
   // The last one is as long as rows may be: nothing of it is cut off that could have a tag.
-  for (const TaggedSample& row : {TaggedSample({1, 2}, {1}), TaggedSample({1, 2}, {1, 1, 1}),
-                                  TaggedSample({1}, {3}), TaggedSample({1}, {-1}), TaggedSample({14}, {1, 1})}) {
+  for (const TaggedSample& row :
+       {TaggedSample({1, 2}, {1}), TaggedSample({1, 2}, {1, 1, 1}), TaggedSample({1}, {3}),
+        TaggedSample({1}, {-1}), TaggedSample({14}, {1, 1})}) {
     const std::vector<data::Sample> samples{row.sample(0)};
     EXPECT_THROW(objective.collate(samples, {}), InputError);
   }
