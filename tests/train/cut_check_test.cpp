@@ -190,7 +190,9 @@ TEST(CutCheck, TellsAMeanAPenaltyAndACountThatAreNoSums) {
 TEST(CutCheck, TakesNoDropoutBatchNormalisationOrNoiseForALossOverTheBatch) {
   const CutRun run = cut_runs().at("micro-batches of 4 rows");
   Trainer trainer(run.options, parallel::make_single, optim::Sgd{});
+  testing::internal::CaptureStderr();
   EXPECT_EQ(error_of([&] { trainer.fit(make_net(), make_data(22), squared_error); }), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("draws random numbers"), std::string::npos);
   const SmallLoss noisy = [](SmallImpl& net, const MicroBatch& batch, LossSink& sink) {
     const at::Tensor output = output_of(net, batch);
     sink.add("error", (output + at::randn_like(output) - batch["y"]).square().sum());
