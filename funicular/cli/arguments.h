@@ -120,7 +120,7 @@ class Arguments {
   };
   void example(std::string purpose, std::string command);
 
-  /// `effect` says what another value changes, and decides what a chain, a resume and ranks compare.
+  /// `effect` says what another value changes, and decides what a chain and ranks compare.
   /// `value` names the value in --help, with its unit where it has one: "STEPS", "GB".
   Option& add(std::string name, std::string value, std::string& target, Effect effect, std::string help);
   Option& add(std::string name, std::string value, fs::path& target, Effect effect, std::string help);

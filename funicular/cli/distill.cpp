@@ -93,7 +93,8 @@ class Distill final : public Command {
                        "longer rows are truncated, longer documents cut into pieces", 8)
         .default_text(kDefaultLength);
     arguments
-        .add("truncation", "NAME", options_.truncation, Effect::result, "what a pair that is too long loses")
+        .add("truncation", "NAME", options_.truncation, Effect::result,
+             "how a pair that is too long is shortened")
         .choices(text::truncation_names());
     task_options_.declare(arguments);
   }

@@ -49,11 +49,13 @@ class Finetune final : public Command {
     task_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
-    declare_max_length(arguments, options_.max_length,
-                       "longer rows are truncated; --task spans reads windows of them")
-        .default_text("128, with --task spans 384, or the model's longest");
+    declare_max_length(
+        arguments, options_.max_length,
+        "longer rows are truncated; --task spans reads windows of them, by default of 384 tokens")
+        .default_text(kDefaultLength);
     arguments
-        .add("truncation", "NAME", options_.truncation, Effect::result, "what a pair that is too long loses")
+        .add("truncation", "NAME", options_.truncation, Effect::result,
+             "how a pair that is too long is shortened")
         .choices(text::truncation_names());
     arguments
         .add("class-weights", "WEIGHT", class_weights_, Effect::result,

@@ -20,7 +20,7 @@ An option may be written with dashes or underscores, on the command line or as a
 name of a switch clears it: `--no-shuffle`. An option whose value ends in "…" takes several values. The names after the first one
 are aliases.
 
-The column "affects" says what another value changes. Chains, resumed runs and ranks compare options by it:
+The column "affects" says what another value changes. Chains and ranks compare options by it:
 
 | affects | what another value changes |
 |---|---|

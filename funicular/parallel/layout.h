@@ -70,7 +70,7 @@ struct Layout {
   int64_t ranks_of_a_replica() const { return int64_t{pipeline} * tensor; }
 };
 
-/// The options that make a layout, by their names on the command line. An option that was not given is empty.
+/// The options that make a layout, by their names on the command line, with their defaults.
 struct LayoutOptions {
   std::string strategy = "auto";
   std::optional<int64_t> devices{}, pipeline_parallel{}, tensor_parallel{};
@@ -87,8 +87,8 @@ struct LayoutOptions {
   Layout layout() const;
 };
 
-/// The strategy of `layout` over these ranks. With `fault` of pipelines only. Throws InputError as Layout::on does, and for options
-/// that the strategy does not have.
+/// Returns the strategy of `layout` over these ranks. Throws InputError as Layout::on does, and for options that the strategy
+/// does not have.
 std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group,
                                         const StrategyOptions& options = {});
 

@@ -318,6 +318,12 @@ Layout Layout::parse(const std::string& text) {
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   layout.shared = layout.shared.on(layout.ranks);
+  const bool has_one_count = layout.strategy == "dp" || workers_of(layout) == 1;
+  if (layout.fault == Fault::wrong_count && has_one_count)
+    throw InputError("layout",
+                     "\"{}\": wrong-count needs several replicas on ranks of their own, whose counts differ; "
+                     "expected a layout such as \"ddp -n 2\"",
+                     text);
   return layout;
 }
 
@@ -338,7 +344,8 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
         a.text, b.text, stale.recurrence(), stale.shared.schedule, stale.stages());
   }
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks &&
-                        a.micro_batch_size == b.micro_batch_size && a.shared == b.shared;
+                        a.micro_batch_size == b.micro_batch_size && a.servers == b.servers &&
+                        a.shared == b.shared;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {

@@ -44,15 +44,6 @@ std::string id_of(const Json& question) {
   return string_of(question, "id");
 }
 
-std::string_view without_leading_space(std::string_view text) {
-  while (!text.empty()) {
-    const char* at = text.data();
-    if (!(text::flags_of(text::next_code_point(at, text.data() + text.size())) & text::unicode::white)) break;
-    text.remove_prefix(static_cast<size_t>(at - text.data()));
-  }
-  return text;
-}
-
 /// The byte at which character `character` begins; npos behind the text's end.
 size_t byte_of(std::string_view text, int64_t character) {
   size_t byte = 0;
@@ -137,11 +128,11 @@ class QuestionReader {
     question.text = without_leading_space(string_of(json, "question"));
     question.context = file_.contexts.size() - 1;
     question.number = number;
-    if (labelled_) read_answers(json, question);
     const auto [first, fresh] = places_.emplace(question.id, at);
     if (!fresh)
       throw BadRow(fmt::format("the id \"{}\" is that of {} too; give each question its own", question.id,
                                first->second));
+    if (labelled_) read_answers(json, question);
     file_.has_impossible |= question.impossible;
     file_.questions.push_back(std::move(question));
   }
@@ -156,7 +147,8 @@ class QuestionReader {
     bool is_moved = false;
     for (const Json& answer : answers) {
       if (!answer.is_object())
-        throw BadRow(fmt::format("expected an object with \"text\" as an answer, found {}", answer.dump()));
+        throw BadRow(fmt::format("expected an object with \"text\" as an answer, found {}",
+                                 answer.dump().substr(0, 80)));
       const std::string text = string_of(answer, "text");
       if (text.empty())
         throw BadRow("an answer is empty; say \"is_impossible\": true of a question without one");
@@ -165,7 +157,7 @@ class QuestionReader {
           member(answer, "answer_start", "a number of characters", &Json::is_number_integer).get<int64_t>();
       if (question.place.begin >= 0) continue;
       const size_t stated = start < 0 ? context.npos : byte_of(context, start);
-      const size_t byte = place_of(context, text, stated);
+      const size_t byte = place_of(context, text, start < 0 ? 0 : stated);
       if (byte == context.npos) continue;
       is_moved = byte != stated;
       const int32_t begin = characters_in(std::string_view(context).substr(0, byte));
@@ -270,8 +262,19 @@ std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
     const bool there = behind != places.begin() && last != places.end();
     answer = {there ? AnswerTokens::there : AnswerTokens::none, behind - places.begin() - 1,
               last - places.begin()};
+    // The tokens of one character have one place each: its last token was found first.
+    if (answer.first > answer.last) std::swap(answer.first, answer.last);
   }
   return all;
+}
+
+std::string_view without_leading_space(std::string_view text) {
+  while (!text.empty()) {
+    const char* at = text.data();
+    if (!(text::flags_of(text::next_code_point(at, text.data() + text.size())) & text::unicode::white)) break;
+    text.remove_prefix(static_cast<size_t>(at - text.data()));
+  }
+  return text;
 }
 
 std::string_view characters_of(std::string_view text, text::CharacterRange range) {

@@ -58,6 +58,9 @@ class QuestionSource final : public data::RowSource {
 /// The questions of a file to answer: the texts of a row are question, context and id.
 std::unique_ptr<RowInput> open_questions(const InputOptions& options);
 
+/// A question as it is read: without the white space that it begins with.
+std::string_view without_leading_space(std::string_view text);
+
 /// The characters of a context that each of its tokens comes from.
 std::vector<text::CharacterRange> token_places(const text::Tokenizer& tokenizer, std::string_view context);
 

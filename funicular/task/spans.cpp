@@ -186,6 +186,7 @@ class SpanAnswers final : public Answers {
 
 /// A sample per window.
 void SpanAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
+  row.row.texts.at(0) = std::string(without_leading_space(row.row.texts.at(0)));
   row.row.texts.at(1) = text::to_valid_utf8(row.row.texts.at(1));
   data::Sample whole;
   for (const std::string& column : {row.row.texts[0], row.row.texts[1]}) {

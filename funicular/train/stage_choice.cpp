@@ -136,6 +136,9 @@ StageChoice choose_stages(Model& model, const Source& source, const TrainerOptio
   result.record = parse_json_or_null<OrderedJson>(text);
   result.begins = result.record.at("begins").get<std::vector<int64_t>>();
   if (replicates) result.replicas = result.record.at("replicas").get<std::vector<int>>();
+  // No list where each stage has one rank, as parse_stages() reads what a user writes.
+  if (std::count(result.replicas.begin(), result.replicas.end(), 1) == std::ssize(result.replicas))
+    result.replicas.clear();
   return result;
 }
 

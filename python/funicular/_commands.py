@@ -30,7 +30,7 @@ def words_of(options):
 
 def last_json(text):
     """The JSON object of the last line, or nothing."""
-    lines = text.strip().splitlines()
+    lines = text.strip().split("\n")  # splitlines() cuts at U+2028, too, which JSON may hold
     return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
 
 
@@ -89,6 +89,8 @@ def files(options, names, **tables):
             named = _tables.write(data, options[option], names)
             if named:
                 options.setdefault("text_column", [name for name in named if name != "label"])
+                if "label" in named:
+                    options.setdefault("label_column", "label")
         yield options
 
 
@@ -151,4 +153,4 @@ def predict(model, texts, *, progress=None, **options):
         raise FileNotFoundError(f"no such file: {os.fspath(texts)}; to ask about one text, give a list: [{os.fspath(texts)!r}]")
     with files({"model": model_of(model), **options}, TEXTS, input=texts) as given:
         out = _process.run(["predict", *words_of(given)], progress, quiet=True)
-    return Answers(json.loads(line) for line in out.splitlines())
+    return Answers(json.loads(line) for line in out.split("\n") if line)

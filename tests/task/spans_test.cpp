@@ -90,6 +90,10 @@ TEST_F(QuestionsTest, ThatAreBadMayBeLeftOut) {
   ASSERT_EQ(file.questions.size(), 1u);
   EXPECT_EQ(file.questions[0].number, 1u);
   EXPECT_EQ(bad.count(), 1u);
+  format::BadRows twice(true);
+  const std::string lost = R"({"id": "1", "question": "b", "answers": [{"text": "x", "answer_start": 0}]})";
+  EXPECT_EQ(read(file_of("a", lost + "," + lost), true, &twice).lost, 1)
+      << "a question left out counts nowhere";
 }
 
 TEST_F(QuestionsTest, HaveTheTokensThatCoverTheirAnswers) {
@@ -105,6 +109,13 @@ TEST_F(QuestionsTest, HaveTheTokensThatCoverTheirAnswers) {
   EXPECT_EQ(tokens_of("1990", 4), std::pair(int64_t{1}, int64_t{2}));
   EXPECT_EQ(tokens_of("990s", 5), std::pair(int64_t{1}, int64_t{3})) << "from within a token";
   EXPECT_EQ(tokens_of("the 1", 0), std::pair(int64_t{0}, int64_t{1}));
+  // Decomposed, the syllable is two tokens of one character.
+  const text::WordPiece letters({"[UNK]", "[CLS]", "[SEP]", "the", "\u1100", "##\u1161"}, {}, {});
+  const QuestionFile syllable =
+      read(file_of("the \uAC00 the",
+                   R"({"id": "1", "question": "b", "answers": [{"text": "\uAC00", "answer_start": 4}]})"));
+  const objective::AnswerTokens both = answer_tokens(syllable, letters).front();
+  EXPECT_EQ(std::pair(both.first, both.last), std::pair(int64_t{1}, int64_t{2}));
   const auto kind = [&](const std::string& question) {
     return answer_tokens(read(file_of("the", question)), tokenizer).front().kind;
   };

@@ -47,6 +47,14 @@ class Machine:
 
     def __enter__(self):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{self.suite}-", dir=BASES))
+        try:
+            self.fill()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def fill(self):
         subprocess.run(["tar", "-C", self.root, "-xf", base(self.suite)], check=True)
         for name in MOUNTED:
             (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -58,11 +66,14 @@ class Machine:
                 there = self.root / file[1:]
                 there.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, there)
-        return self
 
     def __exit__(self, *_):
         for name in MOUNTED:
-            subprocess.run(["umount", "--lazy", str(self.root / name)], check=False, stderr=subprocess.DEVNULL)
+            if os.path.ismount(self.root / name):
+                subprocess.run(["umount", "--lazy", str(self.root / name)], check=True)
+        for name in MOUNTED:  # or this machine's own folder would be emptied
+            if os.path.ismount(self.root / name):
+                raise OSError(f"{self.root / name} is still mounted; unmount it and remove {self.root}")
         shutil.rmtree(self.root)
 
     def run(self, command):

@@ -29,13 +29,13 @@ class HeldGradients {
   /// Before the first backward pass of a step: gradients are zero, or gone where they are freed; .grad of each weight
   /// is Parameter::gradient, whatever a module's own code has made of it.
   void start();
-  /// The same, whatever they are now.
+  /// As start(), and zeroes gradients that are zero already, too.
   void zero();
   /// After an update that has left own gradients zero: those that are freed go.
   void note_update();
   /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient.
   void collect();
-  /// What forward passes are to be told (PassOptions::row_gradients).
+  /// Returns PassOptions::row_gradients for forward passes.
   bool may_be_rows() const { return freed_ && freed_->row_gradients(); }
   /// For whoever keeps the gradients elsewhere: their buffers go.
   void let_go();
