@@ -1,5 +1,6 @@
 """One command of the program: started, watched, interrupted, and its messages shown."""
 
+import contextlib
 import errno
 import os
 import selectors
@@ -52,12 +53,15 @@ class Messages:
     """Standard error of the program: a terminal of our own if the display redraws a line, else a pipe."""
 
     def __init__(self, columns):
+        self.read_end = None
         if columns:
-            import fcntl
             import pty
+            with contextlib.suppress(OSError):  # a container may have no terminals to give
+                self.read_end, self.write_end = pty.openpty()
+        if self.read_end is not None:
+            import fcntl
             import struct
             import termios
-            self.read_end, self.write_end = pty.openpty()
             fcntl.ioctl(self.write_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         else:
             self.read_end, self.write_end = os.pipe()

@@ -198,7 +198,22 @@ class Display(unittest.TestCase):
                 unittest.mock.patch.object(_process, "display", lambda progress: _display.Notebook(stream)):
             stream = io.StringIO()
             self.assertEqual(_process.run(["x"]), "result\n")
-        self.assertIn("terminal of 100 columns", stream.getvalue())
+            without = io.StringIO()
+            with unittest.mock.patch("pty.openpty", side_effect=OSError("out of pty devices")), \
+                    unittest.mock.patch.object(_process, "display", lambda progress: _display.Notebook(without)):
+                self.assertEqual(_process.run(["x"]), "result\n")
+        self.assertNotIn("100 columns", without.getvalue())
+        if can_make_terminals():
+            self.assertIn("terminal of 100 columns", stream.getvalue())
+
+
+def can_make_terminals():
+    try:
+        for end in os.openpty():
+            os.close(end)
+        return True
+    except OSError:  # as in some containers
+        return False
 
 
 class Start(unittest.TestCase):
