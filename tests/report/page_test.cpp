@@ -4,7 +4,11 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <map>
 #include <regex>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/chain/state.h"
