@@ -27,7 +27,7 @@ inline constexpr const char *kConfigOption = "config",
                             *kConfigHelp =
                                 "TOML file with the same keys as the options; the command line wins";
 
-/// What the program knows of an option before the command line is read.
+/// An option as it is declared, before the command line is read.
 struct Declaration {
   enum class Kind { toggle, text, path, integer, number };
 
@@ -104,7 +104,8 @@ class Option {
 };
 
 /// The options of one command, bound to the variables that they set. A variable's value at declaration is the
-/// default. Every command has --help, --help-all and --config besides its own. The variables must outlive the Arguments.
+/// default. Every command has --help, --help-all and --config besides its own. The variables must outlive the
+/// Arguments.
 class Arguments {
  public:
   /// `command` as typed, e.g. "finetune"; `description` says what it does, in some lines.
@@ -196,14 +197,14 @@ class Arguments {
   const std::string& command() const { return command_; }
   const std::string& description() const { return description_; }
   const std::vector<Example>& examples() const { return examples_; }
-  /// Of all options, in their order.
+  /// Returns the declarations of all options, in their order.
   std::vector<const Declaration*> declarations() const;
   /// Words without an option's name; empty where the command takes none.
   struct Operand {
     std::string value{}, help{};
     std::vector<std::string>* target = nullptr;
   };
-  /// Those of positional() and of rest().
+  /// Returns the operands that positional() and rest() have declared.
   std::pair<Operand, Operand> operands() const { return {positional_, rest_}; }
   /// Whether the option was given, on the command line or in the file.
   bool given(std::string_view name) const;

@@ -8,7 +8,7 @@
 
 namespace funicular::cli {
 
-/// What --help prints: the common options, or all if the command has few. `all`: what --help-all prints.
+/// Returns the text of --help: the common options, or all if the command has few. With `all` the text of --help-all.
 std::string help_of(const Arguments& arguments, bool all);
 
 /// All visible names with dashes, for completion.

@@ -32,7 +32,7 @@ constexpr std::array kEntries{
     Entry{"report", "Show runs, evaluations and chains beside each other, as one page", make_report},
     Entry{"launch", "Start a program as several ranks that train together", make_launch},
     Entry{"prove", "Train under two layouts, and say what differs"},
-    Entry{"plan", "What a pipeline schedule costs: bubbles, activations, a drawing", make_plan},
+    Entry{"plan", "Show what a pipeline schedule costs: bubbles, activations, a drawing", make_plan},
     Entry{"bench", "Measure a training step on this machine: time, memory, techniques"},
     Entry{"doctor", "Check the machine, a model folder and a token store"},
     Entry{"completion", "Print a completion script for the shell", make_completion},

@@ -17,7 +17,7 @@ namespace funicular::cli {
 /// --model, required.
 Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value = "DIR");
 
-/// What --help says of a default that model::fit_positions makes shorter.
+/// The text in --help for a default that model::fit_positions makes shorter.
 inline constexpr const char* kDefaultLength = "128, or the model's longest";
 
 /// --max-length; `longer` says what becomes of a longer one. A target without a value: the default is decided
@@ -50,7 +50,7 @@ struct DeviceOptions {
                Effect of_threads = Effect::rounding);
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
-  /// Where weights and batches are to lie.
+  /// Returns the device for weights and batches.
   at::Device place() const { return at::Device(device); }
 };
 
@@ -61,7 +61,7 @@ inline constexpr const char* kAutoPrecision = "auto";
 /// model::inference_precisions.
 Option& declare_inference_precision(Arguments& arguments, std::string& target,
                                     const std::vector<std::string>& more = {});
-/// What takes the place of "auto", said; anything else stays.
+/// Returns the precision that "auto" stands for, and logs it. Returns any other precision as it is.
 std::string resolve_inference_precision(const std::string& precision, at::Device device);
 
 }  // namespace funicular::cli

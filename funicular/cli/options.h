@@ -29,7 +29,7 @@ namespace funicular::cli {
 /// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
 /// it has them, but for the batch, which here is the global one.
 struct TrainingOptions : RankOptions {
-  /// What the trainer is told as it was given. trainer() adds what is computed of the other fields.
+  /// The trainer's options as they were given. trainer() adds those that are computed from other fields.
   train::TrainerOptions run{.micro_batch_tokens = 8192, .whole_model_after = false};
 
   std::string optim = "adamw";
@@ -71,16 +71,17 @@ struct TrainingOptions : RankOptions {
 
   const Arguments* arguments_ = nullptr;  ///< where they are declared
   comm::Group group_;
-  /// From apply() on: a signal that comes before the first step is saved like one within the training. Several ranks that
-  /// still wait for each other end by the signal itself: nothing has begun.
+  /// From apply() on: a signal that comes before the first step is saved like one within the training. Several ranks
+  /// that still wait for each other end by the signal itself: nothing has begun.
   std::shared_ptr<const InterruptGuard> guard_;
 };
 
 /// Within the folder of a pre-training: the run of the steps in which only a new head learns.
 inline constexpr const char* kHeadRun = "head";
 
-/// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the best
-/// evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are here.
+/// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the
+/// best evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are
+/// here.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
                   const comm::Group& group, const OrderedJson& beside_scores = OrderedJson::object());
 

@@ -42,7 +42,7 @@ struct RankOptions : parallel::LayoutOptions {
   }
   /// Takes stages that were measured.
   void take_stages(const parallel::StageList& measured) { layout_.stages = measured; }
-  /// Of layout().
+  /// Returns a maker of strategies with layout().
   train::StrategyFactory factory(const comm::Group& group) const;
   /// Says which options were given that do nothing beside the others.
   void warn_of_idle_options(const Arguments& arguments) const;

@@ -49,7 +49,7 @@ class SpanForm {
   int64_t stride_ = 0;
 };
 
-/// Where a row's answer lies among the tokens of its context: the first and the last token.
+/// A row's answer, by its first and its last token in the context.
 struct AnswerTokens {
   enum Kind : int8_t { there, none, unknown };  ///< unknown: the row teaches nothing
   Kind kind = unknown;

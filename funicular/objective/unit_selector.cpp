@@ -65,8 +65,7 @@ void choose_fitting(const AllRanked& all, int64_t budget, std::vector<Unit>& cho
 
 }  // namespace
 
-/// Of a budget that is less than an average unit: units of fewer words, at most so many that one is the budget on the
-/// average.
+/// Returns units of fewer words, so that one unit is the budget on average. The budget is less than an average unit.
 std::vector<Unit> UnitSelector::shorter(std::vector<Unit> units, const MaskView& view, double budget,
                                         const MaskKey& key, double rounding) const {
   for (size_t most = units_->longest(); most > 1 && mean_size(units) > budget;) {

@@ -13,11 +13,11 @@ namespace funicular::objective {
 /// When enough units are chosen. At least one always is.
 struct Fill {
   enum class Rule {
-    /// Units in their order until the expected number of tokens is the budget: a unit that reaches beyond it is taken
-    /// whole, and the others end so much earlier as units reach beyond on the average. Whether a unit is chosen does
-    /// not depend on its size, so the sizes of the chosen ones are those of all. A choice with a larger budget
-    /// contains that with a smaller one. Where the budget is less than an average unit, units are shorter, and one of
-    /// them is chosen: each word still as often as the others, but another one, it may be, than with another budget.
+    /// Takes units in their order until the expected number of tokens is the budget. The unit that reaches beyond the
+    /// budget is taken whole. To make up for that, the choice ends earlier by as many tokens as units reach beyond on
+    /// average. The size of a unit has no effect on whether it is chosen. A choice with a larger budget contains one
+    /// with a smaller budget. If the budget is less than an average unit, units are shortened and one is chosen. Each
+    /// word is still chosen equally often, but a larger budget may choose another word.
     expected,
     /// Units in their order that still fit the budget; those that do not are passed over (Google's BERT).
     fitting,

@@ -1,6 +1,6 @@
 #pragma once
-// How the ranks of a world share one model, as a value: the one place that reads it from names and options, writes it down,
-// and says what does not fit.
+// How the ranks of a world share one model, as a value: the one place that reads it from names and options, writes it
+// down, and says what does not fit.
 
 #include <cstdint>
 #include <memory>
@@ -17,16 +17,16 @@ namespace funicular::parallel {
 /// Stages by the segments that they begin with.
 struct StageList {
   std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
-  /// The number of ranks that hold each stage and take its micro-batches in turn; empty: one each. Only the schedules that
-  /// pipeline::make_replicated has may have more.
+  /// The number of ranks that hold each stage and take its micro-batches in turn; empty: one each. Only the schedules
+  /// that pipeline::make_replicated has may have more.
   std::vector<int> replicas{};
   bool operator==(const StageList&) const = default;
 };
 /// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
 StageList parse_stages(const std::string& text);
 
-/// Replicas of a model along one axis, its stages along the second, slices of its weights along the third (comm/mesh.h),
-/// and what replicas divide among them. Or one of the ways of sharing that have no axes.
+/// Replicas of a model along one axis, its stages along the second, slices of its weights along the third
+/// (comm/mesh.h), and what replicas divide among them. Or one of the ways of sharing that have no axes.
 struct Layout {
   enum class Kind {
     ranks,                ///< replicas, stages and slices
@@ -43,8 +43,8 @@ struct Layout {
   int tensor = 1;         ///< ranks of a tensor group; 0: all that replicas and stages leave
   int zero = 0;           ///< ZeRO's stage among replicas, 0 to 3
   bool sequence = false;  ///< what lies between the slices is divided by rows, too
-  /// Pipelines: the number of devices of one process that hold the stages, one each (parallel/device_stages.h); 0: processes hold
-  /// them. dp: the number of replicas; 0: two.
+  /// Pipelines: the number of devices of one process that hold the stages, one each (parallel/device_stages.h); 0:
+  /// processes hold them. dp: the number of replicas; 0: two.
   int devices = 0;
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
   int stages_per_rank = 0;        ///< 0: the schedule's least
@@ -54,7 +54,8 @@ struct Layout {
 
   /// The short form of a name of strategy_names(). Throws InputError that lists the names.
   static Layout of_strategy(const std::string& name);
-  /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws InputError.
+  /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws
+  /// InputError.
   static Layout parse(const std::string& text);
 
   /// The name of strategy_names() that is the nearest.
@@ -80,15 +81,15 @@ struct LayoutOptions {
   std::optional<int64_t> stages_per_rank{};
   StageList stages{};
 
-  /// Sets an option by its name without "--"; sequence-parallel takes no text. Returns false for an unknown name. Throws
-  /// InputError for text that cannot be read.
+  /// Sets an option by its name without "--"; sequence-parallel takes no text. Returns false for an unknown name.
+  /// Throws InputError for text that cannot be read.
   bool set(const std::string& option, const std::string& text);
   /// Throws InputError for an unknown strategy and for options that contradict it.
   Layout layout() const;
 };
 
-/// Returns the strategy of `layout` over these ranks. Throws InputError as Layout::on does, and for options that the strategy
-/// does not have.
+/// Returns the strategy of `layout` over these ranks. Throws InputError as Layout::on does, and for options that the
+/// strategy does not have.
 std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group,
                                         const StrategyOptions& options = {});
 

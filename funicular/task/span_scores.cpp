@@ -257,7 +257,8 @@ void SpanMetrics::read_answers() {
 }
 
 bool SpanMetrics::is_null(size_t question) const {
-  return file_.has_impossible && answered_.at(question).span.null_odds() > threshold_;
+  return (threshold_ || file_.has_impossible) &&
+         answered_.at(question).span.null_odds() > threshold_.value_or(0);
 }
 
 SpanScore SpanMetrics::score_of(size_t question) const {

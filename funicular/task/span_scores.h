@@ -56,7 +56,8 @@ class SpanMetrics final : public Metrics {
  public:
   SpanMetrics(QuestionFile file, std::shared_ptr<const objective::SpanWindows> windows,
               const text::Tokenizer& tokenizer);
-  /// Null odds above which a question has no answer; used only if questions of the file have none.
+  /// Null odds above which a question has no answer; used only if questions of the file have none. Takes answers away
+  /// above it. Without one it is 0 if questions of the file have no answer; otherwise none is taken away.
   void set_threshold(double threshold) { threshold_ = threshold; }
   void start() override;
   void add(const TensorMap& outputs) override;
@@ -77,7 +78,7 @@ class SpanMetrics final : public Metrics {
   const QuestionFile file_;
   const std::shared_ptr<const objective::SpanWindows> windows_;
   const text::Tokenizer& tokenizer_;
-  double threshold_ = 0;
+  std::optional<double> threshold_;
   std::vector<AnsweredQuestion> answered_;
   std::optional<double> best_f1_threshold_;
 };

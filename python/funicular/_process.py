@@ -126,7 +126,11 @@ def run(words, progress=None, quiet=False):
             out, interrupted = pump(process, messages, shown)
         except BaseException:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            try:
+                process.wait(60)  # to save
+            except subprocess.TimeoutExpired:  # it writes to a pipe that is full, and nobody reads
+                process.kill()
+                process.wait()
             raise
         finally:
             process.stdout.close()

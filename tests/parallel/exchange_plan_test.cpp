@@ -46,6 +46,16 @@ TEST(ExchangePlan, OfAWholeModelKeepsWhatTwoNeighboursUse) {
   EXPECT_EQ(plan.visit_of(ExchangePlan::Visit::again, 1), ExchangePlan::kNowhere);
 }
 
+TEST(ExchangePlan, StartsTheNextGathersBeforeTheReductionsOfTheVisitBefore) {
+  const ExchangePlan plan({.kind = ExchangedPass::forward_backward, .begin = 0, .end = 3},
+                          three_segments(true));
+  std::string text;
+  for (const ExchangePlan::Exchange& exchange : plan.exchanges)
+    text +=
+        fmt::format("{}{} ", exchange.what == ExchangePlan::Exchange::gather ? "gather " : "", exchange.unit);
+  EXPECT_EQ(text, "gather 0 gather 3 gather 1 gather 2 gather 3 gather 1 2 gather 0 gather 3 1 0 3 ");
+}
+
 TEST(ExchangePlan, KeepsAGroupThatIsComputedAgainUntilItsBackwardPass) {
   const ExchangePlan plan({.kind = ExchangedPass::backward, .begin = 0, .end = 3, .groups = {0, 1}},
                           three_segments(true));

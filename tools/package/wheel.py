@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import time
 import zipfile
 
@@ -46,10 +47,13 @@ def write(path, files, programs, when):
             archive.writestr(entry, data)
 
 
-def torch_minor():
-    """The LibTorch that the program was built with, 2.13: its C++ interface changes with each minor version."""
-    text = (ROOT / "tools/setup.sh").read_text(encoding="utf-8")
-    return ".".join(text.split("\ntorch=", 1)[1].split("\n", 1)[0].split(".")[:2])
+def torch_minor(torch):
+    """The version of the LibTorch that the program was built with, such as 2.13: its C++ interface changes with each minor version."""
+    for name in ("version.py", "build-version"):  # of a Python package, of LibTorch's own archive
+        file = torch.parent / name
+        if file.is_file():
+            return re.search(r"(\d+\.\d+)\.\d+", file.read_text(encoding="utf-8"))[1]
+    raise SystemExit(f"neither version.py nor build-version is in {torch.parent}; expected the LibTorch of TORCH_DIR")
 
 
 def build(parts, scratch, dist):
@@ -61,7 +65,7 @@ def build(parts, scratch, dist):
     information = f"funicular-{parts.version}.dist-info"
     licences = parts.licences(with_torch=False)
     files |= {f"{information}/licenses/{name}": text.encode() for name, text in licences.items()}
-    files[f"{information}/METADATA"] = metadata(parts.version, torch_minor(), licences).encode()
+    files[f"{information}/METADATA"] = metadata(parts.version, torch_minor(parts.torch), licences).encode()
     files[f"{information}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: funicular\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     files[f"{information}/entry_points.txt"] = b"[console_scripts]\nfunicular = funicular._program:main\n"
     files[f"{information}/RECORD"] = record(files, f"{information}/RECORD").encode()
