@@ -4,6 +4,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/cli/output_paths.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
@@ -27,12 +28,15 @@ std::string cell_of(const OrderedJson& value, const std::string& separator) {
 }
 
 /// "ID": "ANSWER"
-std::string squad_member(const OrderedJson& answer) {
+std::string keyed_member(const OrderedJson& answer) {
   if (!answer.contains("id") || !answer.contains("answer"))
-    throw InputError("usage",
-                     "a file .squad.json needs answers of --task spans to questions with an id, found {}",
+    throw InputError("usage", "a file {{id: answer}} needs questions with an id, found the answer {}",
                      answer.dump());
   return fmt::format("{}: {}", answer["id"].dump(), answer["answer"].dump());
+}
+
+bool is_keyed(const task::TaskType& type, const fs::path& file) {
+  return !type.keyed_ending.empty() && file.filename().string().ends_with(type.keyed_ending);
 }
 
 template <class Use>
@@ -45,14 +49,31 @@ void for_each_line(std::string_view lines, const Use& use) {
 
 AnswerFormat answer_format(const fs::path& file, const char* option) {
   const std::string ending = require_ending(file, option, {"jsonl", "ndjson", "json", "csv", "tsv"});
-  if (ending == "json")
-    return file.filename().string().ends_with(".squad.json") ? AnswerFormat::squad : AnswerFormat::json;
+  for (const task::TaskType& type : task::task_types())
+    if (is_keyed(type, file)) return AnswerFormat::keyed;
+  if (ending == "json") return AnswerFormat::json;
   if (ending == "csv") return AnswerFormat::csv;
   return ending == "tsv" ? AnswerFormat::tsv : AnswerFormat::json_lines;
 }
 
-void refuse_table(AnswerFormat format, const fs::path& file, const char* option) {
-  if (format == AnswerFormat::csv || format == AnswerFormat::tsv)
+std::string answer_endings() {
+  std::string endings = ".jsonl, .json, .csv, .tsv";
+  for (const task::TaskType& type : task::task_types())
+    if (!type.keyed_ending.empty())
+      endings +=
+          fmt::format(", or, with {}, {} for one object {{id: answer}}", type.asked_for(), type.keyed_ending);
+  return endings;
+}
+
+void check_answer_format(AnswerFormat format, const task::Task& task, const fs::path& file,
+                         const char* option) {
+  if (format == AnswerFormat::keyed && !is_keyed(task.type(), file))
+    throw InputError(
+        "usage",
+        "{} {}: answers of {} have no form {{id: answer}}; expected a name that ends in .jsonl or .json "
+        "alone",
+        option, file.string(), task.type().asked_for());
+  if (!task.fits_tables() && (format == AnswerFormat::csv || format == AnswerFormat::tsv))
     throw InputError(
         "usage",
         "{} {}: the words of a text and their tags are lists, which a table cannot hold; expected a "
@@ -97,7 +118,7 @@ std::string AnswerText::table_row(const OrderedJson& answer) const {
 
 std::string AnswerText::begin() const {
   if (format_ == AnswerFormat::json_lines) return "";
-  if (format_ == AnswerFormat::squad) return "{";
+  if (format_ == AnswerFormat::keyed) return "{";
   return format_ == AnswerFormat::json ? "[" : row_of(names_);
 }
 
@@ -107,8 +128,8 @@ std::string AnswerText::rows(std::string_view lines) {
   for_each_line(lines, [&](std::string_view line) {
     if (format_ == AnswerFormat::json)
       text += fmt::format("{}\n{}", first_ ? "" : ",", line);
-    else if (format_ == AnswerFormat::squad)
-      text += fmt::format("{}\n{}", first_ ? "" : ",", squad_member(OrderedJson::parse(line)));
+    else if (format_ == AnswerFormat::keyed)
+      text += fmt::format("{}\n{}", first_ ? "" : ",", keyed_member(OrderedJson::parse(line)));
     else
       text += table_row(OrderedJson::parse(line));
     first_ = false;
@@ -117,7 +138,7 @@ std::string AnswerText::rows(std::string_view lines) {
 }
 
 std::string AnswerText::end() const {
-  if (format_ == AnswerFormat::squad) return "\n}\n";
+  if (format_ == AnswerFormat::keyed) return "\n}\n";
   return format_ == AnswerFormat::json ? "\n]\n" : "";
 }
 

@@ -7,17 +7,24 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/task/task.h"
 
 namespace funicular::cli {
 
-enum class AnswerFormat { json_lines, json, squad, csv, tsv };
+enum class AnswerFormat { json_lines, json, keyed, csv, tsv };
 
-/// JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output); one array for .json; SQuAD's
-/// {id: answer} for .squad.json; tables for .csv and .tsv. Throws InputError for any other ending. A pipe or a device may have any name and gets JSON lines.
+/// JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output); one array for .json; one
+/// object {id: answer} for TaskType::keyed_ending; tables for .csv and .tsv. Throws InputError for any other ending. A
+/// pipe or a device may have any name and gets JSON lines.
 AnswerFormat answer_format(const fs::path& file, const char* option);
 
-/// Throws InputError for a table: the words of a text and their tags are lists, and no cell holds a list of any words.
-void refuse_table(AnswerFormat format, const fs::path& file, const char* option);
+/// The endings that `answer_format` knows, for the help of an option.
+std::string answer_endings();
+
+/// Throws InputError if the task's answers do not fit: a table has no cell for a list of words, and the keyed form of one
+/// task is none of another's.
+void check_answer_format(AnswerFormat format, const task::Task& task, const fs::path& file,
+                         const char* option);
 
 /// Turns JSON lines into the text of a file. A table has a header and a column for each key of an answer. If a key holds an
 /// object, each of its members has a column KEY_MEMBER instead. The cell of a list holds its elements with `separator` between them.

@@ -49,6 +49,13 @@ std::optional<bool> parse_switch(std::string_view text) {
   return std::nullopt;
 }
 
+/// What there is in place of a value that is no choice; empty: nobody knows it.
+std::string_view answer_instead_of(std::string_view value, const Declaration& option) {
+  const auto own = option.foreign.find(foreign_spelling(value));
+  return own != option.foreign.end() ? std::string_view(own->second)
+                                     : answer_to_foreign_value(option.name, value);
+}
+
 }  // namespace
 
 Option& Option::alias(std::string name) {
@@ -73,6 +80,11 @@ Option& Option::suggests(std::vector<std::string> values) {
 
 Option& Option::accept(std::string spelling, std::string value) {
   declared_.spellings.emplace(std::move(spelling), std::move(value));
+  return *this;
+}
+
+Option& Option::foreign(std::string value, std::string answer) {
+  declared_.foreign.emplace(std::move(value), std::move(answer));
   return *this;
 }
 
@@ -274,8 +286,7 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
   if (!option.declared_.choices.empty() &&
       std::find(option.declared_.choices.begin(), option.declared_.choices.end(), text) ==
           option.declared_.choices.end()) {
-    const std::string_view answer =
-        answer_to_foreign_value(option.declared_.name, text, option.declared_.choices);
+    const std::string_view answer = answer_instead_of(text, option.declared_);
     if (!answer.empty())
       throw InputError(kComponent, "{} has no {}: {}; expected one of {}", where, text, answer,
                        fmt::join(option.declared_.choices, ", "));

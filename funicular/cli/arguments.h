@@ -38,6 +38,7 @@ struct Declaration {
   std::string unless{};  ///< the option without which this one is required
   std::vector<std::string> aliases{}, choices{}, suggestions{};
   std::map<std::string, std::string, std::less<>> spellings{};
+  std::map<std::string, std::string, std::less<>> foreign{};  ///< see Option::foreign
   Kind kind = Kind::text;
   Effect effect = Effect::result;
   bool many = false, required = false, hidden = false;
@@ -61,6 +62,9 @@ class Option {
   Option& suggests(std::vector<std::string> values);
   /// Another spelling of one of the values ("adamw_torch" for "adamw").
   Option& accept(std::string spelling, std::string value);
+  /// A value that users know from elsewhere and that is no choice here; `answer` says what there is in its place.
+  /// Capitals and underscores in what is given make no difference.
+  Option& foreign(std::string value, std::string answer);
   /// Must be given, on the command line or in the configuration file.
   Option& required();
   /// Must be given unless another option is.

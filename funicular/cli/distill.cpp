@@ -29,11 +29,7 @@ void declare_data(Arguments& arguments, task::DistillOptions& options, TaskOptio
       .add("eval-data", "STORE", options.eval_data, Effect::input,
            "of the stage general: token store to evaluate on")
       .default_text("none");
-  arguments.add("task", "NAME", task.name, Effect::result, "of the other stages: the task")
-      .common()
-      .alias("task-name")
-      .choices(task::text_task_names())
-      .default_text("none");
+  task.declare_name(arguments, task::text_task_names(), "of the other stages: the task").default_text("none");
   arguments.add("train", "FILE", options.train_file, Effect::input, "of the other stages: training rows")
       .common()
       .alias("train-file")

@@ -56,8 +56,7 @@ class Evaluate final : public Command {
         .common();
     arguments
         .add("predictions", "FILE", predictions_, Effect::output,
-             "file for the label and the answer of each row. Its ending sets the form: .jsonl, .json, .csv, "
-             ".tsv, or .squad.json for SQuAD's predictions file, {id: answer}")
+             "file for the label and the answer of each row. Its ending sets the form: " + answer_endings())
         .common()
         .default_text("none");
     arguments
@@ -111,7 +110,7 @@ class Evaluate final : public Command {
   }
 
   void check_answers(const task::Task& task) const {
-    if (!task.fits_tables()) refuse_table(form_, predictions_, "--predictions");
+    check_answer_format(form_, task, predictions_, "--predictions");
     if (details_ && !task.scores_classes())
       throw InputError(
           "usage",

@@ -1,5 +1,8 @@
 // funicular finetune: a pre-trained model learns a task.
 
+#include <fmt/ranges.h>
+
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -16,24 +19,28 @@ namespace funicular::cli {
 
 namespace {
 
+/// What --task may be: "--task tags gives a tag for each word (CoNLL files or JSON lines), …".
+std::string what_can_be_learnt() {
+  std::vector<std::string> parts;
+  for (const task::TaskType& type : std::views::reverse(task::task_types()))
+    parts.push_back(fmt::format("{} gives {} ({})", type.asked_for(), type.gives, type.reads));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 class Finetune final : public Command {
  public:
   Finetune()
       : Command(
             "finetune",
-            "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number or "
-            "each of its words a tag. It also learns to answer questions by spans of a context. The files of "
-            "the named tasks are GLUE's. --task custom takes any TSV, CSV or JSON lines file. --task tags "
-            "takes words with tags (CoNLL, JSON lines), --task spans SQuAD's JSON. RUN/model is the model of "
-            "the best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
-            "its metrics.") {
-    arguments.example(
-        "classify texts",
-        "funicular finetune --model MODEL --task custom --train train.tsv --eval eval.tsv --output runs/a");
-    arguments.example("tag words",
-                      "funicular finetune --model MODEL --task tags --train train.conll --output runs/tags");
-    arguments.example("answer questions",
-                      "funicular finetune --model MODEL --task spans --train train.json --output runs/spans");
+            "Trains a pre-trained model for a task: " + what_can_be_learnt() +
+                ". The other names are tasks of GLUE, with the files of GLUE. RUN/model is the model of "
+                "the "
+                "best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
+                "its metrics.") {
+    for (const task::TaskType& type : std::views::reverse(task::task_types()))
+      if (!type.example.purpose.empty())
+        arguments.example(type.example.purpose,
+                          "funicular finetune --model MODEL " + type.asked_for() + " " + type.example.words);
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();

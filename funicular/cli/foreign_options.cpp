@@ -40,9 +40,6 @@ constexpr std::string_view kAdapters =
 constexpr std::string_view kVectors =
     "vectors of texts are not there yet, nor search by them; the folder OUTPUT/model is one that "
     "transformers loads";
-constexpr std::string_view kTags = "write --task tags: a tag for each word, of CoNLL files or JSON lines";
-constexpr std::string_view kTexts =
-    "write --task custom, with --text-column and --label-column: classes of texts";
 constexpr std::string_view kPairs = "write --task custom with two columns: --text-column FIRST SECOND";
 constexpr std::string_view kMasked =
     "funicular pretrain learns hidden tokens, from a token store that funicular tokenize makes";
@@ -171,40 +168,6 @@ constexpr Answer kCommandNames[] = {
 };
 
 constexpr Answer kTasks[] = {
-    {"ner", kTags},
-    {"pos", kTags},
-    {"chunk", kTags},
-    {"chunking", kTags},
-    {"tagging", kTags},
-    {"token-classification", kTags},
-    {"sequence-labeling", kTags},
-    {"named-entity-recognition", kTags},
-    {"conll", kTags},
-    {"conll2003", kTags},
-    {"conll-2003", kTags},
-    {"wnut", kTags},
-    {"wnut-17", kTags},
-    {"multiconer", kTags},
-    {"ontonotes", kTags},
-    {"panx", kTags},
-    {"squad2", kAnswers},
-    {"squad-v2", kAnswers},
-    {"squadv2", kAnswers},
-    {"question-answering", kAnswers},
-    {"extractive-qa", kAnswers},
-    {"classification", kTexts},
-    {"text-classification", kTexts},
-    {"sequence-classification", kTexts},
-    {"sentiment", kTexts},
-    {"sentiment-analysis", kTexts},
-    {"imdb", kTexts},
-    {"ag-news", kTexts},
-    {"yelp", kTexts},
-    {"multiclass", kTexts},
-    {"multi-label", "write --task custom with --multi-label"},
-    {"multilabel", "write --task custom with --multi-label"},
-    {"multi-label-classification", "write --task custom with --multi-label"},
-    {"regression", "write --task custom with --regression"},
     {"mnli", kPairs},
     {"qnli", kPairs},
     {"qqp", kPairs},
@@ -255,29 +218,25 @@ std::string_view answer_of(std::span<const Answer> answers, std::string_view nam
   return {};
 }
 
-std::string plain(std::string_view name) {
+}  // namespace
+
+std::string foreign_spelling(std::string_view name) {
   std::string text(name);
   for (char& c : text) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
 }
-
-}  // namespace
 
 std::string_view answer_to_foreign_option(std::string_view name) {
   return answer_of(kOptions, name);
 }
 
 std::string_view answer_to_foreign_command(std::string_view name) {
-  return answer_of(kCommandNames, plain(name));
+  return answer_of(kCommandNames, foreign_spelling(name));
 }
 
-std::string_view answer_to_foreign_value(std::string_view option, std::string_view value,
-                                         const std::vector<std::string>& choices) {
-  if (option == "vocabulary") return answer_of(kVocabularyActions, plain(value));
-  if (option != "task") return {};
-  const std::string_view answer = answer_of(kTasks, plain(value));
-  const bool tags = std::find(choices.begin(), choices.end(), "tags") != choices.end();
-  return answer == kTags && !tags ? "tags of words are for finetune, evaluate and predict" : answer;
+std::string_view answer_to_foreign_value(std::string_view option, std::string_view value) {
+  if (option == "vocabulary") return answer_of(kVocabularyActions, foreign_spelling(value));
+  return option == "task" ? answer_of(kTasks, foreign_spelling(value)) : std::string_view();
 }
 
 }  // namespace funicular::cli

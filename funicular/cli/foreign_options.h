@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace funicular::cli {
 
@@ -11,10 +10,12 @@ namespace funicular::cli {
 /// for a name that is not known. `name` without dashes in front, with dashes within.
 std::string_view answer_to_foreign_option(std::string_view name);
 
-/// Answers likewise to a command ("embed"), to an option's value ("squad" of --task), and to an action ("train" of vocabulary).
-/// Capitals and underscores make no difference. `choices`: the option's values.
+/// Answers likewise to a command ("embed"), to an option's value ("mnli" of --task), and to an action ("train" of
+/// vocabulary). Capitals and underscores make no difference.
 std::string_view answer_to_foreign_command(std::string_view name);
-std::string_view answer_to_foreign_value(std::string_view option, std::string_view value,
-                                         const std::vector<std::string>& choices = {});
+std::string_view answer_to_foreign_value(std::string_view option, std::string_view value);
+
+/// `name` in small letters, with dashes for underscores.
+std::string foreign_spelling(std::string_view name);
 
 }  // namespace funicular::cli

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/task/predict.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
@@ -30,7 +32,7 @@ class AnswerFile final : public task::AnswerSink {
       : path_(std::move(path)), form_(form), overwrite_(overwrite), errors_(errors) {}
 
   void begin(const task::Task& task, const task::Answers& answers) override {
-    if (!task.fits_tables()) refuse_table(form_, path_, "--output");
+    check_answer_format(form_, task, path_, "--output");
     require_new_file(path_, "--output", overwrite_);
     const std::string example = answers.example();
     text_.emplace(form_, example.empty() ? "{}" : example, errors_, task.files().separator());
@@ -51,19 +53,20 @@ class AnswerFile final : public task::AnswerSink {
   std::optional<AnswerOutput> output_;
 };
 
+std::string answers_of_tasks() {
+  std::string sentences;
+  for (const task::TaskType& type : std::views::reverse(task::task_types())) sentences += type.answers + " ";
+  return sentences;
+}
+
 class Predict final : public Command {
  public:
   Predict()
-      : Command(
-            "predict",
-            "Reads one text per line (or two, separated by a tab), or the rows of a table. Writes a JSON "
-            "object, or a row of a CSV or TSV file, for each text in the same order. A classifier "
-            "gives the label, its probability as score, and the probabilities of all labels. A "
-            "regression model gives its value. A model of --task tags reads words that blanks "
-            "separate, and gives each word's tag and the entities. A model of --task spans reads questions "
-            "with contexts (SQuAD's JSON, or the columns question and context) and gives the answer and "
-            "its characters. Under funicular launch the ranks share the rows of a file: the same answers, "
-            "sooner.") {
+      : Command("predict",
+                "Reads one text per line (or two, separated by a tab), or the rows of a table. Writes a JSON "
+                "object, or a row of a CSV or TSV file, for each text in the same order. " +
+                    answers_of_tasks() +
+                    "Under funicular launch the ranks share the rows of a file: the same answers, sooner.") {
     arguments.example("classify lines",
                       "funicular predict --model runs/a/model --input lines.txt --output answers.jsonl");
     arguments.section("Input and output");
@@ -72,8 +75,8 @@ class Predict final : public Command {
         .default_text("standard input");
     arguments
         .add("output", "FILE", output_, Effect::output,
-             "file for the answers; appears when it is complete. Its ending sets the form: .jsonl, .json, "
-             ".csv, .tsv, or .squad.json for SQuAD's predictions file, {id: answer}")
+             "file for the answers; appears when it is complete. Its ending sets the form: " +
+                 answer_endings())
         .default_text("standard output, as JSON lines");
     arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")

@@ -1,5 +1,7 @@
 #include "funicular/cli/task_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "funicular/base/error.h"
@@ -7,14 +9,34 @@
 
 namespace funicular::cli {
 
-Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
-  Option& option = arguments.add("task", "NAME", name, Effect::result, "the task")
+namespace {
+
+/// The tasks that read an option: "--task spans".
+std::string tasks_with(const std::string& option) {
+  std::vector<std::string> found;
+  for (const task::TaskType& type : task::task_types())
+    if (std::find(type.options.begin(), type.options.end(), option) != type.options.end())
+      found.push_back(type.asked_for());
+  return fmt::format("{}", fmt::join(found, " or "));
+}
+
+}  // namespace
+
+Option& TaskOptions::declare_name(Arguments& arguments, const std::vector<std::string>& names,
+                                  std::string help) {
+  Option& option = arguments.add("task", "NAME", name, Effect::result, std::move(help))
                        .common()
                        .alias("task-name")
                        .choices(names);
-  for (const task::TaskType& type : task::task_types())
-    if (std::find(names.begin(), names.end(), type.option) != names.end())
-      for (const std::string& alias : type.aliases) option.accept(alias, type.option);
+  for (const task::TaskType& type : task::task_types()) {
+    const bool there = std::find(names.begin(), names.end(), type.option) != names.end();
+    for (const std::string& name : type.foreign)
+      option.foreign(name,
+                     there ? fmt::format("write {} for {}, from {}", type.asked_for(), type.gives, type.reads)
+                           : fmt::format("{} is for finetune, evaluate and predict", type.gives));
+    if (!there) continue;
+    for (const std::string& alias : type.aliases) option.accept(alias, type.option);
+  }
   return option;
 }
 
@@ -47,9 +69,9 @@ void TaskOptions::declare(Arguments& arguments) {
                 "what stands between the labels of a row");
   arguments
       .add("stride", "TOKENS", stride, Effect::result,
-           "with --task spans, tokens that two neighbouring windows of a context share: the overlap, as "
-           "Hugging "
-           "Face's doc_stride, and not the step")
+           "with " + tasks_with("stride") +
+               ", tokens that two neighbouring windows of a context share: the overlap, as Hugging Face's "
+               "doc_stride, and not the step")
       .alias("doc-stride")
       .range(0, 1 << 20)
       .default_text("128, at most half a window");
@@ -81,7 +103,7 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
   if (refused("quotes"))
     throw InputError("usage", "--quotes is for TSV and CSV; files of --task {} have no quotes", name);
   if (refused("stride"))
-    throw InputError("usage", "--stride works only with --task spans, found --task {}", name);
+    throw InputError("usage", "--stride works only with {}, found --task {}", tasks_with("stride"), name);
   for (const char* option :
        {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
     if (refused(option))

@@ -22,7 +22,8 @@ struct TaskOptions {
   std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option
 
   /// --task.
-  Option& declare_name(Arguments& arguments, std::vector<std::string> names);
+  Option& declare_name(Arguments& arguments, const std::vector<std::string>& names,
+                       std::string help = "the task");
   /// The columns of a custom task.
   void declare(Arguments& arguments);
   /// --skip-bad-rows.

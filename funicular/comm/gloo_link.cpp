@@ -59,6 +59,15 @@ struct Link::Engine {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
   bool broken = false;
 
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  /// Gloo's destructor waits for what is under way, which may be for ever: a broken group is left to the end of the
+  /// process.
+  ~Engine() {
+    if (broken) gloo.release();
+  }
+
   /// An error of a connection says little about its cause: the watch may know, a moment later, who is gone.
   [[noreturn]] void fail(Watch* watch, const std::string& message) {
     broken = true;
@@ -123,7 +132,12 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     throw RunError(launch::kRanks, "rank {} of {} cannot connect to the others: {}", rank, size,
                    text_of(std::current_exception()));
   }
-  if (!meeting.secret().empty()) check_peers(meeting.secret());
+  // To Gloo a rank is connected as soon as its own part is done. If it dropped the group then, those that still connect
+  // would see their connections closed. So it waits for a word of each.
+  if (meeting.secret().empty())
+    exchange(std::vector<std::string>(static_cast<size_t>(size), "connected"));
+  else
+    check_peers(meeting.secret());
 }
 
 /// Gloo takes whoever connects first for the rank that it waits for.
@@ -167,11 +181,7 @@ std::vector<std::string> Link::exchange(const std::vector<std::string>& texts) {
   return received;
 }
 
-Link::~Link() {
-  // Gloo's destructor waits for what is under way, which may be for ever: such a group is left to the end of
-  // the process.
-  if (engine_->broken) engine_->gloo.release();
-}
+Link::~Link() = default;
 
 void Link::fail_if_broken() const {
   if (engine_->broken) throw RunError(launch::kRanks, "the connections are broken since an earlier failure");

@@ -30,7 +30,7 @@ struct TokenisedRow {
   std::vector<std::vector<uint8_t>> word_bits = {};  ///< as data::WordStarts has them; may be empty
   std::vector<data::Sample> samples = {};            ///< none: nothing is asked of the model
   int64_t max_length = 0;                            ///< tokens of a sequence at most; set before tokenise
-  /// Only for answers that are spans of a text: the characters of each of its tokens, and the window of each sample.
+  /// Only where windows read a text: the characters of each of its tokens, and the window of each sample.
   std::vector<text::CharacterRange> places = {};
   struct Window {
     int64_t begin, end;  ///< tokens of the text

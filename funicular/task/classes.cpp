@@ -18,6 +18,26 @@
 
 namespace funicular::task {
 
+TaskType Classes::row() {
+  TaskType row = row_of_tables<Classes>("classes");
+  row.gives = "one class per text";
+  row.answers =
+      "A classifier gives the label, its probability as score, and the probabilities of all labels.";
+  row.example = {"classify texts", "--train train.tsv --eval eval.tsv --output runs/a"};
+  row.is_distilled = true;
+  row.owns = [](const format::ModelConfig&) { return true; };
+  row.foreign = {"classification",
+                 "text-classification",
+                 "sequence-classification",
+                 "sentiment",
+                 "sentiment-analysis",
+                 "imdb",
+                 "ag-news",
+                 "yelp",
+                 "multiclass"};
+  return row;
+}
+
 MetricNames Classes::metrics(const std::vector<std::string>& /*labels*/) const {
   if (named()) return {named()->metrics, named()->metrics.front()};
   return {{"accuracy", "macro_f1"}, "accuracy"};

@@ -8,6 +8,7 @@ namespace funicular::task {
 class Classes final : public TextTask {
  public:
   using TextTask::TextTask;
+  static TaskType row();
   data::LabelKind label_kind() const override { return data::LabelKind::classes; }
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,

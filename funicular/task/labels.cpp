@@ -16,6 +16,16 @@
 
 namespace funicular::task {
 
+TaskType Labels::row() {
+  TaskType row = row_of_tables<Labels>("labels");
+  row.more = "--multi-label";
+  row.gives = "any number of labels per text";
+  row.answers = "A model of several labels per text gives them and the probabilities of all.";
+  row.owns = objective::is_multi_label;
+  row.foreign = {"multi-label", "multilabel", "multi-label-classification"};
+  return row;
+}
+
 std::string Labels::row_key(const std::string& bad_rows, const std::string& style) const {
   return fmt::format("{}{} sets by {}", bad_rows, style, files().separator());
 }

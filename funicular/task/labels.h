@@ -8,6 +8,7 @@ namespace funicular::task {
 class Labels final : public TextTask {
  public:
   using TextTask::TextTask;
+  static TaskType row();
   data::LabelKind label_kind() const override { return data::LabelKind::sets; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   MetricNames metrics(const std::vector<std::string>& labels) const override;

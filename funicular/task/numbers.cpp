@@ -3,12 +3,24 @@
 #include <fmt/format.h>
 
 #include "funicular/core/loss_watch.h"
+#include "funicular/model/heads.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/objective/regression.h"
 #include "funicular/task/row_answers.h"
 #include "funicular/task/row_sheet.h"
 
 namespace funicular::task {
+
+TaskType Numbers::row() {
+  TaskType row = row_of_tables<Numbers>("numbers");
+  row.more = "--regression";
+  row.gives = "a number per text";
+  row.answers = "A regression model gives its value.";
+  row.is_distilled = true;
+  row.owns = model::is_regression;
+  row.foreign = {"regression"};
+  return row;
+}
 
 std::string Numbers::row_key(const std::string& bad_rows, const std::string& style) const {
   return bad_rows + " numbers" + style;

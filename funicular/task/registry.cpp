@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/model/token_classifier.h"
-#include "funicular/objective/multi_label.h"
 #include "funicular/task/classes.h"
 #include "funicular/task/labels.h"
 #include "funicular/task/numbers.h"
@@ -16,56 +14,9 @@
 
 namespace funicular::task {
 
-namespace {
-
-constexpr const char* kCustom = "custom";
-
-template <class T>
-std::unique_ptr<Task> make_text(const TaskType& type, FileOptions files, const data::NamedTask* named) {
-  return std::make_unique<T>(type, std::move(files), named);
-}
-
-std::unique_ptr<Task> make_spans(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
-  return std::make_unique<Spans>(type, std::move(files));
-}
-
-std::unique_ptr<Task> make_tags(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
-  return std::make_unique<Tags>(type, std::move(files));
-}
-
-bool any(const format::ModelConfig& /*config*/) {
-  return true;
-}
-
-}  // namespace
-
 const std::vector<TaskType>& task_types() {
-  static const std::vector<std::string> of_tables{"text-column", "label-column",   "format",
-                                                  "header",      "quotes",         "regression",
-                                                  "multi-label", "label-separator"};
-  static const std::vector<TaskType> rows{
-      {"tags",
-       "tags",
-       "",
-       {"text-column", "label-column", "format"},
-       "a tag for each word",
-       false,
-       model::is_token_classifier,
-       make_tags},
-      {"spans",
-       "spans",
-       "",
-       {"stride"},
-       "a span of a context for each question",
-       false,
-       objective::is_span_reader,
-       make_spans,
-       {"squad", "qa"}},
-      {"labels", kCustom, "--multi-label", of_tables, "any number of labels per text", false,
-       objective::is_multi_label, make_text<Labels>},
-      {"numbers", kCustom, "--regression", of_tables, "a number per text", true, model::is_regression,
-       make_text<Numbers>},
-      {"classes", kCustom, "", of_tables, "one class per text", true, any, make_text<Classes>}};
+  static const std::vector<TaskType> rows{Tags::row(), Spans::row(), Labels::row(), Numbers::row(),
+                                          Classes::row()};
   return rows;
 }
 
@@ -81,14 +32,14 @@ const TaskType& type_of(const format::ModelConfig& config) {
 std::vector<std::string> text_task_names() {
   std::vector<std::string> names;
   for (const data::NamedTask& row : data::named_tasks()) names.push_back(row.name);
-  names.emplace_back(kCustom);
+  names.emplace_back(TextTask::kOption);
   return names;
 }
 
 std::vector<std::string> task_names() {
   std::vector<std::string> names = text_task_names();
   for (const TaskType& row : task_types())
-    if (row.option != kCustom) names.push_back(row.option);
+    if (row.option != TextTask::kOption) names.push_back(row.option);
   return names;
 }
 
@@ -96,7 +47,7 @@ namespace {
 
 const TaskType& type_by_name(const std::string& name) {
   for (const TaskType& row : task_types())
-    if (name == row.name || (name == kCustom && row.name == "classes")) return row;
+    if (name == row.name || (name == TextTask::kOption && row.name == "classes")) return row;
   const std::vector<std::string> names = task_names();
   const std::string near = nearest(name, names.data(), names.data() + names.size());
   throw InputError("task", "unknown task \"{}\"{}; known are {}", name,

@@ -12,22 +12,33 @@
 namespace funicular::task {
 
 struct TaskType {
-  std::string name;    ///< "classes"
-  std::string option;  ///< the value of --task: "custom"
-  std::string more;    ///< the option that chooses among tasks of one value: "--regression"; may be empty
-  std::vector<std::string> options;  ///< of the command line: they describe its files
-  std::string gives;                 ///< what its models give: "one class per text"
-  bool is_distilled;  ///< whether a student can learn its answers (objective/distilled_answers.h)
+  std::string name;       ///< "classes"
+  std::string option;     ///< the value of --task: "custom"
+  std::string more = {};  ///< the option that chooses among tasks of one value: "--regression"; may be empty
+  std::vector<std::string> options = {};  ///< of the command line: they describe its files
+  std::string gives = {};                 ///< what its models give: "one class per text"
+  std::string reads = {};                 ///< the files it learns from: "TSV, CSV or JSON lines"
+  std::string answers = {};               ///< a sentence or two of predict's help on its answers
+  /// For the help of finetune: a purpose, and the words that follow --task and the name.
+  struct {
+    std::string purpose, words;
+  } example = {};
+  bool is_distilled = false;  ///< whether a student can learn its answers (objective/distilled_answers.h)
   /// Whether a model of this configuration is the task's own. The first row that says so owns the model.
-  bool (*owns)(const format::ModelConfig& config);
+  bool (*owns)(const format::ModelConfig& config) = nullptr;
   /// `named`: the known files, or null for files of any layout.
   std::unique_ptr<Task> (*make)(const TaskType& type, FileOptions files, const data::NamedTask* named);
   std::vector<std::string> aliases = {};  ///< other values of --task that mean it
+  std::vector<std::string> foreign =
+      {};  ///< names of the task elsewhere, which are answered by how to ask for it here
+  /// A file of answers whose name ends so has one object, {id: answer}; empty: there is no such form.
+  std::string keyed_ending = {};
 
   /// How one asks for it: "--task custom --regression".
   std::string asked_for() const;
 };
 
+/// The rows that the tasks' classes give.
 const std::vector<TaskType>& task_types();
 
 /// The task whose models have this configuration.

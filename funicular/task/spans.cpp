@@ -12,6 +12,7 @@
 #include "funicular/format/family.h"
 #include "funicular/format/text_format.h"
 #include "funicular/task/questions.h"
+#include "funicular/task/registry.h"
 #include "funicular/task/span_scores.h"
 #include "funicular/task/text_report.h"
 #include "funicular/text/utf8.h"
@@ -38,6 +39,26 @@ double rounded(double score) {
 }
 
 }  // namespace
+
+TaskType Spans::row() {
+  return {
+      .name = "spans",
+      .option = "spans",
+      .options = {"stride"},
+      .gives = "a span of a context for each question",
+      .reads = "SQuAD's JSON",
+      .answers =
+          "A model of spans reads questions with contexts (SQuAD's JSON, or the columns question and "
+          "context), and gives the answer and its characters.",
+      .example = {"answer questions", "--train train.json --output runs/spans"},
+      .owns = objective::is_span_reader,
+      .make = [](const TaskType& type, FileOptions files, const data::NamedTask*) -> std::unique_ptr<Task> {
+        return std::make_unique<Spans>(type, std::move(files));
+      },
+      .aliases = {"squad", "qa"},
+      .foreign = {"squad2", "squad-v2", "squadv2", "question-answering", "extractive-qa"},
+      .keyed_ending = ".squad.json"};
+}
 
 Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}
 

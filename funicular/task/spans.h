@@ -14,6 +14,7 @@ class Spans final : public Task {
  public:
   /// Throws InputError for options of tables.
   Spans(const TaskType& type, FileOptions files);
+  static TaskType row();
 
   int texts() const override { return 2; }
   /// The answers are in no store: their places are read from the file again, see samples().

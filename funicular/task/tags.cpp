@@ -21,6 +21,7 @@
 #include "funicular/objective/tags.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
+#include "funicular/task/registry.h"
 #include "funicular/task/tag_sheet.h"
 #include "funicular/task/text_report.h"
 #include "funicular/task/word_input.h"
@@ -55,6 +56,25 @@ void report_words_scored(const std::vector<std::string>& labels) {
 }
 
 }  // namespace
+
+TaskType Tags::row() {
+  return {
+      .name = "tags",
+      .option = "tags",
+      .options = {"text-column", "label-column", "format"},
+      .gives = "a tag for each word",
+      .reads = "CoNLL files or JSON lines",
+      .answers =
+          "A model of tags reads words that blanks separate, and gives each word's tag and the entities.",
+      .example = {"tag words", "--train train.conll --output runs/tags"},
+      .owns = model::is_token_classifier,
+      .make = [](const TaskType& type, FileOptions files, const data::NamedTask*) -> std::unique_ptr<Task> {
+        return std::make_unique<Tags>(type, std::move(files));
+      },
+      .foreign = {"ner", "pos", "chunk", "chunking", "tagging", "token-classification", "sequence-labeling",
+                  "named-entity-recognition", "conll", "conll2003", "conll-2003", "wnut", "wnut-17",
+                  "multiconer", "ontonotes", "panx"}};
+}
 
 Tags::Tags(const TaskType& type, FileOptions files) : Task(type, "tags", std::move(files)) {
   const FileOptions& said = this->files();

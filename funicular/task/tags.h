@@ -13,6 +13,7 @@ class Tags final : public Task {
   /// If no columns are given they depend on each file's format. Throws InputError for several columns of words and
   /// for formats that hold no words.
   Tags(const TaskType& type, FileOptions files);
+  static TaskType row();
 
   data::LabelKind label_kind() const override { return data::LabelKind::tags; }
   data::TextFileSourceOptions columns() const override;

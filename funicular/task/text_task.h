@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "funicular/data/named_tasks.h"
+#include "funicular/task/registry.h"
 #include "funicular/task/task.h"
 
 namespace funicular::task {
 
 class TextTask : public Task {
  public:
+  /// The value of --task that means one of them.
+  static constexpr const char* kOption = "custom";
+
   /// `named`: the task of known files, or null for any table.
   TextTask(const TaskType& type, FileOptions files, const data::NamedTask* named);
 
@@ -29,6 +33,17 @@ class TextTask : public Task {
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 
  protected:
+  /// What the rows of these tasks share.
+  template <class T>
+  static TaskType row_of_tables(std::string name) {
+    return {.name = std::move(name),
+            .option = kOption,
+            .options = {"text-column", "label-column", "format", "header", "quotes", "regression",
+                        "multi-label", "label-separator"},
+            .reads = "TSV, CSV or JSON lines",
+            .make = [](const TaskType& type, FileOptions files, const data::NamedTask* named)
+                -> std::unique_ptr<Task> { return std::make_unique<T>(type, std::move(files), named); }};
+  }
   const data::NamedTask* named() const { return named_; }
   /// transformers' name for the kind of labels.
   virtual std::string problem_type() const = 0;

@@ -225,6 +225,30 @@ INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(2
                                   (std::get<1>(info.param) ? "SharedMemory" : "Connections");
                          });
 
+/// Rank 1 waits for rank 0's address and is stopped there. Where it listens and rank 0 connects, rank 0 has nothing more to
+/// do for Gloo; so it is every second time or so.
+TEST(Group, MayBeDroppedAsSoonAsItIsMade) {
+  with_ranks(2, [] {
+    ::unsetenv(launch::kSecretVariable);  // whose proof makes the ranks wait for each other
+    const Group group = Group::from_environment({.shared_memory = false});
+    const int other = std::stoi(group.gather_texts(std::to_string(::getpid()))[1]);
+    for (int turn = 0; turn < 8; ++turn) {
+      std::thread waker;
+      if (group.rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        ::kill(other, SIGSTOP);
+        waker = std::thread([other] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(60));
+          ::kill(other, SIGCONT);
+        });
+      }
+      group.subgroup({0, 1});
+      if (waker.joinable()) waker.join();
+      group.barrier();
+    }
+  });
+}
+
 TEST(Group, OneRankAloneNeedsNoNetwork) {
   const Group group;
   EXPECT_EQ(group.rank(), 0);
