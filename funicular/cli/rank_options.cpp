@@ -112,9 +112,9 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
       .default_text("not");
   arguments.rivals({"record-interleaving", "replay-interleaving"});
   arguments.add("deterministic", options.deterministic, Effect::result,
-                "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
-                "zero3: 1, 2, "
-                "4, …) with the same micro-batches then gives the same bits");
+                "add gradients up in the order of a tree over the micro-batches: any number of replicas "
+                "(zero2, zero3: 1, 2, 4, …) with the same micro-batches and --tensor-parallel then gives the "
+                "same bits; not with pipelines");
   arguments
       .add("reduce-precision", "NAME", options.reduce_precision, Effect::result,
            "of ddp: round gradients for their exchange; what is lost is added in the next step")

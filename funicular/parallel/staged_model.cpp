@@ -21,6 +21,15 @@ namespace funicular::parallel {
 
 namespace {
 
+/// Throws InputError for options of sums that pipelines do not have.
+void require_known(const StrategyOptions& options) {
+  if (options.deterministic)
+    throw InputError("strategy",
+                     "pipelines refuse --deterministic, for stages add gradients in their schedule's order; "
+                     "expected ddp, zero1, zero2, zero3, dp, ps-sync or tensor");
+  if (options.reduction.type) throw InputError("strategy", "pipelines have no --reduce-precision");
+}
+
 /// Weights in 8 bits, too, which collectives do not know: eight of them as one whole number.
 void broadcast_any(const comm::Group& group, const at::Tensor& tensor, int from) {
   if (tensor.element_size() > 1) return group.broadcast(tensor, from);
@@ -57,8 +66,7 @@ StagedModel::StagedModel(comm::Group world, const Layout& cut, const StrategyOpt
 
 void StagedModel::check(const Layout& cut, const StrategyOptions& options,
                         const pipeline::Placement& placement) {
-  if (options.deterministic || options.reduction.type)
-    throw InputError("strategy", "pipelines have no --deterministic and no --reduce-precision");
+  require_known(options);
   const std::vector<int64_t>& begins = cut.stages.begins;
   const auto stages = static_cast<size_t>(placement.stages());
   if (!begins.empty() && begins.size() != stages)

@@ -213,8 +213,8 @@ struct ServerOptions {
 /// What strategies have in common, and what some have alone: each reads its own part.
 struct StrategyOptions {
   /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any
-  /// number of ranks (zero2, zero3: 1, 2, 4, …) with the same micro-batches and threads then gives the same
-  /// bits. Takes a gradient buffer for each level of the tree.
+  /// number of replicas (zero2, zero3: 1, 2, 4, …) with the same micro-batches, threads and number of slices then
+  /// gives the same bits. Pipelines refuse it. Takes a gradient buffer for each level of the tree.
   bool deterministic = false;
   /// Replicas are compared every so many steps; 0: never.
   int64_t compare_every = 100;

@@ -34,6 +34,19 @@ namespace funicular::parallel {
 
 namespace {
 
+/// How many weights are cut, and how.
+void tell_cut(size_t weights, const Layout& layout, const comm::MeshShape& shape,
+              const StrategyOptions& options) {
+  log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights, shape.tensor,
+            layout.sequence ? ", and the rows between them are divided" : "",
+            shape.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape.data));
+  if (options.deterministic)
+    log::info(
+        "[tensor] --deterministic gives any number of replicas of {} slices the same bits, but not the "
+        "bits of one process",
+        shape.tensor);
+}
+
 class TensorParallel : public Strategy {
  public:
   TensorParallel(Layout layout, const comm::Group& world, const StrategyOptions& options)
@@ -150,10 +163,7 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   begin_alike(model);
   cut_stages_alike(model);
   take_slices(model);
-  if (world_.rank() == 0)
-    log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
-              layout_.sequence ? ", and the rows between them are divided" : "",
-              shape_.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape_.data));
+  if (world_.rank() == 0) tell_cut(weights_.size(), layout_, shape_, options_);
   for (const auto& slicing : slicings_) slicing->activate(slices_, layout_.sequence);
   inner_ = make_inner(join_same_slices());
   inner_->set_slices({mesh_.along(comm::Axis::tensor),

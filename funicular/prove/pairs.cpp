@@ -223,6 +223,9 @@ class Pairs {
       for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
         for (const char* rows : {"", " --sequence-parallel"})
           add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 3{}", strategy, rows), "single");
+      for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
+        add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 4 --deterministic", strategy),
+            "tensor -n 2 --micro-batch-size 4 --deterministic");
     });
   }
 

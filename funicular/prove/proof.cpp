@@ -350,10 +350,11 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
     const bool ranks_first = layout.shared.zero >= 2;
-    return layout.deterministic && !layout.shared.sliced &&  // slices have sums of their own
-           (!ranks_first || power_of_two(layout.ranks));
+    return layout.deterministic && (!ranks_first || power_of_two(workers_of(layout)));
   };
-  if (is_tree(a) && is_tree(b) && a.threads == b.threads &&
+  // A product that is cut adds up the slices' parts, so only equal slices give equal bits.
+  const bool same_slices = a.shared.sliced == b.shared.sliced && a.shared.tensor == b.shared.tensor;
+  if (is_tree(a) && is_tree(b) && same_slices && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))
     return {true, 0, 1e-12, "one tree of sums over the same micro-batches; losses in the order of ranks"};
   const std::string why = a.is_reference() || b.is_reference() ? "an independent step in float64, beside "

@@ -234,6 +234,22 @@ TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
   EXPECT_FALSE(other.bit_identical);
 }
 
+TEST_F(Proofs, ReplicasOfEqualSlicesHaveTheSameBitsUnderDeterministicLayouts) {
+  if (is_rank()) return run_rank();
+  for (const char* layout : {"tensor -n 4 --tensor-parallel 2", "zero1 -n 6 --tensor-parallel 2",
+                             "zero3 -n 4 --tensor-parallel 2"}) {
+    const Proof proof = compare(std::string(layout) + " --micro-batch-size 2 --deterministic",
+                                "tensor -n 2 --micro-batch-size 2 --deterministic");
+    EXPECT_TRUE(promise.bit_identical) << layout;
+    EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
+  }
+  const Proof whole = compare("tensor -n 2 --micro-batch-size 2 --deterministic",
+                              "single --micro-batch-size 2 --deterministic");
+  EXPECT_FALSE(promise.bit_identical) << "a product that is cut adds up in another order";
+  EXPECT_TRUE(holds(whole, promise)) << whole.first;
+  EXPECT_FALSE(whole.bit_identical);
+}
+
 class Objectives : public Proofs, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
