@@ -44,8 +44,14 @@ inline DropoutArguments dropout_arguments(const DropoutSite& site, const RandomS
   return arguments;
 }
 
-/// The .grad of a weight, to be written to; one of rows only becomes dense.
+/// The .grad of a weight, to be written to; one of rows only becomes dense. Throws InputError for a weight that other
+/// operations made: nothing would carry its gradient on to what it was made of.
 inline at::Tensor& dense_gradient(const at::Tensor& weight) {
+  if (!weight.is_leaf())
+    throw InputError(
+        "weight",
+        "a weight was computed from other tensors, which would learn nothing; expected a tensor that "
+        "requires_grad() itself");
   at::Tensor& gradient = weight.mutable_grad();
   if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
   // Kernels of our own write past LibTorch, which counts versions.

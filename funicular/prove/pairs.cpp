@@ -66,8 +66,27 @@ class Pairs {
     set_objective(objective);
   }
 
+  /// Each objective beside the reference. Those with labels or layers of their own also on several ranks.
+  void add_references() {
+    if (!reference_refuses(task_).empty()) return;
+    const std::string objective = objective_;
+    for (const std::string& each : objective_names()) {
+      if (!task_.data.empty() && each != objective) continue;
+      if (!task_.model.empty() && (each == kElectra || each == kMacBert) && each != objective) continue;
+      set_objective(each);
+      add("reference", "single");
+      const bool has_own_rows = each == kTags || each == kMultiLabel || task_.distils();
+      if (!has_own_rows) continue;
+      for (const char* layout : {"ddp -n 2 --micro-batch-size 3", "zero3 -n 2 --recompute full",
+                                 "pipeline -n 2 --micro-batch-size 3"})
+        add(layout, "reference");
+      if (most_slices(task_) >= 2) add("tensor -n 2", "reference");
+    }
+    set_objective(objective);
+  }
+
   void add_strategies() {
-    if (reference_refuses(task_).empty()) for_both([&] { add("reference", "single"); });
+    add_references();
     for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
       for (int ranks = 1; ranks <= 4; ++ranks)
         for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 3 --recompute full"})
@@ -256,13 +275,23 @@ class Pairs {
 }  // namespace
 
 const std::vector<std::string>& objective_names() {
-  static const std::vector<std::string> names{kMaskedLm, kClassification, kElectra, kMacBert};
+  static const std::vector<std::string> names{kMaskedLm,
+                                              kClassification,
+                                              kElectra,
+                                              kMacBert,
+                                              kTags,
+                                              kMultiLabel,
+                                              kDistillation,
+                                              kDistillationOfTokens,
+                                              kDistillationOfAllTokens};
   return names;
 }
 
 void set_objective(ProofTask& task, const std::string& name) {
-  task.head = name == kClassification ? model::Head::classification : model::Head::masked_lm;
-  task.objective = name == kElectra || name == kMacBert ? name : "";
+  const bool plain = name == kMaskedLm || name == kClassification;
+  task.objective = plain ? "" : name;
+  const bool reads_classes = name == kClassification || name == kMultiLabel || name == kDistillation;
+  task.head = reads_classes ? model::Head::classification : model::Head::masked_lm;
 }
 
 std::vector<Pair> all_pairs(const ProofTask& task, const std::string& objective) {

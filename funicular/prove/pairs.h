@@ -9,7 +9,7 @@
 
 namespace funicular::prove {
 
-/// "masked-lm", "classification", "electra", "macbert".
+/// The names that prove/proof.h lists.
 const std::vector<std::string>& objective_names();
 /// `name` is one of objective_names().
 void set_objective(ProofTask& task, const std::string& name);

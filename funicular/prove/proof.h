@@ -54,7 +54,10 @@ struct Layout {
 
 /// What layouts learn, by its name on the command line.
 inline constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classification",
-                            *kElectra = "electra", *kMacBert = "macbert";
+                            *kElectra = "electra", *kMacBert = "macbert", *kTags = "tags",
+                            *kMultiLabel = "multi-label", *kDistillation = "distillation",
+                            *kDistillationOfTokens = "distillation-tokens",
+                            *kDistillationOfAllTokens = "distillation-all-tokens";
 
 /// What both layouts train.
 struct ProofTask {
@@ -62,14 +65,17 @@ struct ProofTask {
   int64_t layers = 3;  ///< of the small BERT
   fs::path data{};     ///< a token store, for classification one with labels; empty: generated rows
   model::Head head = model::Head::masked_lm;
-  /// In place of the head's own objective: "electra", or "macbert" (n-grams of words, shown as similar ones, and the order
-  /// of sentences). The words of generated rows are made up, too.
+  /// In place of the head's own objective: any other of the names above. kMacBert: n-grams of words, shown as similar
+  /// ones, and the order of sentences. kDistillation: every term of layers, vectors and classes. The words, labels and
+  /// tags of generated rows are made up, too.
   std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
   Precision precision = Precision::fp64;
   optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.01};
   double max_grad_norm = 1;
   uint64_t seed = 42;
+
+  bool distils() const { return objective.starts_with(kDistillation); }
 };
 
 /// Into how many slices the task's weights can be cut: as many as attention has heads, ELECTRA's generator's included.

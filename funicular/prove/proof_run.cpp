@@ -4,197 +4,18 @@
 #include <memory>
 
 #include "funicular/base/error.h"
-#include "funicular/base/temporary_folder.h"
-#include "funicular/bench/generated_text.h"
-#include "funicular/data/datasets.h"
-#include "funicular/data/token_store.h"
-#include "funicular/format/model_config.h"
-#include "funicular/format/tokenizer_files.h"
-#include "funicular/launch/environment.h"
-#include "funicular/model/own_decoder.h"
-#include "funicular/model/weights.h"
-#include "funicular/objective/classification.h"
-#include "funicular/objective/electra.h"
-#include "funicular/objective/masked_lm.h"
-#include "funicular/objective/registry.h"
-#include "funicular/objective/regression.h"
+#include "funicular/objective/distillation_terms.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/pipeline/recipes.h"
 #include "funicular/prove/proof.h"
+#include "funicular/prove/proof_text.h"
 #include "funicular/prove/reference_step.h"
-#include "funicular/text/input_tokens.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::prove {
 
 namespace {
-
-constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
-
-constexpr double kGeneratorSize = 0.8;
-
-format::ModelConfig small_config(const std::string& objective, int64_t layers) {
-  const bool electra = objective == kElectra;
-  format::ModelConfig config = electra ? format::default_config("electra") : format::ModelConfig();
-  if (electra) config.encoder.embedding_size = 20;
-  // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
-  config.encoder.width = electra ? 160 : 48;
-  config.encoder.vocabulary = kVocabulary;
-  config.encoder.layers = layers;
-  config.encoder.heads = 4;
-  config.encoder.feed_forward.width = 200;
-  config.encoder.positions.rows = 128;
-  config.num_labels = 3;
-  return config;
-}
-
-format::ModelConfig config_of(const ProofTask& task) {
-  if (task.model.empty()) return small_config(task.objective, task.layers);
-  format::ModelConfig config = format::read_model_config(task.model);
-  config.tie_word_embeddings = config.tie_word_embeddings && !model::has_own_decoder(config, task.model);
-  return config;
-}
-
-/// Generated rows with labels, which mean nothing; every other row is a pair of texts.
-class LabelledText final : public data::Dataset {
- public:
-  LabelledText(std::shared_ptr<const data::Dataset> text, const format::ModelConfig& config)
-      : text_(std::move(text)), labels_(config.num_labels), pairs_(config.encoder.token_types > 1) {}
-  int64_t size() const override { return text_->size(); }
-  data::Sample get(int64_t index) const override {
-    data::Sample sample = text_->get(index);
-    // A regression's single label has values of its own.
-    sample.label = labels_ == 1 ? static_cast<double>(index % 7) / 4 : static_cast<double>(index % labels_);
-    if (!pairs_ || index % 2 == 0) return sample;
-    const data::TokenSpan whole = sample.columns[0].tokens;
-    const size_t first = whole.size() / 3;
-    sample.columns[0].tokens = whole.first(first);
-    sample.columns.push_back({whole.subspan(first, whole.size() - first), {}});
-    return sample;
-  }
-  uint64_t fingerprint() const override { return text_->fingerprint() + 1; }
-
- private:
-  std::shared_ptr<const data::Dataset> text_;
-  int64_t labels_;
-  bool pairs_;
-};
-
-/// Generated rows with words: most tokens begin one.
-class WordedText final : public data::Dataset {
- public:
-  explicit WordedText(std::shared_ptr<const data::Dataset> text) : text_(std::move(text)) {
-    for (int64_t row = 0; row < text_->size(); ++row) {
-      const data::TokenSpan tokens = text_->get(row).columns[0].tokens;
-      bounds_.push_back(words_.size());
-      for (size_t i = 0; i < tokens.size(); ++i) words_.push_back(i == 0 || tokens[i] % 4 != 0);
-    }
-    bits_.resize((words_.size() + 7) / 8);
-    for (size_t i = 0; i < words_.size(); ++i) bits_[i / 8] |= static_cast<uint8_t>(words_[i] << (i % 8));
-  }
-  int64_t size() const override { return text_->size(); }
-  data::Sample get(int64_t index) const override {
-    data::Sample sample = text_->get(index);
-    sample.columns[0].word_starts = {.bits = bits_.data(), .begin = bounds_.at(static_cast<size_t>(index))};
-    return sample;
-  }
-  uint64_t fingerprint() const override { return text_->fingerprint() + 2; }
-
- private:
-  std::shared_ptr<const data::Dataset> text_;
-  std::vector<uint8_t> words_, bits_;  ///< 1 where a token begins a word; the same, eight a byte
-  std::vector<uint64_t> bounds_;
-};
-
-/// What is trained: rows, and how they become batches. Keeps alive what the objective refers to.
-struct Text {
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  std::shared_ptr<const data::Dataset> rows;
-  std::unique_ptr<objective::Objective> objective;
-};
-
-/// Each word of one token is similar to the next two of the vocabulary.
-std::unique_ptr<objective::Objective> macbert(const text::Tokenizer& tokenizer,
-                                              const objective::SequenceOptions& sequence) {
-  std::vector<std::string> words;
-  for (const int32_t id : text::input_tokens(tokenizer))
-    if (tokenizer.token_text(id) == tokenizer.vocabulary()[static_cast<size_t>(id)])
-      words.push_back(tokenizer.token_text(id));
-  std::string lines;
-  for (size_t i = 0; i + 2 < words.size(); ++i)
-    lines += words[i] + "\t" + words[i + 1] + " " + words[i + 2] + "\n";
-  objective::MaskedLmOptions options{.sequence = sequence};
-  options.masking = objective::Masking::ngram;
-  options.replacement = objective::Replacement::similar;
-  const TemporaryFolder folder;
-  options.similar_words = folder.path() / "similar.txt";
-  write_file_atomically(options.similar_words, lines);
-  return objective::make_pretraining("mlm-sop", tokenizer, options);
-}
-
-std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::ModelConfig& config,
-                                                   const text::Tokenizer& tokenizer) {
-  const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
-  if (task.objective == kElectra)
-    return objective::make_pretraining("electra", tokenizer, {.sequence = sequence},
-                                       {.generator_size = kGeneratorSize});
-  if (task.objective == kMacBert) return macbert(tokenizer, sequence);
-  if (task.head == model::Head::classification && model::is_regression(config))
-    return std::make_unique<objective::Regression>(tokenizer,
-                                                   objective::RegressionOptions{.sequence = sequence});
-  if (task.head == model::Head::classification)
-    return std::make_unique<objective::Classification>(
-        tokenizer, objective::ClassificationOptions{.sequence = sequence, .num_labels = config.num_labels});
-  return std::make_unique<objective::MaskedLm>(tokenizer, objective::MaskedLmOptions{.sequence = sequence});
-}
-
-std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
-                                                   const objective::Objective& objective) {
-  const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
-  const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
-  store->require_tokenizer(tokenizer);
-  if (task.head == model::Head::classification && store->meta().labels == data::LabelKind::none)
-    throw InputError("prove", "{} has no labels; expected a store of labelled rows, as finetune makes it",
-                     task.data.string());
-  return objective.samples(store);
-}
-
-Text open_text(const ProofTask& task, const format::ModelConfig& config) {
-  Text text;
-  if (task.data.empty()) {
-    const bench::RowsRule rule{.longest = task.max_length,
-                               .batch_size = task.batch_size,
-                               .vocabulary = config.encoder.vocabulary,
-                               .seed = task.seed};
-    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.encoder.vocabulary));
-    text.rows = std::make_shared<bench::GeneratedText>(rule, task.steps);
-    if (task.head == model::Head::classification)
-      text.rows = std::make_shared<LabelledText>(text.rows, config);
-    if (task.objective == kMacBert) text.rows = std::make_shared<WordedText>(text.rows);
-    text.objective = objective_of(task, config, *text.tokenizer);
-    return text;
-  }
-  if (fs::is_regular_file(task.model) || task.model.empty())
-    throw InputError("prove",
-                     "rows of a token store need the tokeniser of a model folder; give one with --model");
-  text.tokenizer = format::load_tokenizer(task.model);
-  text.objective = objective_of(task, config, *text.tokenizer);
-  text.rows = rows_of_store(task, *text.tokenizer, *text.objective);
-  return text;
-}
-
-Model build_model(const ProofTask& task, const objective::Objective& objective,
-                  const format::ModelConfig& config) {
-  const bool loads = fs::is_directory(task.model);
-  if (loads) model::check_sizes(config, task.model);
-  Model model = objective.build({.config = config,
-                                 .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
-                                 .seed = task.seed,
-                                 .loaded = loads ? model::weights_in(task.model) : nullptr});
-  if (loads) model::load_pretrained(model, task.model);
-  return model;
-}
 
 // ---- under a layout
 
@@ -229,7 +50,7 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
                          const fs::path& folder, const format::ModelConfig& config) {
-  Text text = open_text(task, config);
+  ProofText text = open_text(task, config);
   Model model = build_model(task, *text.objective, config);
   text.objective = with_fault(std::move(text.objective), layout.fault);
   train::Trainer trainer(
@@ -267,41 +88,81 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
 
 // ---- under the reference
 
-NamedTensors weights_of(const Model& model) {
+/// The weights that learn, or those that do not.
+NamedTensors weights_of(const Model& model, bool learn) {
   NamedTensors weights;
   for (const auto& parameter : model.parameters)
     for (const Parameter::Slice& slice : parameter->slices)
-      weights[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+      if (parameter->trainable == learn)
+        weights[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
   return weights;
 }
 
-/// The sequences of a packed batch, each alone.
-std::vector<ReferenceRow> unpack(const MicroBatch& batch) {
+/// The rows of `all` where `places`, ascending rows of a packed batch, lie within a sequence.
+struct OwnRows {
+  at::Tensor own;
+  int64_t begin = 0;
+  OwnRows(const at::Tensor& places, int64_t first, int64_t end)
+      : own(places.ge(first).logical_and(places.lt(end))), begin(first) {}
+  at::Tensor of(const at::Tensor& all) const { return all.masked_select(own); }
+};
+
+/// The sequences of a packed batch of these draws, each alone.
+std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::Draw> draws) {
   std::vector<ReferenceRow> rows;
   const std::vector<int32_t>& offsets = batch.packing.host_offsets;
+  const auto has = [&](const char* name) { return batch.tensors.contains(name); };
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const int64_t begin = offsets[s], end = offsets[s + 1];
+    const int64_t begin = offsets[s], end = offsets[s + 1], number = static_cast<int64_t>(s);
     ReferenceRow& row = rows.emplace_back();
     row.token_ids = batch["token_ids"].slice(0, begin, end);
     row.token_type_ids = batch["token_type_ids"].slice(0, begin, end);
-    row.draw = static_cast<uint64_t>(batch.packing.host_draw_ids[s]);
-    if (batch.tensors.contains("labels")) {
-      row.label = batch["labels"][static_cast<int64_t>(s)].item<double>();
-      continue;
+    row.draw = static_cast<uint64_t>(draws[s].draw_id);
+    if (has("sentence_order_labels")) row.order = batch["sentence_order_labels"].narrow(0, number, 1);
+    if (has("mlm_rows")) {
+      const OwnRows masked(batch["mlm_rows"], begin, end);
+      row.masked_positions = masked.of(batch["mlm_rows"]) - begin;
+      row.original_tokens = masked.of(batch["mlm_labels"]);
+      if (has("sampling_bits")) row.sampling_bits = masked.of(batch["sampling_bits"]);
     }
-    const at::Tensor masked = batch["mlm_rows"];
-    const at::Tensor own = masked.ge(begin).logical_and(masked.lt(end));
-    row.masked_positions = masked.masked_select(own) - begin;
-    row.original_tokens = batch["mlm_labels"].masked_select(own);
+    if (has("tag_rows")) {
+      const OwnRows words(batch["tag_rows"], begin, end);
+      row.tag_positions = words.of(batch["tag_rows"]) - begin;
+      row.labels = words.of(batch["labels"]).to(at::kDouble);
+    } else if (has("labels")) {
+      row.labels = batch["labels"][number].to(at::kDouble).reshape({-1});
+    }
   }
   return rows;
 }
 
+ReferenceKind kind_of(const ProofTask& task) {
+  if (task.objective == kElectra) return ReferenceKind::electra;
+  if (task.objective == kMacBert) return ReferenceKind::sentence_order;
+  if (task.objective == kTags) return ReferenceKind::tags;
+  if (task.objective == kMultiLabel) return ReferenceKind::several_labels;
+  if (task.distils()) return ReferenceKind::distillation;
+  return task.head == model::Head::classification ? ReferenceKind::classes : ReferenceKind::masked_lm;
+}
+
+ReferenceLossSettings loss_of(const ProofTask& task, const format::ModelConfig& config) {
+  ReferenceLossSettings loss{.kind = kind_of(task), .config = config, .seed = task.seed};
+  if (task.objective == kElectra) loss.generator = generator_of(config);
+  if (!task.distils()) return loss;
+  const objective::DistillationOptions options = distillation_of(task, config);
+  loss.teacher = options.teacher;
+  loss.temperature = options.temperature;
+  loss.relation_heads = options.relation_heads;
+  for (const objective::DistillationTerm& term : options.terms)
+    loss.terms[objective::distillation_names()[static_cast<size_t>(term.kind)]] = term.weight;
+  for (const objective::LayerPair& pair : options.layers)
+    loss.layers.emplace_back(pair.student, pair.teacher);
+  return loss;
+}
+
 ReferenceSettings settings_of(const ProofTask& task, const format::ModelConfig& config) {
   const auto& adamw = *task.optimizer.as<optim::AdamW>();
-  return {.config = config,
-          .classifies = task.head == model::Head::classification,
-          .seed = task.seed,
+  return {.loss = loss_of(task, config),
           .max_grad_norm = task.max_grad_norm,
           .learning_rate = adamw.learning_rate,
           .beta1 = adamw.beta1,
@@ -357,21 +218,18 @@ OrderedJson run_reference(const ProofTask& task, const Layout& layout, const com
                           const fs::path& folder, const format::ModelConfig& config) {
   if (const std::string reason = reference_refuses(task); !reason.empty())
     throw InputError("prove", "{}", reason);
-  const Text text = open_text(task, config);
+  const ProofText text = open_text(task, config);
   const train::DatasetSource source(*text.objective, *text.rows);
   const data::Sampler sampler(source.size(), {.seed = task.seed, .batch_size = task.batch_size});
   const Model model = build_model(task, *text.objective, config);
-  ReferenceStep reference(settings_of(task, config), weights_of(model));
+  ReferenceStep reference(settings_of(task, config), weights_of(model, true), weights_of(model, false));
   const Recurrence recurrence(layout, model, sampler.batches_per_epoch());
-  const char* const term = task.head == model::Head::masked_lm ? "mlm"
-                           : model::is_regression(config)      ? "regression"
-                                                               : "classification";
   OrderedJson losses = OrderedJson::array();
   for (int64_t step = 1; step <= task.steps; ++step) {
-    const MicroBatch batch = source.collate(sampler.batch(step - 1), {.seed = task.seed, .training = true});
-    const double loss = reference.differentiate(
-        unpack(batch), [&](const std::string& name) { return recurrence.age(step - 1, name); });
-    losses.push_back({{"total", loss}, {term, loss}});
+    const std::vector<data::Draw> draws = sampler.batch(step - 1);
+    const MicroBatch batch = source.collate(draws, {.seed = task.seed, .training = true});
+    losses.emplace_back(OrderedJson(reference.differentiate(
+        unpack(batch, draws), [&](const std::string& name) { return recurrence.age(step - 1, name); })));
     write(group, folder / step_file("gradient", step), {{"", &reference.gradients()}});
     reference.update([&](const std::string& name) { return recurrence.stage_of(name); });
     write(group, folder / step_file("weight", step), {{"", &reference.weights()}});
@@ -384,9 +242,6 @@ OrderedJson run_reference(const ProofTask& task, const Layout& layout, const com
 }  // namespace
 
 std::string reference_refuses(const ProofTask& task) {
-  if (!task.objective.empty())
-    return "the reference knows hidden words and classes alone; expected --objective masked-lm or "
-           "classification";
   const auto* const adamw = task.optimizer.as<optim::AdamW>();
   if (!adamw || !adamw->bias_correction)
     return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";
@@ -396,13 +251,6 @@ std::string reference_refuses(const ProofTask& task) {
     return "the reference computes in float64, from which 16-bit products differ too much to tell a fault; "
            "expected --precision fp64 or fp32";
   return "";
-}
-
-int64_t most_slices(const ProofTask& task) {
-  const format::ModelConfig config = config_of(task);
-  const int64_t heads = config.encoder.heads;
-  if (task.objective != kElectra) return heads;
-  return std::min(heads, objective::generator_config(config, kGeneratorSize).encoder.heads);
 }
 
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,

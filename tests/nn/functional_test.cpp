@@ -419,5 +419,19 @@ TEST_P(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
   EXPECT_LT(difference(narrow.grad().to(at::kDouble), wide.grad()), 5e-6);
 }
 
+TEST(Weights, ThatOtherTensorsMakeAreRefusedInTheBackwardPass) {
+  const at::Tensor half = random({4, 6}, 1), x = random({3, 6}, 2);
+  const at::Tensor weight = half * 2;
+  try {
+    nn::linear(x, weight).sum().backward();
+    ADD_FAILURE() << "a gradient that goes nowhere is taken";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("computed from other tensors"), std::string::npos)
+        << error.what();
+  }
+  nn::linear(x, half).sum().backward();
+  EXPECT_TRUE(half.grad().defined());
+}
+
 }  // namespace
 }  // namespace funicular::nn

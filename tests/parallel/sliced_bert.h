@@ -83,8 +83,20 @@ struct Case {
   std::vector<std::string> frozen{};
 };
 
+/// Biases begin at 0 and scales at 1: other values show one that is left out or counted twice.
+inline void vary_vectors(const Model& model, uint64_t seed) {
+  const at::NoGradGuard no_gradient;
+  double number = static_cast<double>(seed);
+  for (const auto& parameter : model.parameters) {
+    number += 1.7;
+    if (parameter->kind != ParameterKind::vector) continue;
+    parameter->master.add_(0.1 * at::sin(number * at::arange(1, parameter->master.numel() + 1, at::kDouble)));
+  }
+}
+
 inline Model make_model(const Case& one, uint64_t seed) {
   Model model = model::build_model(options_of(one.head, seed));
+  vary_vectors(model, seed);
   for (const std::string& name : one.frozen) {
     model.find(name)->trainable = false;
     model.find(name)->compute.set_requires_grad(false);

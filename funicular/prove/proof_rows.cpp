@@ -1,0 +1,112 @@
+#include "funicular/prove/proof_rows.h"
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace funicular::prove {
+
+namespace {
+
+class LabelledText final : public data::Dataset {
+ public:
+  LabelledText(std::shared_ptr<const data::Dataset> text, const format::ModelConfig& config)
+      : text_(std::move(text)), labels_(config.num_labels), pairs_(config.encoder.token_types > 1) {}
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    // A regression's single label has values of its own.
+    sample.label = labels_ == 1 ? static_cast<double>(index % 7) / 4 : static_cast<double>(index % labels_);
+    if (!pairs_ || index % 2 == 0) return sample;
+    const data::TokenSpan whole = sample.columns[0].tokens;
+    const size_t first = whole.size() / 3;
+    sample.columns[0].tokens = whole.first(first);
+    sample.columns.push_back({whole.subspan(first, whole.size() - first), {}});
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 1; }
+
+ private:
+  std::shared_ptr<const data::Dataset> text_;
+  int64_t labels_;
+  bool pairs_;
+};
+
+/// Generated rows with words: most tokens begin one.
+class WordedText final : public data::Dataset {
+ public:
+  explicit WordedText(std::shared_ptr<const data::Dataset> text) : text_(std::move(text)) {
+    for (int64_t row = 0; row < text_->size(); ++row) {
+      const data::TokenSpan tokens = text_->get(row).columns[0].tokens;
+      bounds_.push_back(words_.size());
+      for (size_t i = 0; i < tokens.size(); ++i) words_.push_back(i == 0 || tokens[i] % 4 != 0);
+    }
+    bits_.resize((words_.size() + 7) / 8);
+    for (size_t i = 0; i < words_.size(); ++i) bits_[i / 8] |= static_cast<uint8_t>(words_[i] << (i % 8));
+  }
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    sample.columns[0].word_starts = {.bits = bits_.data(), .begin = bounds_.at(static_cast<size_t>(index))};
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 2; }
+
+ private:
+  std::shared_ptr<const data::Dataset> text_;
+  std::vector<uint8_t> words_, bits_;  ///< 1 where a token begins a word; the same, eight a byte
+  std::vector<uint64_t> bounds_;
+};
+
+/// Generated rows with a list of classes each: of labels, or of tags.
+class ListedText final : public data::Dataset {
+ public:
+  ListedText(Rows text, const std::function<std::vector<int32_t>(int64_t row, const data::Sample&)>& list)
+      : text_(std::move(text)) {
+    for (int64_t row = 0; row < text_->size(); ++row) lists_.push_back(list(row, text_->get(row)));
+  }
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    sample.label_set = lists_.at(static_cast<size_t>(index));
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 3; }
+
+ private:
+  Rows text_;
+  std::vector<std::vector<int32_t>> lists_;
+};
+
+}  // namespace
+
+Rows with_labels(Rows text, const format::ModelConfig& config) {
+  return std::make_shared<LabelledText>(std::move(text), config);
+}
+
+Rows with_words(Rows text) {
+  return std::make_shared<WordedText>(std::move(text));
+}
+
+Rows with_label_sets(Rows text, int64_t labels) {
+  return std::make_shared<ListedText>(std::move(text), [=](int64_t row, const data::Sample&) {
+    std::vector<int32_t> list;
+    for (int64_t label = 0; label < labels; ++label)
+      if ((row >> (label % 8)) % 2 == 1) list.push_back(static_cast<int32_t>(label));
+    return list;
+  });
+}
+
+Rows with_tags(Rows worded, int64_t tags) {
+  return std::make_shared<ListedText>(std::move(worded), [=](int64_t row, const data::Sample& sample) {
+    const data::Sample::Column& column = sample.columns[0];
+    std::vector<int32_t> list;
+    for (size_t i = 0; i < column.tokens.size(); ++i)
+      if (column.word_starts[i])
+        list.push_back(static_cast<int32_t>((row + static_cast<int64_t>(list.size())) % tags));
+    return list;
+  });
+}
+
+}  // namespace funicular::prove

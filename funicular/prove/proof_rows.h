@@ -1,0 +1,22 @@
+#pragma once
+// Generated rows with what an objective asks for: labels, words, tags. None of it means anything.
+
+#include <memory>
+
+#include "funicular/data/sample.h"
+#include "funicular/format/model_config.h"
+
+namespace funicular::prove {
+
+using Rows = std::shared_ptr<const data::Dataset>;
+
+/// With a class each, or the values of a regression; every other row is a pair of texts where the encoder has segments.
+Rows with_labels(Rows text, const format::ModelConfig& config);
+/// With any number of labels each, some rows with none.
+Rows with_label_sets(Rows text, int64_t labels);
+/// With words: most tokens begin one.
+Rows with_words(Rows text);
+/// With a tag for each of a row's words, which `worded` has.
+Rows with_tags(Rows worded, int64_t tags);
+
+}  // namespace funicular::prove

@@ -1,0 +1,227 @@
+#include "funicular/prove/proof_text.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/random.h"
+#include "funicular/base/temporary_folder.h"
+#include "funicular/bench/generated_text.h"
+#include "funicular/data/token_store.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/own_decoder.h"
+#include "funicular/model/weights.h"
+#include "funicular/objective/classification.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/objective/multi_label.h"
+#include "funicular/objective/registry.h"
+#include "funicular/objective/regression.h"
+#include "funicular/objective/tags.h"
+#include "funicular/prove/proof_rows.h"
+#include "funicular/text/input_tokens.h"
+
+namespace funicular::prove {
+
+namespace {
+
+constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
+
+constexpr double kGeneratorSize = 0.8;
+
+format::ModelConfig small_config(const std::string& objective, int64_t layers) {
+  const bool electra = objective == kElectra;
+  format::ModelConfig config = electra ? format::default_config("electra") : format::ModelConfig();
+  if (electra) config.encoder.embedding_size = 20;
+  // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
+  config.encoder.width = electra ? 160 : 48;
+  config.encoder.vocabulary = kVocabulary;
+  config.encoder.layers = layers;
+  config.encoder.heads = 4;
+  config.encoder.feed_forward.width = 200;
+  config.encoder.positions.rows = 128;
+  config.num_labels = 3;
+  return config;
+}
+
+/// Each word of one token is similar to the next two of the vocabulary.
+std::unique_ptr<objective::Objective> macbert(const text::Tokenizer& tokenizer,
+                                              const objective::SequenceOptions& sequence) {
+  std::vector<std::string> words;
+  for (const int32_t id : text::input_tokens(tokenizer))
+    if (tokenizer.token_text(id) == tokenizer.vocabulary()[static_cast<size_t>(id)])
+      words.push_back(tokenizer.token_text(id));
+  std::string lines;
+  for (size_t i = 0; i + 2 < words.size(); ++i)
+    lines += words[i] + "\t" + words[i + 1] + " " + words[i + 2] + "\n";
+  objective::MaskedLmOptions options{.sequence = sequence};
+  options.masking = objective::Masking::ngram;
+  options.replacement = objective::Replacement::similar;
+  const TemporaryFolder folder;
+  options.similar_words = folder.path() / "similar.txt";
+  write_file_atomically(options.similar_words, lines);
+  return objective::make_pretraining("mlm-sop", tokenizer, options);
+}
+
+std::unique_ptr<objective::Objective> distillation(const ProofTask& task, const format::ModelConfig& config,
+                                                   const text::Tokenizer& tokenizer,
+                                                   const objective::SequenceOptions& sequence) {
+  objective::DistillationOptions options = distillation_of(task, config);
+  options.sequence = sequence;
+  const auto make = [&](const objective::DistillationOptions& o, std::function<Model()> teacher) {
+    return std::make_unique<objective::Distillation>(tokenizer, o, std::move(teacher));
+  };
+  const at::ScalarType dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat;
+  const model::ModelOptions teacher{.config = options.teacher, .dtype = dtype, .seed = task.seed + 1};
+  const std::shared_ptr<objective::Distillation> builder = make(options, [] { return Model(); });
+  return make(options, [builder, teacher] { return builder->build_teacher(teacher); });
+}
+
+std::unique_ptr<objective::Objective> classification(const ProofTask& task, const format::ModelConfig& config,
+                                                     const text::Tokenizer& tokenizer,
+                                                     const objective::SequenceOptions& sequence) {
+  const int32_t classes = config.num_labels;
+  if (task.objective == kMultiLabel)
+    return std::make_unique<objective::MultiLabel>(
+        tokenizer, objective::MultiLabelOptions{.sequence = sequence, .num_labels = classes});
+  if (model::is_regression(config))
+    return std::make_unique<objective::Regression>(tokenizer,
+                                                   objective::RegressionOptions{.sequence = sequence});
+  return std::make_unique<objective::Classification>(
+      tokenizer, objective::ClassificationOptions{.sequence = sequence, .num_labels = classes});
+}
+
+/// The classes' names, or numbers where the configuration has no names.
+std::vector<std::string> tag_names(const format::ModelConfig& config) {
+  std::vector<std::string> names = config.id2label;
+  for (int tag = static_cast<int>(names.size()); tag < config.num_labels; ++tag)
+    names.push_back(std::to_string(tag));
+  return names;
+}
+
+std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::ModelConfig& config,
+                                                   const text::Tokenizer& tokenizer) {
+  const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
+  if (task.objective == kElectra)
+    return objective::make_pretraining("electra", tokenizer, {.sequence = sequence},
+                                       {.generator_size = kGeneratorSize});
+  if (task.objective == kMacBert) return macbert(tokenizer, sequence);
+  if (task.distils()) return distillation(task, config, tokenizer, sequence);
+  if (task.objective == kTags)
+    return std::make_unique<objective::Tags>(
+        tokenizer, objective::TagOptions{.sequence = sequence, .tags = tag_names(config)});
+  if (task.head == model::Head::classification) return classification(task, config, tokenizer, sequence);
+  return std::make_unique<objective::MaskedLm>(tokenizer, objective::MaskedLmOptions{.sequence = sequence});
+}
+
+/// Generated rows with what the task's objective reads.
+Rows asked_for(const ProofTask& task, const format::ModelConfig& config, Rows text) {
+  if (task.objective == kMacBert) return with_words(std::move(text));
+  if (task.objective == kTags) return with_tags(with_words(std::move(text)), config.num_labels);
+  if (task.objective == kMultiLabel) return with_label_sets(std::move(text), config.num_labels);
+  if (task.head == model::Head::classification) return with_labels(std::move(text), config);
+  return text;
+}
+
+std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
+                                                   const objective::Objective& objective) {
+  const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
+  const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
+  store->require_tokenizer(tokenizer);
+  if (task.head == model::Head::classification && store->meta().labels == data::LabelKind::none)
+    throw InputError("prove", "{} has no labels; expected a store of labelled rows, as finetune makes it",
+                     task.data.string());
+  return objective.samples(store);
+}
+
+/// Adds up to ± 0.1 to every number of the model's vectors, keyed by their names: biases are 0 and scales 1 otherwise.
+void vary_vectors(const Model& model, uint64_t seed) {
+  const at::NoGradGuard no_gradient;
+  for (const auto& parameter : model.parameters) {
+    if (parameter->kind != ParameterKind::vector) continue;
+    const RandomKey key = make_key(hash_bytes(parameter->name) ^ seed, Purpose::user);
+    const at::Tensor noise = at::empty({parameter->master.numel()}, at::kDouble);
+    for (int64_t i = 0; i < noise.numel(); ++i)
+      noise.data_ptr<double>()[i] =
+          0.2 * uniform(philox(key, make_counter(static_cast<uint32_t>(i), 0, 0))) - 0.1;
+    parameter->master.add_(noise.view(parameter->master.sizes()));
+    if (!parameter->compute.is_same(parameter->master)) parameter->compute.copy_(parameter->master);
+  }
+}
+
+}  // namespace
+
+format::ModelConfig config_of(const ProofTask& task) {
+  if (task.model.empty()) return small_config(task.objective, task.layers);
+  format::ModelConfig config = format::read_model_config(task.model);
+  config.tie_word_embeddings = config.tie_word_embeddings && !model::has_own_decoder(config, task.model);
+  return config;
+}
+
+format::ModelConfig generator_of(const format::ModelConfig& discriminator) {
+  return objective::generator_config(discriminator, kGeneratorSize);
+}
+
+objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student) {
+  objective::DistillationOptions options{.student = student, .teacher = student};
+  options.teacher.encoder.layers = 2 * student.encoder.layers;
+  std::vector<std::string> terms = {"mlm",         "tokens=2"};
+  if (task.objective == kDistillationOfAllTokens) terms = {"mlm", "all-tokens=2"};
+  if (task.objective == kDistillation)
+    terms = {"attention", "hidden=0.5", "soft=2", "hard", "patient=3", "relations=0.25", "cosine=1.5"};
+  options.terms = objective::parse_distillation_terms(terms);
+  options.layers = objective::make_layer_map("uniform", student.encoder.layers, options.teacher.encoder.layers);
+  options.temperature = 2;
+  options.relation_heads = student.encoder.heads % 2 == 0 ? student.encoder.heads / 2 : student.encoder.heads;
+  return options;
+}
+
+int64_t most_slices(const ProofTask& task) {
+  const format::ModelConfig config = config_of(task);
+  const int64_t heads = config.encoder.heads;
+  return task.objective == kElectra ? std::min(heads, generator_of(config).encoder.heads) : heads;
+}
+
+ProofText open_text(const ProofTask& task, const format::ModelConfig& config) {
+  ProofText text;
+  if (task.data.empty()) {
+    const bench::RowsRule rule{.longest = task.max_length,
+                               .batch_size = task.batch_size,
+                               .vocabulary = config.encoder.vocabulary,
+                               .seed = task.seed};
+    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.encoder.vocabulary));
+    text.rows = asked_for(task, config, std::make_shared<bench::GeneratedText>(rule, task.steps));
+    text.objective = objective_of(task, config, *text.tokenizer);
+    return text;
+  }
+  if (fs::is_regular_file(task.model) || task.model.empty())
+    throw InputError("prove",
+                     "rows of a token store need the tokeniser of a model folder; give one with --model");
+  text.tokenizer = format::load_tokenizer(task.model);
+  text.objective = objective_of(task, config, *text.tokenizer);
+  text.rows = rows_of_store(task, *text.tokenizer, *text.objective);
+  return text;
+}
+
+Model build_model(const ProofTask& task, const objective::Objective& objective,
+                  const format::ModelConfig& config) {
+  const bool loads = fs::is_directory(task.model);
+  if (loads) model::check_sizes(config, task.model);
+  Model model = objective.build({.config = config,
+                                 .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
+                                 .seed = task.seed,
+                                 .loaded = loads ? model::weights_in(task.model) : nullptr});
+  if (loads)
+    model::load_pretrained(model, task.model);
+  else
+    vary_vectors(model, task.seed);
+  return model;
+}
+
+}  // namespace funicular::prove

@@ -1,0 +1,36 @@
+#pragma once
+// What a proof trains: rows, the objective that makes batches of them, and the model.
+
+#include <memory>
+
+#include "funicular/data/sample.h"
+#include "funicular/format/model_config.h"
+#include "funicular/objective/distillation.h"
+#include "funicular/objective/objective.h"
+#include "funicular/prove/proof.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::prove {
+
+/// Keeps alive what the objective refers to.
+struct ProofText {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::shared_ptr<const data::Dataset> rows;
+  std::unique_ptr<objective::Objective> objective;
+};
+
+/// Of the task's model, or of the small one that a proof without a model has.
+format::ModelConfig config_of(const ProofTask& task);
+/// Of ELECTRA's generator beside a discriminator of this configuration.
+format::ModelConfig generator_of(const format::ModelConfig& discriminator);
+/// The terms of the task's distillation; the teacher has twice the layers and random weights.
+objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
+
+/// Throws InputError for a token store that the task cannot read.
+ProofText open_text(const ProofTask& task, const format::ModelConfig& config);
+/// With the weights of the task's folder. Otherwise with random ones, vectors included, so that a bias or a norm that is
+/// left out shows.
+Model build_model(const ProofTask& task, const objective::Objective& objective,
+                  const format::ModelConfig& config);
+
+}  // namespace funicular::prove

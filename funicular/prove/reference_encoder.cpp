@@ -1,0 +1,214 @@
+#include "funicular/prove/reference_encoder.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "funicular/base/error.h"
+
+namespace funicular::prove {
+
+namespace {
+
+/// What multiplies the units of one dropout: 0, or one over the share of those that are kept [Srivastava].
+/// Probabilities come in steps of 2^-16, since a unit is dropped where 16 random bits are below p * 2^16.
+class DroppedUnits {
+ public:
+  DroppedUnits(double probability, RandomKey key, uint64_t draw)
+      : least_(std::min(65535.0, std::round(probability * 65536))),
+        kept_(65536 / (65536 - least_)),
+        key_(key),
+        draw_(draw) {}
+
+  /// Of rows by their position, and channels: a Philox block has the bits of eight channels of a row, which
+  /// lie 16 apart; 16 blocks make 128 channels.
+  at::Tensor of_rows(int64_t rows, int64_t channels) const {
+    at::Tensor factors = at::ones({rows, channels}, at::kDouble);
+    if (least_ == 0) return factors;
+    auto out = factors.accessor<double, 2>();
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t block = 0; block / 16 * 128 < channels; ++block) {
+        const int64_t first = block / 16 * 128 + block % 16;
+        const RandomBlock words = bits(block, row);
+        for (int64_t i = 0; i < 8 && first + 16 * i < channels; ++i)
+          out[row][first + 16 * i] = factor(half(words, i));
+      }
+    return factors;
+  }
+
+  /// Of attention's probabilities [heads, queries, keys]: a block has the bits of eight queries for one key.
+  at::Tensor of_attention(int64_t heads, int64_t length) const {
+    at::Tensor factors = at::ones({heads, length, length}, at::kDouble);
+    if (least_ == 0) return factors;
+    auto out = factors.accessor<double, 3>();
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t first = 0; first < length; first += 8)
+        for (int64_t key = 0; key < length; ++key) {
+          const RandomBlock words = bits(head * (1 << 20) + key, first / 8);
+          for (int64_t i = 0; i < 8 && first + i < length; ++i)
+            out[head][first + i][key] = factor(half(words, i));
+        }
+    return factors;
+  }
+
+ private:
+  RandomBlock bits(int64_t index, int64_t position) const {
+    return philox(key_, {static_cast<uint32_t>(index), static_cast<uint32_t>(position),
+                         static_cast<uint32_t>(draw_), static_cast<uint32_t>(draw_ >> 32)});
+  }
+  /// The i-th 16 bits of a block, low half first.
+  static double half(const RandomBlock& words, int64_t i) {
+    return words[static_cast<size_t>(i / 2)] >> (16 * (i % 2)) & 0xFFFF;
+  }
+  double factor(double sixteen) const { return sixteen < least_ ? 0 : kept_; }
+
+  double least_, kept_;
+  RandomKey key_;
+  uint64_t draw_;
+};
+
+/// [Liu], the published code (fairseq): positions are those among the tokens that are no padding, from the
+/// row after the padding token's on; padding has that row itself.
+at::Tensor positions_of_roberta(const at::Tensor& ids, int64_t padding) {
+  at::Tensor positions = at::full_like(ids, padding);
+  for (int64_t i = 0, next = padding + 1; i < ids.size(0); ++i)
+    if (ids[i].item<int64_t>() != padding) positions[i] = next++;
+  return positions;
+}
+
+/// [Hendrycks], section 2: x Φ(x), and its approximation by tanh; the others as their names say.
+at::Tensor activated(const at::Tensor& x, const std::string& name) {
+  if (name == "gelu") return at::gelu(x);
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(x, "tanh");
+  if (name == "relu") return at::relu(x);
+  if (name == "silu") return at::silu(x);
+  if (name == "tanh") return at::tanh(x);
+  throw InputError("reference", "unknown activation {}", name);
+}
+
+}  // namespace
+
+ReferenceEncoder::ReferenceEncoder(format::ModelConfig config, WeightOf weight, std::optional<uint64_t> seed)
+    : config_(std::move(config)),
+      family_(format::family_of(config_)),
+      weight_(std::move(weight)),
+      seed_(seed) {}
+
+at::Tensor ReferenceEncoder::linear(const at::Tensor& x, const std::string& name) const {
+  return at::linear(x, weight_(name + ".weight"), weight_(name + ".bias"));
+}
+
+/// [Ba], equation 4 with the statistics of equation 3.
+at::Tensor ReferenceEncoder::layer_norm(const at::Tensor& x, const std::string& name) const {
+  return at::layer_norm(x, {x.size(-1)}, weight_(name + ".weight"), weight_(name + ".bias"),
+                        config_.encoder.norm.epsilon);
+}
+
+at::Tensor ReferenceEncoder::drop(const at::Tensor& rows, double probability, Purpose purpose, int64_t place,
+                                  uint64_t draw) const {
+  if (!seed_) return rows;
+  const DroppedUnits units(probability, make_key(*seed_, purpose, static_cast<uint32_t>(place)), draw);
+  return rows * units.of_rows(rows.size(0), rows.size(1));
+}
+
+at::Tensor ReferenceEncoder::activate(const at::Tensor& x) const {
+  return activated(x, config_.encoder.activation);
+}
+
+double ReferenceEncoder::classifier_dropout() const {
+  return config_.classifier_dropout.value_or(config_.encoder.dropouts.hidden);
+}
+
+/// [Devlin], figure 2: the sum of the embeddings of token, segment and position; in the published code
+/// normalised, then dropped. The padding token's embedding gets no gradient here, as in transformers.
+at::Tensor ReferenceEncoder::embed(const at::Tensor& token_ids, const at::Tensor& token_types,
+                                   uint64_t draw) const {
+  const format::EncoderSpec& encoder = config_.encoder;
+  const format::WeightNames& names = family_.names;
+  const auto table = [&](const std::string& name) -> const at::Tensor& {
+    return weight_(family_.in_encoder(name) + ".weight");
+  };
+  const int64_t length = token_ids.size(0), padding = encoder.padding_id;
+  const bool after_padding = encoder.positions.after_padding;
+  const at::Tensor positions =
+      after_padding ? positions_of_roberta(token_ids, padding) : at::arange(length, at::kLong);
+  at::Tensor sum = at::embedding(table(names.words), token_ids, padding) +
+                   at::embedding(table(names.positions), positions, after_padding ? padding : -1);
+  if (encoder.token_types > 0) sum = sum + at::embedding(table(names.token_types), token_types);
+  const at::Tensor x = drop(layer_norm(sum, family_.in_encoder(names.embedding_norm)),
+                            encoder.dropouts.hidden, Purpose::dropout_embedding, 0, draw);
+  return sum.size(1) == encoder.width ? x : linear(x, family_.in_encoder(names.embedding_projection));
+}
+
+/// [Vaswani], equation 1 and section 3.2.2: softmax(Q K^T / sqrt(d)) V in each head; the probabilities are
+/// dropped as in [Devlin]'s code.
+at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number, uint64_t draw) const {
+  const format::EncoderSpec& encoder = config_.encoder;
+  const int64_t length = layer.query.size(0), heads = encoder.heads, width = encoder.width / heads;
+  const auto of_heads = [&](const at::Tensor& part) {
+    return part.view({length, heads, width}).transpose(0, 1);
+  };
+  const at::Tensor scores = at::matmul(of_heads(layer.query), of_heads(layer.key).transpose(1, 2)) /
+                            std::sqrt(static_cast<double>(width));
+  at::Tensor probabilities = at::softmax(scores, -1);
+  if (seed_) {
+    const DroppedUnits units(encoder.dropouts.attention,
+                             make_key(*seed_, Purpose::dropout_attention, static_cast<uint32_t>(number)), draw);
+    probabilities = probabilities * units.of_attention(heads, length);
+  }
+  return at::matmul(probabilities, of_heads(layer.value)).transpose(0, 1).reshape({length, heads * width});
+}
+
+/// [Vaswani], section 3.1, LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section
+/// 5.4; equation 2 for the feed-forward sublayer, with [Devlin]'s activation.
+std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, const at::Tensor& token_types,
+                                                  uint64_t draw) const {
+  const format::EncoderSpec& encoder = config_.encoder;
+  const format::WeightNames& names = family_.names;
+  std::vector<ReferenceLayer> layers = {{embed(token_ids, token_types, draw), {}, {}, {}}};
+  for (int64_t i = 0; i < encoder.layers; ++i) {
+    const std::string prefix = family_.layer(i);
+    const at::Tensor& x = layers.back().hidden;
+    ReferenceLayer layer{
+        {}, linear(x, prefix + names.query), linear(x, prefix + names.key), linear(x, prefix + names.value)};
+    const at::Tensor attended = linear(attend(layer, i, draw), prefix + names.attention_output);
+    const at::Tensor between =
+        layer_norm(x + drop(attended, encoder.dropouts.of_attention_output(),
+                            Purpose::dropout_attention_output, i, draw),
+                   prefix + names.attention_norm);
+    const at::Tensor inner = linear(activate(linear(between, prefix + names.up)), prefix + names.down);
+    layer.hidden =
+        layer_norm(between + drop(inner, encoder.dropouts.hidden, Purpose::dropout_output, i, draw),
+                   prefix + names.output_norm);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+/// [Devlin], section 3.1, task 1; the decoder is the word embeddings, unless files store another one, after a
+/// transform, as in the published code.
+at::Tensor ReferenceEncoder::word_logits(const at::Tensor& hidden) const {
+  const format::Family::MaskedLm& names = family_.masked_lm;
+  const at::Tensor transformed = linear(hidden, names.dense);
+  const at::Tensor rows =
+      layer_norm(names.plain_gelu ? at::gelu(transformed) : activate(transformed), names.norm);
+  const std::string& decoder = names.decoder_weight;
+  return at::linear(rows, weight_(config_.tie_word_embeddings ? family_.word_embeddings() : decoder),
+                    weight_(names.bias));
+}
+
+/// [Devlin], section 4.1: the final vector of the first token, through the published code's pooler and
+/// dropout, times the classifier. RoBERTa's and ELECTRA's published code have a layer of their own between
+/// two dropouts, with tanh and gelu.
+at::Tensor ReferenceEncoder::class_logits(const at::Tensor& first, uint64_t draw) const {
+  const format::Family::Classifier& head = family_.classifier;
+  const auto dropped = [&](const at::Tensor& value, int64_t place) {
+    return drop(value, classifier_dropout(), Purpose::dropout_classifier, place, draw);
+  };
+  const at::Tensor dense = linear(head.drops_before ? dropped(first, 1) : first, family_.classifier_dense());
+  return linear(dropped(activated(dense, head.activation), 0), head.output);
+}
+
+}  // namespace funicular::prove

@@ -1,0 +1,75 @@
+#pragma once
+// The encoder of prove's reference (prove/reference_step.h), with the layers that its heads are made of.
+//
+// Of nn and model nothing is used here: each sequence is computed alone, without packing and padding, with separate
+// matrices for queries, keys and values, and with all rows of the last layer. From `base` come the generator Philox
+// and the keys made with it (base/random.h), whose documented layout of bits is read here once more.
+//
+// Sources of the formulas:
+//   [Devlin]  Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for
+//             Language Understanding", NAACL 2019, and the code its authors published.
+//   [Liu]     Liu et al., "RoBERTa: A Robustly Optimized BERT Pretraining Approach", 2019, and its code.
+//   [Vaswani] Vaswani et al., "Attention Is All You Need", NIPS 2017.
+//   [Ba]      Ba, Kiros, Hinton, "Layer Normalization", 2016.
+//   [Hendrycks] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016.
+//   [Srivastava] Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR
+//             2014; kept units are scaled in training, as its section 10 has it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/random.h"
+#include "funicular/format/family.h"
+
+namespace funicular::prove {
+
+/// Tensors by Hugging Face's names.
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// What a layer makes of one sequence of n tokens; of the embeddings, `hidden` alone.
+struct ReferenceLayer {
+  at::Tensor hidden;             ///< [n, width]
+  at::Tensor query, key, value;  ///< [n, width], with their biases
+};
+
+class ReferenceEncoder {
+ public:
+  using WeightOf = std::function<const at::Tensor&(const std::string&)>;
+  /// `weight` finds a weight by its name in a model with a head. `seed`: of dropout; none: no unit is dropped.
+  ReferenceEncoder(format::ModelConfig config, WeightOf weight, std::optional<uint64_t> seed);
+
+  /// The embeddings, then every layer. `draw` keys the dropout.
+  std::vector<ReferenceLayer> run(const at::Tensor& token_ids, const at::Tensor& token_types,
+                                  uint64_t draw) const;
+  /// The logits [m, vocabulary] of masked language modelling from last hidden states [m, width].
+  at::Tensor word_logits(const at::Tensor& hidden) const;
+  /// The logits [1, classes] of the classifier over the first token's last hidden state [1, width].
+  at::Tensor class_logits(const at::Tensor& first, uint64_t draw) const;
+
+  at::Tensor linear(const at::Tensor& x, const std::string& name) const;
+  at::Tensor layer_norm(const at::Tensor& x, const std::string& name) const;
+  /// Drops units of rows by their position in the sequence.
+  at::Tensor drop(const at::Tensor& rows, double probability, Purpose purpose, int64_t place,
+                  uint64_t draw) const;
+  at::Tensor activate(const at::Tensor& x) const;  ///< by the encoder's activation
+  double classifier_dropout() const;
+  const format::ModelConfig& config() const { return config_; }
+  const format::Family& family() const { return family_; }
+
+ private:
+  at::Tensor embed(const at::Tensor& token_ids, const at::Tensor& token_types, uint64_t draw) const;
+  at::Tensor attend(const ReferenceLayer& layer, int64_t number, uint64_t draw) const;
+
+  format::ModelConfig config_;
+  const format::Family& family_;
+  WeightOf weight_;
+  std::optional<uint64_t> seed_;
+};
+
+}  // namespace funicular::prove
