@@ -41,8 +41,42 @@ void declare_generator(Arguments& arguments, fs::path& generator, objective::Ele
       .add("generator-size", "SHARE", electra.generator_size, Effect::result,
            "with --objective electra: a new generator's hidden size, as a share of the model's")
       .above(0);
+  arguments
+      .add("generator-layers", "N", electra.generator_layers, Effect::result,
+           "with --objective electra: a new generator's layers")
+      .range(1)
+      .default_text("as many as the model's");
+  arguments
+      .add("discriminator-weight", "W", electra.weight, Effect::result,
+           "with --objective electra: by which the model's loss is multiplied; the generator's counts once")
+      .above(0);
   arguments.add("keep-generator", electra.keep_generator, Effect::result,
                 "with --objective electra: leave the generator in RUN/model/generator, too");
+}
+
+void refuse_options_of_electra(const Arguments& arguments, const std::string& objective) {
+  for (const char* option :
+       {"generator", "generator-size", "generator-layers", "discriminator-weight", "keep-generator"})
+    if (arguments.given(option))
+      throw InputError("usage", "--{} is for --objective electra; the objective is {}", option, objective);
+}
+
+void require_new_generator(const Arguments& arguments, const fs::path& generator) {
+  for (const char* option : {"generator-size", "generator-layers"})
+    if (arguments.given(option))
+      throw InputError(
+          "usage",
+          "--{} is for a new generator, and {} has its own size; leave it out, or give --generator random",
+          option, generator.string());
+}
+
+/// The folder of a BERT is a start, too.
+void start_electra(model::Pretrained& pretrained, bool starts_anew) {
+  const std::string family = pretrained.config().model_type;
+  pretrained.read_as_electra();
+  if (pretrained.config().model_type != family && starts_anew)
+    log::info("{} is a {}: its embeddings and layers are the start of an ELECTRA, and its heads are left out",
+              pretrained.path().string(), format::family_of(family).title);
 }
 
 void declare_freezing(Arguments& arguments, int64_t& steps, double& rate) {
@@ -159,10 +193,7 @@ class Pretrain final : public Command {
           "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
-    for (const char* option : {"generator", "generator-size", "keep-generator"})
-      if (objective_name_ != "electra" && arguments.given(option))
-        throw InputError("usage", "--{} is for --objective electra; the objective is {}", option,
-                         objective_name_);
+    if (objective_name_ != "electra") refuse_options_of_electra(arguments, objective_name_);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage",
                        "--model {} is a file: a model of that shape begins with random weights, and "
@@ -170,6 +201,7 @@ class Pretrain final : public Command {
                        "of its tokeniser. To start from weights, give their folder: --model {}",
                        model_.string(), model_.has_parent_path() ? model_.parent_path().string() : ".");
     pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
+    if (objective_name_ == "electra") start_electra(*pretrained_, training_.starts_anew());
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
     if (!recipe_.empty() && !pretrained_->has_weights())
       throw InputError("usage", "--recipe {} adapts a model, and {} has no weights; leave it out", recipe_,
@@ -198,12 +230,7 @@ class Pretrain final : public Command {
     else if (pretrained_->has_weights() && fs::exists(model_ / model::kGeneratorFolder / "config.json"))
       electra_.generator = model_ / model::kGeneratorFolder;
     if (electra_.generator.empty()) return;
-    if (arguments.given("generator-size"))
-      throw InputError(
-          "usage",
-          "--generator-size is of a new generator, and {} has its own size; leave it out, or give "
-          "--generator random",
-          electra_.generator.string());
+    require_new_generator(arguments, electra_.generator);
     if (!given && training_.starts_anew())
       log::info("going on with the generator in {}; --generator random begins a new one",
                 electra_.generator.string());

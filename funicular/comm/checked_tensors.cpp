@@ -37,7 +37,7 @@ const char* name_of(Element element) {
 }  // namespace
 
 const char* name_of(Reduction reduction) {
-  static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum"};
+  static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum", "product"};
   return kNames[static_cast<int>(reduction)];
 }
 

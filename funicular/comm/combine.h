@@ -1,5 +1,5 @@
 #pragma once
-// Element-wise sums, minima and maxima of several buffers.
+// Element-wise sums, minima, maxima and products of several buffers.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@ namespace funicular::comm {
 
 /// What becomes of the ranks' values. An average is the sum divided by the number of ranks; there is none of
 /// integers. A NaN among the values is the result of every one of them.
-enum class Reduction { sum, average, minimum, maximum };
+enum class Reduction { sum, average, minimum, maximum, product };
 
 enum class Element { float32, float64, bfloat16, float16, int64 };
 

@@ -134,6 +134,19 @@ class ConnectedRanks final : public Ranks {
     ring_all_gather(link_, bytes(tensor), pieces, width_of(tensor));
   }
 
+  /// Between hosts each rank sends its piece to the root alone.
+  void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) override {
+    if (tensor.numel() == 0) return;
+    if (memory_) return memory_->all_gather(bytes(tensor), pieces, width_of(tensor));
+    const auto piece = [&](int rank) {
+      const Shard& one = pieces[size_t(rank)];
+      return tensor.view({-1}).narrow(0, one.begin, one.size);
+    };
+    if (rank() != root) return send(piece(rank()), root);
+    for (int other = 0; other < size(); ++other)
+      if (other != root) receive(piece(other), other);
+  }
+
   void broadcast(const at::Tensor& tensor, int root) override {
     const int64_t count = tensor.numel();
     if (count == 0) return;

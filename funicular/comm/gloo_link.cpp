@@ -35,6 +35,7 @@ at::ScalarType scalar_type(Element element) {
 
 c10d::ReduceOp operation(Reduction reduction) {
   if (reduction == Reduction::minimum) return c10d::ReduceOp::MIN;
+  if (reduction == Reduction::product) return c10d::ReduceOp::PRODUCT;
   return reduction == Reduction::maximum ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
 }
 

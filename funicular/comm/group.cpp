@@ -165,11 +165,61 @@ Call all_gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces,
           [=](Ranks& ranks) { ranks.all_gather(tensor, pieces); }};
 }
 
+/// The whole tensor is the root's piece.
+Call reduce_call(const at::Tensor& tensor, int root, Reduction reduction, int size) {
+  check_reduction("reduce", check_tensor("reduce", tensor), reduction);
+  check_rank("reduce", root, size);
+  std::vector<Shard> pieces;
+  for (int rank = 0; rank < size; ++rank)
+    pieces.push_back({rank <= root ? 0 : tensor.numel(), rank == root ? tensor.numel() : 0});
+  return {describe("reduce", tensor, fmt::format(", {}, to rank {}", name_of(reduction), root)),
+          &Traffic::reduce_scatter, bytes_of(tensor),
+          [=](Ranks& ranks) { ranks.reduce_scatter(tensor, pieces, reduction); }};
+}
+
+Call gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root, int size) {
+  check_tensor("gather", tensor);
+  check_pieces("gather", tensor, pieces, size);
+  check_rank("gather", root, size);
+  return {describe("gather", tensor, fmt::format("{} to rank {}", describe_pieces(pieces), root)),
+          &Traffic::all_gather, bytes_of(tensor), [=](Ranks& ranks) { ranks.gather(tensor, pieces, root); }};
+}
+
 Call broadcast_call(const at::Tensor& tensor, int root, int size) {
   check_tensor("broadcast", tensor);
   check_rank("broadcast", root, size);
   return {describe("broadcast", tensor, fmt::format(" from rank {}", root)), &Traffic::broadcast,
           bytes_of(tensor), [=](Ranks& ranks) { ranks.broadcast(tensor, root); }};
+}
+
+/// Of several ranks. Short texts, which are almost all there are, travel in one exchange: their lengths and their first bytes.
+std::vector<std::string> gathered_texts(const Group& group, const std::string& text) {
+  const int size = group.size(), rank = group.rank();
+  constexpr int64_t kWord = 8, kFirst = 31;  // the first bytes, in words, behind the length
+  const at::Tensor heads = at::zeros({size, 1 + kFirst}, at::kLong);
+  const auto head_of = [&](int one) { return heads.data_ptr<int64_t>() + one * (1 + kFirst); };
+  *head_of(rank) = static_cast<int64_t>(text.size());
+  text.copy(reinterpret_cast<char*>(head_of(rank) + 1), kFirst * kWord);
+  group.all_gather(heads.view({-1}));
+  std::vector<Shard> pieces;  // what is left, in words
+  int64_t words = 0;
+  for (int r = 0; r < size; ++r) {
+    pieces.push_back({words, std::max<int64_t>(0, (*head_of(r) + kWord - 1) / kWord - kFirst)});
+    words += pieces.back().size;
+  }
+  const at::Tensor tails = at::zeros({words}, at::kLong);
+  const auto tail_of = [&](int one) {
+    return reinterpret_cast<char*>(tails.data_ptr<int64_t>() + pieces[size_t(one)].begin);
+  };
+  if (text.size() > kFirst * kWord) text.copy(tail_of(rank), text.size(), kFirst * kWord);
+  if (words > 0) group.all_gather(tails, pieces);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size; ++r) {
+    const auto length = static_cast<size_t>(*head_of(r)), first = std::min<size_t>(length, kFirst * kWord);
+    texts.emplace_back(reinterpret_cast<const char*>(head_of(r) + 1), first);
+    texts.back().append(tail_of(r), length - first);
+  }
+  return texts;
 }
 
 /// Of a message to or from another rank; what it is.
@@ -223,6 +273,18 @@ void Group::all_gather(const at::Tensor& tensor, const std::vector<Shard>& piece
   run(all_gather_call(tensor, pieces, size()));
 }
 
+void Group::reduce(const at::Tensor& tensor, int root, Reduction reduction) const {
+  run(reduce_call(tensor, root, reduction, size()));
+}
+
+void Group::gather(const at::Tensor& tensor, int root) const {
+  gather(tensor, shards_of(tensor.defined() ? tensor.numel() : 0, size()), root);
+}
+
+void Group::gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) const {
+  run(gather_call(tensor, pieces, root, size()));
+}
+
 void Group::broadcast(const at::Tensor& tensor, int root) const {
   run(broadcast_call(tensor, root, size()));
 }
@@ -252,34 +314,8 @@ Work Group::start_broadcast(const at::Tensor& tensor, int root) const {
   return start(broadcast_call(tensor, root, size()));
 }
 
-// Short texts, which are almost all there are, travel in one exchange: their lengths and their first bytes.
 std::vector<std::string> Group::gather_texts(const std::string& text) const {
-  if (!ranks_) return {text};
-  constexpr int64_t kWord = 8, kFirst = 31;  // the first bytes, in words, behind the length
-  const at::Tensor heads = at::zeros({size(), 1 + kFirst}, at::kLong);
-  const auto head_of = [&](int rank) { return heads.data_ptr<int64_t>() + rank * (1 + kFirst); };
-  *head_of(rank()) = static_cast<int64_t>(text.size());
-  text.copy(reinterpret_cast<char*>(head_of(rank()) + 1), kFirst * kWord);
-  all_gather(heads.view({-1}));
-  std::vector<Shard> pieces;  // what is left, in words
-  int64_t words = 0;
-  for (int r = 0; r < size(); ++r) {
-    pieces.push_back({words, std::max<int64_t>(0, (*head_of(r) + kWord - 1) / kWord - kFirst)});
-    words += pieces.back().size;
-  }
-  const at::Tensor tails = at::zeros({words}, at::kLong);
-  const auto tail_of = [&](int rank) {
-    return reinterpret_cast<char*>(tails.data_ptr<int64_t>() + pieces[size_t(rank)].begin);
-  };
-  if (text.size() > kFirst * kWord) text.copy(tail_of(rank()), text.size(), kFirst * kWord);
-  if (words > 0) all_gather(tails, pieces);
-  std::vector<std::string> texts;
-  for (int r = 0; r < size(); ++r) {
-    const auto length = static_cast<size_t>(*head_of(r)), first = std::min<size_t>(length, kFirst * kWord);
-    texts.emplace_back(reinterpret_cast<const char*>(head_of(r) + 1), first);
-    texts.back().append(tail_of(r), length - first);
-  }
-  return texts;
+  return ranks_ ? gathered_texts(*this, text) : std::vector{text};
 }
 
 // One rank alone is refused as a message to itself.

@@ -112,6 +112,12 @@ class Group {
   void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                       Reduction reduction = Reduction::sum) const;
   void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
+  /// Rank root's tensor becomes the reduction of all; the others' are unspecified afterwards.
+  void reduce(const at::Tensor& tensor, int root, Reduction reduction = Reduction::sum) const;
+  /// `tensor` [n], of which each rank holds its own shard or piece, becomes whole on rank root; on the others what lies outside
+  /// of their own is unspecified afterwards.
+  void gather(const at::Tensor& tensor, int root) const;
+  void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) const;
   /// What each rank gives, of any length, by rank.
   std::vector<std::string> gather_texts(const std::string& text) const;
   /// `tensor` becomes rank root's.

@@ -51,6 +51,10 @@ class Ranks {
   virtual void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                               Reduction reduction) = 0;
   virtual void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) = 0;
+  /// Unless there is a shorter way, as all_gather.
+  virtual void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int /*root*/) {
+    all_gather(tensor, pieces);
+  }
   virtual void broadcast(const at::Tensor& tensor, int root) = 0;
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int to) = 0;

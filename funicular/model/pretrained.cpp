@@ -123,6 +123,15 @@ Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_
   if (config_.tie_word_embeddings) config_.tie_word_embeddings = !has_own_decoder(config_, path_);
 }
 
+void Pretrained::read_as_electra() {
+  const format::ModelConfig bert = config_;
+  if (!has_weights_ || bert.model_type != format::ModelConfig().model_type) return;
+  config_.model_type = "electra";
+  config_.encoder.embedding_size = bert.encoder.width;
+  for (const char* const key : {"pooler_type", "pooler_fc_size", "position_embedding_type"})
+    config_.source.erase(key);
+}
+
 std::string Pretrained::weights_hash() const {
   if (fs::is_directory(path_) && format::has_weight_files(path_)) {
     const std::vector<fs::path> files = format::WeightFiles(path_).files();

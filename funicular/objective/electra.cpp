@@ -166,7 +166,7 @@ std::vector<std::string> shared_weights(const format::ModelConfig& config) {
 
 }  // namespace
 
-format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size) {
+format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size, int64_t layers) {
   constexpr int64_t kHead = 64;
   format::ModelConfig config = discriminator;
   config.encoder.embedding_size = discriminator.encoder.embedding_width();
@@ -176,6 +176,7 @@ format::ModelConfig generator_config(const format::ModelConfig& discriminator, d
   config.encoder.heads = std::max<int64_t>(1, width / kHead);
   config.encoder.width = std::max<int64_t>(1, width / config.encoder.heads) * config.encoder.heads;
   config.encoder.feed_forward.width = 4 * config.encoder.width;
+  if (layers > 0) config.encoder.layers = layers;
   return config;
 }
 
@@ -198,7 +199,10 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
                  const ElectraOptions& options)
     : options_(options), masked_lm_(tokenizer, with_shares(masking)) {
   const fs::path& generator = options.generator;
-  if (!generator.empty()) generator_.emplace(generator, model::Pretrained::Expect::folder, "--generator");
+  if (!generator.empty()) {
+    generator_.emplace(generator, model::Pretrained::Expect::folder, "--generator");
+    generator_->read_as_electra();
+  }
   if (generator_ && format::has_tokenizer(generator) &&
       format::load_tokenizer(generator)->fingerprint() != tokenizer.fingerprint())
     throw InputError(
@@ -215,6 +219,12 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);
+  if (options.generator_layers < 0)
+    throw InputError("electra", "expected at least one layer of the generator, found {}",
+                     options.generator_layers);
+  if (!(options.weight > 0))
+    throw InputError("electra", "expected a weight of the discriminator's loss above 0, found {}",
+                     options.weight);
 }
 
 MicroBatch Electra::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -240,7 +250,8 @@ Model Electra::build(model::ModelOptions discriminator) const {
 }
 
 format::ModelConfig Electra::config_of_generator(const format::ModelConfig& discriminator) const {
-  return generator_ ? generator_->config() : generator_config(discriminator, options_.generator_size);
+  if (generator_) return generator_->config();
+  return generator_config(discriminator, options_.generator_size, options_.generator_layers);
 }
 
 std::unique_ptr<Metrics> Electra::metrics() const {
@@ -249,9 +260,10 @@ std::unique_ptr<Metrics> Electra::metrics() const {
 
 std::map<std::string, std::string> Electra::identity() const {
   std::map<std::string, std::string> all = masked_lm_.identity();
-  const std::string generator = generator_
-                                    ? fmt::format("the generator {}", generator_->weights_hash())
-                                    : fmt::format("a generator of {} of the width", options_.generator_size);
+  std::string generator = generator_ ? fmt::format("the generator {}", generator_->weights_hash())
+                                     : fmt::format("a generator of {} of the width", options_.generator_size);
+  if (!generator_ && options_.generator_layers > 0)
+    generator += fmt::format(" and {} layers", options_.generator_layers);
   all["objective"] = fmt::format("electra, {}, weight {}, {}", generator, options_.weight, all["objective"]);
   return all;
 }

@@ -13,10 +13,11 @@ namespace funicular::objective {
 
 struct ElectraOptions {
   double generator_size = 0.25;  ///< the generator's hidden size, as a share of the discriminator's; (0, 1]
+  int64_t generator_layers = 0;  ///< a new generator's; 0: as many as the discriminator's
   double weight = 50;           ///< of the discriminator's loss; the generator's is 1 (the paper's section 2)
   bool keep_generator = false;  ///< leaves the generator in FOLDER/generator, too
-  /// Folder of a generator (transformers' ElectraForMaskedLM) to go on with, whose size counts; its embeddings are not
-  /// read, for they are the discriminator's. Empty: a new one with random weights.
+  /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to go on with, whose size counts; its
+  /// embeddings are not read, for they are the discriminator's. Empty: a new one with random weights.
   fs::path generator = {};
 };
 
@@ -68,8 +69,9 @@ inline constexpr const char* kGenerator = "generator.";
 
 /// The discriminator's configuration with layers of `size` times the width (to the nearest whole number of
 /// heads of 64 channels, or as wide as it is where it is narrower), inner layers of four times that, and as
-/// many of them, as the authors' code makes it.
-format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size);
+/// many of them unless `layers` is above 0, as the authors' code makes it.
+format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size,
+                                     int64_t layers = 0);
 
 /// One model of both; the heads of the options are not read. Segments: the generator's, then the
 /// discriminator's. The generator's last segment gives `token_ids` and `replaced`, which the discriminator

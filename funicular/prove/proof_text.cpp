@@ -171,12 +171,13 @@ format::ModelConfig generator_of(const format::ModelConfig& discriminator) {
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student) {
   objective::DistillationOptions options{.student = student, .teacher = student};
   options.teacher.encoder.layers = 2 * student.encoder.layers;
-  std::vector<std::string> terms = {"mlm",         "tokens=2"};
+  std::vector<std::string> terms = {"mlm", "tokens=2"};
   if (task.objective == kDistillationOfAllTokens) terms = {"mlm", "all-tokens=2"};
   if (task.objective == kDistillation)
     terms = {"attention", "hidden=0.5", "soft=2", "hard", "patient=3", "relations=0.25", "cosine=1.5"};
   options.terms = objective::parse_distillation_terms(terms);
-  options.layers = objective::make_layer_map("uniform", student.encoder.layers, options.teacher.encoder.layers);
+  options.layers =
+      objective::make_layer_map("uniform", student.encoder.layers, options.teacher.encoder.layers);
   options.temperature = 2;
   options.relation_heads = student.encoder.heads % 2 == 0 ? student.encoder.heads / 2 : student.encoder.heads;
   return options;

@@ -155,7 +155,8 @@ at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number,
   at::Tensor probabilities = at::softmax(scores, -1);
   if (seed_) {
     const DroppedUnits units(encoder.dropouts.attention,
-                             make_key(*seed_, Purpose::dropout_attention, static_cast<uint32_t>(number)), draw);
+                             make_key(*seed_, Purpose::dropout_attention, static_cast<uint32_t>(number)),
+                             draw);
     probabilities = probabilities * units.of_attention(heads, length);
   }
   return at::matmul(probabilities, of_heads(layer.value)).transpose(0, 1).reshape({length, heads * width});
@@ -174,10 +175,9 @@ std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, c
     ReferenceLayer layer{
         {}, linear(x, prefix + names.query), linear(x, prefix + names.key), linear(x, prefix + names.value)};
     const at::Tensor attended = linear(attend(layer, i, draw), prefix + names.attention_output);
-    const at::Tensor between =
-        layer_norm(x + drop(attended, encoder.dropouts.of_attention_output(),
-                            Purpose::dropout_attention_output, i, draw),
-                   prefix + names.attention_norm);
+    const at::Tensor between = layer_norm(x + drop(attended, encoder.dropouts.of_attention_output(),
+                                                   Purpose::dropout_attention_output, i, draw),
+                                          prefix + names.attention_norm);
     const at::Tensor inner = linear(activate(linear(between, prefix + names.up)), prefix + names.down);
     layer.hidden =
         layer_norm(between + drop(inner, encoder.dropouts.hidden, Purpose::dropout_output, i, draw),

@@ -79,7 +79,9 @@ class Classes final : public ReferenceLoss {
     const format::ModelConfig& config = encoder_.config();
     return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);
   }
-  std::string term() const { return several_ ? "multi_label" : is_number() ? "regression" : "classification"; }
+  std::string term() const {
+    return several_ ? "multi_label" : is_number() ? "regression" : "classification";
+  }
 
   ReferenceEncoder encoder_;
   bool several_;
@@ -123,13 +125,13 @@ class ReplacedTokens final : public ReferenceLoss {
     const at::Tensor words = generator_.word_logits(guessed.index_select(0, row.masked_positions));
     const at::Tensor drawn = draw(words.detach(), row.sampling_bits);
     const at::Tensor ids = row.token_ids.index_copy(0, row.masked_positions, drawn);
-    const at::Tensor replaced = at::zeros({ids.size(0)}, at::kDouble)
-                                    .index_copy(0, row.masked_positions,
-                                                drawn.ne(row.original_tokens).to(at::kDouble));
+    const at::Tensor replaced =
+        at::zeros({ids.size(0)}, at::kDouble)
+            .index_copy(0, row.masked_positions, drawn.ne(row.original_tokens).to(at::kDouble));
     const format::Family::ReplacedTokens& names = discriminator_.family().replaced_tokens;
     const at::Tensor hidden = discriminator_.run(ids, row.token_type_ids, row.draw).back().hidden;
-    const at::Tensor logits =
-        discriminator_.linear(discriminator_.activate(discriminator_.linear(hidden, names.dense)), names.output);
+    const at::Tensor logits = discriminator_.linear(
+        discriminator_.activate(discriminator_.linear(hidden, names.dense)), names.output);
     return {{"mlm", cross_entropy(words, row.original_tokens)},
             {"replaced", yes_or_no_loss(logits.squeeze(1), replaced)}};
   }
@@ -142,7 +144,8 @@ class ReplacedTokens final : public ReferenceLoss {
     const format::Family& family = format::family_of(config);
     return [&family, weight = std::move(weight)](const std::string& name) -> const at::Tensor& {
       const format::WeightNames& names = family.names;
-      for (const std::string& common : {names.words, names.positions, names.token_types, names.embedding_norm})
+      for (const std::string& common :
+           {names.words, names.positions, names.token_types, names.embedding_norm})
         if (name.starts_with(family.in_encoder(common) + ".")) return weight(name);
       return weight(kPrefix + name);
     };
@@ -172,8 +175,8 @@ class Distilled final : public ReferenceLoss {
   double weight(const std::string& term) const override { return settings_.terms.at(term); }
 
   Counts counts(const ReferenceRow& row) const override {
-    const double tokens = size_of(row.token_ids), masked =
-                              row.masked_positions.defined() ? size_of(row.masked_positions) : 0;
+    const double tokens = size_of(row.token_ids),
+                 masked = row.masked_positions.defined() ? size_of(row.masked_positions) : 0;
     const auto width = static_cast<double>(settings_.config.encoder.width),
                heads = static_cast<double>(settings_.config.encoder.heads);
     const auto relation_heads = static_cast<double>(settings_.relation_heads);
@@ -227,7 +230,8 @@ class Distilled final : public ReferenceLoss {
     return -(target * at::log_softmax(logits / settings_.temperature, 1)).sum();
   }
 
-  static at::Tensor words(const ReferenceEncoder& encoder, const at::Tensor& hidden, const ReferenceRow& row) {
+  static at::Tensor words(const ReferenceEncoder& encoder, const at::Tensor& hidden,
+                          const ReferenceRow& row) {
     return encoder.word_logits(hidden.index_select(0, row.masked_positions));
   }
 
@@ -280,9 +284,10 @@ class Distilled final : public ReferenceLoss {
     at::Tensor sum = at::zeros({}, at::kDouble);
     for (const auto& [student, teacher] : settings_.layers)
       if (is_patient(student))
-        sum = sum + (unit(own.at(static_cast<size_t>(student))) - unit(theirs.at(static_cast<size_t>(teacher))))
-                        .square()
-                        .sum();
+        sum =
+            sum + (unit(own.at(static_cast<size_t>(student))) - unit(theirs.at(static_cast<size_t>(teacher))))
+                      .square()
+                      .sum();
     return sum;
   }
 

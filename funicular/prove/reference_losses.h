@@ -39,12 +39,13 @@ enum class ReferenceKind { masked_lm, sentence_order, electra, classes, several_
 struct ReferenceLossSettings {
   ReferenceKind kind = ReferenceKind::masked_lm;
   format::ModelConfig config{};
-  uint64_t seed = 0;                  ///< of dropout
-  format::ModelConfig generator{};    ///< of ELECTRA
-  double replaced_weight = 50;        ///< of ELECTRA's discriminator
-  format::ModelConfig teacher{};      ///< of distillation
+  uint64_t seed = 0;                      ///< of dropout
+  format::ModelConfig generator{};        ///< of ELECTRA
+  double replaced_weight = 50;            ///< of ELECTRA's discriminator
+  format::ModelConfig teacher{};          ///< of distillation
   std::map<std::string, double> terms{};  ///< of distillation, with their weights
-  std::vector<std::pair<int64_t, int64_t>> layers{};  ///< of distillation: the student's and the teacher's, from 1
+  std::vector<std::pair<int64_t, int64_t>>
+      layers{};  ///< of distillation: the student's and the teacher's, from 1
   double temperature = 1;
   int64_t relation_heads = 1;
 };

@@ -33,6 +33,8 @@ inline at::Tensor expected(int ranks, int64_t size, at::ScalarType type, Reducti
       result = result.minimum(next);
     } else if (reduction == Reduction::maximum) {
       result = result.maximum(next);
+    } else if (reduction == Reduction::product) {
+      result = result * next;
     } else {
       result = result + next;
     }
@@ -42,13 +44,27 @@ inline at::Tensor expected(int ranks, int64_t size, at::ScalarType type, Reducti
 }
 
 inline std::vector<Reduction> reductions_of(at::ScalarType type) {
-  std::vector<Reduction> result{Reduction::sum, Reduction::minimum, Reduction::maximum};
+  std::vector<Reduction> result{Reduction::sum, Reduction::minimum, Reduction::maximum, Reduction::product};
   if (type != at::kLong && type != at::kDouble) result.push_back(Reduction::average);
   return result;
 }
 
 inline std::vector<int64_t> sizes(int ranks) {
   return {0, 1, ranks - 1, ranks, 13, 4099, 100003};
+}
+
+/// What the last rank gets of all.
+inline void expect_rooted_is_exact(const Group& group, int64_t size, at::ScalarType type,
+                                   Reduction reduction) {
+  const int root = group.size() - 1;
+  const Shard own = group.shard(size);
+  const at::Tensor reduced = values(group.rank(), size, type), gathered = at::full({size}, 99, type);
+  group.reduce(reduced, root, reduction);
+  gathered.narrow(0, own.begin, own.size).copy_(values(0, size, type).narrow(0, own.begin, own.size));
+  group.gather(gathered, root);
+  if (group.rank() != root) return;
+  EXPECT_TRUE(at::equal(reduced, expected(group.size(), size, type, reduction))) << type << " " << size;
+  EXPECT_TRUE(at::equal(gathered, values(0, size, type))) << type << " " << size;
 }
 
 inline void expect_all_collectives_exact(const Group& group) {
@@ -64,6 +80,7 @@ inline void expect_all_collectives_exact(const Group& group) {
         group.reduce_scatter(input, part, reduction);
         EXPECT_TRUE(at::equal(part, wanted.narrow(0, own.begin, own.size))) << type << " " << size;
         EXPECT_TRUE(at::equal(input, values(group.rank(), size, type))) << "the input was changed";
+        expect_rooted_is_exact(group, size, type, reduction);
       }
       at::Tensor gathered = at::full({size}, 99, type);
       gathered.narrow(0, own.begin, own.size).copy_(values(0, size, type).narrow(0, own.begin, own.size));

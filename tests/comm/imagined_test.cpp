@@ -27,7 +27,8 @@ std::vector<at::Tensor> results(const Group& group) {
   const auto keep = [&](const at::Tensor& tensor) { seen.push_back(tensor.clone()); };
   constexpr int64_t kSize = 12;  // three equal pieces
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong}) {
-    for (const Reduction reduction : {Reduction::sum, Reduction::minimum, Reduction::maximum}) {
+    for (const Reduction reduction :
+         {Reduction::sum, Reduction::minimum, Reduction::maximum, Reduction::product}) {
       const at::Tensor all = given(kSize, type), part = at::empty({group.shard(kSize).size}, type);
       group.start_all_reduce(all, reduction).wait();
       keep(all);

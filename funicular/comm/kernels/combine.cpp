@@ -62,6 +62,13 @@ struct Maximum {
   }
 };
 
+struct Product {
+  template <class W>
+  static W apply(W a, W b) {
+    return a * b;
+  }
+};
+
 template <class Operation, class T>
 void combine_two(T* out, const T* a, const T* b, int64_t size) {
   for (int64_t i = 0; i < size; ++i) store(Operation::apply(load(a[i]), load(b[i])), out[i]);
@@ -137,6 +144,8 @@ void combine(Element element, Reduction reduction, void* out, const void* const*
       return run_type<Minimum>(element, out, inputs, count, size, divisor);
     case Reduction::maximum:
       return run_type<Maximum>(element, out, inputs, count, size, divisor);
+    case Reduction::product:
+      return run_type<Product>(element, out, inputs, count, size, divisor);
   }
 }
 

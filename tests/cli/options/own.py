@@ -188,7 +188,26 @@ def objective(lab):
     written = json.loads((replaced.folder / "model" / "config.json").read_text())
     lab.assertEqual((written["architectures"], written["model_type"]), (["ElectraForPreTraining"], "electra"))
     lab.assertIn("discriminator_predictions.dense.weight", tensors(replaced.folder / "model" / "model.safetensors"))
-    lab.refuses_to_train("is ELECTRA's; found a bert", objective="electra")
+    starts_electra_from_bert(lab)
+
+
+def starts_electra_from_bert(lab):
+    bert = lab.plain_model()
+    lab.refuses_to_train("is ELECTRA's; found a bert", objective="electra", model=bert / "config.json", tokenizer=bert)
+    run = lab.train(objective="electra", model=bert, learning_rate=NOTHING, keep_generator=True)
+    lab.assertIn("is a BERT: its embeddings and layers are the start of an ELECTRA", run.err)
+    written = json.loads((run.folder / "model" / "config.json").read_text())
+    lab.assertEqual((written["architectures"], written["model_type"], written["embedding_size"]), (["ElectraForPreTraining"], "electra", HIDDEN))
+    left = tensors(run.folder / "model" / "model.safetensors")
+    start = {name.removeprefix("bert."): values for name, values in tensors(bert / "model.safetensors").items()}
+    encoder = {name: values for name, values in start.items() if name.startswith(("encoder.", "embeddings."))}
+    lab.assertGreater(len(encoder), 30)
+    for name, values in encoder.items():
+        lab.assertLess(max(map(abs, less(left["electra." + name], values))), 1e-200, name)
+    words = lab.train(objective="mlm", model=bert, learning_rate=NOTHING).folder / "model"
+    both = lab.train(objective="electra", model=bert, generator=words, learning_rate=NOTHING).weights
+    name = "encoder.layer.0.output.dense.weight"
+    lab.assertLess(max(map(abs, less(both["generator.electra." + name], start[name]))), 1e-200)
 
 
 def electra(lab):
@@ -205,6 +224,24 @@ def generator_size(lab):
         lab.assertEqual(len(weights["electra.encoder.layer.0.attention.output.dense.weight"]), HIDDEN * HIDDEN)
     lab.refuses_to_train("at most 1, found 1.5", objective="electra", model=electra(lab), generator_size=1.5)
     lab.refuses_to_train("--generator-size is for --objective electra", generator_size=0.5)
+
+
+@PRETRAIN.row("--generator-layers", "a new generator has so many layers")
+def generator_layers(lab):
+    for layers in (None, 1, 5):
+        weights = lab.train(objective="electra", model=electra(lab), generator_layers=layers).weights
+        numbers = {int(name.split("layer.")[1].split(".")[0]) for name in weights if name.startswith("generator.electra.encoder.layer.")}
+        of_model = {int(name.split("layer.")[1].split(".")[0]) for name in weights if name.startswith("electra.encoder.layer.")}
+        lab.assertEqual(len(numbers), layers or len(of_model))
+    lab.refuses_to_train("--generator-layers is for --objective electra", generator_layers=1)
+
+
+@PRETRAIN.row("--discriminator-weight", "the loss is the generator's and so often the model's")
+def discriminator_weight(lab):
+    for weight in (None, 2, 0.5):
+        first = lab.train(objective="electra", model=electra(lab), discriminator_weight=weight, logging_steps=1).records[0]
+        lab.assertAlmostEqual(first["loss"], first["loss_mlm"] + (weight or 50) * first["loss_replaced"], delta=1e-4 * first["loss"])
+    lab.refuses_to_train("--discriminator-weight is for --objective electra", discriminator_weight=1)
 
 
 @PRETRAIN.row("--generator", "it is gone on with: that in the model's folder, or another; or a new one begins")
@@ -224,7 +261,8 @@ def generator(lab):
     lab.assertNotEqual(list(new.weights[matrix]), list(own.weights[matrix]))
     lab.assertNotIn("going on with the generator", new.err)
     refuses = lambda *phrases, **options: lab.refuses_to_train(*phrases, **{"objective": "electra", "model": kept, **options})
-    refuses("--generator-size is of a new generator", "give --generator random", generator_size=0.5)
+    refuses("--generator-size is for a new generator", "give --generator random", generator_size=0.5)
+    refuses("--generator-layers is for a new generator", "give --generator random", generator_layers=1)
     refuses("expected a generator (ElectraForMaskedLM)", "--generator random", generator=electra(lab))
     refuses("has no weights; give the folder of the model", model=kept / "config.json", tokenizer=kept, generator=kept / "generator")
     another = lab.once("another", lambda path: write_model(path, vocabulary=[*VOCABULARY[:-1], "more"], model_type="electra",
