@@ -68,6 +68,11 @@ Option& Option::letter(char letter) {
   return *this;
 }
 
+Option& Option::letters(std::string letters) {
+  declared_.letters = std::move(letters);
+  return *this;
+}
+
 Option& Option::choices(std::vector<std::string> values) {
   declared_.choices = std::move(values);
   return *this;
@@ -321,17 +326,17 @@ size_t Arguments::take_values(Option& option, const std::vector<std::string>& wo
   return next;
 }
 
-/// Reads "-n VALUE" or "-nVALUE"; false if the word is no such thing.
+/// Reads "-n VALUE", "-nVALUE" or "-np VALUE"; false if the word is no such thing.
 bool Arguments::parse_letter(const std::vector<std::string>& words, size_t& next) {
   const std::string& word = words[next - 1];
   if (word.size() < 2 || word[0] != '-' || word[1] == '-') return false;
   for (auto& option : options_) {
-    if (option->declared_.letter != word[1]) continue;
-    if (word.size() == 2) {
+    const bool letters = word.substr(1) == option->declared_.letters;
+    if (!letters && option->declared_.letter != word[1]) continue;
+    if (letters || word.size() == 2)
       next = take_values(*option, words, next);
-    } else {
+    else
       set(*option, std::string_view(word).substr(2), "funicular " + command_);
-    }
     return true;
   }
   return false;
@@ -342,18 +347,16 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   const std::string& word = words[next++];
   if (word == "--help" || word == "-h") return void(outcome_ = Outcome::help);
   if (word == "--help-all" || word == "--help=all") return void(outcome_ = Outcome::help_all);
-  if (word == "--" && rest_.target) {
-    rest_.target->assign(words.begin() + static_cast<ptrdiff_t>(next), words.end());
+  if (rest_.target && (word == "--" || !word.starts_with('-'))) {
+    const auto first = static_cast<ptrdiff_t>(word == "--" ? next : next - 1);
+    rest_.target->assign(words.begin() + first, words.end());
     next = words.size();
     return;
   }
   if (parse_letter(words, next)) return;
   if (!is_option(word)) {
     if (!positional_.target)
-      throw InputError(kComponent, "{}: unexpected argument \"{}\"; {}", origin, word,
-                       rest_.target && word.front() != '-'
-                           ? fmt::format("\"{}\" comes last: … -- {} …", rest_.value, word)
-                           : "options begin with --");
+      throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, word);
     positional_.target->push_back(word);
     return;
   }

@@ -46,6 +46,7 @@ struct Declaration {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool low_excluded = false;
   char letter = 0;
+  std::string letters{};  ///< a short spelling of several letters
 };
 
 /// One option. Made by Arguments::add, refined by the chained setters.
@@ -56,6 +57,8 @@ class Option {
   Option& alias(std::string name);
   /// A short spelling: "-n 4" or "-n4".
   Option& letter(char letter);
+  /// A short spelling of several letters, as mpirun and horovodrun have it: "-np 4".
+  Option& letters(std::string letters);
   /// The values allowed; anything else is refused with the nearest one suggested.
   Option& choices(std::vector<std::string> values);
   /// Values that completion offers, for an option that takes others, too.
@@ -173,7 +176,8 @@ class Arguments {
   /// What is left without an option's name, in order; refused unless declared. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
-  /// What follows a "--", as it stands. `value` as in add, with the dashes: "-- COMMAND…".
+  /// What follows a "--", or the first word that is neither an option nor its value: all as it stands. `value` as in
+  /// add, with the dashes: "[--] COMMAND…".
   void rest(std::string value, std::vector<std::string>& target, std::string help);
 
   enum class Outcome { run, help, help_all };

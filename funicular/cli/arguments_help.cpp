@@ -59,9 +59,9 @@ std::string line_of(const Declaration& option) {
     help += fmt::format(" [{}]", option.usual);
   }
   if (!option.aliases.empty()) help += fmt::format(" (also --{})", fmt::join(option.aliases, ", --"));
-  return columns(fmt::format("{}--{} {}{}", option.letter ? fmt::format("-{}, ", option.letter) : "",
-                             option.name, option.value, option.many ? "…" : ""),
-                 help);
+  std::string name = option.letter ? fmt::format("-{}, ", option.letter) : "";
+  if (!option.letters.empty()) name += fmt::format("-{}, ", option.letters);
+  return columns(fmt::format("{}--{} {}{}", name, option.name, option.value, option.many ? "…" : ""), help);
 }
 
 /// Options that a user may be told of, but for --config.
@@ -158,6 +158,7 @@ std::string range_of(const Declaration& option) {
 std::string row_of(const Declaration& option) {
   std::string name = fmt::format("`--{}`", option.name);
   if (option.letter) name += fmt::format(", `-{}`", option.letter);
+  if (!option.letters.empty()) name += fmt::format(", `-{}`", option.letters);
   for (const std::string& alias : option.aliases) name += fmt::format(", `--{}`", alias);
   std::string value = option.value.empty() ? "switch" : option.value;
   if (option.many) value += "…";

@@ -52,7 +52,27 @@ constexpr std::string_view kVocabularies =
 
 using Answer = std::pair<std::string_view, std::string_view>;
 
+constexpr std::string_view kConnections =
+    "ranks meet over their own connections, on one host through shared memory; leave it out";
+constexpr std::string_view kStallChecks =
+    "set HOROVOD_STALL_CHECK_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS or "
+    "HOROVOD_STALL_CHECK_DISABLE=1";
+
 constexpr Answer kOptions[] = {
+    {"gloo", kConnections},
+    {"mpi", kConnections},
+    {"ssh-port", "write --remote-shell \"ssh -o BatchMode=yes -p PORT\""},
+    {"ssh-identity-file", "write --remote-shell \"ssh -o BatchMode=yes -i FILE\""},
+    {"fusion-threshold-mb", "set HOROVOD_FUSION_THRESHOLD, in bytes"},
+    {"cycle-time-ms", "set HOROVOD_CYCLE_TIME, in milliseconds"},
+    {"cache-capacity", "set HOROVOD_CACHE_CAPACITY"},
+    {"no-stall-check", kStallChecks},
+    {"stall-check-warning-time-seconds", kStallChecks},
+    {"stall-check-shutdown-time-seconds", kStallChecks},
+    {"min-np",
+     "the number of ranks does not change in a run; --max-restarts K starts all again after a failure"},
+    {"max-np",
+     "the number of ranks does not change in a run; --max-restarts K starts all again after a failure"},
     {"eval-strategy", kEvaluation},
     {"evaluation-strategy", kEvaluation},
     {"do-train", kCommands},

@@ -1,6 +1,8 @@
 // funicular launch: a program as several ranks, on this host or on several.
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "funicular/base/error.h"
 #include "funicular/cli/command_list.h"
@@ -11,6 +13,16 @@
 namespace funicular::cli {
 
 namespace {
+
+/// Where the first word is a command of this program, puts the program in front of it.
+void name_own_program(std::vector<std::string>& command) {
+  const std::vector<std::string> names = command_names();
+  if (command.empty() || std::find(names.begin(), names.end(), command.front()) == names.end()) return;
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) throw RunError("launch", "cannot tell where this program lies: {}", error.message());
+  command.insert(command.begin(), self.string());
+}
 
 class Launch final : public Command {
  public:
@@ -25,20 +37,20 @@ class Launch final : public Command {
             "with its last lines, and all end. Exit code: that of the first rank that failed (128 + signal "
             "where "
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
-    arguments.example("train with two processes",
-                      "funicular launch -n 2 -- funicular pretrain --config pretrain.toml");
-    arguments.rest("-- COMMAND…", options_.command, "the program to start and its arguments");
-    arguments.add("ranks", "N", ranks_, Effect::rounding, "processes on this host")
-        .letter('n')
-        .alias("nproc-per-node")
-        .range(1, 1024);
+    arguments.example("train with two processes", "funicular launch -n 2 pretrain --config pretrain.toml");
+    arguments.example("start a program of your own on two hosts",
+                      "funicular launch -np 4 -H first:2,second:2 ./train --epochs 3");
+    arguments.rest("[--] COMMAND…", options_.command,
+                   "the program to start and its arguments; a command of funicular needs no program's name");
     arguments
-        .add("hosts", "HOST:RANKS,…", hosts_, Effect::rounding,
-             "start the ranks on these hosts, by a remote shell; program and folder are the same there")
-        .letter('H')
-        .default_text("this one");
-    arguments.add("remote-shell", "COMMAND", options_.remote_shell, Effect::none,
-                  "what is called with a host and a command line for its shell");
+        .add("ranks", "N", ranks_, Effect::rounding,
+             "processes on this host; with --hosts or --hostfile on all hosts, the first hosts first")
+        .letter('n')
+        .letters("np")
+        .alias("nproc-per-node")
+        .alias("num-proc")
+        .range(1, 65536);
+    declare_hosts();
     arguments.add("nnodes", "N", nodes_, Effect::rounding, "hosts, each with N ranks and a launch of its own")
         .range(1, 65536);
     arguments.add("node-rank", "R", node_rank_, Effect::none, "which of the hosts this is, from 0")
@@ -81,14 +93,12 @@ class Launch final : public Command {
     options_.first_rank = static_cast<int>(first_rank_.value_or(-1));
     options_.world_size = static_cast<int>(world_size_.value_or(0));
     options_.first_restart = static_cast<int>(first_restart_);
-    if (arguments.given("hosts")) {
-      for (const char* other : {"ranks", "nnodes", "node-rank", "first-rank", "world-size"})
-        if (arguments.given(other))
-          throw InputError(
-              "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);
-      options_.hosts = launch::parse_hosts(hosts_);
-    }
+    if (arguments.given("hosts") || arguments.given("hostfile")) take_hosts();
+    if (ranks_ > 1024 && options_.hosts.empty())
+      throw InputError("usage", "funicular launch: --ranks must be at most 1024 on one host, found {}",
+                       ranks_);
     if (!rendezvous_.empty()) split_rendezvous();
+    name_own_program(options_.command);
     options_.own_program = run_as;
     options_.before_forks = [this] {
       if (options_.command.size() > 1 && is_in_library(options_.command[1])) commands_library();
@@ -97,6 +107,33 @@ class Launch final : public Command {
   }
 
  private:
+  void declare_hosts() {
+    arguments
+        .add("hosts", "HOST:RANKS,…", hosts_, Effect::rounding,
+             "start the ranks on these hosts, by a remote shell; program and folder are the same there")
+        .letter('H')
+        .default_text("this one");
+    arguments
+        .add("hostfile", "FILE", hostfile_, Effect::input,
+             "read the hosts from a file with lines \"HOST slots=RANKS\", as mpirun and horovodrun do")
+        .default_text("none");
+    arguments.rivals({"hosts", "hostfile"});
+    arguments.add("remote-shell", "COMMAND", options_.remote_shell, Effect::none,
+                  "what is called with a host and a command line for its shell");
+  }
+
+  void take_hosts() {
+    for (const char* other : {"nnodes", "node-rank", "first-rank", "world-size"})
+      if (arguments.given(other))
+        throw InputError(
+            "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);
+    if (arguments.given("hosts") && arguments.given("hostfile"))
+      throw InputError("usage", "funicular launch: --hosts and --hostfile are both given; give one of them");
+    options_.hosts =
+        arguments.given("hosts") ? launch::parse_hosts(hosts_) : launch::read_hostfile(hostfile_);
+    if (arguments.given("ranks")) launch::take_first_ranks(options_.hosts, options_.ranks);
+  }
+
   void split_rendezvous() {
     const size_t colon = rendezvous_.rfind(':');
     const char* end = rendezvous_.data() + rendezvous_.size();
@@ -117,6 +154,7 @@ class Launch final : public Command {
   int64_t ranks_ = 1, nodes_ = 1, node_rank_ = 0, restarts_ = 0, first_restart_ = 0;
   std::optional<int64_t> first_rank_, world_size_;
   std::string hosts_, rendezvous_;
+  fs::path hostfile_;
 };
 
 }  // namespace

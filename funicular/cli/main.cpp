@@ -97,12 +97,16 @@ Arguments::Outcome parse(Arguments& arguments, const std::vector<std::string>& w
   }
 }
 
+/// Horovod's program is `launch`, which takes its options: as a command, or where this program is called so by a link.
+constexpr std::string_view kHorovodrun = "horovodrun";
+
 /// `command` keeps what was run.
-int run(const std::vector<std::string>& words, std::unique_ptr<Command>& command) {
+int run(std::vector<std::string> words, std::unique_ptr<Command>& command) {
   if (words.empty()) {
     std::fputs(overview().c_str(), stderr);
     return static_cast<int>(ExitCode::usage);
   }
+  if (words[0] == kHorovodrun) words[0] = "launch";
   const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
   if (help && (words.size() == 1 || words[1] == "--help")) return print(overview()), 0;
   if (help && words[1] == "--markdown") return print(option_reference()), 0;
@@ -233,5 +237,8 @@ namespace {
 
 int main(int count, char** words) {
   funicular::cli::command_line = {words[0], words[count - 1] + std::strlen(words[count - 1]) + 1};
-  end_at_once(funicular::cli::start({words + 1, words + count}));
+  const bool horovodrun = std::filesystem::path(words[0]).filename() == funicular::cli::kHorovodrun;
+  std::vector<std::string> arguments(words + 1, words + count);
+  if (horovodrun) arguments.insert(arguments.begin(), std::string(funicular::cli::kHorovodrun));
+  end_at_once(funicular::cli::start(arguments));
 }

@@ -16,7 +16,8 @@ namespace funicular::horovod {
 
 using horovod::Compression;
 using Op = comm::Reduction;
-inline constexpr Op Average = Op::average, Sum = Op::sum, Min = Op::minimum, Max = Op::maximum;
+inline constexpr Op Average = Op::average, Sum = Op::sum, Min = Op::minimum, Max = Op::maximum,
+                    Product = Op::product;
 
 /// What is not set comes from the environment, and otherwise is Horovod's default. Those of rank 0 count.
 struct InitOptions {

@@ -22,10 +22,9 @@ int64_t bytes_of(at::ScalarType type, int64_t elements) {
 
 /// What no other value is changed by.
 void fill_neutral(const at::Tensor& tensor, comm::Reduction reduction) {
-  if (reduction != comm::Reduction::minimum && reduction != comm::Reduction::maximum) {
-    tensor.zero_();
-    return;
-  }
+  if (reduction == comm::Reduction::product) return void(tensor.fill_(1));
+  if (reduction != comm::Reduction::minimum && reduction != comm::Reduction::maximum)
+    return void(tensor.zero_());
   const bool least = reduction == comm::Reduction::maximum;
   if (tensor.scalar_type() == at::kLong) {
     tensor.fill_(least ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max());

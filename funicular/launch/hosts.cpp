@@ -5,16 +5,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/launch/secret.h"
 
 extern char** environ;
@@ -41,6 +43,15 @@ LaunchHost parse_host(const std::string& text) {
   return host;
 }
 
+/// `where` begins the message about a host that is there already.
+void add_host(std::vector<LaunchHost>& hosts, LaunchHost host, const std::string& where) {
+  for (const LaunchHost& other : hosts)
+    if (other.name == host.name)
+      throw InputError(kLaunch, "{} names the host {} twice; give it once, with all its ranks", where,
+                       host.name);
+  hosts.push_back(std::move(host));
+}
+
 std::string own_name() {
   char name[HOST_NAME_MAX + 1] = {};
   ::gethostname(name, sizeof name - 1);
@@ -61,7 +72,8 @@ std::string quote(std::string_view word) {
 /// The secret does not: ps shows a command to everyone.
 bool travels(std::string_view variable) {
   if (variable.starts_with(kSecretVariable)) return false;
-  for (const std::string_view prefix : {"FUNICULAR_", "OMP_", "MKL_", "PATH=", "LD_LIBRARY_PATH="})
+  for (const std::string_view prefix :
+       {"FUNICULAR_", "HOROVOD_", "OMP_", "MKL_", "PATH=", "LD_LIBRARY_PATH="})
     if (variable.starts_with(prefix)) return true;
   return false;
 }
@@ -142,16 +154,43 @@ std::string meeting_address(const LaunchOptions& options) {
 
 std::vector<LaunchHost> parse_hosts(const std::string& text) {
   std::vector<LaunchHost> hosts;
-  std::set<std::string> names;
   std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    hosts.push_back(parse_host(part));
-    if (!names.insert(hosts.back().name).second)
-      throw InputError(kLaunch, "-H names the host {} twice; give it once, with all its ranks",
-                       hosts.back().name);
-  }
+  for (std::string part; std::getline(parts, part, ',');) add_host(hosts, parse_host(part), "-H");
   if (hosts.empty()) throw InputError(kLaunch, "-H expects HOST:RANKS,…, found nothing");
   return hosts;
+}
+
+std::vector<LaunchHost> read_hostfile(const std::filesystem::path& file) {
+  std::vector<LaunchHost> hosts;
+  std::istringstream lines(read_file(file));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string where = fmt::format("{}:{}", file.string(), ++number);
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, slots, more;
+    if (!(words >> name)) continue;
+    constexpr std::string_view kSlots = "slots=";
+    const bool counted = static_cast<bool>(words >> slots);
+    if ((counted && !slots.starts_with(kSlots)) || words >> more)
+      throw InputError(kLaunch, "{}: expected HOST slots=RANKS, found \"{}\"", where, line);
+    try {
+      add_host(hosts, parse_host(counted ? name + ":" + slots.substr(kSlots.size()) : name), where);
+    } catch (const InputError& error) {
+      throw InputError(kLaunch, "{}: {}", where, error.what());
+    }
+  }
+  if (hosts.empty())
+    throw InputError(kLaunch, "{}: expected lines HOST slots=RANKS, found none", file.string());
+  return hosts;
+}
+
+void take_first_ranks(std::vector<LaunchHost>& hosts, int ranks) {
+  int left = ranks;
+  for (LaunchHost& host : hosts) left -= host.ranks = std::min(host.ranks, left);
+  if (left > 0)
+    throw InputError(kLaunch, "{} ranks are asked for, and the hosts have {}; give them more, or fewer ranks",
+                     ranks, ranks - left);
+  std::erase_if(hosts, [](const LaunchHost& host) { return host.ranks == 0; });
 }
 
 std::vector<RankStart> host_starts(const LaunchOptions& options, const std::string& secret, int port,

@@ -1,6 +1,7 @@
 #pragma once
 // The hosts of a launch, and how a launch of their own is started on each. Plain POSIX, no LibTorch.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,17 @@ namespace funicular::launch {
 /// part that is wrong.
 std::vector<LaunchHost> parse_hosts(const std::string& text);
 
+/// Lines "HOST [slots=RANKS]", one rank where none are given; "#" begins a comment. Throws InputError naming FILE:LINE.
+std::vector<LaunchHost> read_hostfile(const std::filesystem::path& file);
+
+/// Keeps so many ranks of the hosts, those of the first hosts. Throws InputError where the hosts have fewer.
+void take_first_ranks(std::vector<LaunchHost>& hosts, int ranks);
+
 /// Starts of `funicular launch`, one a host, that together are the launch of options.hosts: through the
 /// remote shell, except on this host ("localhost", its name). Each is controlled by its standard input.
 ///
 /// They run this program by its path and in this folder, which all hosts must have, with the variables of
-/// this process that begin with FUNICULAR_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
+/// this process that begin with FUNICULAR_, HOROVOD_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
 /// first; the others reach it at options.address where that is given, else, where it is this host, at the
 /// address from which this one reaches the first of them, else by its name.
 ///

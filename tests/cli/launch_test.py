@@ -134,10 +134,47 @@ class Hosts(ProgramTest):
             result = launch(f"--hosts={hosts}", "--", "true")
             self.assertEqual(result.code, 2, result.err)
             self.assertIn(phrase, result.err)
-        for words in (["-n", 2], ["--nnodes", 2], ["--first-rank", 1], ["--world-size", 3]):
+        refused = launch("-H", "a:1", "-n", 2, "--", "true")
+        self.assertEqual(refused.code, 2)
+        self.assertIn("2 ranks are asked for, and the hosts have 1", refused.err)
+        for words in (["--nnodes", 2], ["--first-rank", 1], ["--world-size", 3]):
             refused = launch("-H", "a:1", *words, "--", "true")
             self.assertEqual(refused.code, 2)
             self.assertIn("--hosts tells how many ranks", refused.err)
+
+
+class AsOthersTypeIt(ProgramTest):
+    """mpirun's and horovodrun's spellings."""
+    SCRIPT = ["sh", "-c", "echo $RANK of $WORLD_SIZE $0", "--np"]
+
+    def expect_two(self, result):
+        self.assertEqual((result.code, sorted(by_rank(line)[1] for line in result.out.splitlines())),
+                         (0, ["0 of 2 --np", "1 of 2 --np"]), result.err)
+
+    def test_ranks_hosts_and_a_command_without_dashes(self):
+        for words in (["-np", 2], ["-np", 2, "-H", "localhost:2"], ["-np", 2, "-H", "localhost:4"], ["--num-proc", 2]):
+            self.expect_two(launch(*words, *self.SCRIPT))
+
+    def test_horovodrun_is_a_command_and_a_name_of_the_program(self):
+        self.expect_two(run("horovodrun", "-np", 2, "-H", "localhost:2", *self.SCRIPT))
+        link = self.folder / "horovodrun"
+        link.symlink_to(PROGRAM)
+        done = subprocess.run([link, "-np", "2", "-H", "localhost:2", *self.SCRIPT], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(by_rank(line)[1] for line in done.stdout.splitlines()), ["0 of 2 --np", "1 of 2 --np"])
+        helped = subprocess.run([link, "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("-n, -np, --ranks N", helped)
+
+    def test_a_command_of_this_program_needs_no_name_of_it(self):
+        for words in (["-np", 2, "doctor", "--help"], ["-np", 2, "-H", "localhost:2", "doctor", "--help"], ["-n", 2, "--", "doctor", "--help"]):
+            result = launch(*words)
+            self.assertEqual(result.code, 0, result.err)
+            self.assertEqual(result.out.count("Usage: funicular doctor"), 2)
+
+    def test_options_that_are_not_there_are_answered(self):
+        for words, phrase in ((["--gloo"], "ranks meet over their own connections"), (["--fusion-threshold-mb", 32], "HOROVOD_FUSION_THRESHOLD"),
+                              (["--ssh-port", 22], '--remote-shell "ssh -o BatchMode=yes -p PORT"')):
+            self.refuses(["horovodrun", *words, "-np", 2, "true"], phrase)
 
 
 class Output(ProgramTest):

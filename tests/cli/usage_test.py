@@ -176,8 +176,6 @@ class Usage(ProgramTest):
 
     def test_word_that_belongs_to_no_option(self):
         self.refuses(["evaluate", "stray"], 'unexpected argument "stray"')
-        self.refuses(["launch", "-n", "2", "funicular", "doctor"], 'unexpected argument "funicular"',
-                     '"-- COMMAND…" comes last: … -- funicular …')
         self.refuses(["launch", "-N", "2", "--", "true"], 'unexpected argument "-N"', "options begin with --")
 
     def test_numbers_are_read_strictly(self):

@@ -41,6 +41,7 @@ TEST_P(Horovod, ReducesEveryTypeByEveryOperation) {
         expect_same(allreduce(tensor, what, Sum), all.sum(0), what);
         expect_same(allreduce(tensor, what, Min), std::get<0>(all.min(0)), what);
         expect_same(allreduce(tensor, what, Max), std::get<0>(all.max(0)), what);
+        if (type == at::kLong) expect_same(allreduce(tensor, what, Product), all.prod(0), what);
         const at::Tensor mean =
             at::isFloatingType(type)
                 ? all.sum(0).to(type == at::kDouble ? type : at::kFloat).div(size()).to(type)

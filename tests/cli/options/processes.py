@@ -50,6 +50,21 @@ def hosts(lab):
                     [("0", "0", "1"), ("1", "1", "2"), ("2", "1", "2")])
 
 
+@LAUNCH.row("--hostfile", "each host of the file has so many ranks; of fewer ranks the first hosts have theirs")
+def hostfile(lab):
+    path = lab.folder / "hosts"
+    path.write_text("# two hosts\na slots=2\n\nb slots=2  # the second\n")
+    words = ["--hostfile", path, "--remote-shell", remote_shell(lab)]
+    sizes = lambda *more: [(place["RANK"], place["GROUP_RANK"], place["LOCAL_WORLD_SIZE"]) for place in places(lab, *words, *more)]
+    lab.assertEqual(sizes(), [("0", "0", "2"), ("1", "0", "2"), ("2", "1", "2"), ("3", "1", "2")])
+    lab.assertEqual(sizes("-np", 3), [("0", "0", "2"), ("1", "0", "2"), ("2", "1", "1")])
+    lab.assertEqual(sizes("-np", 2), [("0", "0", "2"), ("1", "0", "2")])
+    lab.refuses(["launch", *words, "-np", 5, "--", "true"], "5 ranks are asked for, and the hosts have 4")
+    lab.refuses(["launch", *words, "-H", "a:1", "--", "true"], "--hosts and --hostfile are both given")
+    path.write_text("a slots=2\nb 2\n")
+    lab.refuses(["launch", *words, "--", "true"], f"{path}:2: expected HOST slots=RANKS")
+
+
 @LAUNCH.row("--remote-shell", "it is called with each host and what to run there")
 def shell(lab):
     path = remote_shell(lab)
