@@ -42,7 +42,7 @@ std::vector<Technique> techniques_of(const TechniquesOptions& options) {
   return {{"loader worker", [](Recipe& r) { r.workers = 1; }},
           {"packing", [](Recipe& r) { r.packed = true; }},
           {"masked-only head", [](Recipe& r) { r.masked_head = true; }},
-          {"bf16", [](Recipe& r) { r.precision = Precision::bf16; }},
+          {kBf16, [](Recipe& r) { r.precision = Precision::bf16; }},
           {"fused optimiser", [](Recipe& r) { r.fused_optimizer = true; }},
           {"larger batch", [&](Recipe& r) { r.times_larger = options.larger; }},
           {"accumulation", [&](Recipe& r) { r.accumulation = options.accumulation; }},

@@ -53,6 +53,9 @@ struct Gain {
   int64_t times = 0;             ///< that it was timed
 };
 
+/// The name of the row whose recipe computes in bf16.
+inline constexpr const char* kBf16 = "bf16";
+
 struct TechniqueRow {
   std::string name;
   Gain alone;  ///< with this technique only

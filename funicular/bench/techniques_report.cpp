@@ -34,7 +34,19 @@ double time_ratio(const EarlyStopping& early) {
   return early.without.seconds / early.with.seconds;
 }
 
+const TechniqueRow* slow_bf16(const TechniquesResult& result) {
+  for (const TechniqueRow& row : result.rows)
+    if (row.name == kBf16 && row.alone.speed < 1) return &row;
+  return nullptr;
+}
+
 }  // namespace
+
+std::string note_on_bf16(const TechniquesResult& result) {
+  if (!slow_bf16(result)) return "";
+  return "Note: bf16 alone is LibTorch's padded step in bf16, which this processor computes slowly. "
+         "This program's step is in the column of all; training takes bf16 only where that is faster.";
+}
 
 OrderedJson to_json(const TechniquesResult& result) {
   OrderedJson rows = OrderedJson::array();
@@ -49,7 +61,7 @@ OrderedJson to_json(const TechniquesResult& result) {
 }
 
 std::string to_text(const TechniquesResult& result) {
-  std::string text = fmt::format("{:<20}{:^35}{:^35}\n", "", "alone", "with all above");
+  std::string text = fmt::format("{:<20}{:^35}{:^35}\n", "", "alone, in LibTorch's step", "with all above");
   text += fmt::format("{:<20}", "");
   for (int i = 0; i < 2; ++i)
     text += fmt::format("{:>10}{:>8}{:>10}{:>8}", "tokens/s", "speed", "MB", "memory");
@@ -59,6 +71,7 @@ std::string to_text(const TechniquesResult& result) {
       text += fmt::format("{:<20}{}\n", "evaluation", cells(result.ordinary_evaluation));
     text += fmt::format("{:<20}{}{}\n", row.name, cells(row.alone), cells(row.all));
   }
+  if (const std::string note = note_on_bf16(result); !note.empty()) text += "\n" + note + "\n";
   const EarlyStopping& early = result.early_stopping;
   text += fmt::format(
       "\nearly stopping: {} steps of {}, {:.1f} s of {:.1f} s ({:.2f}x); evaluation loss {:.3f} where it "
@@ -69,7 +82,9 @@ std::string to_text(const TechniquesResult& result) {
 }
 
 BarChart to_chart(const TechniquesResult& result, const std::string& title, const std::string& note) {
-  BarChart chart{title, note, {"alone", "with all above"}, {}};
+  const std::string bf16 = note_on_bf16(result);
+  BarChart chart{
+      title, note + (bf16.empty() ? "" : " " + bf16), {"alone, in LibTorch's step", "with all above"}, {}};
   BarPanel speed{"Speed, times the ordinary step's (evaluation: times an ordinary one's)", {}};
   BarPanel memory{"Memory, times the ordinary step's", {}};
   for (const TechniqueRow& row : result.rows) {

@@ -96,7 +96,12 @@ int bench_memory(BenchOptions options) {
   options.refuse(
       "funicular bench memory",
       {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience", "learning-rate",
-       "plot", "micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "steps", "devices"});
+       "plot", "micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "steps"});
+  if (options.given("devices"))
+    throw InputError(
+        "usage",
+        "--devices is for funicular bench ranks --strategy dp, which runs the replicas and measures "
+        "each; funicular bench memory predicts ranks (--ranks N)");
   if (options.model_name.empty()) options.model_name = "base";
   const format::ModelConfig config = options.configuration();
   if (options.strategies.empty() && !options.ranks)

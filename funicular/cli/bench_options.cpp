@@ -81,7 +81,9 @@ void BenchOptions::declare(Arguments& arguments) {
            "of memory: predict what each of so many ranks needs, none of which is there")
       .default_text("2 with --strategy")
       .range(1, 4096);
-  arguments.add("devices", "N", devices, Effect::result, "of the strategy dp: replicas in this process")
+  arguments
+      .add("devices", "N", devices, Effect::result,
+           "of bench ranks with --strategy dp: replicas in this process")
       .range(1, 1024);
   arguments.section("Machine and output");
   declare_seed(arguments, seed, "of weights, rows and dropout");
@@ -151,9 +153,13 @@ void BenchOptions::declare_techniques(Arguments& arguments) {
   arguments.add("plot", "FILE", plot, Effect::output, "write the table as a bar chart, an SVG file");
 }
 
+bool BenchOptions::given(const std::string& option) const {
+  return arguments_->given(option);
+}
+
 void BenchOptions::refuse(const std::string& mode, const std::vector<std::string>& options) const {
   for (const std::string& option : options)
-    if (arguments_->given(option)) throw InputError("usage", "--{} is no option of {}", option, mode);
+    if (given(option)) throw InputError("usage", "--{} is no option of {}", option, mode);
 }
 
 bool BenchOptions::names_size() const {

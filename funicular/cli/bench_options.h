@@ -45,6 +45,7 @@ struct BenchOptions {
   DeviceOptions device;
 
   void declare(Arguments& arguments);
+  bool given(const std::string& option) const;
   /// Throws InputError for an option that this mode does not have.
   void refuse(const std::string& mode, const std::vector<std::string>& options) const;
 

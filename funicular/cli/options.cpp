@@ -161,10 +161,12 @@ void declare_loss_scale(optim::LossScalerOptions& options, Arguments& arguments)
       .range(0);
   arguments
       .add("initial-loss-scale", "S", options.initial_scale, Effect::result,
-           "of fp16: the dynamic scale at first")
+           "of fp16: the dynamic scale at first, from --min-loss-scale to 16777216 (2^24)")
+      .range(0, options.max_scale)
       .above(0);
   arguments
       .add("min-loss-scale", "S", options.min_scale, Effect::result, "of fp16: the dynamic scale's floor")
+      .range(0, options.max_scale)
       .above(0);
   arguments
       .add("loss-scale-window", "STEPS", options.growth_interval, Effect::result,

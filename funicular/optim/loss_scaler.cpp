@@ -23,8 +23,12 @@ void check(const LossScalerOptions& options) {
   check(positive(options.min_scale), "min_scale", "above 0", options.min_scale);
   check(options.max_scale >= options.min_scale && std::isfinite(options.max_scale), "max_scale",
         "of at least min_scale", options.max_scale);
-  check(options.initial_scale >= options.min_scale && options.initial_scale <= options.max_scale,
-        "initial_scale", "between min_scale and max_scale", options.initial_scale);
+  if (!(options.initial_scale >= options.min_scale && options.initial_scale <= options.max_scale))
+    throw InputError(
+        "loss scale",
+        "expected initial_scale (--initial-loss-scale) from min_scale (--min-loss-scale), {}, to {}, "
+        "found {}",
+        options.min_scale, options.max_scale, options.initial_scale);
   check(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor", "above 1",
         options.growth_factor);
   check(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", "between 0 and 1",

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/base/hash.h"
 #include "funicular/comm/together.h"
 #include "funicular/format/tokenizer_files.h"
@@ -34,10 +35,13 @@ namespace {
 
 using Kind = objective::DistillationKind;
 
-/// The student's folder may have a tokeniser, too.
-void require_one_tokenizer(const DistillOptions& options, const text::Tokenizer& teachers) {
+/// The student's folder may have a tokeniser, too, which its weights were trained with.
+void require_one_tokenizer(const DistillOptions& options, bool has_weights, const text::Tokenizer& teachers) {
   if (!fs::is_directory(options.student) || !format::has_tokenizer(options.student)) return;
-  if (format::load_tokenizer(options.student)->fingerprint() != teachers.fingerprint())
+  if (format::load_tokenizer(options.student)->fingerprint() == teachers.fingerprint()) return;
+  if (!has_weights)
+    log::info("the student takes the teacher's tokeniser; the one in {} is not read", options.student);
+  else
     throw InputError(
         "distillation",
         "the student {} has another tokeniser than the teacher {}, so that one id stands for two words; give "
@@ -99,7 +103,7 @@ Distilling::Distilling(const DistillOptions& options)
   if (teacher_.is_model()) teacher_.folder().fit_max_length(max_length_, o_.max_length.has_value());
   open_student();
   tokenizer_ = (teacher_.is_model() ? teacher_.folder() : *student_).tokenizer();
-  if (teacher_.is_model() && student_) require_one_tokenizer(o_, *tokenizer_);
+  if (teacher_.is_model() && student_) require_one_tokenizer(o_, student_->has_weights(), *tokenizer_);
   model::fit_positions(max_length_, o_.max_length.has_value(), config_);
   choose_terms();
   general() ? open_documents() : open_task();

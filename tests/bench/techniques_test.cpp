@@ -134,5 +134,15 @@ TEST(TechniquesReport, SaysTheSameAsTextJsonAndChart) {
   EXPECT_EQ(*chart.panels[1].groups[1].values[1], 0.2);
 }
 
+TEST(TechniquesReport, SaysWhoseStepIsSlowInBf16) {
+  TechniquesResult result;
+  result.rows = {{kBf16, {100, 0.1, 0, 1}, {100, 2, 0, 1}}, {"no-grad evaluation", {}, {}}};
+  EXPECT_NE(to_text(result).find("Note: bf16 alone is LibTorch's padded step"), std::string::npos);
+  EXPECT_NE(to_chart(result, "t", "n").note.find("n Note: bf16"), std::string::npos);
+  result.rows[0].alone.speed = 1.5;
+  EXPECT_EQ(to_text(result).find("Note:"), std::string::npos);
+  EXPECT_EQ(to_chart(result, "t", "n").note, "n");
+}
+
 }  // namespace
 }  // namespace funicular::bench

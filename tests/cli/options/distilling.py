@@ -57,6 +57,15 @@ def student(lab):
     found = saved(lab.train(student="1-layer"))
     lab.assertEqual((found["num_hidden_layers"], found["hidden_size"]), (1, HIDDEN))
     lab.refuses_to_train("did you mean tinybert4", student="tinybert")
+    # A folder with sizes and a tokeniser of its own, and no weights: the teacher's tokeniser is the student's.
+    def without_weights(path):
+        write_model(path, vocabulary=own.VOCABULARY[:5] + own.VOCABULARY[:4:-1], num_hidden_layers=1)
+        (path / "model.safetensors").unlink()
+    folder = lab.once("sizes-and-words", lambda path: without_weights(path) or path)
+    run = lab.train(student=folder)
+    lab.assertIn(f"the student takes the teacher's tokeniser; the one in {folder} is not read", run.err)
+    lab.assertEqual(saved(run)["num_hidden_layers"], 1)
+    lab.assertEqual(run.weights, lab.train(student=folder / "config.json").weights)
     # RoBERTa's files of a tokeniser, which are read where there are no others.
     def byte_level(path):
         lab.copy_model(lab.plain_model(), path)

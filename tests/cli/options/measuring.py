@@ -194,6 +194,7 @@ def bench_devices(lab):
     for count in (2, 3):
         found, = bench(lab, mode="ranks", strategy="dp", devices=count, steps=1, warmup=0)
         lab.assertEqual(len(found["devices"]), count)
+    lab.refuses(["bench", "memory", "--strategy", "dp", "--devices", 2], "--devices is for funicular bench ranks --strategy dp")
 
 
 FAST = {"mode": "techniques", "steps": 1, "repetitions": 1, "larger": 2, "run_steps": 6, "eval_steps": 2, "patience": 1}
