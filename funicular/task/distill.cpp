@@ -7,8 +7,8 @@
 #include <map>
 
 #include "funicular/base/error.h"
-#include "funicular/base/log.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/log.h"
 #include "funicular/comm/together.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
