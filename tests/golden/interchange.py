@@ -197,6 +197,22 @@ def check_own_decoder(program, root, start, store):
     assert not torch.equal(decoder(trained), trained.bert.embeddings.word_embeddings.weight)
 
 
+def check_electra_from_bert(program, root, start, store):
+    """A BERT becomes an ELECTRA's discriminator: transformers computes the same hidden states of both."""
+    out = f"{root}/electra-from-bert"
+    run(program, "pretrain", "--model", start, "--data", store, "--objective", "electra", "--generator-layers", 1, "--keep-generator",
+        "--output", out, "--max-steps", 1, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-12)
+    electra, bert = load(ElectraForPreTraining, f"{out}/model"), load(BertForMaskedLM, start)
+    assert load(ElectraForMaskedLM, f"{out}/model/generator").config.num_hidden_layers == 1
+    tokenizer = AutoTokenizer.from_pretrained(f"{out}/model")
+    for text in sentences(10):
+        words = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            ours, theirs = electra.electra(**words).last_hidden_state, bert.bert(**words).last_hidden_state
+        assert torch.allclose(ours, theirs, atol=1e-5), (ours - theirs).abs().max()
+    check_tokenizer(f"{out}/model", start)
+
+
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as root:
@@ -249,6 +265,7 @@ def main():
         worst = max(worst, check_family(program, root, "ELECTRA", ElectraConfig, embedding_size=20))
         worst = max(worst, check_family(program, root, "DistilBERT", DistilBertConfig, sinusoidal_pos_embds=True))
         check_student_of_another_family(program, root, start, store)
+        check_electra_from_bert(program, root, start, store)
         run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--data", f"{root}/ELECTRA-text.tokens", "--objective", "electra",
             "--output", f"{root}/replaced", "--keep-generator", "--max-steps", 3, "--batch-size", 16, "--max-length", 24)
         discriminator, generator = load(ElectraForPreTraining, f"{root}/replaced/model"), load(ElectraForMaskedLM, f"{root}/replaced/model/generator")
