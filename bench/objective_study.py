@@ -119,15 +119,10 @@ def task_files(args):
 
 def similar_words(args, paths):
     """Word vectors of the text that is read."""
-    words = args.results / "inputs" / "words.txt"
-    vectors = words.with_name("vectors.txt")
+    vectors = args.results / "inputs" / "vectors.txt"
     if not vectors.exists():
-        text = paths["train"].read_text(encoding="utf-8")
-        if args.language == "chinese":
-            import jieba
-            text = "\n".join(" ".join(jieba.lcut(line, HMM=False)) for line in text.splitlines())
-        tools.write_atomically(words, text.lower())
-        tools.call(args.program, ["vectors", "--input", words, "--output", vectors])
+        words = ["--word-dictionary", args.word_dictionary] if args.language == "chinese" else []
+        tools.call(args.program, ["vectors", "--input", paths["train"], "--output", vectors, *words])
     return vectors
 
 
@@ -265,9 +260,9 @@ def main():
     try:
         paths, task = make_texts(args), task_files(args)
         stores = {name: tools.tokenize(args.program, paths["tokenizer"], paths[name]) for name in ("train", "eval")}
-        args.similar_words = args.similar_words or similar_words(args, paths)
         if args.language == "chinese":
             args.word_dictionary = args.word_dictionary or dictionary_of_jieba()
+        args.similar_words = args.similar_words or similar_words(args, paths)
         results = []
         for seed in range(1, args.seeds + 1):
             for name in chosen(args):

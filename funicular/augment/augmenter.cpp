@@ -83,7 +83,7 @@ Augmenter::Augmenter(const Model& model, const text::Tokenizer& tokenizer,
                      std::shared_ptr<const format::WordVectors> vectors, const AugmenterOptions& options)
     : tokenizer_(tokenizer),
       options_(options),
-      divider_(tokenizer, options.stop_words, options.published),
+      divider_(tokenizer, options.stop_words, options.published, options.words),
       masked_(model, tokenizer, masked_options(options)) {
   if (!(options.probability >= 0 && options.probability <= 1))
     throw InputError("augment", "the probability that a word gives way: expected 0 to 1, found {}",

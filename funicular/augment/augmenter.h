@@ -33,6 +33,7 @@ struct AugmenterOptions {
   /// a text that is there already are lost. Otherwise attempts go on until there are N variants, 10 N at most.
   bool published = false;
   StopWords stop_words = english_stop_words();
+  WordRules words = {};  ///< how texts are cut into words
 };
 
 struct AugmentCounts {

@@ -6,6 +6,7 @@
 #include "funicular/base/mapped_text.h"
 #include "funicular/base/text_encoding.h"
 #include "funicular/text/byte_level.h"
+#include "funicular/text/given_words.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/utf8.h"
 
@@ -47,19 +48,50 @@ bool is_of_ascii_letters(std::string_view word) {
 }
 
 /// Which words a character ends, and whether it is one by itself.
-enum class Role { part, gap, alone };
+enum class Role { part, gap, alone, chinese };
 
-Role role_of(uint32_t code, bool chinese_apart) {
+Role role_of(uint32_t code) {
   const uint8_t flags = text::flags_of(code);
   if (flags & (text::unicode::white | text::unicode::space)) return Role::gap;
   if (flags & text::unicode::punctuation) return Role::alone;
-  return chinese_apart && (flags & text::unicode::chinese) ? Role::alone : Role::part;
+  return flags & text::unicode::chinese ? Role::chinese : Role::part;
+}
+
+/// Behind the run of Chinese characters that begins at `at`; `ends` gets where each ends, in bytes from there.
+const char* end_of_chinese_run(const char* at, const char* end, std::vector<uint32_t>& ends) {
+  const char* const begin = at;
+  ends.clear();
+  for (const char* next = at; at < end && role_of(text::next_code_point(next, end)) == Role::chinese;
+       at = next)
+    ends.push_back(static_cast<uint32_t>(next - begin));
+  return at;
+}
+
+/// Calls use(begin, end) for each word of the dictionary in a run of Chinese characters at byte `offset` of a text.
+template <class Use>
+void cut_chinese_run(const text::Segmenter& dictionary, std::string_view run,
+                     const std::vector<uint32_t>& ends, size_t offset, const Use& use) {
+  std::vector<uint8_t> starts;
+  dictionary.mark_words(run, ends, starts);
+  size_t begin = 0;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (i + 1 < ends.size() && !starts[i + 1]) continue;
+    use(offset + begin, offset + ends[i]);
+    begin = ends[i];
+  }
 }
 
 /// Calls use(begin, end) for each word.
 template <class Use>
-void for_each_word(std::string_view utf8, bool chinese_apart, const Use& use) {
+void for_each_word(std::string_view utf8, const WordRules& rules, const Use& use) {
   const char *const begin = utf8.data(), *const end = begin + utf8.size();
+  if (rules.presegmented) {
+    std::string_view rest = utf8;
+    for (std::string_view word; !(word = text::next_given_word(rest)).empty();)
+      use(static_cast<size_t>(word.data() - begin), static_cast<size_t>(word.data() + word.size() - begin));
+    return;
+  }
+  std::vector<uint32_t> ends;
   const char* word = nullptr;
   const auto close = [&](const char* at) {
     if (word) use(static_cast<size_t>(word - begin), static_cast<size_t>(at - begin));
@@ -67,13 +99,18 @@ void for_each_word(std::string_view utf8, bool chinese_apart, const Use& use) {
   };
   for (const char* at = begin; at < end;) {
     const char* const here = at;
-    const Role role = role_of(text::next_code_point(at, end), chinese_apart);
-    if (role == Role::part) {
+    const Role role = role_of(text::next_code_point(at, end));
+    if (role == Role::part || (role == Role::chinese && !rules.chinese_apart)) {
       if (!word) word = here;
       continue;
     }
     close(here);
-    if (role == Role::alone) use(static_cast<size_t>(here - begin), static_cast<size_t>(at - begin));
+    if (role == Role::chinese && rules.dictionary) {
+      at = end_of_chinese_run(here, end, ends);
+      cut_chinese_run(*rules.dictionary, {here, static_cast<size_t>(at - here)}, ends,
+                      static_cast<size_t>(here - begin), use);
+    } else if (role != Role::gap)
+      use(static_cast<size_t>(here - begin), static_cast<size_t>(at - begin));
   }
   close(end);
 }
@@ -89,9 +126,17 @@ const StopWords& english_stop_words() {
   return words;
 }
 
-std::vector<std::string_view> words_of(std::string_view utf8, bool chinese_apart) {
+void WordRules::check() const {
+  if (presegmented && dictionary)
+    throw InputError(
+        "usage",
+        "--words presegmented takes the words that blanks separate, and --word-dictionary cuts words "
+        "itself; give one of them");
+}
+
+std::vector<std::string_view> words_of(std::string_view utf8, const WordRules& rules) {
   std::vector<std::string_view> words;
-  for_each_word(utf8, chinese_apart,
+  for_each_word(utf8, rules,
                 [&](size_t begin, size_t end) { words.push_back(utf8.substr(begin, end - begin)); });
   return words;
 }
@@ -135,8 +180,23 @@ std::string lower_cased(std::string_view utf8) {
   return lower;
 }
 
-WordDivider::WordDivider(const text::Tokenizer& tokenizer, StopWords stop_words, bool published)
-    : tokenizer_(require_word_piece(tokenizer)), stop_words_(std::move(stop_words)), published_(published) {}
+WordDivider::WordDivider(const text::Tokenizer& tokenizer, StopWords stop_words, bool published,
+                         WordRules rules)
+    : tokenizer_(require_word_piece(tokenizer)),
+      stop_words_(std::move(stop_words)),
+      published_(published),
+      rules_(std::move(rules)) {
+  rules_.check();
+  rules_.chinese_apart = tokenizer_.options().handle_chinese_chars;
+  if (published_ && (rules_.presegmented || rules_.dictionary))
+    throw InputError("usage", "--compat tinybert varies words of the letters a to z alone; leave out {}",
+                     rules_.presegmented ? "--words presegmented" : "--word-dictionary");
+  if (rules_.dictionary && !rules_.chinese_apart)
+    throw InputError(
+        "augment",
+        "--word-dictionary joins characters, and to this tokenizer text between blanks is one word. Set "
+        "tokenize_chinese_chars, or put blanks between the words and give --words presegmented");
+}
 
 bool WordDivider::is_replaceable(std::string_view word) const {
   if (published_ ? !is_of_ascii_letters(word) : !is_of_letters(word)) return false;
@@ -158,16 +218,14 @@ void WordDivider::add_word(DividedText& divided, size_t begin, size_t end,
 DividedText WordDivider::divide(std::string_view utf8) const {
   DividedText divided;
   text::TokenizedText scratch;
-  const bool chinese_apart = tokenizer_.options().handle_chinese_chars;
   if (!published_) {
     divided.text = utf8;
-    for_each_word(utf8, chinese_apart,
-                  [&](size_t begin, size_t end) { add_word(divided, begin, end, scratch); });
+    for_each_word(utf8, rules_, [&](size_t begin, size_t end) { add_word(divided, begin, end, scratch); });
     return divided;
   }
   const std::string normal = text::normalize(utf8, text::NormalizerRules(tokenizer_.options()));
   std::vector<std::pair<size_t, size_t>> places;
-  for_each_word(normal, chinese_apart, [&](size_t begin, size_t end) {
+  for_each_word(normal, rules_, [&](size_t begin, size_t end) {
     if (!divided.text.empty()) divided.text += ' ';
     places.emplace_back(divided.text.size(), divided.text.size() + end - begin);
     divided.text.append(normal, begin, end - begin);

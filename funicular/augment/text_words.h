@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "funicular/base/file.h"
+#include "funicular/text/segmenter.h"
 #include "funicular/text/tokenizer.h"
 #include "funicular/text/word_piece.h"
 
@@ -22,7 +24,7 @@ struct TextWord {
 
 struct DividedText {
   std::string text;
-  std::vector<TextWord> words;  ///< as BERT's pre-tokenizer cuts them: a mark of punctuation is one, too
+  std::vector<TextWord> words;  ///< as WordRules cut them; by default a mark of punctuation is one, too
   std::vector<int32_t> pieces;  ///< of all words, end to end
   std::string_view word(size_t i) const {
     return std::string_view(text).substr(words[i].begin, words[i].end - words[i].begin);
@@ -36,8 +38,17 @@ const StopWords& english_stop_words();
 /// A word a line; empty lines are left out. Throws InputError for a file that cannot be read or is not UTF-8.
 StopWords read_stop_words(const fs::path& file);
 
-/// The words of a text as TextWord means them, as they are written. `chinese_apart`: each Chinese character is one.
-std::vector<std::string_view> words_of(std::string_view utf8, bool chinese_apart = true);
+/// How a text is cut into words. By default as BERT's pre-tokenizer cuts it.
+struct WordRules {
+  bool chinese_apart = true;  ///< each Chinese character is a word
+  bool presegmented = false;  ///< a word is what stands between blanks, its marks of punctuation included
+  std::shared_ptr<const text::Segmenter> dictionary{};  ///< cuts runs of Chinese characters into its words
+  /// Throws InputError for rules that exclude each other.
+  void check() const;
+};
+
+/// The words of a text, as they are written.
+std::vector<std::string_view> words_of(std::string_view utf8, const WordRules& rules = {});
 
 /// Whether there are letters (of any script) and nothing but letters and their accents.
 bool is_of_letters(std::string_view utf8);
@@ -48,9 +59,9 @@ std::string lower_cased(std::string_view utf8);
 class WordDivider {
  public:
   /// `published`: as TinyBERT's program does it. The text becomes BERT's basic tokens with a blank between them, and
-  /// only words of the letters a to z are replaceable. Otherwise the text stays as it is. Throws InputError for a
-  /// tokenizer that is no WordPiece.
-  WordDivider(const text::Tokenizer& tokenizer, StopWords stop_words, bool published);
+  /// only words of the letters a to z are replaceable. Otherwise the text stays as it is. `rules`: the tokenizer
+  /// decides chinese_apart. Throws InputError for a tokenizer that is no WordPiece, and for rules that do not fit it.
+  WordDivider(const text::Tokenizer& tokenizer, StopWords stop_words, bool published, WordRules rules = {});
   DividedText divide(std::string_view utf8) const;
 
  private:
@@ -59,6 +70,7 @@ class WordDivider {
   const text::WordPiece& tokenizer_;
   StopWords stop_words_;
   bool published_;
+  WordRules rules_;
 };
 
 }  // namespace funicular::augment

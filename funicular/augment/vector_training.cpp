@@ -146,7 +146,7 @@ class Training {
     for_each_text(
         source_, workers_,
         [&](size_t worker, std::string_view text) {
-          for (const std::string_view word : words_of(text)) ++counts[worker][spelling(word)];
+          for (const std::string_view word : words_of(text, options_.words)) ++counts[worker][spelling(word)];
         },
         [&](double share) { tell("counting words", share); });
     for (size_t worker = 1; worker < counts.size(); ++worker)
@@ -177,7 +177,7 @@ class Training {
         [&](size_t worker, std::string_view text) {
           std::vector<int32_t>& row = ids[worker];
           row.clear();
-          for (const std::string_view word : words_of(text)) {
+          for (const std::string_view word : words_of(text, options_.words)) {
             const auto found = numbers_.find(spelling(word));
             row.push_back(found == numbers_.end() ? -1 : found->second);
           }
@@ -353,12 +353,13 @@ void check(const VectorTrainingOptions& options) {
   require(options.size > 0, "--size", options.size);
   require(options.window > 0, "--window", options.window);
   require(options.min_count > 0, "--min-count", options.min_count);
-  require(options.most_words > 0, "--words", options.most_words);
+  require(options.most_words > 0, "--max-words", options.most_words);
   require(options.negatives > 0 && options.negatives <= 1000, "--negatives (at most 1000)",
           options.negatives);
   require(options.epochs > 0, "--epochs", options.epochs);
   require(options.learning_rate > 0, "--learning-rate", options.learning_rate);
   require(options.most_counted > 0, "x_max", options.most_counted);
+  options.words.check();
 }
 
 }  // namespace

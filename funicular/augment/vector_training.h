@@ -2,12 +2,12 @@
 // Word vectors from a corpus, small ones, so that multi-piece words can be varied without a file from elsewhere.
 //
 // The objective is that of the skip-gram model with negative samples (Mikolov, Sutskever, Chen, Corrado, Dean,
-// "Distributed Representations of Words and Phrases and their Compositionality", 2013, equation 4), on counted pairs: the
-// sum over pairs of words i, j of f(X_ij) (-log s(w_i · c_j) - sum over K samples n of log s(-w_i · c_n)), where s is the
-// logistic function, X_ij counts how often j stands within a window around i, each time 1 / distance, and the samples come
-// from the words' counts to the power 0.75. f(x) = min(1, (x / x_max)^0.75) keeps frequent pairs from ruling (Pennington,
-// Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014, equation 9). GloVe's own objective does not see
-// pairs that never occur, and in a small corpus these tell the most.
+// "Distributed Representations of Words and Phrases and their Compositionality", 2013, equation 4), on counted pairs:
+// the sum over pairs of words i, j of f(X_ij) (-log s(w_i · c_j) - sum over K samples n of log s(-w_i · c_n)), where
+// s is the logistic function, X_ij counts how often j stands within a window around i, each time 1 / distance, and
+// the samples come from the words' counts to the power 0.75. f(x) = min(1, (x / x_max)^0.75) keeps frequent pairs
+// from ruling (Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014, equation 9).
+// GloVe's own objective does not see pairs that never occur, and in a small corpus these tell the most.
 //
 // The published programs let threads update both sides at once without locks, so that no two runs are equal. Here the
 // words' side and the contexts' side take turns: while one learns, by stochastic gradients with AdaGrad (one sum a
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/augment/text_words.h"
 #include "funicular/base/file.h"
 #include "funicular/base/random.h"
 #include "funicular/data/row_source.h"
@@ -40,6 +41,7 @@ struct VectorTrainingOptions {
   double learning_rate = 0.1;
   double most_counted = 10;  ///< x_max
   bool lower_case = true;
+  WordRules words = {};  ///< how texts are cut into words
   uint64_t seed = 42;
 };
 

@@ -17,6 +17,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/cli/word_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
@@ -43,6 +44,14 @@ void declare_rows(Arguments& arguments, TaskOptions& task) {
   arguments.add("header", task.header, Effect::result,
                 "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
   task.written.declare(arguments);
+}
+
+Json json_of(const std::vector<format::Column>& columns) {
+  Json names = Json::array();
+  for (const format::Column& column : columns)
+    names.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
+                                                           : Json(std::get<std::string>(column)));
+  return names;
 }
 
 class Augment final : public Command {
@@ -149,6 +158,7 @@ class Augment final : public Command {
         .add("stop-words", "FILE", stop_words_, Effect::input,
              "words that stay, one a line; an empty file: none")
         .default_text("English words of grammar");
+    words_.declare(arguments);
     arguments
         .add("compat", "NAME", compat_, Effect::result,
              "tinybert: with all that TinyBERT's published program does otherwise, see docs/augmentation.md")
@@ -188,6 +198,7 @@ class Augment final : public Command {
     pretrained_->check_max_length(options_.max_length);
     options_.published = this->published();
     if (!stop_words_.empty()) options_.stop_words = augment::read_stop_words(stop_words_);
+    options_.words = words_.rules();
   }
 
   void check_files() const {
@@ -196,7 +207,7 @@ class Augment final : public Command {
     if (!vectors_cache_.empty() && vectors_.empty())
       throw InputError("usage", "--vectors-cache keeps what --vectors FILE says; give both, or neither");
     std::error_code error;
-    for (const fs::path& input : {input_, vectors_, stop_words_})
+    for (const fs::path& input : {input_, vectors_, stop_words_, words_.dictionary})
       for (const fs::path& output : {output_, vectors_cache_, augment::record_of(output_)})
         if (!input.empty() && !output.empty() && fs::equivalent(input, output, error))
           throw InputError("usage",
@@ -244,15 +255,11 @@ class Augment final : public Command {
     const auto hash = [](const fs::path& file) {
       return file.empty() ? std::string() : hash_text(hash_file(file));
     };
-    Json columns = Json::array();
-    for (const format::Column& column : table_->file().options().columns)
-      columns.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
-                                                               : Json(std::get<std::string>(column)));
     Json all{{"version", 2},
              {"input", hash(input_)},
              {"format", format::text_format_name(table_->file().format())},
              {"header", table_->file().options().header},
-             {"columns", columns},
+             {"columns", json_of(table_->file().options().columns)},
              {"model", model::describe_model(pretrained_->config())},
              {"weights", pretrained_->weights_hash()},
              {"tokenizer", hash_text(tokenizer_->fingerprint())},
@@ -267,6 +274,7 @@ class Augment final : public Command {
              {"precision", precision_},
              {"device", device_.device},
              {"seed", options_.seed}};
+    words_.note(all);
     if (skip_bad_rows_) all["skip_bad_rows"] = true;
     if (!table_->file().options().style.encoding.empty())
       all["encoding"] = table_->file().options().style.encoding;
@@ -349,6 +357,7 @@ class Augment final : public Command {
 
   fs::path model_, input_, output_, vectors_, vectors_cache_, stop_words_;
   TaskOptions task_;
+  WordOptions words_;
   augment::AugmenterOptions options_;
   bool skip_bad_rows_ = false;
   std::optional<int64_t> variants_, max_length_;

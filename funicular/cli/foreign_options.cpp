@@ -256,6 +256,8 @@ std::string_view answer_to_foreign_command(std::string_view name) {
 
 std::string_view answer_to_foreign_value(std::string_view option, std::string_view value) {
   if (option == "vocabulary") return answer_of(kVocabularyActions, foreign_spelling(value));
+  if (option == "words" && value.find_first_not_of("0123456789") == value.npos)
+    return "it takes no number; vectors --max-words says how many words get a vector";
   return option == "task" ? answer_of(kTasks, foreign_spelling(value)) : std::string_view();
 }
 

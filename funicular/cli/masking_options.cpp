@@ -2,6 +2,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
+#include "funicular/cli/word_options.h"
 
 namespace funicular::cli {
 
@@ -40,11 +41,8 @@ void MaskingOptions::declare(Arguments& arguments) {
       .add("lexicon", "FILE", chosen.lexicon, Effect::input,
            "of entity: one entity a line; the longest are hidden whole")
       .default_text("none");
-  arguments
-      .add("word-dictionary", "FILE", chosen.word_dictionary, Effect::input,
-           "Chinese words: lines of a word, a blank and its frequency, as jieba's dict.txt; without it each "
-           "character is a word, unless the store knows words")
-      .default_text("none");
+  declare_word_dictionary(arguments, chosen.word_dictionary,
+                          "each character is a word, unless the store knows words");
   arguments
       .add("word-weights", "FILE", chosen.word_weights, Effect::input,
            "lines of a word, a tab and a weight: how often words are hidden compared with others, which "

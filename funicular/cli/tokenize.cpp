@@ -16,6 +16,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/verify_store.h"
+#include "funicular/cli/word_options.h"
 #include "funicular/data/named_tasks.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/data/word_references.h"
@@ -168,12 +169,7 @@ class Tokenize final : public Command {
         .default_text("those in the input");
     arguments.add("header", header_, Effect::result, "tsv, csv: the first row names the columns");
     written_.declare(arguments);
-    arguments
-        .add("words", "NAME", words_, Effect::result,
-             "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks "
-             "alone, for "
-             "Chinese whose words are separated by blanks")
-        .choices({"tokenizer", "presegmented"});
+    declare_words(arguments, words_, "the tokeniser says which tokens begin words, for masking");
     arguments
         .add("word-refs", "FILE", word_refs_, Effect::input,
              "a JSON list a row of the positions that continue a word, as transformers' run_chinese_ref.py "

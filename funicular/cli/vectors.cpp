@@ -13,6 +13,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/word_options.h"
 #include "funicular/data/row_source.h"
 
 namespace funicular::cli {
@@ -29,7 +30,7 @@ void declare_vectors(Arguments& arguments, augment::VectorTrainingOptions& optio
            "how far from each other words count, within a row")
       .range(1, 1000);
   arguments.add("min-count", "N", options.min_count, Effect::result, "rarer words get no vector").range(1);
-  arguments.add("words", "N", options.most_words, Effect::result, "only the most frequent words")
+  arguments.add("max-words", "N", options.most_words, Effect::result, "only the most frequent words")
       .alias("max-vocab")
       .range(2, 10'000'000);
   arguments.add("lower-case", options.lower_case, Effect::result,
@@ -79,6 +80,7 @@ class Vectors final : public Command {
              "of TSV and CSV: the first row names the columns; --no-header: it is data")
         .default_text("on");
     written_.declare(arguments);
+    words_.declare(arguments);
     declare_vectors(arguments, options_);
     arguments.section("Machine and randomness");
     declare_seed(arguments, options_.seed, "of the first values and of the order of pairs");
@@ -103,6 +105,7 @@ class Vectors final : public Command {
     }
     require_new_file(output_, "--output", overwrite_);
     device_.apply();
+    options_.words = words_.rules();
     const data::TextFileSource source(input_, layout());
     const InterruptGuard guard;
     augment::TrainedVectors trained;
@@ -134,23 +137,25 @@ class Vectors final : public Command {
       if (!fs::is_regular_file(input)) return {};
       inputs.push_back(hash_text(hash_file(input)));
     }
-    return {{"version", 1},
-            {"input", inputs},
-            {"format", format_.empty() ? input_.front().extension().string() : format_},
-            {"columns", columns_},
-            {"encoding", written_.style().encoding},
-            {"quotes", written_.quotes},
-            {"header", header_},
-            {"output_format", form_},
-            {"size", options_.size},
-            {"window", options_.window},
-            {"min_count", options_.min_count},
-            {"words", options_.most_words},
-            {"lower_case", options_.lower_case},
-            {"negatives", options_.negatives},
-            {"epochs", options_.epochs},
-            {"learning_rate", options_.learning_rate},
-            {"seed", options_.seed}};
+    Json all{{"version", 1},
+             {"input", inputs},
+             {"format", format_.empty() ? input_.front().extension().string() : format_},
+             {"columns", columns_},
+             {"encoding", written_.style().encoding},
+             {"quotes", written_.quotes},
+             {"header", header_},
+             {"output_format", form_},
+             {"size", options_.size},
+             {"window", options_.window},
+             {"min_count", options_.min_count},
+             {"words", options_.most_words},
+             {"lower_case", options_.lower_case},
+             {"negatives", options_.negatives},
+             {"epochs", options_.epochs},
+             {"learning_rate", options_.learning_rate},
+             {"seed", options_.seed}};
+    words_.note(all);
+    return all;
   }
 
   data::TextFileSourceOptions layout() const {
@@ -179,6 +184,7 @@ class Vectors final : public Command {
   std::vector<std::string> columns_;
   bool header_ = true, overwrite_ = false;
   FileStyleOptions written_;
+  WordOptions words_;
   augment::VectorTrainingOptions options_;
   DeviceOptions device_;
 };

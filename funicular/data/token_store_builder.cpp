@@ -95,14 +95,10 @@ class PieceEncoder {
 
   /// What blanks separate is a word each, whatever its tokens.
   void add_words(std::string_view text) {
-    constexpr std::string_view kWide = "\xE3\x80\x80";  // U+3000
-    while (!text.empty()) {
-      const size_t wide = text.find(kWide), narrow = text.find_first_of(" \t\r\n");
-      const size_t end = std::min({wide, narrow, text.size()});
+    for (std::string_view word; !(word = text::next_given_word(text)).empty();) {
       const size_t first = text_.ids.size();
-      tokenizer_.tokenize(text.substr(0, end), text_);
+      tokenizer_.tokenize(word, text_);
       for (size_t i = first + 1; i < text_.ids.size(); ++i) text_.word_starts[i] = 0;
-      text.remove_prefix(std::min(end + (end == wide ? kWide.size() : 1), text.size()));
     }
   }
 
@@ -169,8 +165,8 @@ class PieceEncoder {
     for (; i < count; ++i) out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
   }
 
-  /// Eight bytes that are 0 or 1 as eight bits, the first byte the lowest. The product moves byte i from bit 8 i to bit 56 + i;
-  /// no two of its terms meet.
+  /// Eight bytes that are 0 or 1 as eight bits, the first byte the lowest. The product moves byte i from bit 8 i to
+  /// bit 56 + i; no two of its terms meet.
   static uint64_t eight_bits(const uint8_t* bytes) {
     static_assert(std::endian::native == std::endian::little);
     uint64_t eight = 0;

@@ -1,10 +1,23 @@
 #include "funicular/text/given_words.h"
 
+#include <algorithm>
 #include <string>
 
 #include "funicular/base/error.h"
 
 namespace funicular::text {
+
+std::string_view next_given_word(std::string_view& rest) {
+  constexpr std::string_view kWide = "\xE3\x80\x80";  // U+3000
+  while (!rest.empty()) {
+    const size_t wide = rest.find(kWide), narrow = rest.find_first_of(" \t\r\n");
+    const size_t end = std::min({wide, narrow, rest.size()});
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + (end == wide ? kWide.size() : 1), rest.size()));
+    if (!word.empty()) return word;
+  }
+  return {};
+}
 
 void tokenize_words(const Tokenizer& tokenizer, std::span<const std::string_view> words, TokenizedText& out) {
   const bool byte_level = tokenizer.type() == "BPE";

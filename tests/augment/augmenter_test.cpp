@@ -65,6 +65,54 @@ TEST_F(AugmenterTest, WordsAreCutWithTheirPlacesAndPieces) {
   EXPECT_EQ(text.pieces, tokenizer_.tokenize(text.text).ids);
 }
 
+TEST_F(AugmenterTest, ChineseWordsAreThoseOfTheDictionaryOrStandBetweenBlanks) {
+  const auto dictionary = std::make_shared<const text::Segmenter>("电影 9\n中国 9\n国人 1\n", "dictionary");
+  const std::string text = "中国人的film电影A电,7";
+  EXPECT_EQ(words_of(text, {.dictionary = dictionary}),
+            (std::vector<std::string_view>{"中国", "人", "的", "film", "电影", "A", "电", ",", "7"}));
+  EXPECT_EQ(words_of(text),
+            (std::vector<std::string_view>{"中", "国", "人", "的", "film", "电", "影", "A", "电", ",", "7"}));
+  EXPECT_EQ(words_of(" 中国 人,的\u3000电影\t 3.5\n", {.presegmented = true}),
+            (std::vector<std::string_view>{"中国", "人,的", "电影", "3.5"}));
+  const WordDivider divider(tokenizer_, {}, false, {.dictionary = dictionary});
+  const DividedText divided = divider.divide("good电影电");
+  std::string pieces;
+  for (const TextWord& word : divided.words) pieces += static_cast<char>('0' + word.pieces);
+  EXPECT_EQ(pieces, "121");
+  EXPECT_EQ(divided.pieces, tokenizer_.tokenize(divided.text).ids);
+}
+
+TEST_F(AugmenterTest, RulesOfWordsThatDoNotFitAreRefused) {
+  const auto dictionary = std::make_shared<const text::Segmenter>("电影 9\n", "dictionary");
+  const auto refused = [&](bool published, WordRules rules) {
+    return error_of([&] { WordDivider(tokenizer_, {}, published, rules); });
+  };
+  EXPECT_NE(refused(false, {.presegmented = true, .dictionary = dictionary}).find("give one of them"),
+            std::string::npos);
+  EXPECT_NE(refused(true, {.presegmented = true}).find("leave out --words presegmented"), std::string::npos);
+  EXPECT_NE(refused(true, {.dictionary = dictionary}).find("leave out --word-dictionary"), std::string::npos);
+  text::WordPieceOptions whole;
+  whole.handle_chinese_chars = false;
+  const text::WordPiece joined(tokenizer_.vocabulary(), whole, tokenizer_.added_tokens());
+  EXPECT_NE(error_of([&] {
+              WordDivider(joined, {}, false, {.dictionary = dictionary});
+            }).find("--words presegmented"),
+            std::string::npos);
+  EXPECT_EQ(WordDivider(joined, {}, false, {.presegmented = true}).divide("电影 good").words.size(), 2u);
+}
+
+TEST_F(AugmenterTest, AChineseWordGivesWayToAnotherAsAWhole) {
+  AugmenterOptions options{.candidates = 2, .probability = 1, .variants = 2};
+  options.words.dictionary = std::make_shared<const text::Segmenter>("电影 9\n", "dictionary");
+  const std::string vectors = "电影 1 0\n影片 1 0.1\n戏剧 1 0.2\n天气 0 1\n";
+  const Strings found = vary(make(options, vectors), "7电影.");
+  EXPECT_EQ(std::set<std::string>(found.begin(), found.end()), (std::set<std::string>{"7影片.", "7戏剧."}));
+  options.words = {.presegmented = true};
+  const Strings given = vary(make(options, vectors), "7 电影 .");
+  EXPECT_EQ(std::set<std::string>(given.begin(), given.end()),
+            (std::set<std::string>{"7 影片 .", "7 戏剧 ."}));
+}
+
 TEST_F(AugmenterTest, PublishedTextsAreBasicTokensWithBlanks) {
   const WordDivider divider(tokenizer_, english_stop_words(), true);
   const DividedText text = divider.divide(" The Films,sea's 电影 É");

@@ -160,6 +160,35 @@ TEST(VectorTraining, WordsOfATopicAreNearerToEachOtherThanToOthers) {
   EXPECT_LT(trained.loss, 0.7 * smaller(1));
 }
 
+TEST(VectorTraining, ChineseWordsOfADictionaryOrBetweenBlanksGetTheSameVectors) {
+  const Strings cities{"北京", "上海", "天津"}, animals{"老虎", "大象", "猴子"};
+  std::string dictionary = "下雨 5\n刮风 5\n吃草 5\n睡觉 5\n";
+  for (const Strings* words : {&cities, &animals})
+    for (const std::string& word : *words) dictionary += word + " 5\n";
+  std::mt19937_64 random(2);
+  std::vector<data::MemorySource::Row> joined, apart;
+  for (int i = 0; i < 600; ++i) {
+    const bool city = random() % 2 == 0;
+    const std::string word = (city ? cities : animals)[random() % 3];
+    const Strings words{word, city ? "下雨" : "吃草", city ? "刮风" : "睡觉"};
+    joined.push_back({{words[0] + words[1] + words[2]}});
+    apart.push_back({{words[0] + " " + words[1] + "\u3000" + words[2]}});
+  }
+  VectorTrainingOptions options = small_options();
+  options.epochs = 40;
+  options.words.dictionary = std::make_shared<const text::Segmenter>(dictionary, "dictionary");
+  const TrainedVectors trained = train_vectors(data::MemorySource(std::move(joined), 1, false), options);
+  options.words = {.presegmented = true};
+  const TrainedVectors given = train_vectors(data::MemorySource(std::move(apart), 1, false), options);
+  EXPECT_EQ(trained.words, given.words);
+  EXPECT_EQ(trained.vectors, given.vectors);
+  EXPECT_EQ(trained.words.size(), 10u);
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < 3; ++j)
+      EXPECT_GT(cosine_of(trained, cities[i], cities[(i + 1) % 3]),
+                cosine_of(trained, cities[i], animals[j]) + 0.1);
+}
+
 TEST(VectorTraining, TheSameBitsComeOutOfAnyNumberOfThreads) {
   const data::MemorySource source = Corpus::source(400);
   const int threads = at::get_num_threads();

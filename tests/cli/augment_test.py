@@ -15,7 +15,7 @@ HEADER = struct.Struct("<8sqQQQ")  # those bytes, the block's number, the bytes 
 
 class AugmentTest(ProgramTest):
     def guesser(self, name="guesser", **changes):
-        return write_model(self.folder / name, extra_shapes=HEAD, **changes)
+        return write_model(self.folder / name, **{"extra_shapes": HEAD, **changes})
 
     def words(self, model, source, output="out.tsv", **options):
         values = {"model": model, "input": source, "output": self.folder / output, "task": "custom", "variants": 3, **options}
@@ -241,6 +241,31 @@ class Vectors(AugmentTest):
         counts, table = self.augmented(self.guesser(), rows, vectors=self.folder / "vectors-1.txt", candidates=2, probability=1)
         self.assertEqual((counts["near_words"], counts["guessed_words"]), (2, 0))  # "plays" is of several pieces, too
         self.assertTrue({line.split()[2] for line in table.splitlines()[2:]} <= {"banjo", "viola"}, table)
+
+    def test_of_chinese_words_make_the_similar_words_of_pretrain_and_vary_rows(self):
+        """From raw text to MacBERT's masking: the words of a dictionary, their vectors, similar words, a run."""
+        source, cities, animals = random.Random(4), ("北京", "上海", "天津"), ("老虎", "大象", "猴子")
+        dictionary, corpus = self.folder / "words.txt", self.folder / "corpus.txt"
+        dictionary.write_text("".join(f"{word} 5 n\n" for word in (*cities, *animals, "今天", "下雨", "刮风", "吃草", "睡觉")))
+        corpus.write_text("\n\n".join(f"{source.choice(words)}今天{does}" for words, does in [(cities, "下雨刮风"), (animals, "吃草睡觉")] * 300) + "\n")
+        characters = sorted(set("".join((*cities, *animals, "今天下雨刮风吃草睡觉"))))
+        model = self.guesser(vocabulary=[*VOCABULARY[:5], *characters, *VOCABULARY[5 + len(characters):]])  # in the place of letters
+        vectors = self.folder / "vectors.txt"
+        self.succeeds("vectors", "--input", corpus, "--output", vectors, "--size", 16, "--epochs", 40, "--word-dictionary", dictionary)
+        similar = {"replacement": "similar", "similar-words": vectors, "similar-count": 2, "masking": "whole-word", "word-dictionary": dictionary}
+        words = [str(word) for name, value in similar.items() for word in (f"--{name}", value)]
+        shown = self.succeeds("mask", "--tokenizer", model, "--input", corpus, "--show", "--json", "--examples", 200, *words).json()
+        pairs = [pair for example in shown["examples"] for pair in re.findall(r"\{(.*?)\|(.*?)\}", example)]
+        near = [(stood, shows) for stood, shows in pairs if stood in cities + animals and shows in cities + animals and stood != shows]
+        self.assertGreater(len(near), 30)
+        self.assertEqual([pair for pair in near if (pair[0] in cities) != (pair[1] in cities)], [])
+        self.succeeds("tokenize", "--tokenizer", model, "--input", corpus, "--output", self.folder / "corpus.tokens")
+        run = self.succeeds("pretrain", "--model", model, "--data", self.folder / "corpus.tokens", "--output", self.folder / "run", "--max-steps", 2,
+                            "--max-length", 16, *words)
+        self.assertIn("11 words have similar ones of as many pieces", run.err)
+        rows = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "北京今天下雨")])
+        _, table = self.augmented(model, rows, vectors=vectors, candidates=2, probability=1, variants=4, word_dictionary=dictionary)
+        self.assertTrue({line.split("\t")[1][:2] for line in table.splitlines()[2:]} <= {"上海", "天津"}, table)
 
     def test_wrong_input_is_refused(self):
         corpus = self.folder / "corpus.txt"

@@ -5,9 +5,7 @@ import pathlib
 import stat
 import sys
 import tempfile
-import types
 import unittest
-from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -86,19 +84,14 @@ class ObjectiveStudy(unittest.TestCase):
     def test_similar_words_are_those_of_vectors_of_the_text_which_are_trained_once(self):
         self.paths["train"].write_text("The River is long .\n", encoding="utf-8")
         vectors = study.similar_words(self.args, self.paths)
-        words = self.args.results / "inputs/words.txt"
-        self.assertEqual(words.read_text(), "the river is long .\n")
-        self.assertEqual(self.calls(), [f"vectors --input {words} --output {vectors}"])
+        self.assertEqual(self.calls(), [f"vectors --input {self.paths['train']} --output {vectors}"])
         self.assertEqual(study.similar_words(self.args, self.paths), vectors)
         self.assertEqual(len(self.calls()), 1)
 
-    def test_chinese_words_have_spaces_between_them_for_vectors(self):
-        self.args.language = "chinese"
-        self.paths["train"].write_text("我们在\n北京\n", encoding="utf-8")
-        cut = {("我们在", False): ["我们", "在"], ("北京", False): ["北京"]}
-        with mock.patch.dict(sys.modules, {"jieba": types.SimpleNamespace(lcut=lambda line, HMM: cut[line, HMM])}):
-            study.similar_words(self.args, self.paths)
-        self.assertEqual((self.args.results / "inputs/words.txt").read_text(encoding="utf-8"), "我们 在\n北京")
+    def test_vectors_of_chinese_words_are_those_of_the_dictionary(self):
+        self.args.language, self.args.word_dictionary = "chinese", pathlib.Path("dict.txt")
+        vectors = study.similar_words(self.args, self.paths)
+        self.assertEqual(self.calls(), [f"vectors --input {self.paths['train']} --output {vectors} --word-dictionary dict.txt"])
 
     def test_finished_runs_are_not_repeated(self):
         first = self.run_once("tokens")

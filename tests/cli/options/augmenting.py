@@ -3,6 +3,7 @@
 from harness import HIDDEN, VOCABULARY, environment, json, write_model, write_rows
 
 from .lab import *
+from .masking import text_file
 from .tokenizing import TABLE, tabs
 
 AUGMENT, VECTORS = Table(), Table()
@@ -231,6 +232,30 @@ def augment_config(lab):
     lab.assertEqual(augment(lab, "--config", config_file(lab, "probability = 0.0\n"))[0]["variants"], 0)
 
 
+def chinese_guesser(lab):
+    characters = list("中国股楼市大涨")  # in the place of letters
+    return guesser(lab, "chinese guesser", vocabulary=[*VOCABULARY[:5], *characters, *VOCABULARY[5 + len(characters):]])
+
+
+def chinese_variants(lab, text, *words):
+    vectors = text_file(lab, "股市 1 0.1\n楼市 1 0.2\n大涨 0.1 1\n", "chinese-vectors")
+    return texts_of(lab, "--vectors", vectors, "--candidates", 1, "--probability", 1, *words, data=rows(lab, f"{text}.tsv", [("1", text)]),
+                    model=chinese_guesser(lab))
+
+
+@AUGMENT.row("--words", "what stands between blanks is a word, and gives way as a whole")
+def augment_words(lab):
+    lab.assertEqual(chinese_variants(lab, "中国 股市", "--words", "presegmented"), ["中国 股市", "中国 楼市"])
+    lab.assertNotIn("中国 楼市", chinese_variants(lab, "中国 股市"))
+
+
+@AUGMENT.row("--word-dictionary", "Chinese words of the dictionary give way as a whole")
+def augment_dictionary(lab):
+    lab.assertEqual(chinese_variants(lab, "中国股市", "--word-dictionary", chinese_words(lab)), ["中国股市", "中国楼市"])
+    lab.refuses(["augment", "--model", chinese_guesser(lab), "--task", "custom", "--input", rows(lab), "--output", lab.folder / "x.tsv", "--word-dictionary",
+                 chinese_words(lab), "--compat", "tinybert"], "leave out --word-dictionary")
+
+
 # ---- vectors
 
 
@@ -312,9 +337,33 @@ def min_count(lab):
     lab.assertEqual(set(trained(lab, "--min-count", 3)), {"the", "and", "sea", "sun"})
 
 
-@VECTORS.row("--words", "only so many, the most frequent ones, get one")
+@VECTORS.row("--max-words", "only so many, the most frequent ones, get one")
+def max_words(lab):
+    lab.assertEqual(set(trained(lab, "--max-words", 2)), {"the", "and"})
+
+
+def chinese_text(lab, blanks=False):
+    words = [("中国", "股市", "大涨"), ("中国", "楼市", "大涨")]
+    return text_file(lab, "".join((" " if blanks else "").join(row) + "\n" for row in words))
+
+
+def chinese_words(lab):
+    return text_file(lab, "中国 9 n\n股市 5 n\n楼市 5 n\n大涨 3 v\n", "dictionary")
+
+
+@VECTORS.row("--words", "what stands between blanks is a word, or each Chinese character is")
 def words(lab):
-    lab.assertEqual(set(trained(lab, "--words", 2)), {"the", "and"})
+    lab.assertEqual(set(trained(lab, source=chinese_text(lab, True))), set("中国股市楼大涨"))
+    lab.assertEqual(set(trained(lab, "--words", "presegmented", source=chinese_text(lab, True))), {"中国", "股市", "楼市", "大涨"})
+    lab.refuses(["vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--words", "500"], "vectors --max-words says how many")
+
+
+@VECTORS.row("--word-dictionary", "Chinese characters are words as the dictionary says")
+def vectors_dictionary(lab):
+    found = trained(lab, "--word-dictionary", chinese_words(lab), source=chinese_text(lab))
+    lab.assertEqual(found, trained(lab, "--words", "presegmented", source=chinese_text(lab, True)))
+    lab.refuses(["vectors", "--input", corpus(lab), "--output", lab.folder / "w.txt", "--word-dictionary", chinese_words(lab), "--words", "presegmented"],
+                "give one of them")
 
 
 @VECTORS.row("--lower-case", "case tells words apart, or does not")
