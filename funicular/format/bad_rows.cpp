@@ -79,7 +79,8 @@ std::string BadRows::summary(std::string_view done) const {
   return describe(done, files_.begin(), files_.end());
 }
 
-std::string BadRows::describe(std::string_view done, Files::const_iterator begin, Files::const_iterator end) {
+std::string BadRows::describe(std::string_view done, Files::const_iterator begin,
+                              Files::const_iterator end) const {
   size_t count = 0, told = 0, lines = 0;
   std::string shown;
   for (; begin != end; ++begin) {
@@ -90,8 +91,8 @@ std::string BadRows::describe(std::string_view done, Files::const_iterator begin
   }
   lines += count;
   if (count > told) shown += fmt::format("\n  and {} more", count - told);
-  return fmt::format("{} {} {}{} that could not be read:{}", done, count, count == 1 ? "row" : "rows",
-                     lines > count ? fmt::format(" ({} lines)", lines) : "", shown);
+  return fmt::format("{} {} {}{} {}:{}", done, count, count == 1 ? "row" : "rows",
+                     lines > count ? fmt::format(" ({} lines)", lines) : "", kind_, shown);
 }
 
 }  // namespace funicular::format

@@ -12,19 +12,22 @@
 
 namespace funicular::format {
 
-/// What a command that has --skip-bad-rows does with such rows, and those that it has met. Readers of several threads may
-/// share it.
+/// What a command that has --skip-bad-rows does with such rows, and those that it has met. Readers of several threads
+/// may share it.
 class BadRows {
  public:
   /// `skip`: go on behind such a row; otherwise it is an error. `remedy` is what the error says of the option.
-  explicit BadRows(bool skip, std::string remedy = "--skip-bad-rows leaves such rows out")
-      : skip_(skip), remedy_(std::move(remedy)) {}
+  /// `kind` ends the first line of the summary: what is wrong with the rows.
+  explicit BadRows(bool skip, std::string remedy = "--skip-bad-rows leaves such rows out",
+                   std::string kind = "that could not be read")
+      : skip_(skip), remedy_(std::move(remedy)), kind_(std::move(kind)) {}
 
   bool skip() const { return skip_; }
   const std::string& remedy() const { return remedy_; }
 
-  /// Notes a row of a file whose first byte is at `offset`; a row that was noted before counts once. `where`: "FILE:LINE",
-  /// asked for if the row is one of the first. `reason`: what is wrong with it. `lines`: how many it has.
+  /// Notes a row of a file whose first byte is at `offset`; a row that was noted before counts once. `where`:
+  /// "FILE:LINE", asked for if the row is one of the first. `reason`: what is wrong with it. `lines`: how many it
+  /// has.
   void note(const std::string& file, uint64_t offset, const std::function<std::string()>& where,
             std::string_view reason, uint64_t lines = 1);
 
@@ -35,8 +38,9 @@ class BadRows {
   bool has(const std::string& file, uint64_t offset) const;
   /// How many rows of the file that begin before `offset` were noted.
   uint64_t count_before(const std::string& file, uint64_t offset) const;
-  /// "DONE 2 rows that could not be read:", or "DONE 2 rows (5 lines) that …"; `done` may be "left out". A line for each of the first
-  /// few bad rows (by file, then by place) says where it stands and what is wrong with it. For one file, or for all.
+  /// "DONE 2 rows KIND:", as "left out 2 rows that could not be read:", or "DONE 2 rows (5 lines) KIND:". A line for
+  /// each of the first few bad rows (by file, then by place) says where it stands and what is wrong with it. For one
+  /// file, or for all.
   std::string summary(std::string_view done, const std::string& file) const;
   std::string summary(std::string_view done) const;
 
@@ -50,10 +54,10 @@ class BadRows {
     const std::vector<uint64_t>& sorted() const;
   };
   using Files = std::map<std::string, OfFile>;
-  static std::string describe(std::string_view done, Files::const_iterator begin, Files::const_iterator end);
+  std::string describe(std::string_view done, Files::const_iterator begin, Files::const_iterator end) const;
 
   const bool skip_;
-  const std::string remedy_;
+  const std::string remedy_, kind_;
   mutable std::mutex mutex_;
   Files files_;
 };

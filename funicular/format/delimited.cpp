@@ -35,6 +35,7 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
     header_ = parse_header(format_, fields_, text.substr(data_begin_, end - data_begin_), name,
                            options_.style, text);
     data_begin_ = end;
+    short_rows_ = make_short_rows(name, header_.size());
   }
   indices_ = resolve_all(options_, format_, header_, name);
   keys_ = resolve_keys(options_, format_);
@@ -114,6 +115,8 @@ const Row* RowReader::next() {
       continue;
     }
     row_.columns = columns_;
+    note_short_row(file_->short_rows_, parser_, file_->path().string(), begin,
+                   [&] { return file_->where(begin); });
     if (file_->format_ == TextFormat::text) new_document_ = false;
     ++rows_;
     return &row_;

@@ -6,11 +6,13 @@
 //   for (Chunk chunk : file.chunks(8 << 20))                     // each on any thread
 //     for (RowReader reader(file, chunk); const Row* row = reader.next();) use(row->columns[0], …);
 //
-// In all formats a byte-order mark is skipped. A line ends with \n, \r\n or \r\r\n (with \r alone if the whole file does so), and
-// the last line may lack its end. A row that is not UTF-8, or holds a zero byte, is a bad row. Fields of CSV, and of TSV if Quotes
-// says so, may be in quotes. A row whose quotes make no sense ends with the line in which its wrong quote was opened (quoted_rows.h).
+// In all formats a byte-order mark is skipped. A line ends with \n, \r\n or \r\r\n (with \r alone if the whole file
+// does so), and the last line may lack its end. A row that is not UTF-8, or holds a zero byte, is a bad row. Fields
+// of CSV, and of TSV if Quotes says so, may be in quotes. A row whose quotes make no sense ends with the line in
+// which its wrong quote was opened (quoted_rows.h).
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,8 +40,8 @@ struct Chunk {
 /// A mapped text file with its header read and its columns resolved. Threads may share it.
 class TextFile {
  public:
-  /// Throws InputError: cannot be read, UTF-16 or no text at all (base/mapped_text.h), no such column (the header's names are listed),
-  /// two columns of one name.
+  /// Throws InputError: cannot be read, UTF-16 or no text at all (base/mapped_text.h), no such column (the header's
+  /// names are listed), two columns of one name.
   explicit TextFile(const fs::path& path, TextOptions options = {});
 
   const fs::path& path() const { return path_; }
@@ -77,6 +79,7 @@ class TextFile {
   std::vector<size_t> indices_;    ///< of options_.columns; not for jsonl
   std::vector<std::string> keys_;  ///< jsonl
   uint64_t data_begin_ = 0;
+  std::shared_ptr<BadRows> short_rows_;  ///< null without a header
 };
 
 /// The rows of a chunk, one after the other. One thread.
@@ -90,8 +93,8 @@ class RowReader {
   uint64_t skipped() const { return skipped_; }
   /// Bytes of the chunk that are done, for progress.
   uint64_t bytes_done() const { return position_ - begin_; }
-  /// Says that the row that was given last is a bad one: throws InputError "file:line: PROBLEM" unless such rows are to be
-  /// skipped (TextOptions::bad_rows), and counts it.
+  /// Says that the row that was given last is a bad one: throws InputError "file:line: PROBLEM" unless such rows are
+  /// to be skipped (TextOptions::bad_rows), and counts it.
   void refuse(std::string_view problem) { refuse_at(row_.offset, problem); }
   /// Throws InputError naming file:line of the row that was given last, for errors in its contents.
   template <class... A>

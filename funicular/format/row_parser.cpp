@@ -31,7 +31,8 @@ std::string_view beginning(std::string_view text) {
 
 /// "" or where the row is not text in UTF-8.
 std::string RowParser::encoding_problem(std::string_view row, std::string_view text) {
-  // A line of text may hold one, which tokenisers drop; nothing but zeros are left where a file was not written to its end.
+  // A line of text may hold one, which tokenisers drop; nothing but zeros are left where a file was not written to
+  // its end.
   const bool may_hold_zeros = !has_columns(layout_.format) && row.find_first_not_of('\0') != row.npos;
   if (const size_t zero = row.find('\0'); zero != row.npos && !may_hold_zeros)
     return fmt::format(
@@ -144,16 +145,23 @@ std::string RowParser::split_quoted(std::string_view row) {
   return {};
 }
 
+std::string RowParser::shortage() const {
+  if (!has_columns(layout_.format) || fields_.size() >= layout_.header_columns) return {};
+  return fmt::format("{} columns", fields_.size());
+}
+
 std::string RowParser::select(std::vector<std::string_view>& columns) const {
-  if (layout_.header_columns > 0 && fields_.size() != layout_.header_columns)
+  const size_t last =
+      layout_.indices.empty() ? 0 : *std::max_element(layout_.indices.begin(), layout_.indices.end());
+  const bool early = may_end_early() && fields_.size() < layout_.header_columns && fields_.size() > last;
+  if (layout_.header_columns > 0 && fields_.size() != layout_.header_columns && !early)
     return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header_columns,
                        separator_name(), fields_.size());
   if (layout_.indices.empty()) columns = fields_;
   for (const size_t index : layout_.indices) {
     if (index >= fields_.size())
-      return fmt::format("expected at least {} {}-separated columns, found {}",
-                         *std::max_element(layout_.indices.begin(), layout_.indices.end()) + 1,
-                         separator_name(), fields_.size());
+      return fmt::format("expected at least {} {}-separated columns, found {}", last + 1, separator_name(),
+                         fields_.size());
     columns.push_back(fields_[index]);
   }
   return {};

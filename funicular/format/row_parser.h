@@ -27,11 +27,14 @@ struct RowLayout {
 class RowParser {
  public:
   explicit RowParser(RowLayout layout) : layout_(std::move(layout)) {}
-  /// Fills `columns`. Returns "" or what is wrong with the row. `text`: the text from the row on, or a part of it, which tells the
-  /// encoding of a row that is not UTF-8.
+  /// Fills `columns`. Returns "" or what is wrong with the row. `text`: the text from the row on, or a part of it,
+  /// which tells the encoding of a row that is not UTF-8.
   std::string parse(std::string_view row, std::vector<std::string_view>& columns, std::string_view text = {});
-  /// The byte of the row at which parse() found its problem. Messages name the line of that byte, for a row may have several.
+  /// The byte of the row at which parse() found its problem. Messages name the line of that byte, for a row may have
+  /// several.
   size_t problem_at() const { return problem_at_; }
+  /// Says how the row that was parsed last falls short of the header; "" unless it was read although it does.
+  std::string shortage() const;
 
  private:
   std::string encoding_problem(std::string_view row, std::string_view text);
@@ -43,6 +46,9 @@ class RowParser {
   std::string parse_object(std::string_view row, std::vector<std::string_view>& columns);
   bool may_be_list(size_t key) const;
   std::string_view separator_name() const;
+  /// Whether a row that ends before the header's last column may be read. A line of CSV that is short has most often
+  /// lost a quote, or was cut; one that is long has a separator too many, of which nobody knows where.
+  bool may_end_early() const { return layout_.format == TextFormat::tsv && !layout_.indices.empty(); }
   std::string select(std::vector<std::string_view>& columns) const;
   RowLayout layout_;
   std::string remedy_;  ///< of rows that are not UTF-8, once it was needed

@@ -36,7 +36,8 @@ std::string_view without_line_end(std::string_view row) {
 }
 
 bool is_blank(std::string_view line) {
-  // White space beyond ASCII, in UTF-8: U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000.
+  // White space beyond ASCII, in UTF-8: U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F,
+  // U+3000.
   constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80",
                                         "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84",
                                         "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
@@ -151,6 +152,25 @@ void note_quotes(const std::string& name, const QuoteChoice& choice) {
   else
     log::info("{}: quotes are read as text, as its rows show; --quotes csv reads fields in quotes as in CSV",
               name);
+}
+
+std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_columns) {
+  const auto tell = [name](BadRows* rows) {
+    const std::unique_ptr<BadRows> owned(rows);
+    if (rows->count() > 0 && first_note(name, "short rows"))
+      log::warning("{}", rows->summary(fmt::format("{}: read", name)));
+  };
+  return {new BadRows(true, "",
+                      fmt::format("that have fewer columns than the header's {}, but all that are asked for",
+                                  header_columns)),
+          tell};
+}
+
+void note_short_row(const std::shared_ptr<BadRows>& rows, const RowParser& parser, const std::string& name,
+                    uint64_t offset, const std::function<std::string()>& where) {
+  if (!rows) return;
+  if (const std::string shortage = parser.shortage(); !shortage.empty())
+    rows->note(name, offset, where, shortage);
 }
 
 // ---- what is asked for

@@ -3,6 +3,9 @@
 // asked for. `name` is the file's, for messages; all throw InputError.
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +16,8 @@
 #include "funicular/format/text_format.h"
 
 namespace funicular::format {
+
+class RowParser;  // format/row_parser.h
 
 /// Where a row ends: just after its line end, or at the limit. `complete` tells whether the line end was there.
 struct RowEnd {
@@ -50,10 +55,18 @@ void note_semicolons(const std::string& name);
 /// Says, once a process and file, how quotes of a table are read whose rows tell it.
 void note_quotes(const std::string& name, const QuoteChoice& choice);
 
+/// Takes note of rows that are read although they have fewer columns than the header. When the last reader is done with
+/// the file `name`, a warning tells them, once a process and file.
+std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_columns);
+/// Notes the row that `parser` has read last, if it is one of them. `rows` may be null; `where` as BadRows::note
+/// takes it.
+void note_short_row(const std::shared_ptr<BadRows>& rows, const RowParser& parser, const std::string& name,
+                    uint64_t offset, const std::function<std::string()>& where);
+
 void check_options(const TextOptions& options, TextFormat format, const std::string& name);
 
-/// The columns' names of the first row. Refuses several columns of one name. `text`: begins with that row, and tells in which
-/// encoding it is where it is not UTF-8.
+/// The columns' names of the first row. Refuses several columns of one name. `text`: begins with that row, and tells
+/// in which encoding it is where it is not UTF-8.
 std::vector<std::string> parse_header(TextFormat format, const Fields& fields, std::string_view row,
                                       const std::string& name, const FileStyle& style, std::string_view text);
 /// The columns that are asked for, by index; of formats without columns none.

@@ -22,6 +22,21 @@ constexpr size_t kMaximumStreamRow = size_t{1} << 26;
 constexpr size_t kPiece = 1 << 16;
 constexpr size_t kWideBytes = 4;  // of a stream, which show UTF-16 and UTF-32
 
+/// `in_quotes`: whether the row that is so long has a quote that is still open.
+[[noreturn]] void refuse_long_row(const std::string& name, uint64_t line, size_t bytes, bool in_quotes) {
+  if (in_quotes)
+    throw InputError(
+        "text",
+        "{}:{}: expected rows of at most {} bytes, found {} in a row with an open quote: is a quote "
+        "never closed?",
+        name, line, kMaximumStreamRow, bytes);
+  throw InputError(
+      "text",
+      "{}:{}: the line is too long: expected at most {} bytes, found {} without a line end; cut it "
+      "into shorter ones",
+      name, line, kMaximumStreamRow, bytes);
+}
+
 }  // namespace
 
 StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions options)
@@ -113,8 +128,9 @@ void StreamRowReader::begin() {
   choose_fields();
   if (options_.header) {
     std::string_view row;
-    const bool any = next_raw(row);
-    header_ = parse_header(format_, fields_, any ? row : std::string_view(), name_, options_.style, buffer_);
+    next_raw(row);
+    header_ = parse_header(format_, fields_, row, name_, options_.style, buffer_);
+    short_rows_ = make_short_rows(name_, header_.size());
   }
   make_parser();
 }
@@ -130,26 +146,13 @@ bool StreamRowReader::wait_for_bytes() const {
   }
 }
 
-void StreamRowReader::refuse_long_row() const {
-  if (scan_ && scan_->in_quotes())
-    throw InputError(
-        "text",
-        "{}:{}: expected rows of at most {} bytes, found {} in a row with an open quote: is a quote "
-        "never closed?",
-        name_, line_, kMaximumStreamRow, buffer_.size());
-  throw InputError(
-      "text",
-      "{}:{}: the line is too long: expected at most {} bytes, found {} without a line end; cut it "
-      "into shorter ones",
-      name_, line_, kMaximumStreamRow, buffer_.size());
-}
-
 bool StreamRowReader::fill() {
   // The rows given so far are done with: their bytes make room.
   buffer_.erase(0, begin_);
   base_ += begin_;
   begin_ = 0;
-  if (buffer_.size() > kMaximumStreamRow) refuse_long_row();
+  if (buffer_.size() > kMaximumStreamRow)
+    refuse_long_row(name_, line_, buffer_.size(), scan_ && scan_->in_quotes());
   std::string raw;
   const std::string_view piece = read_piece(raw);
   end_ = piece.empty();
@@ -260,6 +263,9 @@ const Row* StreamRowReader::next() {
       refuse(std::move(problem));
     }
     if (!problem_.empty()) columns_.clear();
+    if (problem_.empty())
+      note_short_row(short_rows_, *parser_, name_, row_.offset,
+                     [&] { return fmt::format("{}:{}", name_, row_line_); });
     row_.columns = columns_;
     row_.new_document = new_document_;
     if (format_ == TextFormat::text) new_document_ = false;

@@ -13,21 +13,22 @@
 
 namespace funicular::format {
 
-/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most). A regular file is mapped,
-/// and read as TextFile reads it. In TSV from a pipe, the first row with a quoted field waits for 64 KiB or the end,
-/// by which Quotes::automatic decides. An interrupt (interrupt.h) ends the input. Does not close the descriptor.
+/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most). A regular
+/// file is mapped, and read as TextFile reads it. In TSV from a pipe, the first row with a quoted field waits for 64
+/// KiB or the end, by which Quotes::automatic decides. An interrupt (interrupt.h) ends the input. Does not close the
+/// descriptor.
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
   /// or is `lines`.
   StreamRowReader(int descriptor, std::string name, TextOptions options = {});
-  /// As RowReader::next, but where bad rows are to be skipped (TextOptions::bad_rows) they are given, too, without columns, so
-  /// that each row can have its answer. Row::offset counts bytes of the stream.
+  /// As RowReader::next, but where bad rows are to be skipped (TextOptions::bad_rows) they are given, too, without
+  /// columns, so that each row can have its answer. Row::offset counts bytes of the stream.
   const Row* next();
   /// What is wrong with the row that was given last; "" unless it is a bad one.
   const std::string& problem() const { return problem_; }
-  /// Says that the row that was given last is a bad one: throws InputError "name:line: PROBLEM" unless such rows are to be
-  /// skipped, and notes it; then problem() tells it.
+  /// Says that the row that was given last is a bad one: throws InputError "name:line: PROBLEM" unless such rows are
+  /// to be skipped, and notes it; then problem() tells it.
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { stopped_ = true; }
@@ -47,7 +48,6 @@ class StreamRowReader {
   std::optional<size_t> row_size();
   bool fill();
   std::string_view read_piece(std::string& raw);
-  [[noreturn]] void refuse_long_row() const;
   bool wait_for_bytes() const;
   int descriptor_;
   std::atomic<bool> stopped_{false};
@@ -58,7 +58,8 @@ class StreamRowReader {
   bool quotes_open_ = false;  ///< whether Quotes::automatic has not decided yet
   std::optional<RowParser> parser_;
   std::vector<std::string> header_;
-  MappedText mapped_;  ///< of a regular file
+  std::shared_ptr<BadRows> short_rows_;  ///< null without a header
+  MappedText mapped_;                    ///< of a regular file
   bool is_mapped_ = false, lone_returns_ = false;
   size_t taken_ = 0;  ///< of what is mapped
   std::optional<TextConverter> converter_;

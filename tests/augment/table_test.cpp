@@ -111,11 +111,18 @@ TEST_F(TableTest, ThatMakesNoSenseIsRefused) {
   refuses("a.tsv", "a\tb\n", {.header = true, .columns = {"a"}},
           "no rows; expected at least one after the header");
   refuses("a.tsv", "", {.columns = {size_t{0}}}, "no rows");
-  refuses("a.tsv", "a\tb\n1\t2\n3\n", {.header = true, .columns = {"a"}},
+  refuses("a.tsv", "a\tb\n1\t2\n3\n", {.header = true, .columns = {"b"}},
           "a.tsv:3: expected 2 tab-separated columns");
   refuses("a.tsv", "a\tb\n1\t2\n", {.header = true, .columns = {"a", "a"}}, "given twice");
   refuses("a.tsv", "a\tb\n1\t2\n", {.header = true, .columns = {"a", size_t{0}}}, "column 1 is given twice");
   refuses("a.jsonl", "{\"text\": 1}\n{}\n", {.columns = {"text"}}, "a.jsonl:2: the key \"text\" is missing");
+}
+
+TEST_F(TableTest, ARowThatEndsBeforeTheHeaderStaysAsShort) {
+  const Table table = open("short.tsv", "a\tb\tc\n1\tx\t3\n4\ty\n", {.header = true, .columns = {"b"}});
+  const std::vector<TableRow> rows = all_rows(table);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(table.write(rows[1].written, {"new"}), "4\tnew");
 }
 
 TEST_F(TableTest, EachVariantStandsBesideTheOtherTextsAsTheyAre) {

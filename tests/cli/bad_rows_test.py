@@ -36,6 +36,44 @@ class BadRowsTest(ProgramTest):
         self.assertIn(f"{done} {rows} that could not be read:\n" + "".join(f"  {line}" for line in lines), err.replace(str(self.folder) + "/", ""))
 
 
+class ShortRows(BadRowsTest):
+    """Rows as MultiNLI's original files have them: the last of fifteen columns are left out where they would be empty."""
+
+    HEADER = ["gold_label", "parse1", "sentence1", "sentence2", "pairID", *(f"label{number}" for number in range(1, 6))]
+
+    def table(self, name="mnli.tsv", full=False, more=()):
+        rows = [(label, f"( {text} )", text, f"the {text}", f"{number}c", *[label] * (5 if full else 1 + number % 5))
+                for number, (label, text) in enumerate(sentiment_rows(20))]
+        rows = [[*row, *[""] * (len(self.HEADER) - len(row))] if full else row for row in rows]
+        return self.put(name, "".join("\t".join(row) + "\n" for row in [self.HEADER, *rows, *more]))
+
+    def words(self, train, output):
+        model = self.folder / "model"
+        if not model.exists():
+            self.model()
+        return self.finetune_words(model, output=output, train=train, eval=None, max_steps=3, num_train_epochs=None, precision="fp32",
+                                   label_column="gold_label") + ["--text-column", "sentence1", "sentence2"]
+
+    def test_train_the_model_that_whole_rows_train_and_are_told(self):
+        short = self.succeeds(*self.words(self.table(), "short"))
+        self.assertIn("mnli.tsv: read 16 rows that have fewer columns than the header's 10, but all that are asked for:", short.err)
+        self.assertIn("mnli.tsv:2: 6 columns", short.err)
+        whole = self.succeeds(*self.words(self.table("whole.tsv", full=True), "whole"))
+        self.assertNotIn("fewer columns", whole.err)
+        self.assertEqual(*[(self.folder / run / "model" / "model.safetensors").read_bytes() for run in ("short", "whole")])
+
+    def test_with_too_many_columns_or_without_one_that_is_asked_for_are_refused(self):
+        for name, row in (("long.tsv", ["pro", *"abcdefghij"]), ("early.tsv", ["pro", "a", "b"])):
+            found = f"{name}:22: expected 10 tab-separated columns as in the header, found {len(row)}"
+            self.refuses(self.words(self.table(name, more=[row]), "run"), found)
+
+    def test_keep_their_form_when_they_are_answered_and_varied(self):
+        source, model = self.table(), self.classifier()
+        answers = self.succeeds("predict", "--model", model, "--input", source, "--text-column", "sentence1", "sentence2")
+        self.assertEqual(len(answers.out.splitlines()), 20)
+        self.assertIn("read 16 rows that have fewer columns", answers.err)
+
+
 class Training(BadRowsTest):
     def test_goes_on_without_them_and_gives_the_model_of_the_other_rows(self):
         rows, model = sentiment_rows(40), self.model()

@@ -83,6 +83,68 @@ TEST(TextFile, RowsWithTheWrongNumberOfColumnsAreNamedByLine) {
             std::string::npos);
 }
 
+TEST(TextFile, RowsThatEndBeforeTheHeaderDoesAreReadAndToldIfTheyHaveTheColumnsAskedFor) {
+  const Scratch scratch;
+  const std::string text =
+      "label\ta\tb\tx\ty\n0\tp\tq\n1\tr\ts\tt\tu\n1\tv\tw\tx\n0\tlate\n1\t1\t2\t3\t4\t5\n";
+  const fs::path path = scratch.put("short.tsv", text);
+  const std::vector<Column> columns{"b", "label"};
+  const Rows expected{{"q", "0"}, {"s", "1"}, {"w", "1"}};
+  const auto bad = std::make_shared<BadRows>(true);
+  const TextOptions options{.format = TextFormat::tsv, .header = true, .columns = columns, .bad_rows = bad};
+  const std::string told =
+      ": read 2 rows that have fewer columns than the header's 5, but all that are asked for:";
+  for (const bool quoted : {false, true}) {
+    TextOptions own = options;
+    own.style.quotes = quoted ? Quotes::csv : Quotes::none;
+    testing::internal::CaptureStderr();
+    const fs::path each = scratch.put(quoted ? "quoted.tsv" : "plain.tsv", text);
+    {
+      const TextFile file(each, own);
+      Rows rows;
+      for (int twice = 0; twice < 2; ++twice) {  // a row counts once, however often it is read
+        rows.clear();
+        for (const Chunk chunk : file.chunks(4))
+          for (RowReader reader(file, chunk); const Row* row = reader.next();)
+            rows.emplace_back(row->columns.begin(), row->columns.end());
+      }
+      EXPECT_EQ(rows, expected);
+    }
+    const std::string errors = testing::internal::GetCapturedStderr();
+    EXPECT_NE(errors.find(each.string() + told + "\n  " + each.string() + ":2: 3 columns"), errors.npos)
+        << errors;
+    EXPECT_NE(errors.find(":4: 4 columns"), errors.npos) << errors;
+  }
+  EXPECT_NE(bad->summary("left out").find(":5: expected 5 tab-separated columns as in the header, found 2"),
+            std::string::npos);
+  EXPECT_NE(bad->summary("left out").find(":6: expected 5 tab-separated columns as in the header, found 6"),
+            std::string::npos);
+  EXPECT_EQ(bad->count(), 4u) << "a row that is too long has a separator too many somewhere";
+  // All columns are asked for; and a row of CSV that is short may have lost a quote.
+  EXPECT_NE(error_of([&] { rows_of(path, {.header = true}); }).find("short.tsv:2: expected 5"),
+            std::string::npos);
+  std::string commas = text;
+  std::replace(commas.begin(), commas.end(), '\t', ',');
+  EXPECT_NE(error_of([&] {
+              rows_of(scratch.put("short.csv", commas), {.header = true, .columns = columns});
+            }).find("short.csv:2: expected 5 comma-separated columns"),
+            std::string::npos);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  testing::internal::CaptureStderr();
+  Rows streamed;
+  {
+    StreamRowReader stream(ends[0], "a pipe", options);
+    while (const Row* row = stream.next())
+      if (stream.problem().empty()) streamed.emplace_back(row->columns.begin(), row->columns.end());
+  }
+  close(ends[0]);
+  EXPECT_EQ(streamed, expected);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("a pipe" + told), std::string::npos);
+}
+
 TEST(TextFile, AHeaderThatNamesTwoColumnsAlikeIsRefusedWithBothPlaces) {
   const Scratch scratch;
   for (const auto& [name, text] :
