@@ -82,6 +82,14 @@ void declare_optimizer(TrainingOptions& options, Arguments& arguments) {
       .common()
       .alias("lr")
       .above(0);
+  arguments.add("scale-learning-rate", "RULE", options.run.batch_rate.rule, optim::rate_scaling_names(),
+                Effect::result,
+                "multiply the rate by batch size / --base-batch-size (linear) or by its square root (sqrt)");
+  arguments
+      .add("base-batch-size", "SEQUENCES", options.run.batch_rate.base_batch, Effect::result,
+           "batch size that the learning rate is for, for --scale-learning-rate")
+      .default_text("none")
+      .range(1);
   arguments
       .add("weight-decay", "RATE", options.weight_decay, Effect::result,
            "decay of all weights but biases and normalisations")
@@ -254,6 +262,7 @@ void TrainingOptions::apply() {
   require_parent_folder(record_passes, "--record-passes");
   require_ending(record_passes, "--record-passes", {"json"});
   optim::check(trainer().schedule);
+  optim::check(run.batch_rate);
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",

@@ -33,6 +33,18 @@ void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
   if (!copy.is_same(tensor)) tensor.detach().copy_(copy);
 }
 
+/// A line for each weight that is here.
+std::string hashes_of_weights(const Model& model) {
+  std::string hashes;
+  for (const auto& parameter : model.parameters) {
+    const at::Tensor value = parameter->compute.detach();
+    if (value.numel() > 0 && value.storage().nbytes() > 0)
+      hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
+                            parameter->name);
+  }
+  return hashes;
+}
+
 }  // namespace
 
 Replicated::Replicated(comm::Group group, const StrategyOptions& options)
@@ -115,7 +127,9 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
   const bool frees = group_.size() == 1 && !target_->matrix_gradient.defined() && !target_->add_over_ranks;
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();
+  norms_.begin(*model_, settings.batch_statistics, group_, micro_batches.size());
   parts.run_passes(micro_batches, global, settings, sums);
+  norms_.end();
   finish_backward_of_slices();
   parts.finish_gradients();
   StepResult result;
@@ -151,11 +165,13 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
 void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts,
                      const StepSettings& settings, TermSums& sums) const {
   LossSink sink;
+  BatchNormSteps::Pass norms(norms_);
   {
     const Autocast autocast(autocast_, model.device().type());
     forward_recomputed(model, settings.recompute, {}, batch, settings.taps, sink,
                        {.training = true, .row_gradients = holding_->gradients().may_be_rows()});
   }
+  norms.end_forward();
   sums.add(sink);
   const at::Tensor total = sink.total(counts);
   if (total.defined()) (settings.loss_scale == 1 ? total : total * settings.loss_scale).backward();
@@ -318,13 +334,7 @@ void Replicated::count_wait(const std::function<void()>& wait) const {
 }
 
 void Replicated::compare_replicas(int64_t update) const {
-  std::string hashes;
-  for (const auto& parameter : model_->parameters) {
-    const at::Tensor value = parameter->compute.detach();
-    if (computes() && value.numel() > 0 && value.storage().nbytes() > 0)
-      hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
-                            parameter->name);
-  }
+  const std::string hashes = computes() ? hashes_of_weights(*model_) : "";
   const std::vector<std::string> all = replicas_of_weights().gather_texts(hashes);
   for (int rank = 1; rank < static_cast<int>(all.size()); ++rank) {
     const std::string &first = all[0], &other = all[static_cast<size_t>(rank)];

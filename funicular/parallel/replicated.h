@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "funicular/core/flat_layout.h"
+#include "funicular/parallel/batch_norm_sums.h"
 #include "funicular/parallel/holding/holding.h"
 #include "funicular/parallel/segment_hooks.h"
 #include "funicular/parallel/strategy.h"
@@ -41,8 +42,9 @@ class StepParts {
   virtual void finish_update() = 0;
 };
 
-/// What every strategy over ranks has: the model, its optimiser, and what this rank shows of their state. Subclasses say where
-/// weights, gradients and state lie. A strategy whose ranks take every step together implements StepParts, too.
+/// What every strategy over ranks has: the model, its optimiser, and what this rank shows of their state. Subclasses
+/// say where weights, gradients and state lie. A strategy whose ranks take every step together implements StepParts,
+/// too.
 class Replicated : public Strategy, protected SegmentEvents {
  public:
   Replicated(comm::Group group, const StrategyOptions& options);
@@ -123,8 +125,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   }
   /// Of the ranks with the slices of a weight one has it, which speaks for all; without slices each rank.
   bool has_first_slice() const { return !slices_ || slices_->group.rank() == 0; }
-  /// The first parameter of the model of which any of these ranks, or of those with the other slices, has a gradient that is
-  /// not finite; "" if there is none: then only the sum of squares overflowed. Collective.
+  /// The first parameter of the model of which any of these ranks, or of those with the other slices, has a gradient
+  /// that is not finite; "" if there is none: then only the sum of squares overflowed. Collective.
   std::string first_non_finite_gradient(const comm::Group& ranks) const;
 
  private:
@@ -144,6 +146,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::optional<at::ScalarType> autocast_;
   mutable double waited_ = 0;            ///< seconds
   std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
+  mutable BatchNormSteps norms_;
 };
 
 }  // namespace funicular::parallel

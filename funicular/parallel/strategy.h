@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "funicular/comm/group.h"
+#include "funicular/core/batch_norm.h"
 #include "funicular/core/model.h"
 #include "funicular/core/recompute.h"
 #include "funicular/core/region.h"
@@ -30,8 +31,8 @@ struct DataShare {
   Cut cut = Cut::balanced;
   /// Whether this rank is the one that counts its tokens, where several read the same part.
   bool counted = true;
-  /// Whether the part is dealt to its micro-batches so that all have about as many tokens, in place of their order: stages
-  /// of a pipeline wait for the longest. Not where a limit of tokens cuts.
+  /// Whether the part is dealt to its micro-batches so that all have about as many tokens, in place of their order:
+  /// stages of a pipeline wait for the longest. Not where a limit of tokens cuts.
   bool even_pieces = false;
 };
 
@@ -42,14 +43,16 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
-  /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread. On all ranks
-  /// of a tensor group or on none: slices are put together for it.
+  /// Of BatchNorm in modules of users; other than `pass` for single, ddp and zero1 to zero3 alone.
+  BatchStatistics batch_statistics = BatchStatistics::pass;
+  /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread. On
+  /// all ranks of a tensor group or on none: slices are put together for it.
   Taps taps{};
   /// Of Asynchronous strategies alone: the update after which all ranks meet. If it is smaller than
   /// `update`, they meet after this update.
   int64_t meeting = 0;
-  /// Called before the update, when visit_gradients gives those of the global batch; may be empty. On devices with stages in
-  /// the first one's thread, which may call visit_state and visit_gradients of this strategy alone.
+  /// Called before the update, when visit_gradients gives those of the global batch; may be empty. On devices with
+  /// stages in the first one's thread, which may call visit_state and visit_gradients of this strategy alone.
   std::function<void()> inspect{};
 };
 
@@ -70,8 +73,8 @@ struct EvalResult {
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };
 
-/// Of several ranks on one share of the data (stages of a model) each has what arises there: loss terms and outputs. All have
-/// the counts of the share's data.
+/// Of several ranks on one share of the data (stages of a model) each has what arises there: loss terms and outputs.
+/// All have the counts of the share's data.
 void add_stage(EvalResult& result, EvalResult&& stage);
 
 /// A part of a logical tensor: elements [begin, begin + local.numel()) of its `region`, row by row.
@@ -162,8 +165,8 @@ class Strategy {
                           const StepSettings& settings) = 0;
   /// Of this rank's micro-batches alone. Every rank must call it equally often, if need be with none.
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
-  /// Buffers (BatchNorm's running statistics), which each rank's own data have changed, become rank 0's, or those of the
-  /// first rank with their stage: before an evaluation, so that all ranks evaluate the model that is saved.
+  /// Buffers (BatchNorm's running statistics), which each rank's own data have changed, become rank 0's, or those of
+  /// the first rank with their stage: before an evaluation, so that all ranks evaluate the model that is saved.
   virtual void share_buffers() {}
   /// Not collective.
   virtual void visit_state(StateVisitor& visitor) = 0;
@@ -181,11 +184,11 @@ class Strategy {
   virtual Asynchronous* asynchronous() { return nullptr; }
   /// This strategy, if its steps overlap; else null. Not collective.
   virtual Overlapping* overlapping() { return nullptr; }
-  /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those of devices with
-  /// stages. Not collective.
+  /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those
+  /// of devices with stages. Not collective.
   virtual std::vector<const Model*> copies() const { return {}; }
-  /// Calls `use` on rank 0, while Parameter::master of what is exported and the buffers hold the whole model there. On devices
-  /// with stages in the first one's thread, which must not call this strategy.
+  /// Calls `use` on rank 0, while Parameter::master of what is exported and the buffers hold the whole model there.
+  /// On devices with stages in the first one's thread, which must not call this strategy.
   virtual void with_whole_model(const std::function<void()>& use);
 };
 
@@ -223,7 +226,8 @@ struct StrategyOptions {
   std::filesystem::path offload{};
   ReductionOptions reduction{};
   ServerOptions servers{};
-  /// Pipelines: a file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty: none.
+  /// Pipelines: a file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the
+  /// end; empty: none.
   std::filesystem::path record_passes{};
 };
 
@@ -231,9 +235,9 @@ struct StrategyOptions {
 std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
-/// "ps-async", "pipeline", "pipeline-zero1" to "pipeline-zero3", "tensor"; "auto": single on one rank, ddp on several. These
-/// are short forms of parallel/layout.h, which says more. Throws InputError that lists the names, and for single and dp on several
-/// ranks.
+/// "ps-async", "pipeline", "pipeline-zero1" to "pipeline-zero3", "tensor"; "auto": single on one rank, ddp on
+/// several. These are short forms of parallel/layout.h, which says more. Throws InputError that lists the names, and
+/// for single and dp on several ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});
 /// As make_strategy takes them, "auto" first.

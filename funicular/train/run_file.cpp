@@ -27,6 +27,20 @@ std::string describe_loss_scale(const TrainerOptions& options) {
                      o.min_scale, o.max_scale);
 }
 
+const std::string& name_of(BatchStatistics statistics) {
+  return batch_statistics_names()[static_cast<size_t>(statistics)];
+}
+
+OrderedJson describe_batch_rate(const Run& run) {
+  const optim::BatchRate& rate = run.options.batch_rate;
+  const double factor = optim::rate_factor(rate, run.plan.batch);
+  return {{"rule", optim::rate_scaling_names()[static_cast<size_t>(rate.rule)]},
+          {"base_batch_size", rate.base_batch},
+          {"batch_size", run.plan.batch},
+          {"factor", factor},
+          {"base_learning_rate", optim::peak_learning_rate(run.optimizer) / factor}};
+}
+
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const Run& run) {
@@ -46,16 +60,19 @@ std::map<std::string, std::string> identity_of(const Run& run) {
 
 std::map<std::string, std::string> settings_of(const Run& run) {
   const TrainerOptions& o = run.options;
-  return {{"max_steps", std::to_string(run.max_steps)},
-          {"optimizer", optim::describe(run.optimizer).dump()},
-          {"schedule", optim::describe_in_words(o.schedule, run.max_steps)},
-          {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
-          {"loss_scale", describe_loss_scale(o)},
-          {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
-          {"eval_steps", std::to_string(o.eval_steps)},
-          {"best_metric", o.best_metric},
-          {"greater_is_better", o.greater_is_better ? "true" : "false"},
-          {"patience", std::to_string(o.patience)}};
+  std::map<std::string, std::string> settings{
+      {"max_steps", std::to_string(run.max_steps)},
+      {"optimizer", optim::describe(run.optimizer).dump()},
+      {"schedule", optim::describe_in_words(o.schedule, run.max_steps)},
+      {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
+      {"loss_scale", describe_loss_scale(o)},
+      {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
+      {"eval_steps", std::to_string(o.eval_steps)},
+      {"best_metric", o.best_metric},
+      {"greater_is_better", o.greater_is_better ? "true" : "false"},
+      {"patience", std::to_string(o.patience)}};
+  if (o.batch_statistics != BatchStatistics::pass) settings["batch_statistics"] = name_of(o.batch_statistics);
+  return settings;
 }
 
 void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& outcome) {
@@ -65,6 +82,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["precision"] = precision_name(o.precision);
   file["loss_scale"] = describe_loss_scale(o);
   file["optimizer"] = optim::describe(run.optimizer);
+  if (o.batch_rate.rule != optim::RateScaling::none) file["learning_rate_scaling"] = describe_batch_rate(run);
   file["schedule"] = optim::describe(o.schedule, run.max_steps);
   file["batch"] = {{"batch_size", run.plan.batch},
                    {"micro_batch_size", run.plan.micro_batch},
@@ -79,6 +97,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["steps_per_epoch"] = run.steps_per_epoch;
   file["options"] = {{"max_grad_norm", o.max_grad_norm},
                      {"recompute", recompute_name(o.recompute)},
+                     {"batch_statistics", name_of(o.batch_statistics)},
                      {"logging_steps", o.logging_steps},
                      {"save_steps", o.save_steps},
                      {"save_total_limit", o.save_total_limit},

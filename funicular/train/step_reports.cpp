@@ -29,6 +29,17 @@ void StepReports::begin() {
     log::warning("{}", warning);
 }
 
+/// " = 0.0001 × 4 (linear: a batch of 128 against 32)"; "" where the rate does not follow the batch.
+std::string StepReports::describe_scaling() const {
+  const optim::BatchRate& rate = training_.options.batch_rate;
+  if (rate.rule == optim::RateScaling::none) return {};
+  const double factor = optim::rate_factor(rate, training_.plan.batch);
+  return fmt::format(" = {:g} × {:g} ({}: a batch of {} against {})",
+                     optim::peak_learning_rate(training_.optimizer) / factor, factor,
+                     optim::rate_scaling_names()[static_cast<size_t>(rate.rule)], training_.plan.batch,
+                     rate.base_batch);
+}
+
 /// What the options have become: "a batch of 32 sequences = 16 × 2, 4 steps an epoch, 12 in all, …".
 std::string StepReports::describe_steps() const {
   const BatchPlan& plan = training_.plan;
@@ -42,9 +53,10 @@ std::string StepReports::describe_steps() const {
   }
   const optim::Schedule& schedule = training_.options.schedule;
   const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
-  return fmt::format("{}, {} steps an epoch, {} in all, learning rate {:g}, {}{}", batch,
+  return fmt::format("{}, {} steps an epoch, {} in all, learning rate {:g}{}, {}{}", batch,
                      training_.draws.batches_per_epoch(), training_.max_steps,
-                     optim::peak_learning_rate(training_.optimizer), optim::schedule_name(schedule.kind),
+                     optim::peak_learning_rate(training_.optimizer), describe_scaling(),
+                     optim::schedule_name(schedule.kind),
                      warmup > 0 ? fmt::format(", warm-up {} steps", warmup) : "");
 }
 

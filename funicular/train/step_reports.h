@@ -32,8 +32,8 @@ class StepReports {
   void tell(const parallel::StepResult& result);
   /// Throws RunError on all ranks if a loss, which `name` describes, is not finite or has diverged.
   void require_sound(double loss, const char* name) const;
-  /// To be called after the last step, before anything is saved. Throws RunError on all ranks if the last step's loss is not
-  /// sound, or if no step has updated a weight. `last_loss`: that of this call's last step, if it took one.
+  /// To be called after the last step, before anything is saved. Throws RunError on all ranks if the last step's loss
+  /// is not sound, or if no step has updated a weight. `last_loss`: that of this call's last step, if it took one.
   void require_success(double last_loss) const;
   /// An evaluation took so long, the best model's saving included.
   void note_evaluation(double seconds);
@@ -42,6 +42,7 @@ class StepReports {
 
  private:
   std::string describe_steps() const;
+  std::string describe_scaling() const;
   void record(const parallel::StepResult& result, double speed, int64_t memory);
   std::string shown_loss(const parallel::StepResult& result) const;
   double norm_over_ranks(double norm) const;

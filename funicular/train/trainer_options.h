@@ -8,9 +8,11 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/core/batch_norm.h"
 #include "funicular/core/loss_watch.h"
 #include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
+#include "funicular/optim/batch_rate.h"
 #include "funicular/optim/loss_scaler.h"
 #include "funicular/optim/schedules.h"
 
@@ -34,12 +36,16 @@ struct TrainerOptions {
   bool shuffle = true;
   bool drop_last = false;  ///< false: the last batch of an epoch is shorter
 
-  optim::Schedule schedule{};  ///< the peak rate is the optimiser's
-  double max_grad_norm = 1.0;  ///< 0: no clipping
+  optim::Schedule schedule{};     ///< the peak rate is the optimiser's
+  optim::BatchRate batch_rate{};  ///< multiplies that rate as the global batch asks for
+  double max_grad_norm = 1.0;     ///< 0: no clipping
   uint64_t seed = 42;
   Precision precision = Precision::fp32;
   optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
   Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
+  /// Of BatchNorm in modules of users: what its running statistics follow, and whether ranks normalise together.
+  /// Other than `pass` an InputError unless the strategy is single, ddp or zero1 to zero3.
+  BatchStatistics batch_statistics = BatchStatistics::pass;
 
   // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
   std::vector<std::string> trainable{};  ///< empty: all
@@ -53,13 +59,15 @@ struct TrainerOptions {
   std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"; of equal ones the
                                      ///< smaller loss is the better
   bool greater_is_better = false;
-  /// A loss that is this many times the first one ends the run: it has diverged. LossWatch::kGrowthOfSquares suits squared errors.
+  /// A loss that is this many times the first one ends the run: it has diverged. LossWatch::kGrowthOfSquares suits
+  /// squared errors.
   double diverged_at = LossWatch::kGrowth;
   std::string resume =
       "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
 
-  /// Every rank has the whole model when fit() ends, as before it. False: of strategies that divide it each may be left with its
-  /// part, for callers that read the folder alone; the whole model on each rank may be more than its memory holds.
+  /// Every rank has the whole model when fit() ends, as before it. False: of strategies that divide it each may be
+  /// left with its part, for callers that read the folder alone; the whole model on each rank may be more than its
+  /// memory holds.
   bool whole_model_after = true;
 
   int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results

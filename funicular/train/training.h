@@ -1,5 +1,6 @@
 #pragma once
-// The state of one call of Trainer::fit, shared by the parts of the trainer: model, optimiser, data, and the step it is at.
+// The state of one call of Trainer::fit, shared by the parts of the trainer: model, optimiser, data, and the step it
+// is at.
 
 #include <cstdint>
 #include <memory>
@@ -53,13 +54,13 @@ struct Training {
 
   const TrainerOptions& options;
   const Callbacks& callbacks;
-  const optim::OptimizerSpec& optimizer;
   const std::unique_ptr<parallel::Strategy> strategy;
   const comm::Group group;
   Model& model;
   const Source& data;
   const Evaluation& evaluation;
   const BatchPlan plan;
+  const optim::OptimizerSpec optimizer;  ///< with the rate that the batch asks for
   const Draws draws;
   const at::ScalarType floating;
   const int64_t max_steps;

@@ -128,6 +128,28 @@ def learning_rate(lab):
     lab.assertEqual(lab.train(optim="sgd", learning_rate=0.04).each("learning_rate"), [0.04])
 
 
+@OPTIMISATION.row("--scale-learning-rate", "the rate follows the batch, linearly or by its square root, and every record says so")
+def scale_learning_rate(lab):
+    for rule, power in lab.few((("linear", 1), ("sqrt", 0.5))):
+        run = lab.train(optim="sgd", scale_learning_rate=rule, base_batch_size=2)
+        batch = run.file["batch"]["batch_size"]
+        factor = (batch / 2) ** power
+        lab.assert_near(lab.moved(optim="sgd", scale_learning_rate=rule, base_batch_size=2), scaled(lab.gradient(), -0.01 * factor))
+        lab.assertAlmostEqual(run.each("learning_rate")[0], 0.01 * factor, places=12)
+        lab.assertAlmostEqual(run.file["optimizer"]["learning_rate"], 0.01 * factor, places=12)
+        lab.assertEqual(run.file["learning_rate_scaling"], {"rule": rule, "base_batch_size": 2, "batch_size": batch, "factor": factor, "base_learning_rate": 0.01})
+        lab.assertIn(f"× {factor:g} ({rule}: a batch of {batch} against 2)", run.err)
+    lab.assertNotIn("learning_rate_scaling", lab.train(optim="sgd").file)
+
+
+@OPTIMISATION.row("--base-batch-size", "the batch that the rate is for; with --scale-learning-rate alone")
+def base_batch_size(lab):
+    rates = [lab.train(optim="sgd", scale_learning_rate="linear", base_batch_size=size).each("learning_rate")[0] for size in (1, 4)]
+    lab.assertAlmostEqual(rates[0], 4 * rates[1], places=12)
+    lab.refuses_to_train("give --base-batch-size N", scale_learning_rate="linear")
+    lab.refuses_to_train("give both, or neither", base_batch_size=4)
+
+
 @OPTIMISATION.row("--weight-decay", "matrices shrink by that share of the rate, biases and normalisations do not")
 def weight_decay(lab):
     start, without, with_decay = lab.start(), lab.moved(), lab.moved(weight_decay=0.5)

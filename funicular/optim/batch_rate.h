@@ -1,0 +1,32 @@
+#pragma once
+// How the learning rate follows the size of the global batch.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/optim/optimizer.h"
+
+namespace funicular::optim {
+
+/// `linear`: k times the batch, k times the rate (Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in
+/// 1 Hour", 2017, section 2.1). `square_root`: k times the batch, √k times the rate, which keeps the variance of a
+/// step (Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014, section 5; for LAMB:
+/// You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020, section 4).
+enum class RateScaling { none, linear, square_root };
+
+struct BatchRate {
+  RateScaling rule = RateScaling::none;
+  int64_t base_batch = 0;  ///< sequences of the batch that the optimiser's rate is for
+};
+
+/// "none", "linear" and "sqrt", in the order of RateScaling.
+const std::vector<std::string>& rate_scaling_names();
+/// Throws InputError for a rule without a base batch, and for a base batch without a rule.
+void check(const BatchRate& rate);
+/// What the rule multiplies the rate by in batches of `batch`.
+double rate_factor(const BatchRate& rate, int64_t batch);
+/// `spec` with its rate multiplied so.
+OptimizerSpec scale_rate(OptimizerSpec spec, const BatchRate& rate, int64_t batch);
+
+}  // namespace funicular::optim

@@ -1,0 +1,44 @@
+// The rate that follows the batch.
+#include "funicular/optim/batch_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "funicular/base/error.h"
+#include "funicular/optim/sgd.h"
+
+namespace funicular::optim {
+namespace {
+
+TEST(BatchRate, FollowsTheBatchLinearlyOrByItsSquareRoot) {
+  const BatchRate linear{RateScaling::linear, 256}, root{RateScaling::square_root, 256};
+  EXPECT_DOUBLE_EQ(rate_factor(linear, 8192), 32);
+  EXPECT_DOUBLE_EQ(rate_factor(linear, 64), 0.25);
+  EXPECT_DOUBLE_EQ(rate_factor(root, 1024), 2);
+  EXPECT_DOUBLE_EQ(rate_factor(root, 512) * rate_factor(root, 512), 2);
+  EXPECT_EQ(rate_factor({}, 8192), 1);
+  const OptimizerSpec spec = Sgd{.learning_rate = 0.1, .momentum = 0.9};
+  const OptimizerSpec scaled = scale_rate(spec, linear, 8192);
+  EXPECT_DOUBLE_EQ(peak_learning_rate(scaled), 3.2);
+  EXPECT_EQ(std::get<double>(scaled.get("momentum")), 0.9);
+  EXPECT_EQ(peak_learning_rate(spec), 0.1) << "the caller's own specification stays";
+}
+
+TEST(BatchRate, NeedsTheBatchThatTheRateIsFor) {
+  const auto said = [](const BatchRate& rate) -> std::string {
+    try {
+      check(rate);
+      return "";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_NE(said({RateScaling::linear, 0}).find("give --base-batch-size N"), std::string::npos);
+  EXPECT_NE(said({RateScaling::none, 32}).find("give both, or neither"), std::string::npos);
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({RateScaling::square_root, 1}), "");
+}
+
+}  // namespace
+}  // namespace funicular::optim

@@ -1,0 +1,270 @@
+// Claims about BatchNorm in modules of users: its statistics over micro-batches and ranks, against one large batch.
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/parallel/strategy.h"
+#include "net.h"
+
+namespace funicular::parallel {
+namespace {
+
+constexpr double kSame = 1e-12;
+
+/// A convolution and two layers, with a BatchNorm of images, one of rows and one without weights and with the mean of all steps.
+struct NormedImpl : torch::nn::Module {
+  torch::nn::Conv2d conv{torch::nn::Conv2dOptions(2, 3, 2)};
+  torch::nn::BatchNorm2d images{torch::nn::BatchNormOptions(3).momentum(0.3)};
+  torch::nn::Linear first{12, 6}, second{6, 2};
+  torch::nn::BatchNorm1d rows{6}, bare{torch::nn::BatchNormOptions(2).affine(false).momentum(std::nullopt)};
+  explicit NormedImpl(torch::Dtype type = torch::kDouble) {
+    register_module("conv", conv);
+    register_module("images", images);
+    register_module("first", first);
+    register_module("rows", rows);
+    register_module("second", second);
+    register_module("bare", bare);
+    to(type);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto seen = torch::relu(images(conv(x))).flatten(1);
+    return bare(second(torch::tanh(rows(first(seen)))));
+  }
+};
+TORCH_MODULE(Normed);
+
+torch::Tensor loss_of(NormedImpl& net, const torch::Tensor& x) {
+  const auto out = net.forward(x);
+  return (out - x.flatten(1).narrow(1, 0, 2)).square().sum();
+}
+
+/// Ranks are threads, which share LibTorch's generator.
+Normed make_normed(torch::Dtype type = torch::kDouble) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(3);
+  return Normed(type);
+}
+
+torch::Tensor images_of(int64_t rows, int64_t seed = 5) {
+  torch::manual_seed(seed);
+  return torch::randn({rows, 2, 3, 3}, torch::kDouble) * 2 + 1;
+}
+
+struct NormRig {
+  Normed net;
+  Model model;
+  std::unique_ptr<Strategy> strategy;
+  BatchStatistics statistics;
+
+  NormRig(const std::string& name, const comm::Group& group, BatchStatistics over,
+          torch::Dtype type = torch::kDouble)
+      : net(make_normed(type)), statistics(over) {
+    model = wrap_module(net, [](NormedImpl& module, const MicroBatch& batch, LossSink& sink) {
+      sink.add("all", loss_of(module, batch["x"].to(module.first->weight.scalar_type())));
+    });
+    strategy = make_strategy(name, group, {.reduction = {.bucket_bytes = 1}});
+    strategy->attach(model, optim::make_optimizer(optim::Sgd{.momentum = 0.9}));
+  }
+  void step(const std::vector<torch::Tensor>& own, int64_t update, Recompute recompute = Recompute::none) {
+    std::vector<MicroBatch> batches;
+    Counts counts;
+    for (const torch::Tensor& x : own) {
+      batches.push_back(test::make_batch(x));
+      add_counts(counts, batches.back().counts);
+    }
+    strategy->step(
+        batches, strategy->global_counts(counts),
+        {.learning_rate = 0.05, .update = update, .recompute = recompute, .batch_statistics = statistics});
+  }
+};
+
+std::map<std::string, torch::Tensor> buffers_of(const NormedImpl& net) {
+  std::map<std::string, torch::Tensor> all;
+  for (const auto& one : net.named_buffers()) all[one.key()] = one.value().clone();
+  return all;
+}
+
+std::map<std::string, torch::Tensor> tensors_of(const NormedImpl& net) {
+  std::map<std::string, torch::Tensor> all = buffers_of(net);
+  for (const auto& one : net.named_parameters()) all[one.key()] = one.value().detach().clone();
+  return all;
+}
+
+/// "name: difference" of the first tensor that is further apart; "" if there is none. Only names with `part` in them.
+std::string apart(const std::map<std::string, torch::Tensor>& a,
+                  const std::map<std::string, torch::Tensor>& b, const std::string& part = "",
+                  double most = kSame) {
+  for (const auto& [name, value] : a) {
+    if (name.find(part) == std::string::npos) continue;
+    const double found =
+        (value.to(torch::kDouble) - b.at(name).to(torch::kDouble)).abs().max().item<double>();
+    if (!(found <= most)) return name + ": " + std::to_string(found);
+  }
+  return "";
+}
+
+/// PyTorch alone: the whole batch in one pass, its mean loss, momentum's update.
+std::map<std::string, torch::Tensor> reference(const std::vector<torch::Tensor>& batches) {
+  Normed net = make_normed();
+  std::map<std::string, torch::Tensor> velocity;
+  for (const torch::Tensor& x : batches) {
+    net->train();
+    net->zero_grad();
+    (loss_of(*net, x) / x.size(0)).backward();
+    const torch::NoGradGuard no_gradient;
+    for (auto& one : net->named_parameters()) {
+      torch::Tensor& v = velocity.try_emplace(one.key(), torch::zeros_like(one.value())).first->second;
+      v = 0.9 * v + one.value().grad();
+      one.value().sub_(0.05 * v);
+    }
+  }
+  return tensors_of(*net);
+}
+
+/// Each rank's body in a thread.
+void on_threads(int ranks, const std::function<void(const comm::Group&)>& body) {
+  const std::vector<comm::Group> groups = comm::Group::in_threads(ranks);
+  std::vector<std::thread> threads;
+  for (const comm::Group& group : groups)
+    threads.emplace_back([&body, group] {
+      try {
+        body(group);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << group.rank() << ": " << error.what();
+        group.leave(error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(BatchNorm, AsLibTorchMovesItsStatisticsInEachPass) {
+  const torch::Tensor x = images_of(12);
+  NormRig rig("single", {}, BatchStatistics::pass);
+  rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 7)}, 1);
+  EXPECT_EQ(rig.net->rows->num_batches_tracked.item<int64_t>(), 2);
+  EXPECT_NE(apart(tensors_of(*rig.net), reference({x}), "images.running"), "");
+}
+
+TEST(BatchNorm, OverMicroBatchesHasTheRunningStatisticsOfOneLargeBatch) {
+  const torch::Tensor x = images_of(12), y = images_of(12, 6);
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    NormRig rig("single", {}, BatchStatistics::batch);
+    rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 4), x.narrow(0, 9, 3)}, 1, recompute);
+    // What the first module of each kind reads does not depend on how the batch is cut; the rest reads what it normalised.
+    EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "images.running"), "");
+    EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "num_batches_tracked"), "");
+    NormRig whole("single", {}, BatchStatistics::batch), plain("single", {}, BatchStatistics::pass);
+    for (NormRig* each : {&whole, &plain}) {
+      each->step({x}, 1, recompute);
+      each->step({y}, 2, recompute);
+      EXPECT_EQ(apart(tensors_of(*each->net), reference({x, y})), "");
+    }
+  }
+}
+
+/// The largest difference of the tensors with `part` in their names.
+double distance(const std::map<std::string, torch::Tensor>& a, const std::map<std::string, torch::Tensor>& b,
+                const std::string& part) {
+  double most = 0;
+  for (const auto& [name, value] : a)
+    if (name.find(part) != std::string::npos)
+      most = std::max(most,
+                      (value.to(torch::kDouble) - b.at(name).to(torch::kDouble)).abs().max().item<double>());
+  return most;
+}
+
+/// Prints how far running statistics are from one large batch's after a step (docs/library.md).
+TEST(BatchNorm, OverMicroBatchesComesNearerToOneLargeBatch) {
+  const torch::Tensor x = images_of(96);
+  std::map<BatchStatistics, double> first, second;
+  for (const BatchStatistics over : {BatchStatistics::pass, BatchStatistics::batch}) {
+    NormRig rig("single", {}, over);
+    std::vector<torch::Tensor> cut;
+    for (int64_t row = 0; row < 96; row += 12) cut.push_back(x.narrow(0, row, 12));
+    rig.step(cut, 1);
+    first[over] = distance(tensors_of(*rig.net), reference({x}), "images.running");
+    second[over] = distance(tensors_of(*rig.net), reference({x}), "rows.running");
+    std::cout << "[ " << batch_statistics_names()[static_cast<size_t>(over)] << ": first BatchNorm "
+              << first[over] << ", second " << second[over] << " ]\n";
+  }
+  EXPECT_LT(first[BatchStatistics::batch], kSame);
+  EXPECT_GT(first[BatchStatistics::pass], 0.1);
+  EXPECT_LT(second[BatchStatistics::batch], 0.3 * second[BatchStatistics::pass]);
+}
+
+TEST(BatchNorm, OverMicroBatchesOnRanksHasTheStatisticsOfOneLargeBatchOnEachOfThem) {
+  const torch::Tensor x = images_of(12);
+  for (const char* name : {"ddp", "zero1", "zero3"})
+    on_threads(3, [&](const comm::Group& group) {
+      NormRig rig(name, group, BatchStatistics::batch);
+      // The last rank has no rows, and the first moves what it has not seen.
+      const std::vector<torch::Tensor> shares[] = {
+          {x.narrow(0, 0, 3), x.narrow(0, 3, 4)}, {x.narrow(0, 7, 5)}, {}};
+      rig.step(shares[group.rank()], 1);
+      EXPECT_EQ(apart(buffers_of(*rig.net), reference({x}), "images.running"), "")
+          << name << " " << group.rank();
+      EXPECT_EQ(apart(buffers_of(*rig.net), reference({x}), "tracked"), "") << name << " " << group.rank();
+    });
+}
+
+TEST(BatchNorm, OverRanksTrainsTheModelOfOneLargeBatch) {
+  const std::vector<torch::Tensor> batches{images_of(12), images_of(12, 6), images_of(12, 7)};
+  const auto expected = reference(batches);
+  for (const char* name : {"ddp", "zero1", "zero2", "zero3"})
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      on_threads(2, [&](const comm::Group& group) {
+        NormRig rig(name, group, BatchStatistics::ranks);
+        for (size_t step = 0; step < batches.size(); ++step)
+          rig.step({group.rank() == 0 ? batches[step].narrow(0, 0, 5) : batches[step].narrow(0, 5, 7)},
+                   static_cast<int64_t>(step) + 1, recompute);
+        rig.strategy->detach();
+        EXPECT_EQ(apart(tensors_of(*rig.net), expected, "", 1e-11), "")
+            << name << " on rank " << group.rank();
+      });
+    }
+}
+
+TEST(BatchNorm, OverRanksWithUnequalMicroBatchesIsRefused) {
+  on_threads(2, [&](const comm::Group& group) {
+    NormRig rig("ddp", group, BatchStatistics::ranks);
+    const torch::Tensor x = images_of(6);
+    std::string said;
+    try {
+      rig.step(group.rank() == 0 ? std::vector{x} : std::vector{x.narrow(0, 0, 3), x.narrow(0, 3, 3)}, 1);
+    } catch (const RunError& error) {
+      said = error.what();
+    }
+    EXPECT_NE(said.find("one rank has 1 micro-batches in this step where another has 2"), std::string::npos)
+        << said;
+  });
+}
+
+TEST(BatchNorm, InFloatIsNearThatInDouble) {
+  const torch::Tensor x = images_of(12);
+  on_threads(2, [&](const comm::Group& group) {
+    NormRig rig("ddp", group, BatchStatistics::ranks, torch::kFloat);
+    rig.step({x.narrow(0, group.rank() * 6, 6)}, 1);
+    EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "", 1e-4), "");
+  });
+}
+
+}  // namespace
+}  // namespace funicular::parallel
