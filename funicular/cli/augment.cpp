@@ -152,7 +152,7 @@ class Augment final : public Command {
     arguments.add("variants", "N", variants_, Effect::result, "variants of each text")
         .common()
         .alias("N")
-        .default_text("as published for the task: 30, or 20 for sst2")
+        .default_text("as published for the task: 30; 20 for sst2 and qnli; 10 for mnli and qqp")
         .range(1, 100'000);
     arguments
         .add("stop-words", "FILE", stop_words_, Effect::input,

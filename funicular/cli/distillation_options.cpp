@@ -81,7 +81,8 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
       {"temperature", {Kind::soft, Kind::tokens, Kind::all_tokens}},
       {"soft-mean", {Kind::soft}},
       {"cache-teacher",
-       {Kind::attention, Kind::hidden, Kind::soft, Kind::patient, Kind::relations, Kind::cosine}}};
+       {Kind::attention, Kind::hidden, Kind::soft, Kind::logits, Kind::patient, Kind::relations,
+        Kind::cosine}}};
   for (const auto& [option, kinds] : readers) {
     if (!arguments.given(option) ||
         std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) { return chosen.has(kind); }))

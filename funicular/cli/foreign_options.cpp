@@ -188,10 +188,8 @@ constexpr Answer kCommandNames[] = {
 };
 
 constexpr Answer kTasks[] = {
-    {"mnli", kPairs},
-    {"qnli", kPairs},
-    {"qqp", kPairs},
-    {"wnli", kPairs},
+    {"mnli-mm", "write mnli, and give dev_mismatched.tsv as the file"},
+    {"mnli-mismatched", "write mnli, and give dev_mismatched.tsv as the file"},
     {"snli", kPairs},
     {"xnli", kPairs},
     {"nli", kPairs},
@@ -201,8 +199,7 @@ constexpr Answer kTasks[] = {
     {"entailment", kPairs},
     {"pair-classification", kPairs},
     {"sentence-pair", kPairs},
-    {"glue",
-     "write the name of one of its tasks, as cola or mrpc; those that have no name here are --task custom"},
+    {"glue", "write the name of one of its tasks, as cola, mrpc or mnli"},
     {"superglue", "rte has a name here; the others of one text or two are --task custom"},
     {"sts", "write stsb, or --task custom with --regression"},
     {"similarity", kVectors},

@@ -134,7 +134,7 @@ class Tokenize final : public Command {
     arguments
         .add("task", "NAME", task_, Effect::result,
              "the columns and labels of a named task's files, instead of the options below")
-        .choices({"cola", "sst2", "mrpc", "rte"})
+        .choices({"cola", "sst2", "mrpc", "rte", "qnli", "qqp", "mnli", "wnli"})
         .default_text("none");
     arguments
         .add("format", "NAME", format_, Effect::result,

@@ -187,7 +187,7 @@ ModelOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 }
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable, const Head& head,
-                            const std::string& elsewhere) const {
+                            const std::string& elsewhere, const std::string& read_by_caller) const {
   const std::string other =
       !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
   check_decoder(model, config_, path_);
@@ -195,6 +195,9 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
   require_finite(model, path_);
   if (!elsewhere.empty())
     std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
+  if (!read_by_caller.empty())
+    std::erase_if(report.unexpected,
+                  [&](const std::string& name) { return name.starts_with(read_by_caller); });
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));

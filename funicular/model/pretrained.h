@@ -76,9 +76,11 @@ class Pretrained {
   /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
   /// (`starts_anew` false).
   /// Weights that are called as `head`'s and are another head's are not taken. Of those whose names begin with
-  /// `elsewhere` nothing is said, for they are another folder's.
+  /// `elsewhere` nothing is said, for they are another folder's; nor of what the folder has under names that begin with
+  /// `read_by_caller`.
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
-                  const Head& head = Head::classification, const std::string& elsewhere = "") const;
+                  const Head& head = Head::classification, const std::string& elsewhere = "",
+                  const std::string& read_by_caller = "") const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
   /// InputError.
   void load_all(Model& model, const Head& head) const;

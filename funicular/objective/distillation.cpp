@@ -29,8 +29,8 @@ Gives given_words(const DistillationOptions& o) {
   return o.has(Kind::all_tokens) ? Gives::all : o.has(Kind::tokens) ? Gives::hidden_words : Gives::none;
 }
 
-/// The head of masked words. `gives`: the activation kLogits, [words, V], besides the loss. Of all words, that reads the hidden
-/// states of all.
+/// The head of masked words. `gives`: the activation kLogits, [words, V], besides the loss. Of all words, that reads
+/// the hidden states of all.
 void add_hidden_words(model::Builder& builder, double mlm, Gives gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
   const bool all = gives == Gives::all;
@@ -169,16 +169,17 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
   if (o.reads_logits() && o.reads_hidden_words())
     throw InputError(
         "distillation",
-        "terms of the logits of texts (soft, hard) and of hidden words (tokens, all-tokens, mlm) "
+        "terms of the logits of texts (soft, hard, logits) and of hidden words (tokens, all-tokens, mlm) "
         "stand on different heads; expected one kind");
   if (o.has(Kind::tokens) && o.has(Kind::all_tokens))
     throw InputError(
         "distillation",
         "tokens and all-tokens are one term, of the hidden words and of all; expected one of them");
   if (o.reads_logits() && o.documents)
-    throw InputError("distillation", "soft and hard are terms of a task's rows; documents have no classes");
-  if (!teacher_is_rows &&
-      (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.compares_words() || o.has(Kind::soft)))
+    throw InputError("distillation",
+                     "soft, hard and logits are terms of a task's rows; documents have no classes");
+  if (!teacher_is_rows && (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.compares_words() ||
+                           o.reads_teacher_logits()))
     require_same("tokens in its vocabulary", o.student.encoder.vocabulary, o.teacher.encoder.vocabulary,
                  "both read the same numbers, so that the student takes the teacher's tokeniser");
   if (o.has(Kind::attention))
@@ -189,7 +190,7 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
   if (o.has(Kind::patient) || o.has(Kind::cosine))
     require_same("channels (hidden_size)", o.student.encoder.width, o.teacher.encoder.width,
                  "patient and cosine compare channel by channel; the term hidden has a projection");
-  if (o.has(Kind::soft))
+  if (o.reads_teacher_logits())
     require_same("classes", o.student.num_labels, o.teacher.num_labels,
                  "the student takes the teacher's classes");
   if (layers) check_map(o);
@@ -219,7 +220,7 @@ double DistillationOptions::weight(Kind kind) const {
 }
 
 int64_t DistillationOptions::teacher_layers_read() const {
-  if (has(Kind::soft) || compares_words() || has(Kind::cosine)) return teacher.encoder.layers;
+  if (reads_teacher_logits() || compares_words() || has(Kind::cosine)) return teacher.encoder.layers;
   int64_t highest = 0;
   if (has(Kind::attention) || has(Kind::hidden) || has(Kind::patient))
     for (const LayerPair& pair : layers) highest = std::max(highest, pair.teacher);
@@ -307,7 +308,7 @@ Model Distillation::build_teacher(model::ModelOptions encoder) const {
   encoder.head = model::Head::none;
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has
   encoder.head.parameters = [](const format::ModelConfig&) { return int64_t{0}; };
-  if (options_.has(Kind::soft)) {
+  if (options_.reads_teacher_logits()) {
     model::require_classes(encoder.config, options_.teacher.num_labels);
     encoder.head = model::Head::logits;
   }
@@ -319,7 +320,7 @@ std::vector<KeptActivation> Distillation::teacher_activations() const {
   const model::LayerOutputs outputs = teacher_outputs(options_);
   const int64_t hidden = options_.teacher.encoder.width;
   std::vector<KeptActivation> all;
-  if (options_.has(Kind::soft))
+  if (options_.reads_teacher_logits())
     all.push_back({std::string(kTeacher) + model::kLogits, options_.teacher.num_labels, false});
   for (const int64_t layer : outputs.hidden)
     all.push_back({kTeacher + model::hidden_port(layer), hidden, true});

@@ -34,7 +34,9 @@ struct DistillationOptions {
 
   double weight(DistillationKind kind) const;  ///< 0: there is no such term
   bool has(DistillationKind kind) const { return weight(kind) > 0; }
-  bool reads_logits() const { return has(DistillationKind::soft) || has(DistillationKind::hard); }
+  /// Whether some term reads the teacher's logits of rows.
+  bool reads_teacher_logits() const { return has(DistillationKind::soft) || has(DistillationKind::logits); }
+  bool reads_logits() const { return reads_teacher_logits() || has(DistillationKind::hard); }
   /// Whether both models' distributions of words are compared.
   bool compares_words() const { return has(DistillationKind::tokens) || has(DistillationKind::all_tokens); }
   bool reads_hidden_words() const { return compares_words() || has(DistillationKind::mlm); }
@@ -49,8 +51,8 @@ struct DistillationOptions {
 /// anything is read.
 void check_distillation(const DistillationOptions& options);
 
-/// Batch and counts of Classification (rows), or of MaskedLm (terms tokens, all-tokens, mlm), or the sequences alone; counts of
-/// the terms by their names. Outputs: `logits`, `labels` where logits are read.
+/// Batch and counts of Classification (rows), or of MaskedLm (terms tokens, all-tokens, mlm), or the sequences alone;
+/// counts of the terms by their names. Outputs: `logits`, `labels` where logits are read.
 ///
 /// A term that is not named is not computed, nor what only it would read: no head, no layers of the teacher above
 /// the highest that is read, no teacher where nothing is read of it.

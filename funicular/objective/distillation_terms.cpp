@@ -185,16 +185,21 @@ void add_last_layer_segment(Model& model, const DistillationOptions& o) {
 }
 
 void add_logits_segment(Model& model, const DistillationOptions& o) {
-  const double soft = o.weight(Kind::soft), hard = o.weight(Kind::hard), temperature = o.temperature;
+  const double soft = o.weight(Kind::soft), hard = o.weight(Kind::hard), squares = o.weight(Kind::logits),
+               temperature = o.temperature;
   const DistilledAnswers answers = distilled_answers(o.student);
   Segment segment;
   segment.name = std::string(kDistillation) + "logits";
   segment.inputs.push_back({model::kLogits});
-  if (soft > 0) segment.inputs.push_back({teachers(model::kLogits)});
+  if (soft > 0 || squares > 0) segment.inputs.push_back({teachers(model::kLogits)});
   segment.forward = [=](Activations in, const Pass& pass) {
     const at::Tensor& logits = in.at(model::kLogits);
     if (soft > 0)
       pass.loss.add("soft", answers.soft(logits, in.at(teachers(model::kLogits)), temperature), soft);
+    if (squares > 0) {
+      const at::Tensor theirs = in.at(teachers(model::kLogits)).to(logits.scalar_type());
+      pass.loss.add("logits", (logits - theirs).square().sum(), squares);
+    }
     const at::Tensor& labels = pass.batch["labels"];
     if (hard > 0) pass.loss.add("hard", answers.hard(logits, labels), hard);
     pass.loss.output("labels", labels);
@@ -206,8 +211,9 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& distillation_names() {
-  static const std::vector<std::string> names{"attention", "hidden", "soft",   "hard",       "patient",
-                                              "relations", "cosine", "tokens", "all-tokens", "mlm"};
+  static const std::vector<std::string> names{"attention",  "hidden",    "soft",   "hard",
+                                              "patient",    "relations", "cosine", "tokens",
+                                              "all-tokens", "mlm",       "logits"};
   return names;
 }
 
@@ -311,11 +317,12 @@ void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
       static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
         return pair.student < o.student.encoder.layers;
       }));
-  const double classes = o.mean_over_classes ? distilled_answers(o.student).classes(o.student) : 1;
+  const double classes = o.reads_logits() ? distilled_answers(o.student).classes(o.student) : 1;
   const std::map<Kind, double> counts = {
       {Kind::attention, pairs * static_cast<double>(o.student.encoder.heads)},
       {Kind::hidden, tokens * static_cast<double>(o.teacher.encoder.width)},
-      {Kind::soft, sequences * classes},
+      {Kind::soft, o.mean_over_classes ? sequences * classes : sequences},
+      {Kind::logits, sequences * classes},
       {Kind::hard, sequences},
       {Kind::patient, sequences * mapped * static_cast<double>(o.student.encoder.width)},
       {Kind::relations, tokens * static_cast<double>(o.relation_heads)},

@@ -41,6 +41,9 @@ enum class DistillationKind {
   all_tokens,
   /// Cross-entropy of the hidden words, mean over them.
   mlm,
+  /// Squared difference of both models' logits, mean over rows and classes (Ba, Caruana, "Do Deep Nets Really Need to
+  /// be Deep?", 2014, equation 1).
+  logits,
 };
 
 /// "attention", …, in the order of DistillationKind.

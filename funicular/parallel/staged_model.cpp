@@ -53,6 +53,20 @@ ExchangedPass::Kind exchanged_kind(pipeline::Kind kind) {
   }
 }
 
+/// "embeddings to layer.1 on rank 0, layer.2 to classification on rank 1"
+std::string words_of(const Model& model, const std::vector<Stage>& stages,
+                     const pipeline::Placement& placement) {
+  std::string text;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const std::string &first = model.segments[stages[s].begin].name,
+                      &last = model.segments[stages[s].end - 1].name;
+    const std::vector<int>& ranks = placement.ranks_of(static_cast<int>(s));
+    text += fmt::format("{}{}{} on rank{} {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
+                        ranks.size() == 1 ? "" : "s", fmt::join(ranks, " and "));
+  }
+  return text;
+}
+
 }  // namespace
 
 StagedModel::StagedModel(comm::Group world, const Layout& cut, const StrategyOptions& options,
@@ -160,21 +174,16 @@ int StagedModel::home_of(const Buffer& buffer) const {
 }
 
 void StagedModel::tell(const Model& model) const {
-  std::string text;
-  for (size_t s = 0; s < stages_.size(); ++s) {
-    const std::string &first = model.segments[stages_[s].begin].name,
-                      &last = model.segments[stages_[s].end - 1].name;
-    const std::vector<int>& ranks = placement_.ranks_of(static_cast<int>(s));
-    text += fmt::format("{}{}{} on rank{} {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
-                        ranks.size() == 1 ? "" : "s", fmt::join(ranks, " and "));
-  }
-  if (group().rank() == 0 && stages_.size() == 1)
+  if (group().rank() != 0) return;
+  if (stages_.size() == 1)
     log::warning(
         "[pipeline] there is one stage: nothing is cut; --pipeline-parallel says how many ranks share a "
         "model");
-  if (group().rank() == 0)
-    log::info("[pipeline] {} with {} stages: {}{}", cut_.schedule, stages_.size(), text,
-              replicas() == 1 ? "" : fmt::format("; {} pipelines beside each other", replicas()));
+  if (const std::string note = note_of_frozen_stages(model, stages_); !note.empty())
+    log::warning("[pipeline] {}", note);
+  log::info("[pipeline] {} with {} stages: {}{}", cut_.schedule, stages_.size(),
+            words_of(model, stages_, placement_),
+            replicas() == 1 ? "" : fmt::format("; {} pipelines beside each other", replicas()));
 }
 
 // ---- a step

@@ -110,6 +110,28 @@ bool can_cut(const Model& model, size_t segment) {
   }
 }
 
+std::string note_of_frozen_stages(const Model& model, const std::vector<Stage>& stages) {
+  std::set<size_t> learning;  // stages
+  std::vector<size_t> segments;
+  for (size_t s = 0; s < stages.size(); ++s)
+    for (size_t segment = stages[s].begin; segment < stages[s].end; ++segment) {
+      const auto& own = model.segments[segment].parameters;
+      if (std::none_of(own.begin(), own.end(), [](const Parameter* one) { return one->trainable; })) continue;
+      learning.insert(s);
+      segments.push_back(segment);
+    }
+  if (stages.size() < 2 || learning.size() != 1) return {};
+  std::string note = fmt::format(
+      "all weights that learn lie in stage {} of {}, and the other stages are frozen: pipedream then gives "
+      "what "
+      "one process gives",
+      *learning.begin() + 1, stages.size());
+  if (segments.size() > 1)
+    note += fmt::format("; --stages, with a stage that begins with one of the segments {} to {}, cuts them",
+                        segments[1], segments.back());
+  return note;
+}
+
 std::vector<Stage> cut_stages(const Model& model, const std::vector<size_t>& begins) {
   const size_t count = model.segments.size();
   for (size_t i = 0; i < begins.size(); ++i)

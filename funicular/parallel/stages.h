@@ -28,17 +28,23 @@ struct Stage {
 /// Throws InputError where the model has fewer segments than stages.
 void require_segments(const Model& model, size_t stages);
 
-/// Where each of `stages` stages begins, so that the largest has as few weights as can be: the partition of a row with the
-/// least maximum, by dynamic programming; of equal ones that whose first stages are the largest. A weight counts where it is
-/// first used; a segment that reads nothing but whole numbers looks its tables up, which costs little, and counts as
-/// none. Throws InputError where there are fewer segments than stages.
+/// Where each of `stages` stages begins, so that the largest has as few weights as can be: the partition of a row
+/// with the least maximum, by dynamic programming; of equal ones that whose first stages are the largest. A weight
+/// counts where it is first used; a segment that reads nothing but whole numbers looks its tables up, which costs
+/// little, and counts as none. Throws InputError where there are fewer segments than stages.
 std::vector<size_t> balanced_begins(const Model& model, int stages);
 
 /// Whether a stage may begin with this segment: what crosses the border has a shape that its segment declares.
 bool can_cut(const Model& model, size_t segment);
 
-/// The stages that begin at these segments, the first at 0. The model must outlive them. Throws InputError for numbers
-/// that do not ascend or are beyond the segments, and for a cut across an activation whose shape its segment does not declare.
+/// The stages that begin at these segments, the first at 0. The model must outlive them. Throws InputError for
+/// numbers that do not ascend or are beyond the segments, and for a cut across an activation whose shape its segment
+/// does not declare.
 std::vector<Stage> cut_stages(const Model& model, const std::vector<size_t>& begins);
+
+/// A warning where all weights that learn lie in one of several stages, as those of a small student behind a large
+/// teacher may: no update of it is late then, so that an asynchronous schedule gives what one process gives. ""
+/// elsewhere.
+std::string note_of_frozen_stages(const Model& model, const std::vector<Stage>& stages);
 
 }  // namespace funicular::parallel

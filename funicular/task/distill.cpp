@@ -19,6 +19,7 @@
 #include "funicular/objective/multi_label.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/distilled_rows.h"
+#include "funicular/task/projection.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
 #include "funicular/task/teacher.h"
@@ -92,13 +93,14 @@ class Distilling {
   std::optional<model::Pretrained> student_;
   format::ModelConfig config_;        ///< the student's
   std::vector<int64_t> init_layers_;  ///< of DistillOptions::init_layers
+  KeptProjection projection_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
   std::unique_ptr<objective::Distillation> objective_;  ///< with the teacher in the model
 };
 
 Distilling::Distilling(const DistillOptions& options)
-    : o_(options), teacher_(options), terms_(options.terms) {
+    : o_(options), teacher_(options), terms_(options.terms), projection_(options.student) {
   max_length_ = o_.max_length.value_or(kDefaultLength);
   if (teacher_.is_model()) teacher_.folder().fit_max_length(max_length_, o_.max_length.has_value());
   open_student();
@@ -267,7 +269,7 @@ Model Distilling::make_student() const {
   if (!init_layers_.empty())
     model::load_layers(student, config_, teacher_.folder(), init_layers_);
   else if (student_ && student_->has_weights())
-    student_->load(student, starts_anew(o_), model::classes_layer(student_->config()));
+    projection_.load_student(*student_, student, starts_anew(o_));
   return student;
 }
 
@@ -287,6 +289,7 @@ train::TrainerOptions Distilling::trainer_options() const {
                                          {"initial_weights", student_ ? student_->weights_hash() : "none"},
                                          {"init_layers", o_.init_layers},
                                          {"tokenizer", hash_text(tokenizer_->fingerprint())}});
+  if (terms_.has(Kind::hidden)) projection_.note(options.identity);
   options.run_info = {{"command", "distill"},
                       {"stage", o_.stage},
                       {"teacher", o_.teacher.string()},
@@ -314,6 +317,7 @@ DistillResult Distilling::run() {
   const train::DatasetSource source(seen, *rows);
   const auto save = [&](const fs::path& folder) {
     model::save_folder(model, config_, objective_->head(), *tokenizer_, folder);
+    save_projection(model, folder);
   };
   if (!held_out) {
     result.fit = fit(model, o_, result.options, source, {}, save);

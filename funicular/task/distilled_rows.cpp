@@ -19,14 +19,16 @@ void check_terms(const objective::DistillationOptions& chosen, const std::string
   const bool prediction = stage == "prediction";
   if (chosen.reads_logits() != prediction)
     throw InputError("usage", "--stage {}: {}", stage,
-                     prediction ? "expects a term of the answers, soft or hard"
-                                : "soft and hard are terms of the stage prediction");
+                     prediction ? "expects a term of the answers: soft, hard or logits"
+                                : "soft, hard and logits are terms of the stage prediction");
   if (!has_teacher)
     for (const objective::DistillationTerm& term : chosen.terms)
       if (term.kind != Kind::soft && term.kind != Kind::hard)
-        throw InputError("usage",
-                         "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
-                         objective::describe(chosen.terms));
+        throw InputError(
+            "usage",
+            "the terms {} read a teacher's layers or logits, which probabilities do not tell; with "
+            "--soft-columns expected soft, hard",
+            objective::describe(chosen.terms));
   if (caches && chosen.reads_hidden_words())
     throw InputError("usage",
                      "--cache-teacher: tokens, all-tokens and mlm hide other words in every epoch, so that "

@@ -59,6 +59,15 @@ class Files(AugmentTest):
             self.assertEqual(line.split("\t")[4], "fine book")
         for line in lines[4:]:
             self.assertEqual(line.split("\t")[3], 'a "good" film')
+        sizes = {"qnli": (("index", "question", "sentence", "label"), ("0", "good film", "fine book", "entailment"), 20),
+                 "qqp": (("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), ("0", "1", "2", "good film", "fine book", "1"), 10),
+                 "mnli": (("index", "sentence1", "sentence2", "label1", "gold_label"), ("0", "good film", "fine book", "neutral", "neutral"), 10),
+                 "wnli": (("index", "sentence1", "sentence2", "label"), ("0", "good film", "fine book", "1"), 30)}
+        for task, (header, row, variants) in sizes.items():  # as TinyBERT's authors have it; of wnli they say nothing
+            path = write_rows(self.folder / f"{task}.tsv", header, [row])
+            _, table = self.augmented(model, path, f"{task}-more.tsv", task=task, variants=None)
+            self.assertEqual({len(line.split("\t")) for line in table.splitlines()}, {len(row)})
+            self.assertEqual(json.loads((self.folder / f"{task}-more.tsv.made.json").read_text())["made_of"]["variants"], variants, task)
         self.succeeds("finetune", "--model", model, "--task", "mrpc", "--train", self.folder / "mrpc-more.tsv", "--output",
                       self.folder / "run", "--max-steps", "1", "--max-length", "16")
 

@@ -191,11 +191,22 @@ class Finetune(ProgramTest):
             "mrpc": (("\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
                      [(str(i % 2), "7", "8", a, '"' + b) for i, (a, b) in enumerate(pairs)]),
             "rte": (("index", "sentence1", "sentence2", "label"),
-                    [(str(i), a, b, ["entailment", "not_entailment"][i % 2]) for i, (a, b) in enumerate(pairs)])}
+                    [(str(i), a, b, ["entailment", "not_entailment"][i % 2]) for i, (a, b) in enumerate(pairs)]),
+            "qnli": (("index", "question", "sentence", "label"),
+                     [(str(i), a, b, ["entailment", "not_entailment"][i % 2]) for i, (a, b) in enumerate(pairs)]),
+            "qqp": (("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+                    [(str(i), "1", "2", a, b, str(i % 2)) for i, (a, b) in enumerate(pairs)]),
+            "mnli": (("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
+                      "sentence2_parse", "sentence1", "sentence2", "label1", "gold_label"),
+                     [(str(i), "p", "q", "fiction", "(", ")", "(", ")", a, b, "neutral", ["entailment", "neutral", "contradiction"][i % 3])
+                      for i, (a, b) in enumerate(pairs)]),
+            "wnli": (("index", "sentence1", "sentence2", "label"), [(str(i), a, b, str(i % 2)) for i, (a, b) in enumerate(pairs)])}
         metrics = {"cola": {"matthews_correlation", "accuracy"}, "sst2": {"accuracy"}, "mrpc": {"accuracy", "f1"},
-                   "rte": {"accuracy"}}
+                   "rte": {"accuracy"}, "qnli": {"accuracy"}, "qqp": {"accuracy", "f1"}, "mnli": {"accuracy"}, "wnli": {"accuracy"}}
         names = {"cola": ["unacceptable", "acceptable"], "sst2": ["negative", "positive"],
-                 "mrpc": ["not_equivalent", "equivalent"], "rte": ["entailment", "not_entailment"]}
+                 "mrpc": ["not_equivalent", "equivalent"], "rte": ["entailment", "not_entailment"],
+                 "qnli": ["entailment", "not_entailment"], "qqp": ["not_duplicate", "duplicate"],
+                 "mnli": ["contradiction", "entailment", "neutral"], "wnli": ["not_entailment", "entailment"]}
         model = self.model()
         for task, (header, rows) in files.items():
             path = write_rows(self.folder / f"{task}.tsv", header, rows)

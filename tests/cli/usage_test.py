@@ -56,7 +56,7 @@ class Help(ProgramTest):
     def test_help_states_defaults_units_choices_and_aliases(self):
         text = " ".join(self.succeeds("finetune", "--help-all").out.split())
         for phrase in ("--learning-rate RATE", "[5e-05]", "--batch-size SEQUENCES", "[32]", "auto | fp32 | fp64 | bf16 | fp16",
-                       "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | stsb | rte | custom"):
+                       "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | stsb | rte | qnli | qqp | mnli | wnli | custom"):
             self.assertIn(phrase, text)
 
     def test_help_fits_a_hundred_columns(self):
@@ -333,9 +333,9 @@ class Completion(ProgramTest):
 
     def test_what_follows_a_command_is_written_as_each_shell_reads_it(self):
         bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
-        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom tags spans"\n', bash)
+        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans"\n', bash)
         self.assertEqual(zsh, bash)
-        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom tags spans\n", fish)
+        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans\n", fish)
         self.assertEqual(fish.count("\n"), bash.count("\n"))
 
     def recorder(self):
@@ -379,7 +379,7 @@ class Completion(ProgramTest):
         script = (f"fpath=({functions} $fpath); autoload -Uz compinit; compinit -u -D; compadd() {{ print -l -- $@ }}; "
                   f"words=({PROGRAM} finetune --task c); CURRENT=4; _funicular")
         done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual(done.stdout.split(), ["--", "cola", "sst2", "mrpc", "stsb", "rte", "custom", "tags"])
+        self.assertEqual(done.stdout.split(), ["--", "cola", "sst2", "mrpc", "stsb", "rte", "qnli", "qqp", "mnli", "wnli", "custom", "tags"])
 
     def test_fish_completes_what_is_typed(self):
         if not shutil.which("fish"):

@@ -104,7 +104,7 @@ TEST(DistillationTerms, AreReadWithTheirWeights) {
   for (const char* wrong : {"atention", "hidden=0", "hidden=-1", "hidden=x", "hidden=", "hidden=nan"})
     EXPECT_THROW(parse_distillation_terms({wrong}), InputError) << wrong;
   EXPECT_THROW(parse_distillation_terms({"soft", "soft=2"}), InputError);
-  EXPECT_EQ(distillation_names().size(), static_cast<size_t>(DistillationKind::mlm) + 1);
+  EXPECT_EQ(distillation_names().size(), static_cast<size_t>(DistillationKind::logits) + 1);
 }
 
 TEST(DistillationTerms, MapsOfLayersAreThoseOfThePaper) {
@@ -152,6 +152,35 @@ TEST(Distillation, LossIsTheWeightedSumOfTheTerms) {
   options.mean_over_classes = false;
   const MicroBatch by_rows = Distillation(make_tokenizer(), options).collate(Rows().samples(), {});
   EXPECT_NEAR(losses_of(build(with_teacher(options)), by_rows).at("soft"), 3 * losses.at("soft"), 1e-12);
+}
+
+TEST(Distillation, SquaredLogitsAreAMeanOverRowsAndClasses) {
+  const DistillationOptions options = options_of({"logits=2"});
+  const Distillation objective = with_teacher(options);
+  const MicroBatch batch = objective.collate(Rows().samples(), {});
+  EXPECT_EQ(batch.counts.at("logits"), 4 * 3);
+  LossSink of_student, of_teacher;
+  of_student.keep_outputs = true;
+  const Model model = build(objective);
+  model.forward({}, batch, {}, of_student);
+  TensorMap found;
+  const Model teacher = objective.collecting(
+      objective.build_teacher({.config = options.teacher, .dtype = at::kDouble, .seed = 5}), found);
+  teacher.forward({}, batch, {}, of_teacher);
+  const double expected =
+      at::mse_loss(of_student.outputs().at("logits"), found.at("teacher.logits")).item<double>();
+  EXPECT_GT(expected, 1e-3);
+  EXPECT_NEAR(of_student.total(batch.counts).item<double>(), 2 * expected, 1e-12);
+  EXPECT_EQ(options.teacher_layers_read(), 4);
+  DistillationOptions classes = options;
+  classes.teacher.num_labels = 5;
+  try {
+    check_distillation(classes);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("has 3 classes, the teacher 5"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Distillation, ATeacherOfItselfTeachesNothing) {

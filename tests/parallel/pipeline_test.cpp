@@ -346,6 +346,27 @@ TEST(Stages, KnowWhatPassesFromOneToTheNext) {
   }
 }
 
+/// A teacher of three modules in front of a student of two.
+TEST(Stages, ThatAreFrozenButForOneAreTold) {
+  Model model;
+  for (int i = 0; i < 5; ++i) {
+    Parameter* const weight =
+        model.add_parameter(fmt::format("weight.{}", i), at::zeros({2}), ParameterKind::vector);
+    weight->trainable = i >= 3;
+    model.segments.push_back({.name = fmt::format("segment.{}", i), .parameters = {weight}});
+  }
+  const auto note = [&](const std::vector<size_t>& begins) {
+    std::vector<Stage> stages;
+    for (size_t i = 0; i < begins.size(); ++i)
+      stages.push_back({begins[i], i + 1 < begins.size() ? begins[i + 1] : 5, {}});
+    return note_of_frozen_stages(model, stages);
+  };
+  EXPECT_EQ(note({0}), "");
+  EXPECT_EQ(note({0, 4}), "");
+  EXPECT_NE(note({0, 2}).find("lie in stage 2 of 2"), std::string::npos) << note({0, 2});
+  EXPECT_NE(note({0, 3}).find("one of the segments 4 to 4"), std::string::npos) << note({0, 3});
+}
+
 TEST(Stages, AreCutWhereTheLargestIsAsSmallAsCanBe) {
   // Weights: 0 (a table that is looked up), 42, 36, 0 (used before), 11.
   const Model model = make_cut_model(1);

@@ -100,6 +100,30 @@ TEST_F(Tasks, RteWritesItsLabelsInWords) {
   EXPECT_EQ(store->row(1).label, 0);
 }
 
+TEST_F(Tasks, TheOtherTasksOfGlueHaveThePublishedColumnsAndOrderOfClasses) {
+  struct Row {
+    const char *name, *header, *row;
+    int32_t label;
+  };
+  for (const auto& [name, header, row, label] : std::initializer_list<Row>{
+           {"qnli", "index\tquestion\tsentence\tlabel", "0\ta\tb\tnot_entailment", 1},
+           {"qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "0\t1\t2\ta\tb\t1", 1},
+           {"mnli", "index\tgenre\tsentence1\tsentence2\tlabel1\tgold_label",
+            "0\tfiction\ta\tb\tentailment\tneutral", 2},
+           {"mnli", "index\tgenre\tsentence1\tsentence2\tlabel1\tgold_label",
+            "0\tfiction\ta\tb\tneutral\tcontradiction", 0},
+           // MultiNLI's own files.
+           {"mnli", "gold_label\tsentence1\tsentence2\tpairID\tlabel1\tlabel2", "entailment\ta\tb\t1n", 1},
+           {"wnli", "index\tsentence1\tsentence2\tlabel", "0\ta\tb\t1", 1}}) {
+    const auto task = find_task(name);
+    EXPECT_EQ(task->texts(), 2);
+    const auto store =
+        open(task, write("train.tsv", std::string(header) + "\n" + row + "\n"), task->label_names());
+    EXPECT_EQ(store->row(0).label, label) << name << ": " << row;
+    EXPECT_EQ(ids(store->row(0), 0).size() + ids(store->row(0), 1).size(), 2u);
+  }
+}
+
 TEST_F(Tasks, CustomLabelsAreLearntSorted) {
   const auto task = find_task("custom");
   const auto store = open(task, write("train.tsv", "text\tlabel\na\tz\nb\tm\nc\tz\n"));

@@ -1,7 +1,7 @@
 """What the options do that only distill has, and those that it reads in its own way."""
 
 from byte_bpe_test import SPECIAL_TOKENS, byte_characters
-from harness import HEADS, HIDDEN, LAYERS, json, write_model, write_rows
+from harness import HEADS, HIDDEN, LAYERS, array, json, read_safetensors, write_model, write_rows, write_safetensors
 
 from . import answering, own
 from .lab import *
@@ -78,11 +78,52 @@ def student(lab):
     refuses_at_once(lab, "tokens in its vocabulary", student=student_config(lab, "words", vocab_size=len(own.VOCABULARY) + 1))
 
 
+def projection(path):
+    return {name: list(values) for name, values in tensors(path).items() if name.startswith("fit_dense.")}
+
+
+def keeps_its_projection(lab):
+    """Each stage that learns layers begins with the projection that the one before has learnt, of this program or TinyBERT's."""
+    general = layers(lab, learning_rate=0.1)
+    kept = projection(general.folder / "model" / "fit_dense.safetensors")
+    lab.assertEqual({name: len(values) for name, values in kept.items()}, {"fit_dense.weight": HIDDEN * HIDDEN, "fit_dense.bias": HIDDEN})
+    lab.assertNotEqual(kept, projection(layers(lab, learning_rate=NOTHING).folder / "model" / "fit_dense.safetensors"))
+    words = {"stage": "intermediate", "learning_rate": NOTHING}
+    after = lab.train(student=general.folder / "model", **words)
+    lab.assertIn("fit_dense.safetensors is continued", after.err)
+    lab.assertEqual(projection(after.folder / "model" / "fit_dense.safetensors"), kept)
+    lab.assertNotIn("fit_dense.weight", tensors(general.folder / "model" / "model.safetensors"))
+    # TinyBERT's program has it among the weights of the model.
+    def published(path):
+        lab.copy_model(general.folder / "model", path)
+        (path / "fit_dense.safetensors").unlink()
+        weights = {**tensors(path / "model.safetensors"), **{name: array.array("f", values) for name, values in kept.items()}}
+        shapes = {name: shape for name, (shape, _) in read_safetensors(general.folder / "model" / "model.safetensors").items()}
+        shapes |= {"fit_dense.weight": [HIDDEN, HIDDEN], "fit_dense.bias": [HIDDEN]}
+        write_safetensors(path / "model.safetensors", {name: (shapes[name], values) for name, values in weights.items()})
+        return path
+    theirs = lab.train(student=lab.once("published", published), **words)
+    lab.assertIn("model.safetensors is continued", theirs.err)
+    lab.assertNotIn("not used: fit_dense", theirs.err)
+    lab.assertEqual(projection(theirs.folder / "model" / "fit_dense.safetensors"), kept)
+    # One of another teacher's width begins anew; the answers need none.
+    def narrow(path):
+        lab.copy_model(general.folder / "model", path)
+        write_safetensors(path / "fit_dense.safetensors", {"fit_dense.weight": ([3, HIDDEN], array.array("f", [0.5] * 3 * HIDDEN)),
+                                                           "fit_dense.bias": ([3], array.array("f", [0.5] * 3))})
+        return path
+    other = lab.train(student=lab.once("narrow", narrow), **words)
+    lab.assertIn("a new one is learnt", other.err)
+    lab.assertEqual(len(projection(other.folder / "model" / "fit_dense.safetensors")["fit_dense.bias"]), HIDDEN)
+    lab.assertFalse((lab.train(student=general.folder / "model").folder / "model" / "fit_dense.safetensors").exists())
+
+
 @DISTILL.row("--stage", "layers of documents, layers of rows, or answers")
 def stage(lab):
     lab.assertEqual(saved(layers(lab))["architectures"], ["BertModel"])
     lab.assertEqual(saved(lab.train(stage="intermediate"))["architectures"], ["BertModel"])
     lab.assertEqual(saved(lab.train())["architectures"], ["BertForSequenceClassification"])
+    keeps_its_projection(lab)
     lab.refuses_to_train("--stage general expects --data", stage="general", task=None, train=None)
     lab.refuses_to_train("--task is not for --stage general", stage="general", data=lab.folder)
 
@@ -279,13 +320,15 @@ def terms(lab):
     lab.assertGreater(abs(soft - hard), 1e-3)
     configured = config_file(lab, 'terms = ["soft=0.25", "hard=2"]\n')
     lab.assertAlmostEqual(lab.train(config=configured, learning_rate=NOTHING, soft_mean="rows").each("loss")[0], 0.25 * soft + 2 * hard, places=9)
+    lab.assertAlmostEqual(loss("soft", "logits=3"), soft + 3 * loss("logits"), places=9)
+    lab.assertGreater(loss("logits"), 0)
     for name in ("patient", "cosine", "relations"):
         lab.assertGreater(loss("soft", name + "=3"), soft, name)
     refuses_at_once(lab, "did you mean attention", terms=["atention"])
     refuses_at_once(lab, "expected blanks between terms", terms=["soft,hard"])
     refuses_at_once(lab, "above 0", terms=["soft=0"])
     refuses_at_once(lab, "given twice", terms=["soft", "soft=2"])
-    refuses_at_once(lab, "soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
+    refuses_at_once(lab, "soft, hard and logits are terms of the stage prediction", terms=["soft"], stage="intermediate")
     refuses_at_once(lab, "attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
     sixteen = student_config(lab, "narrow", hidden_size=16)
     refuses_at_once(lab, "channels", terms=["soft", "cosine"], student=sixteen)

@@ -176,8 +176,8 @@ TEST_P(DistillationGolden, EqualsThePublishedLossWithRecomputation) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, DistillationGolden,
                          testing::Values("tinybert", "tinybert_ragged", "tinybert_some_layers", "relations",
-                                         "cosine", "prediction", "prediction_hard", "regression", "patient",
-                                         "distilbert", "distilbert_hidden_words"),
+                                         "cosine", "prediction", "prediction_hard", "regression", "logits",
+                                         "patient", "distilbert", "distilbert_hidden_words"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -37,6 +37,7 @@ CASES = {
     "prediction_hard": dict(model=BertForSequenceClassification, lengths=RAGGED, map=[], rows=True,
                             terms={"soft": 0.7, "hard": 0.3}, temperature=3),
     "regression": dict(model=BertForSequenceClassification, lengths=RAGGED, map=[], terms={"soft": 1, "hard": 0.25}, labels=1),
+    "logits": dict(model=BertForSequenceClassification, lengths=RAGGED, map=[], terms={"logits": 2, "soft": 0.5, "hard": 1}, temperature=2),
     "patient": dict(model=BertForSequenceClassification, lengths=RAGGED, map=UNIFORM, terms={"soft": 1, "patient": 10},
                     hidden=(24, 24), temperature=2),
     "distilbert": dict(model=BertForMaskedLM, lengths=RAGGED, map=[], terms={"all-tokens": 5, "mlm": 2, "cosine": 1},
@@ -137,6 +138,8 @@ def terms_of(case, own, theirs, batch, projection):
         elif name == "soft":  # soft_cross_entropy of task_distill.py
             each = -F.softmax(theirs.logits / temperature, -1) * F.log_softmax(own.logits / temperature, -1)
             terms[name] = each.sum(-1).mean() if case.get("rows") else each.mean()
+        if name == "logits":  # Keras and transformers' examples call it so: mse_loss of both models' logits
+            terms[name] = F.mse_loss(own.logits, theirs.logits)
         if name == "hard":
             labels = batch["labels"]
             terms[name] = F.mse_loss(own.logits.squeeze(1), labels.to(own.logits.dtype)) if regression else \
