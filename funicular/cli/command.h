@@ -31,6 +31,7 @@ std::unique_ptr<Command> make_finetune();
 std::unique_ptr<Command> make_augment();
 std::unique_ptr<Command> make_vectors();
 std::unique_ptr<Command> make_distill();
+std::unique_ptr<Command> make_probe();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();
 std::unique_ptr<Command> make_compare();

@@ -25,6 +25,7 @@ constexpr std::array kEntries{
     Entry{"vectors", "Train small word vectors on texts"},
     Entry{"augment", "Make variants of a task's rows, for training"},
     Entry{"distill", "Train a small model to do what a large one does"},
+    Entry{"probe", "Show what each layer of an encoder knows of a task"},
     Entry{"evaluate", "Measure a model on labelled data"},
     Entry{"predict", "Classify lines of text"},
     Entry{"compare", "Compare masked language models by what they know of texts"},

@@ -8,6 +8,7 @@
 #include "funicular/base/json_text.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/exit_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
@@ -34,7 +35,8 @@ class Evaluate final : public Command {
             "Prints one JSON object with the metrics of a fine-tuned model on a task's file. With "
             "--task mlm it gives the loss "
             "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
-            "share the rows: the same result, sooner.") {
+            "share the rows: the same result, sooner. If the model has exits, the "
+            "object also has accuracy against layers and rows per second.") {
     arguments.example("measure a classifier", "funicular evaluate --model runs/a/model --data test.tsv");
     arguments.example("measure a masked language model",
                       "funicular evaluate --model MODEL --task mlm --data texts.tokens");
@@ -65,6 +67,7 @@ class Evaluate final : public Command {
              "their texts")
         .common()
         .default_text("none");
+    exits_.declare(arguments);
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, options_.batch_size)
         .default_text(fmt::format("as --micro-batch-tokens allows, {} at most; without that limit {}",
@@ -76,6 +79,7 @@ class Evaluate final : public Command {
   }
 
   int run() override {
+    exits_.check(arguments, /*evaluates=*/true);
     device_.apply();
     group_ = join_sharing_ranks(device_);
     options_.precision = comm::from_first(
@@ -124,6 +128,8 @@ class Evaluate final : public Command {
     all.bad_rows = task_.bad_rows();
     all.device = device_.place();
     all.group = group_;
+    all.exits = exits_.choice;
+    all.cascade = exits_.cascade;
     all.identity = identity();
     return all;
   }
@@ -137,6 +143,7 @@ class Evaluate final : public Command {
   void give(const task::Evaluation& found) const {
     if (!output_.empty()) found.write(output_);
     OrderedJson json = found.with_rows_left_out(found.scores);
+    json.update(found.curves);
     if (details_) found.sheet->add_details(json);
     if (!predictions_.empty()) {
       const std::string lines = found.sheet->lines(*found.rows);
@@ -148,10 +155,12 @@ class Evaluate final : public Command {
   }
 
   int masked_lm(model::Pretrained pretrained) {
-    const char* const answers = details_                ? "--details"
-                                : !predictions_.empty() ? "--predictions"
-                                : !output_.empty()      ? "--output"
-                                                        : nullptr;
+    const char* const answers = details_                  ? "--details"
+                                : !predictions_.empty()   ? "--predictions"
+                                : !output_.empty()        ? "--output"
+                                : exits_.choice.given()   ? "early exit"
+                                : !exits_.cascade.empty() ? "--cascade"
+                                                          : nullptr;
     if (answers)
       throw InputError(
           "usage", "{} works only with rows that have labels; --task mlm measures on a token store", answers);
@@ -168,6 +177,7 @@ class Evaluate final : public Command {
   fs::path predictions_, output_;
   AnswerFormat form_ = AnswerFormat::json_lines;
   bool details_ = false;
+  ExitOptions exits_;
   TaskOptions task_;
   DeviceOptions device_;
   comm::Group group_;

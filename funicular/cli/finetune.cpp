@@ -41,6 +41,10 @@ class Finetune final : public Command {
       if (!type.example.purpose.empty())
         arguments.example(type.example.purpose,
                           "funicular finetune --model MODEL " + type.asked_for() + " " + type.example.words);
+    arguments.example(
+        "train a model that answers easy texts early",
+        "funicular finetune --model MODEL --task custom --train train.tsv --eval eval.tsv --output "
+        "runs/exits --early-exit self-distillation");
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
@@ -74,6 +78,7 @@ class Finetune final : public Command {
              "in training, the share of a row that all classes get in equal parts")
         .alias("label-smoothing-factor")
         .range(0, 0.999);
+    declare_early_exit();
     task_.declare(arguments);
   }
 
@@ -86,6 +91,15 @@ class Finetune final : public Command {
   }
 
  private:
+  void declare_early_exit() {
+    arguments.add("early-exit", "NAME", options_.early_exit.training, task::exit_training_names(),
+                  Effect::result,
+                  "train a classifier behind each layer, an exit, from the labels or from the model's own "
+                  "answers, after fine-tuning or with the encoder");
+    arguments.add("exits-only", options_.early_exit.exits_only, Effect::result,
+                  "--model is fine-tuned already; train its exits alone");
+  }
+
   const task::FinetuneOptions& options() {
     fill(options_, training_);
     options_.task = task_.task(arguments);

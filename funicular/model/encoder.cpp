@@ -62,8 +62,15 @@ Model build_model(const ModelOptions& options) {
   if (options.head.check) options.head.check(config);
   require_memory(options);
   Builder builder(options);
+  const auto add_behind = [&](int64_t layer) {
+    if (options.head.behind_layer) options.head.behind_layer(builder, layer);
+  };
   add_embeddings(builder);
-  for (int64_t layer = 0; layer < config.encoder.layers; ++layer) add_layer(builder, layer);
+  add_behind(0);
+  for (int64_t layer = 0; layer < config.encoder.layers; ++layer) {
+    add_layer(builder, layer);
+    add_behind(layer + 1);
+  }
   options.head.add(builder);
   Model model = builder.finish();
   model.replicate = [options] { return build_model(options); };

@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/model/builder.h"
+#include "funicular/model/classifier.h"
 #include "funicular/nn/functional.h"
 
 namespace funicular::model {
@@ -108,40 +109,23 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
 
 /// `gives`: the logits are an activation.
 void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = false) {
-  const format::ModelConfig& config = builder.config();
-  const format::Family::Classifier& layout = builder.family().classifier;
-  const LinearWeights dense =
-      builder.add_linear(builder.family().classifier_dense(), config.encoder.width, config.encoder.width);
-  const LinearWeights classifier = builder.add_linear(layout.output, config.num_labels, config.encoder.width);
-  const double probability = config.classifier_dropout_probability();
-  const nn::DropoutSite after{probability, Purpose::dropout_classifier, 0};
-  const nn::DropoutSite before{layout.drops_before ? probability : 0, Purpose::dropout_classifier, 1};
+  const Classifier classifier = add_classifier_weights(
+      builder, {builder.family().classifier_dense(), builder.family().classifier.output});
   std::vector<Port> outputs;
   if (gives)
     outputs.push_back({kLogits,
-                       [labels = config.num_labels](const MicroBatch& batch) {
+                       [labels = builder.config().num_labels](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch.packing.sequences(), labels};
                        },
                        builder.options().dtype});
-  builder.add_segment(
-      "classification", {hidden_of_head(builder.options())}, std::move(outputs),
-      [=, activation = activation_named(layout.activation)](Activations in, const Pass& pass) {
-        const Packing& packing = pass.batch.packing;
-        const auto drop = [&](const at::Tensor& x, const nn::DropoutSite& site) {
-          return nn::dropout(x, at::zeros({packing.sequences()}, packing.draw_ids.options().dtype(at::kInt)),
-                             packing.draw_ids, packing.random, site);
-        };
-        const at::Tensor pooled = apply_linear(drop(in.at(kHidden), before), dense, activation);
-        const at::Tensor dropped = drop(pooled, after);
-        // In the vectors' type: a loss of few bits helps nobody.
-        const at::Tensor logits =
-            nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
-            classifier.bias->compute;
-        pass.taps("logits", logits);
-        pass.loss.output("logits", logits);
-        add_loss(logits, pass);
-        return gives ? Activations{{kLogits, logits}} : Activations{};
-      });
+  builder.add_segment("classification", {hidden_of_head(builder.options())}, std::move(outputs),
+                      [=](Activations in, const Pass& pass) {
+                        const at::Tensor logits = classifier.logits(in.at(kHidden), pass.batch.packing);
+                        pass.taps("logits", logits);
+                        pass.loss.output("logits", logits);
+                        add_loss(logits, pass);
+                        return gives ? Activations{{kLogits, logits}} : Activations{};
+                      });
 }
 
 void add_classification(Builder& builder) {
@@ -163,7 +147,7 @@ void check_classification(const format::ModelConfig& config) {
 }
 
 int64_t classification_parameters(const format::ModelConfig& config) {
-  return linear_parameters(config, config.encoder.width) + linear_parameters(config, config.num_labels);
+  return count_classifier_parameters(config, /*dense=*/true);
 }
 
 void add_unread_pooler(Builder& builder) {

@@ -27,6 +27,9 @@ struct Head {
   std::function<int64_t(const format::ModelConfig&)> parameters;
   /// Throws InputError for a configuration that it does not fit. May be empty.
   std::function<void(const format::ModelConfig&)> check;
+  /// Adds segments behind layer N, counted from 1 (0: the embeddings), before the next layer. May be empty. See
+  /// model/layer_classifiers.h.
+  std::function<void(Builder&, int64_t layer)> behind_layer = {};
 
   bool operator==(const Head& other) const { return name == other.name; }
 

@@ -208,15 +208,17 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
   return report;
 }
 
-void Pretrained::load_all(Model& model, const Head& head) const {
+void Pretrained::load_all(Model& model, const Head& head, const std::string& elsewhere) const {
   const bool classifies = head == Head::classification || head == token_classifier();
   if (const std::string other = other_owner(config_, head); classifies && !other.empty())
     throw InputError("weights", "{} is a {}; expected a model that classifies {} ({})", path_.string(), other,
                      classified(head), head.purpose);
   refuse_unused_layers(config_, path_);
   check_decoder(model, config_, path_);
-  const LoadReport report = load_pretrained(model, path_);
+  LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
+  if (!elsewhere.empty())
+    std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
   if (!report.missing.empty())
     throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
                      list(report.missing), reason_of_missing(config_, head, path_));

@@ -82,8 +82,8 @@ class Pretrained {
                   const Head& head = Head::classification, const std::string& elsewhere = "",
                   const std::string& read_by_caller = "") const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
-  /// InputError.
-  void load_all(Model& model, const Head& head) const;
+  /// InputError. Nothing is said of weights whose names begin with `elsewhere`, as in load().
+  void load_all(Model& model, const Head& head, const std::string& elsewhere = "") const;
 
  private:
   fs::path path_;

@@ -24,8 +24,10 @@ class Folders {
  public:
   void add(const fs::path& folder) {
     if (fs::exists(folder / "state.json")) return add_chain(folder);
-    if (fs::exists(folder / "evaluation.json")) return add_evaluation(folder);
-    if (fs::exists(folder / "run.json")) return add_run(folder);
+    const bool evaluated = fs::exists(folder / "evaluation.json"), trained = fs::exists(folder / "run.json");
+    if (evaluated) add_evaluation(folder);
+    if (trained) add_run(folder);
+    if (evaluated || trained) return;
     throw InputError("report",
                      "--input {}: expected the folder of a run (with run.json), of evaluate --output "
                      "(evaluation.json) or of a chain's "
@@ -37,7 +39,7 @@ class Folders {
 
  private:
   void add_run(const fs::path& folder) {
-    if (!seen_.insert(fs::weakly_canonical(folder)).second) return;
+    if (!seen_.insert(fs::weakly_canonical(folder / "run.json")).second) return;
     RunFiles run{
         .name = folder.lexically_normal().string(), .run = read_object(folder / "run.json"), .lines = {}};
     const fs::path metrics = folder / "metrics.jsonl";
@@ -46,7 +48,7 @@ class Folders {
   }
 
   void add_evaluation(const fs::path& folder) {
-    if (!seen_.insert(fs::weakly_canonical(folder)).second) return;
+    if (!seen_.insert(fs::weakly_canonical(folder / "evaluation.json")).second) return;
     files_.evaluations.push_back(
         {folder.lexically_normal().string(), read_object(folder / "evaluation.json")});
   }

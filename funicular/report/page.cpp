@@ -9,6 +9,7 @@
 #include "funicular/base/json_text.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/version.h"
+#include "funicular/report/layer_curves.h"
 #include "funicular/report/page_parts.h"
 #include "funicular/report/run_summary.h"
 
@@ -186,6 +187,7 @@ std::string render_page(const ReportFiles& files, const std::string& title, cons
   if (!charts.empty()) page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
   for (const Chart& chart : charts) page += figure(chart);
   if (!charts.empty()) page += "</div>\n";
+  page += early_exit_section(files) + probes_section(files);
   page += evaluations_section(files) + provenance_section(files);
   page += fmt::format("<footer>funicular {} report</footer>\n", FUNICULAR_VERSION) + chart_data(charts);
   if (!library.script.empty())

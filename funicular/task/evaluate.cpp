@@ -18,6 +18,7 @@
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/task/cut_texts.h"
+#include "funicular/task/exit_speed.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
 #include "funicular/task/text_report.h"
@@ -45,11 +46,15 @@ class Measurement {
   /// `otherwise`: the length if none is given.
   void take_length(int64_t otherwise);
   Model load(const objective::Objective& objective) const;
+  /// `exits`: where rows leave; none: at the end of the model.
   OrderedJson measure(const Model& model, const objective::Objective& objective, const data::Dataset& samples,
-                      Metrics* metrics) const;
+                      Metrics* metrics, const std::optional<model::ExitRule>& exits = {}) const;
 
  private:
   void require_equal_on_all_ranks() const;
+  std::map<std::string, double> run(const Model& model, const train::Source& source, Metrics* metrics,
+                                    const train::EvaluationProgress& progress,
+                                    const std::optional<model::ExitRule>& exits) const;
   int64_t batch_size() const {
     return o_.batch_size.value_or(o_.batch_tokens > 0 ? kMostEvaluatedRows : kEvaluatedRows);
   }
@@ -85,17 +90,47 @@ Model Measurement::load(const objective::Objective& objective) const {
   return model;
 }
 
+/// What came of one micro-batch whose rows leave early.
+parallel::EvalResult evaluate_with_exits(const Model& model, const MicroBatch& batch,
+                                         const model::ExitRule& rule) {
+  const model::ExitedRows rows = model::run_with_exits(model, batch, rule);
+  const at::Tensor labels = batch["labels"];
+  constexpr const char* kTerm = "classification";
+  parallel::EvalResult result;
+  result.sums[kTerm] = at::cross_entropy_loss(rows.logits, labels, {}, at::Reduction::Sum).item<double>();
+  result.weights[kTerm] = 1;
+  result.counts = batch.counts;
+  result.outputs.push_back(
+      {{"logits", rows.logits}, {"labels", labels}, {"exit_layers", at::tensor(rows.layers, at::kLong)}});
+  return result;
+}
+
+std::map<std::string, double> Measurement::run(const Model& model, const train::Source& source,
+                                               Metrics* metrics, const train::EvaluationProgress& progress,
+                                               const std::optional<model::ExitRule>& exits) const {
+  if (!exits)
+    return train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed, o_.group,
+                           progress);
+  auto found = train::run_evaluation(
+      source, metrics, train::evaluation_plan(batch_size(), o_.batch_tokens), o_.seed, at::kFloat, o_.group,
+      [&](std::span<const MicroBatch> batch) { return evaluate_with_exits(model, batch.front(), *exits); },
+      progress);
+  source.require_sound();
+  return found;
+}
+
 OrderedJson Measurement::measure(const Model& model, const objective::Objective& objective,
-                                 const data::Dataset& samples, Metrics* metrics) const {
+                                 const data::Dataset& samples, Metrics* metrics,
+                                 const std::optional<model::ExitRule>& exits) const {
   const train::DatasetSource source(objective, samples);
   std::optional<Progress> progress;
   ProgressOptions shown;
   shown.unit = "rows";
   if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples.size()), shown);
-  const auto result = train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed,
-                                      o_.group, [&](int64_t rows) {
-                                        if (progress) progress->update(static_cast<uint64_t>(rows));
-                                      });
+  const auto done = [&](int64_t rows) {
+    if (progress) progress->update(static_cast<uint64_t>(rows));
+  };
+  const auto result = run(model, source, metrics, done, exits);
   progress.reset();
   // A correlation may not be defined; a loss is.
   for (const char* name : {"loss", "perplexity"})
@@ -195,10 +230,19 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   pretrained.check_columns(task.texts(), tokenizer.sequence());
   const std::vector<std::string> labels = task.labels_of(config, options.model);
   const int64_t length = measurement.length();
-  const auto objective =
-      task.objective(tokenizer, config,
-                     {.sequence = {static_cast<int32_t>(length), note.pair_truncation()}, .labels = labels});
-  const Model model = measurement.load(*objective);
+  const ObjectiveOptions wanted{.sequence = {static_cast<int32_t>(length), note.pair_truncation()},
+                                .labels = labels};
+  std::optional<model::ExitRule> exits;
+  if (!options.cascade.empty() && options.group.size() > 1)
+    throw InputError("usage", "--cascade is measured by one process; leave out funicular launch");
+  if (options.exits.given() || !options.cascade.empty())
+    require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
+  if (options.exits.given()) exits = exit_rule(pretrained, options.exits);
+  const auto plain = task.objective(tokenizer, config, wanted);
+  const auto with = exits ? with_exits(task.objective(tokenizer, config, wanted), config) : nullptr;
+  const objective::Objective& objective = exits ? *with : *plain;
+  const Model model = exits ? load_with_exits(pretrained, objective, options.precision, options.device)
+                            : measurement.load(objective);
   const TemporaryFolder stores;
   const Store store = open_rows(options.group, stores.path(), [&](const fs::path& place, bool verify) {
     return open_store(task, options.data, "eval", tokenizer, place,
@@ -211,11 +255,18 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                "the scores cover the rest");
     report_evaluated(*store, options.data, options.model, tokenizer);
   }
-  TaskSamples rows = task.samples(*objective, tokenizer, store, options.data);
+  TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
+  if (exits) rows.metrics = with_mean_layers(std::move(rows.metrics));
   found.sheet = task.sheet(std::move(rows.metrics), labels, note.source);
   const auto begin = std::chrono::steady_clock::now();
-  found.scores = measurement.measure(model, *objective, *rows.samples, found.sheet.get());
+  found.scores = measurement.measure(model, objective, *rows.samples, found.sheet.get(), exits);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
+  const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};
+  if (!options.cascade.empty())
+    found.curves["cascade"] = measure_cascade(evaluated, wanted, task);
+  else if (!exits && has_exits(pretrained) && options.group.size() == 1)
+    found.curves["early_exit"] = measure_exits(evaluated, wanted, task);
+  found.record.update(found.curves);
   found.rows = std::make_unique<EvaluatedRows>(task, options.data, options.bad_rows);
   if (options.bad_rows) found.left_out = options.bad_rows->count();
   return found;

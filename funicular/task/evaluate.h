@@ -12,6 +12,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/data/cut_rows.h"
 #include "funicular/format/bad_rows.h"
+#include "funicular/task/early_exit.h"
 #include "funicular/task/sheet.h"
 #include "funicular/task/task.h"
 
@@ -34,6 +35,11 @@ struct EvaluateOptions {
   at::Device device = at::kCPU;
   uint64_t seed = 42;  ///< of the masks of a masked language model
 
+  /// Where rows leave a model with exits; not given: at its end, and the curve of its exits is measured besides.
+  ExitChoice exits{};
+  /// Folder of a small model that is asked first: the curve of the cascade is measured besides. Empty: there is none.
+  fs::path cascade{};
+
   comm::Group group{};  ///< ranks that share the rows; the result has the bits of one process
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };
@@ -44,6 +50,8 @@ struct Evaluation {
   OrderedJson scores = {};  ///< the metrics, "loss" and "samples"
   std::unique_ptr<Sheet> sheet = nullptr;
   std::unique_ptr<EvaluatedRows> rows = nullptr;
+  /// Measured curves (task/exit_speed.h) by name: "early_exit" of a model with exits, "cascade".
+  OrderedJson curves = OrderedJson::object();
   data::CutRows cut = {};  ///< texts that the model did not read whole
   uint64_t left_out = 0;   ///< bad rows
   OrderedJson record =

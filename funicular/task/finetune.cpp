@@ -16,6 +16,7 @@
 #include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
+#include "funicular/objective/layer_metrics.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/label_report.h"
@@ -34,6 +35,9 @@ class Finetuning {
 
  private:
   bool leads() const { return o_.group.rank() == 0; }
+  bool trains_exits() const { return o_.early_exit.wanted(); }
+  void check_early_exit() const;
+  MetricNames metric_names() const;
   void check_class_loss() const;
   void check_best_metric(const MetricNames& known) const;
   void open_stores();
@@ -63,7 +67,8 @@ Finetuning::Finetuning(const FinetuneOptions& options)
       config_(pretrained_.config()),
       classes_of_model_(model::class_names(config_)) {
   check_class_loss();
-  check_best_metric(task_.metrics(task_.label_names()));
+  check_early_exit();
+  if (!trains_exits()) check_best_metric(task_.metrics(task_.label_names()));
   max_length_ = o_.max_length.value_or(task_.default_length());
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
   model::check_sizes(config_, o_.model);
@@ -82,6 +87,32 @@ void Finetuning::check_class_loss() const {
                      o_.label_smoothing > 0 ? "--label-smoothing" : "--class-weights",
                      task_.type().more.empty() ? task_.type().asked_for() : task_.type().more,
                      task_.type().gives);
+}
+
+void Finetuning::check_early_exit() const {
+  if (!trains_exits()) {
+    if (o_.early_exit.exits_only)
+      throw InputError("usage", "--exits-only works only with --early-exit, which says what the exits learn");
+    return;
+  }
+  require_one_class(task_, "--early-exit");
+  if (o_.early_exit.exits_only && o_.early_exit.training == ExitTraining::joint)
+    throw InputError("usage",
+                     "--exits-only and --early-exit joint contradict each other: joint trains the encoder");
+  if (o_.early_exit.training != ExitTraining::joint &&
+      !(o_.trainer.trainable.empty() && o_.trainer.frozen.empty()))
+    throw InputError("usage", "--early-exit {}: the exits alone learn; leave out --trainable and --frozen",
+                     exit_training_names().at(static_cast<size_t>(o_.early_exit.training)));
+}
+
+/// Exits are chosen by the mean accuracy of all layers.
+MetricNames Finetuning::metric_names() const {
+  MetricNames names = task_.metrics(config_.id2label);
+  if (!trains_exits()) return names;
+  names.all.insert(names.all.begin(), objective::kMeanLayerAccuracy);
+  names.best = objective::kMeanLayerAccuracy;
+  names.earlier_best.clear();
+  return names;
 }
 
 void Finetuning::check_best_metric(const MetricNames& known) const {
@@ -115,9 +146,10 @@ void Finetuning::open_own_stores() {
 
 void Finetuning::describe_model() {
   task_.describe_in(config_, train_store_->meta().label_names);
-  check_best_metric(task_.metrics(config_.id2label));
+  check_best_metric(metric_names());
   model::TaskNote note{task_.name(), task_.texts(), max_length_, o_.truncation, Json::object()};
   if (const Json columns = task_.note(); !columns.is_null()) note.source[kColumnsNote] = columns;
+  if (trains_exits()) note.source[objective::kExitsNote] = exits_note(config_, o_.early_exit.training);
   note.store_in(config_);
 }
 
@@ -157,10 +189,15 @@ objective::ClassLoss Finetuning::class_loss() const {
 void Finetuning::load(Model& model, const model::Head& head) const {
   const bool anew = starts_anew(o_);
   const std::string classes = model::classes_layer(config_, head);
-  const model::LoadReport report = pretrained_.load(model, anew, classes, head);
+  const model::LoadReport report =
+      pretrained_.load(model, anew, classes, head, trains_exits() ? model::kExits : "");
   const std::vector<std::string>& to = config_.id2label;
   const std::vector<std::string> from = model::spelt_as(classes_of_model_, to);
   if (!report.mismatched.empty()) {
+    if (o_.early_exit.exits_only)
+      throw InputError("usage",
+                       "--exits-only: {} has {} classes, and the training rows have {}; expected the same",
+                       o_.model.string(), from.size(), to.size());
     if (anew)
       log::warning(
           "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, randomly "
@@ -171,6 +208,9 @@ void Finetuning::load(Model& model, const model::Head& head) const {
   const bool has_classifier =
       std::none_of(report.missing.begin(), report.missing.end(),
                    [&](const std::string& name) { return name.starts_with(classes); });
+  if (o_.early_exit.exits_only && !has_classifier)
+    throw InputError("usage", "--exits-only: {} has no classifier; give a fine-tuned model, or leave it out",
+                     o_.model.string());
   if (!has_classifier || to.empty() || from == to) return;
   if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
     model::reorder_classes(model, classes, from, to);
@@ -194,7 +234,7 @@ Model Finetuning::make_model(const objective::Objective& objective) const {
 
 train::TrainerOptions Finetuning::trainer_options(const objective::Objective& objective) const {
   train::TrainerOptions options = o_.trainer;
-  options.best_metric = choose_best_metric(o_, task_.metrics(config_.id2label));
+  options.best_metric = choose_best_metric(o_, metric_names());
   options.greater_is_better = objective::greater_is_better(options.best_metric);
   options.diverged_at = task_.diverged_at();
   options.identity.merge(objective.identity());
@@ -211,15 +251,21 @@ train::TrainerOptions Finetuning::trainer_options(const objective::Objective& ob
                             {"eval_file", o_.eval_file.string()},
                             {"labels", config_.id2label}};
   options.run_info = info;
+  if (trains_exits()) {
+    options.run_info["early_exit"] = exit_training_names().at(static_cast<size_t>(o_.early_exit.training));
+    if (o_.early_exit.training != ExitTraining::joint) options.trainable = {model::kExits};
+  }
   return options;
 }
 
 RunResult Finetuning::run() {
-  const auto objective = task_.objective(
+  const objective::ClassLoss loss = class_loss();
+  auto objective = task_.objective(
       *tokenizer_, config_,
       {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
        .labels = config_.id2label,
-       .loss = class_loss()});
+       .loss = loss});
+  if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit.training, loss);
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};
   TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);
@@ -231,6 +277,7 @@ RunResult Finetuning::run() {
     format::ModelConfig saved = config_;
     saved.source["funicular"].update(metrics->kept());
     model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
+    objective->save_more(model, saved, *tokenizer_, folder);
   };
   if (!eval_store_) {
     result.fit = fit(model, o_, result.options, seen, {}, save);
@@ -246,7 +293,22 @@ RunResult Finetuning::run() {
 }  // namespace
 
 RunResult finetune(const FinetuneOptions& options) {
-  return Finetuning(options).run();
+  if (!options.early_exit.two_runs()) return Finetuning(options).run();
+  require_one_class(*options.task, "--early-exit");
+  FinetuneOptions encoder = options, exits = options;
+  encoder.early_exit = {};
+  encoder.trainer.output /= kEncoderRun;
+  if (encoder.best_metric == objective::kMeanLayerAccuracy) encoder.best_metric.clear();
+  if (encoder.trainer.resume != "never") encoder.trainer.resume = "auto";
+  if (starts_anew(options)) {  // else the exits are being trained already
+    if (options.group.rank() == 0) log::info("fine-tuning, before the exits are trained");
+    RunResult result = Finetuning(encoder).run();
+    if (result.fit.interrupted) return result;
+    if (options.group.rank() == 0) log::info("training the exits, the encoder frozen");
+  }
+  exits.model = encoder.trainer.output / "model";
+  exits.early_exit.exits_only = true;
+  return Finetuning(exits).run();
 }
 
 }  // namespace funicular::task

@@ -8,6 +8,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/format/bad_rows.h"
+#include "funicular/task/early_exit.h"
 #include "funicular/task/run.h"
 #include "funicular/task/task.h"
 
@@ -29,7 +30,11 @@ struct FinetuneOptions : RunOptions {
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
   ClassWeights class_weights{};
   double label_smoothing = 0;  ///< in training, the share of a row that all classes get in equal parts
+  EarlyExitOptions early_exit{};
 };
+
+/// Within the folder of a run that trains exits after fine-tuning: the run of the fine-tuning.
+inline constexpr const char* kEncoderRun = "encoder";
 
 /// Trains, and writes the run's folder: RUN/model is the model of the best evaluation as a Hugging Face folder,
 /// with what evaluate and predict need to know. Token stores of the rows lie in RUN/data. An interrupted run

@@ -4,6 +4,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/task/registry.h"
+#include "funicular/task/staged_answers.h"
 
 namespace funicular::task {
 
@@ -33,14 +34,42 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   pretrained_.check_columns(options.texts > 0 ? options.texts : task_->texts(), tokenizer_->sequence());
   const format::ModelConfig& config = pretrained_.config();
   const std::vector<std::string> labels = model::class_names(config);
+  PredictorOptions predicting{sequence_, options.batch_tokens, options.window};
   auto objective =
       task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
-  model_ = objective->build(pretrained_.options(at::kFloat, options.device));
-  pretrained_.load_all(model_, objective->head());
-  model::prepare_inference(model_, options.precision);
-  predictor_ = std::make_unique<Predictor>(model_, *tokenizer_, std::move(objective),
-                                           task_->answers(labels, pretrained_.note().source),
-                                           PredictorOptions{sequence_, options.batch_tokens, options.window});
+  auto answers = task_->answers(labels, pretrained_.note().source);
+  if (options.small) {
+    require_cascade(*options.small, pretrained_);
+    predicting.small = options.small->predictor_.get();
+    predicting.exits =
+        model::ExitRule{.kind = options.exits.rule, .threshold = options.exits.threshold.value_or(0)};
+  } else if (options.exits.given()) {
+    require_one_class(*task_, "early exit");
+    predicting.exits = exit_rule(pretrained_, options.exits);
+  }
+  if (predicting.exits)
+    answers = std::make_unique<StagedAnswers>(std::move(answers), options.small ? "model" : "layer");
+  if (predicting.exits && !options.small) {
+    objective = with_exits(std::move(objective), config);
+    model_ = load_with_exits(pretrained_, *objective, options.precision, options.device);
+  } else {
+    model_ = objective->build(pretrained_.options(at::kFloat, options.device));
+    pretrained_.load_all(model_, objective->head());
+    model::prepare_inference(model_, options.precision);
+  }
+  predictor_ = std::make_unique<Predictor>(model_, *tokenizer_, std::move(objective), std::move(answers),
+                                           std::move(predicting));
+}
+
+void require_cascade(const FolderPredictor& small, const model::Pretrained& large) {
+  require_one_class(*task_of(large), "--cascade");
+  require_one_class(small.task(), "--cascade");
+  const std::string name = small.pretrained().path().string();
+  if (small.labels() != model::class_names(large.config()))
+    throw InputError("usage", "--cascade {}: its classes are not those of {}, in the same order", name,
+                     large.path().string());
+  if (small.tokenizer().fingerprint() != large.tokenizer()->fingerprint())
+    throw InputError("usage", "--cascade {}: its tokeniser is not that of {}", name, large.path().string());
 }
 
 namespace {

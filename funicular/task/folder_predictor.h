@@ -8,10 +8,13 @@
 
 #include "funicular/core/model.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/task/early_exit.h"
 #include "funicular/task/predictor.h"
 #include "funicular/task/task.h"
 
 namespace funicular::task {
+
+class FolderPredictor;
 
 struct FolderOptions {
   std::string precision = "fp32";       ///< one of model::inference_precisions()
@@ -19,7 +22,10 @@ struct FolderOptions {
   int64_t batch_tokens = 4096;          ///< see PredictorOptions
   int64_t window = 1024;
   at::Device device = at::kCPU;
-  int texts = 0;  ///< of the rows that are to be answered; 0: as in fine-tuning
+  int texts = 0;          ///< of the rows that are to be answered; 0: as in fine-tuning
+  ExitChoice exits = {};  ///< where rows leave a model with exits, or a cascade's small model
+  /// A cascade's small model, which is asked first; it must outlive this one. Null: there is no cascade.
+  const FolderPredictor* small = nullptr;
 };
 
 /// Model, tokeniser, task and predictor of one folder. Opening one takes far longer than an answer: keep it.
@@ -53,7 +59,6 @@ class FolderPredictor {
 
  private:
   Answer predict_row(std::vector<std::string> texts) const;
-
   const model::Pretrained pretrained_;
   const std::shared_ptr<const Task> task_;
   const std::unique_ptr<text::Tokenizer> tokenizer_;
@@ -61,5 +66,8 @@ class FolderPredictor {
   Model model_;
   std::unique_ptr<const Predictor> predictor_;
 };
+
+/// Throws InputError unless the small model of a cascade has the classes and the tokeniser of the large one.
+void require_cascade(const FolderPredictor& small, const model::Pretrained& large);
 
 }  // namespace funicular::task

@@ -37,6 +37,8 @@ void require_same_rows(const PredictOptions& options, const FolderPredictor& mod
     std::map<std::string, std::string> all = options.identity;
     all["the data of --input"] = hash_text(hash_file(options.input.path));
     all["the weights of --model"] = model.pretrained().weights_hash();
+    if (!options.cascade.empty())
+      all["the weights of --cascade"] = model::Pretrained(options.cascade).weights_hash();
     all["the length of sequences"] = std::to_string(model.max_length());
     return all;
   });
@@ -77,13 +79,20 @@ StreamCounts predict(const PredictOptions& options, AnswerSink& sink) {
   const bool leads = options.group.rank() == 0;
   std::unique_ptr<RowInput> input;
   comm::together(options.group, [&] { input = task->open_input(wanted); });
-  const FolderPredictor model(std::move(pretrained), task,
-                              {.precision = options.precision,
-                               .max_length = options.max_length,
-                               .batch_tokens = options.batch_tokens,
-                               .window = options.window,
-                               .device = options.device,
-                               .texts = input->texts()});
+  FolderOptions opened{.precision = options.precision,
+                       .max_length = options.max_length,
+                       .batch_tokens = options.batch_tokens,
+                       .window = options.window,
+                       .device = options.device,
+                       .texts = input->texts()};
+  std::optional<FolderPredictor> small;
+  if (!options.cascade.empty()) {
+    small.emplace(model::Pretrained(options.cascade, model::Pretrained::Expect::folder, "--cascade"), nullptr,
+                  opened);
+    opened.small = &*small;
+  }
+  opened.exits = options.exits;
+  const FolderPredictor model(std::move(pretrained), task, opened);
   require_same_rows(options, model);
   const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
   comm::together(options.group, [&] {

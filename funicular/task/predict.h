@@ -11,6 +11,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/comm/group.h"
+#include "funicular/task/early_exit.h"
 #include "funicular/task/predictor.h"
 #include "funicular/task/task.h"
 
@@ -24,6 +25,8 @@ struct PredictOptions {
   int64_t batch_tokens = 4096;          ///< tokens of a forward pass at most
   int64_t window = 1024;                ///< rows read before the first answer, and sorted by length for speed
   at::Device device = at::kCPU;
+  ExitChoice exits{};  ///< see FolderOptions
+  fs::path cascade{};  ///< folder of a small model that is asked first; empty: there is none
 
   comm::Group group{};                            ///< ranks that share the rows of a file
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name

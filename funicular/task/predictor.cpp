@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -50,18 +51,29 @@ std::vector<Answer> Predictor::answer(std::vector<InputRow> rows) const {
   return answer(tokenised);
 }
 
+/// The model's answers; where they say so, with the number of the layer or of the cascade's model behind each.
+at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
+  if (options_.exits && !options_.small) {
+    const model::ExitedRows rows = model::run_with_exits(model_, batch, *options_.exits);
+    return at::cat({rows.logits, at::tensor(rows.layers, at::kFloat).unsqueeze(1)}, 1);
+  }
+  LossSink sink;
+  sink.keep_outputs = true;
+  model_.forward({}, batch, Taps{}, sink);
+  const auto found = sink.outputs().find("logits");
+  if (found == sink.outputs().end())
+    throw InputError("predict", "the model gives no logits; expected one with a head for this task");
+  const at::Tensor logits = found->second.to(at::kFloat);
+  if (!options_.small) return logits;
+  return at::cat({logits, at::full({logits.size(0), 1}, 2, logits.options())}, 1);
+}
+
 /// Puts the scores of each sample into its place.
 void Predictor::forward(std::span<const data::Sample> samples, std::span<const size_t> places,
                         std::vector<SampleScores>& scores) const {
   const at::NoGradGuard no_gradient;
   const MicroBatch batch = objective_->collate(samples, RandomState{});
-  LossSink sink;
-  sink.keep_outputs = true;
-  model_.forward({}, batch, Taps{}, sink);
-  const auto logits = sink.outputs().find("logits");
-  if (logits == sink.outputs().end())
-    throw InputError("predict", "the model gives no logits; expected one with a head for this task");
-  const at::Tensor all = answers_->scores(logits->second.to(at::kFloat)).to(at::kCPU).contiguous();
+  const at::Tensor all = answers_->scores(logits_of(batch)).to(at::kCPU).contiguous();
   const int64_t width = answers_->width();
   if (all.size(1) != width)
     throw InputError("predict", "the model has {} classes, but there are {} labels", all.size(1), width);
@@ -77,22 +89,52 @@ void Predictor::forward(std::span<const data::Sample> samples, std::span<const s
   }
 }
 
+/// Takes the answers that the small model is sure of, and returns the places of the other samples.
+std::vector<size_t> Predictor::left_by_small(std::span<const data::Sample> samples,
+                                             std::vector<SampleScores>& scores) const {
+  std::vector<size_t> left;
+  std::vector<SampleScores> theirs = options_.small->score(samples);
+  for (size_t place = 0; place < samples.size(); ++place) {
+    SampleScores& own = theirs[place];
+    if (!options_.exits->leaves(options_.exits->score(own.values, 0))) {
+      left.push_back(place);
+      continue;
+    }
+    own.values.push_back(1);
+    ++own.width;
+    scores[place] = std::move(own);
+  }
+  return left;
+}
+
+std::vector<SampleScores> Predictor::score(std::span<const data::Sample> samples) const {
+  std::vector<SampleScores> scores(samples.size());
+  std::vector<size_t> asked(samples.size());
+  std::iota(asked.begin(), asked.end(), size_t{0});
+  if (options_.small) asked = left_by_small(samples, scores);
+  std::vector<int64_t> lengths;
+  for (const size_t place : asked) lengths.push_back(objective_->length(samples[place]));
+  for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> chosen) {
+    stop_if_interrupted("predict", kState);
+    std::vector<data::Sample> batch;
+    std::vector<size_t> places;
+    for (const size_t one : chosen) {
+      places.push_back(asked[one]);
+      batch.push_back(samples[places.back()]);
+    }
+    forward(batch, places, scores);
+  });
+  return scores;
+}
+
 std::vector<Answer> Predictor::answer(std::span<const TokenisedRow> rows) const {
   std::vector<data::Sample> samples;
-  std::vector<int64_t> lengths;
   for (const TokenisedRow& row : rows)
     for (const data::Sample& sample : row.samples) {
       samples.push_back(sample);
       samples.back().sample_id = std::ssize(samples) - 1;
-      lengths.push_back(objective_->length(sample));
     }
-  std::vector<SampleScores> scores(samples.size());
-  for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> places) {
-    stop_if_interrupted("predict", kState);
-    std::vector<data::Sample> batch;
-    for (const size_t place : places) batch.push_back(samples[place]);
-    forward(batch, places, scores);
-  });
+  const std::vector<SampleScores> scores = score(samples);
   std::vector<Answer> answers;
   std::span<const SampleScores> rest = scores;
   for (const TokenisedRow& row : rows) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "funicular/core/model.h"
 #include "funicular/data/cut_rows.h"
 #include "funicular/data/missing_texts.h"
+#include "funicular/model/early_exit.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
 #include "funicular/task/answers.h"
@@ -20,11 +22,17 @@
 
 namespace funicular::task {
 
+class Predictor;
+
 struct PredictorOptions {
   objective::SequenceOptions sequence;  ///< longer rows are truncated
   int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
   /// Rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory.
   int64_t window = 1024;
+  /// Rows leave a model with exits early, or rows that the model of `small` is sure of are not asked of this one. The
+  /// answers are StagedAnswers.
+  std::optional<model::ExitRule> exits = {};
+  const Predictor* small = nullptr;  ///< of a cascade; with the same classes and the same tokeniser
 };
 
 /// Counts of a stream of rows.
@@ -60,6 +68,10 @@ class Predictor {
   Window read_window(RowInput& input, const RowShare& share) const;
   TokenisedRow tokenise(InputRow row) const;
   std::vector<Answer> answer(std::span<const TokenisedRow> rows) const;
+  std::vector<SampleScores> score(std::span<const data::Sample> samples) const;
+  std::vector<size_t> left_by_small(std::span<const data::Sample> samples,
+                                    std::vector<SampleScores>& scores) const;
+  at::Tensor logits_of(const MicroBatch& batch) const;
   void forward(std::span<const data::Sample> samples, std::span<const size_t> places,
                std::vector<SampleScores>& scores) const;
   std::string lines(const Window& window) const;

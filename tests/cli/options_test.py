@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, chaining, comparing, distilling, machine, masking, measuring, own, processes, tokenizing,
+from options import (answering, augmenting, chaining, comparing, distilling, machine, masking, measuring, own, probing, processes, tokenizing,
                      training, vocabulary, writing)
 from options.lab import Lab
 
@@ -17,6 +17,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "vectors": {"own": augmenting.VECTORS},
           "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
+          "probe": {"layers": probing.PROBE},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
           "compare": {"scores": comparing.COMPARE},
@@ -133,6 +134,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_distill_ranks(self):
+        self.show()
+
+    def test_probe_layers(self):
         self.show()
 
     def test_evaluate_input(self):

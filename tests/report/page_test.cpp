@@ -208,6 +208,33 @@ TEST_F(Reports, HaveNoNameAmongTheirDataThatEndsTheScript) {
   EXPECT_NE(charts(page).dump().find("<i>two"), std::string::npos) << "names are what they were";
 }
 
+TEST_F(Reports, DrawEarlyExitCascadesAndProbes) {
+  const fs::path exits =
+      write("exits/evaluation.json", R"({"early_exit": {"rule": "entropy", "whole_model": {"accuracy": 0.9,
+      "rows_per_second": 100}, "curve": [{"threshold": 0.25, "mean_layers": 4, "accuracy": 0.875, "rows_per_second": 150, "speed": 1.5},
+      {"threshold": 0.75, "mean_layers": 2, "accuracy": 0.8125, "rows_per_second": 290, "speed": 2.9}]}})");
+  const fs::path cascade =
+      write("cascade/evaluation.json",
+            R"({"cascade": {"rule": "confidence", "whole_model": {}, "curve": [{"threshold": 0.5,
+      "large_share": 0.125, "accuracy": 0.8, "rows_per_second": 7, "speed": 3}]}})");
+  write("probe/run.json", R"({"command": "probe"})");
+  const fs::path probe =
+      write("probe/evaluation.json",
+            R"({"probe": {"layers": [{"layer": 0, "accuracy": 0.5}, {"layer": 1, "accuracy": 0.7}],
+      "most_frequent": 0.4, "best_layer": 1, "best_accuracy": 0.7, "student_layers": 1, "margin": 0.01, "standard_error": 0.0123}})");
+  const ReportFiles files = read_files({exits, cascade, probe});
+  EXPECT_EQ(files.runs.size(), 1u) << "the folder of a probe is a run's, too";
+  const std::string page = render_page(files, "t");
+  for (const char* const part :
+       {"accuracy against mean layers", "accuracy against rows per second",
+        "accuracy against the share of the large model",
+        "<td>0.2500</td><td>4.00</td><td>0.8750</td><td>150</td><td>1.50x</td>",
+        "<td>whole model</td><td></td><td>0.9000</td><td>100</td>", "<td>0.5000</td><td>0.12</td>",
+        "layer 1 is best (0.7000 ± 0.0123)", "A student needs 1 layers"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(render_page(read_files({evaluation("x", 7)}), "t").find("Early exit"), std::string::npos);
+}
+
 TEST_F(Reports, RefuseFoldersThatTheyDoNotKnowAndDamagedFiles) {
   const auto refusal = [](const auto& act) -> std::string {
     try {

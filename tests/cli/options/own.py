@@ -555,3 +555,43 @@ def header(lab):
     for first, words in ((True, {"film", "book"}), (False, {"film", "book", "o", "##n", "##e"})):
         found, _ = read_columns(lab, header=first, text_column="1", label_column="2", batch_size=2 if first else 3)
         lab.assertEqual(found, words)
+
+
+EXITS = {"early_exit": "two-stage", "max_steps": 2, "precision": "fp32"}
+
+
+def encoder_of(folder):
+    return {name: values for name, values in tensors(folder / "model.safetensors").items()}
+
+
+@FINETUNE.row("--early-exit", "exits are trained, after the encoder or with it")
+def early_exit(lab):
+    held_out = lab.held_out()
+    for training in ("two-stage", "self-distillation", "joint"):
+        run = lab.train(**{**EXITS, **held_out, "early_exit": training})
+        exits, model = tensors(run.folder / "model" / "exits.safetensors"), encoder_of(run.folder / "model")
+        lab.assertEqual(sorted(exits), ["exits.1.dense.bias", "exits.1.dense.weight", "exits.1.output.bias", "exits.1.output.weight"])
+        note = json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["early_exit"]
+        lab.assertEqual((note["training"], note["layers"], len(note["temperatures"])), (training, [1], 2))
+        lab.assertEqual(run.result["mean_layer_accuracy"], (run.result["layer_1_accuracy"] + run.result["layer_2_accuracy"]) / 2)
+        if training == "joint":
+            lab.assertFalse((run.folder / "encoder").exists())
+        else:
+            lab.assertEqual(distance(model, encoder_of(run.folder / "encoder" / "model")), 0, "the encoder is frozen")
+    one, two = (lab.train(ranks=ranks, early_exit="self-distillation", max_steps=2) for ranks in (1, 2))
+    lab.assertLess(distance(*(tensors(run.folder / "model" / "exits.safetensors") for run in (one, two))), 1e-6, "whatever the ranks")
+    lab.assertFalse((lab.train(max_steps=2, precision="fp32").folder / "model" / "exits.safetensors").exists(), "the default")
+    numbers = columns_file(lab, "exit-numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
+    lab.refuses_to_train("--early-exit works only with one class per text", train=numbers, regression=True, early_exit="two-stage")
+    lab.refuses_to_train("the exits alone learn", early_exit="two-stage", frozen=["bert."])
+
+
+@FINETUNE.row("--exits-only", "a fine-tuned model keeps its weights, and gets exits")
+def exits_only(lab):
+    tuned = lab.train(max_steps=2, precision="fp32").folder / "model"
+    run = lab.train(model=tuned, exits_only=True, **EXITS)
+    lab.assertFalse((run.folder / "encoder").exists())
+    lab.assertEqual(distance(encoder_of(run.folder / "model"), encoder_of(tuned)), 0)
+    lab.refuses_to_train("has no classifier", exits_only=True, early_exit="two-stage")
+    lab.refuses_to_train("--exits-only works only with --early-exit", model=tuned, exits_only=True)
+    lab.refuses_to_train("contradict", model=tuned, exits_only=True, early_exit="joint")

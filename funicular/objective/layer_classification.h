@@ -1,0 +1,62 @@
+#pragma once
+// Learns a classifier for each of several layers at once: the exits of a model that answers early, and probes of a
+// frozen encoder.
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/model/layer_classifiers.h"
+#include "funicular/objective/class_loss.h"
+#include "funicular/objective/objective.h"
+
+namespace funicular::objective {
+
+struct LayerClassificationOptions {
+  model::LayerClassifiers classifiers;
+  /// Whether the model's own classifier stands behind the last layer, as an exit among the others.
+  bool own_classifier = false;
+  /// What a layer's classifier learns: the label, or the distribution that the model's own classifier gives.
+  enum class Target { labels, own_answers } target = Target::labels;
+  bool own_learns = false;  ///< whether the model's own classifier learns the labels besides
+  std::string rows_count;   ///< the inner objective's count of the rows: "classification", "tags"
+  ClassLoss loss = {};      ///< of labels
+  std::string file = {};    ///< the file in the model's folder that keeps the classifiers; "": none
+  int64_t last_layer = 0;   ///< the number of the encoder's layers
+  Json note = {};           ///< what config.json keeps of exits (LayerMetrics); null: nothing
+};
+
+/// The batches are those of `inner`, an objective of classes per text or word. The loss is the sum over the layers;
+/// its term has the name of the classifiers' prefix. With Target::own_answers it is the divergence of the layer's
+/// distribution from the own classifier's, as in FastBERT's program. Outputs: `layer_logits` [R, layers, classes],
+/// the model's own classifier last; `labels`.
+class LayerClassification final : public Objective {
+ public:
+  LayerClassification(std::unique_ptr<const Objective> inner, LayerClassificationOptions options);
+
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
+    return inner_->samples(std::move(store));
+  }
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  int64_t length(const data::Sample& sample) const override { return inner_->length(sample); }
+  LossOver loss_over() const override { return of_class<LayerClassification>(); }
+  model::Head head() const override;
+  Model build(model::ModelOptions encoder) const override;
+  /// The inner objective's metrics, and those of the layers.
+  std::unique_ptr<Metrics> metrics() const override;
+  /// The classifiers, in a file beside the model.
+  void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
+                 const fs::path& folder) const override;
+  std::map<std::string, std::string> identity() const override;
+
+ private:
+  /// The name of the loss term.
+  std::string term() const;
+
+  std::unique_ptr<const Objective> inner_;
+  LayerClassificationOptions options_;
+};
+
+}  // namespace funicular::objective
