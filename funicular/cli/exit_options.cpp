@@ -7,18 +7,21 @@ namespace funicular::cli {
 void ExitOptions::declare(Arguments& arguments) {
   arguments.section("Early exit");
   arguments
-      .add("exit-threshold", "X", choice.threshold, Effect::result,
-           "the normalised entropy below which a row leaves the model, or the confidence from which it leaves")
+      .add(
+          "exit-threshold", "X", choice.threshold, Effect::result,
+          "the normalised entropy below which a row leaves the model, or the confidence from which it leaves")
       .range(0)
       .default_text("none: the whole model answers");
   arguments
-      .add("speed", "TIMES", choice.speed, Effect::result,
-           "choose the threshold at which rows needed 1 / TIMES of the layers, on the --eval file of finetune")
+      .add(
+          "speed", "TIMES", choice.speed, Effect::result,
+          "choose the threshold at which rows needed 1 / TIMES of the layers, on the --eval file of finetune")
       .range(1)
       .default_text("none");
   arguments
       .add("exit-accuracy", "SHARE", choice.accuracy, Effect::result,
-           "choose the threshold that reached this accuracy in the fewest layers, on the --eval file of finetune")
+           "choose the threshold that reached this accuracy in the fewest layers, on the --eval file of "
+           "finetune")
       .range(0, 1)
       .default_text("none");
   arguments.add("exit-rule", "NAME", choice.rule, model::exit_rule_names(), Effect::result,
@@ -32,7 +35,8 @@ void ExitOptions::declare(Arguments& arguments) {
 void ExitOptions::check(const Arguments& arguments, bool evaluates) const {
   const int chosen = choice.threshold.has_value() + choice.speed.has_value() + choice.accuracy.has_value();
   if (chosen > 1)
-    throw InputError("usage", "--exit-threshold, --speed and --exit-accuracy each choose a threshold; give one");
+    throw InputError("usage",
+                     "--exit-threshold, --speed and --exit-accuracy each choose a threshold; give one");
   if (!cascade.empty() && (choice.speed || choice.accuracy))
     throw InputError("usage", "{} works only with a model that has exits; --cascade takes --exit-threshold",
                      choice.speed ? "--speed" : "--exit-accuracy");
@@ -42,7 +46,8 @@ void ExitOptions::check(const Arguments& arguments, bool evaluates) const {
     throw InputError("usage",
                      "--cascade needs --exit-threshold; evaluate --cascade prints what each threshold gives");
   if (!evaluates && chosen == 0 && arguments.given("exit-rule"))
-    throw InputError("usage", "--exit-rule works only with --exit-threshold, --speed, --exit-accuracy or --cascade");
+    throw InputError("usage",
+                     "--exit-rule works only with --exit-threshold, --speed, --exit-accuracy or --cascade");
 }
 
 }  // namespace funicular::cli

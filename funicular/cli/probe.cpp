@@ -26,12 +26,14 @@ constexpr const char* kAllLayers = "all";
 class Probe final : public Command {
  public:
   Probe()
-      : Command(
-            "probe",
-            "Shows what each layer of an encoder knows of a task. A linear classifier per layer learns the rows of "
-            "--train from the layer's hidden states, all at once; the encoder does not learn. Prints a table of the "
-            "layers, and how many layers a student needs. The last line of output is one JSON object; report --input "
-            "OUTPUT draws the layers.") {
+      : Command("probe",
+                "Shows what each layer of an encoder knows of a task. A linear classifier per layer learns "
+                "the rows of "
+                "--train from the layer's hidden states, all at once; the encoder does not learn. Prints a "
+                "table of the "
+                "layers, and how many layers a student needs. The last line of output is one JSON object; "
+                "report --input "
+                "OUTPUT draws the layers.") {
     arguments.example("see which layers tell the classes apart",
                       "funicular probe --model MODEL --task custom --train train.tsv --eval eval.tsv "
                       "--output runs/probe");
@@ -64,7 +66,8 @@ class Probe final : public Command {
         .add("margin", "SHARE", options_.margin, Effect::result,
              "a student needs the lowest layer whose accuracy is at most this below the best layer's")
         .range(0, 1);
-    declare_max_length(arguments, options_.max_length, "longer rows are truncated").default_text(kDefaultLength);
+    declare_max_length(arguments, options_.max_length, "longer rows are truncated")
+        .default_text(kDefaultLength);
     task_.declare(arguments);
     declare_training();
   }
@@ -85,7 +88,8 @@ class Probe final : public Command {
   void declare_training() {
     arguments.section("Training of the probes");
     arguments.add("num-train-epochs", "N", epochs_, Effect::result, "passes over the rows").above(0);
-    arguments.add("batch-size", "ROWS", options_.trainer.batch_size, Effect::result, "rows per step").range(1);
+    arguments.add("batch-size", "ROWS", options_.trainer.batch_size, Effect::result, "rows per step")
+        .range(1);
     arguments.add("learning-rate", "RATE", rate_, Effect::result, "AdamW's").alias("lr").above(0);
     arguments.section("Machine and randomness");
     declare_micro_batch_tokens(arguments, options_.trainer.micro_batch_tokens, "0: no limit");

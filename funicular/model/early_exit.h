@@ -31,9 +31,7 @@ struct ExitRule {
   /// `exit`: counted from 0.
   double score(std::span<const float> probabilities, size_t exit) const;
   /// Whether a row with this score leaves: an entropy below the threshold, or a confidence of at least the threshold.
-  bool leaves(double score) const {
-    return kind == Kind::entropy ? score < threshold : score >= threshold;
-  }
+  bool leaves(double score) const { return kind == Kind::entropy ? score < threshold : score >= threshold; }
 };
 
 /// The names of ExitRule::Kind, in its order.

@@ -24,7 +24,8 @@ int64_t sequences_of(const MicroBatch& batch) {
 
 at::Tensor mean_of_tokens(const at::Tensor& hidden, const MicroBatch& batch) {
   const at::Tensor offsets = batch.packing.offsets.to(at::kLong);
-  const at::Tensor lengths = offsets.narrow(0, 1, offsets.size(0) - 1) - offsets.narrow(0, 0, offsets.size(0) - 1);
+  const at::Tensor lengths =
+      offsets.narrow(0, 1, offsets.size(0) - 1) - offsets.narrow(0, 0, offsets.size(0) - 1);
   // In fp32: a sum of many tokens has more digits than bf16.
   const at::Tensor wide = hidden.to(at::toOpMathType(hidden.scalar_type()));
   return at::segment_reduce(wide, "mean", lengths).to(hidden.scalar_type());
@@ -115,7 +116,8 @@ void load_layer_classifiers(Model& model, const std::string& prefix, const fs::p
     const format::TensorEntry& entry = stored.at(name);
     const auto type = scalar_type(entry.dtype);
     if (!type || entry.shape != value.sizes().vec())
-      throw InputError("weights", "{}: {} has the shape [{}]; the model expects [{}] of floating-point numbers",
+      throw InputError("weights",
+                       "{}: {} has the shape [{}]; the model expects [{}] of floating-point numbers",
                        file.string(), name, fmt::join(entry.shape, ", "), fmt::join(value.sizes(), ", "));
     value.copy_(tensor_of(entry, *type));
   });

@@ -21,10 +21,8 @@ struct Scored {
 };
 
 Scored score(const ExitAnswers& answers, const ExitRule& rule) {
-  const at::Tensor probabilities =
-      answers.logits.to(at::kCPU, at::kFloat).softmax(-1).contiguous();
-  const at::Tensor right =
-      probabilities.argmax(-1).eq(answers.labels.to(at::kCPU).unsqueeze(1)).contiguous();
+  const at::Tensor probabilities = answers.logits.to(at::kCPU, at::kFloat).softmax(-1).contiguous();
+  const at::Tensor right = probabilities.argmax(-1).eq(answers.labels.to(at::kCPU).unsqueeze(1)).contiguous();
   Scored found{.rows = probabilities.size(0), .exits = probabilities.size(1)};
   const auto classes = static_cast<size_t>(probabilities.size(2));
   const float* next = probabilities.const_data_ptr<float>();
@@ -127,9 +125,8 @@ std::optional<ExitPoint> fewest_layers(const std::vector<ExitPoint>& curve, doub
 Json exit_curve_json(const std::vector<ExitPoint>& curve) {
   Json all = Json::array();
   for (const ExitPoint& point : curve)
-    all.push_back({{"threshold", point.threshold},
-                   {"mean_layers", point.mean_layers},
-                   {"accuracy", point.accuracy}});
+    all.push_back(
+        {{"threshold", point.threshold}, {"mean_layers", point.mean_layers}, {"accuracy", point.accuracy}});
   return all;
 }
 

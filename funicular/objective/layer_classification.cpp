@@ -51,29 +51,29 @@ void add_comparison(model::Builder& builder, const LayerClassificationOptions& o
   }
   std::vector<std::string> ports;
   for (const Port& port : inputs) ports.push_back(port.name);
-  builder.add_segment(
-      o.classifiers.prefix + "loss", std::move(inputs), {},
-      [o, ports, term](const Activations& in, const Pass& pass) {
-        std::vector<at::Tensor> all;
-        for (const std::string& port : ports) all.push_back(in.at(port));
-        if (pass.loss.keep_outputs) pass.loss.output("layer_logits", at::stack(all, 1));
-        const auto found = pass.batch.tensors.find("labels");
-        if (found == pass.batch.tensors.end()) return Activations{};
-        const at::Tensor& labels = found->second;
-        pass.loss.output("labels", labels);
-        const bool training = pass.batch.packing.random.training;
-        const at::Tensor own = all.back();
-        if (o.own_learns) pass.loss.add(o.rows_count, o.loss.sum(own, labels, training));
-        if (o.own_classifier) all.pop_back();
-        at::Tensor sum;
-        for (const at::Tensor& logits : all) {
-          const at::Tensor loss = o.target == Target::labels ? o.loss.sum(logits, labels, training)
-                                                             : divergence(logits, own);
-          sum = sum.defined() ? sum + loss : loss;
-        }
-        pass.loss.add(term, sum);
-        return Activations{};
-      });
+  builder.add_segment(o.classifiers.prefix + "loss", std::move(inputs), {},
+                      [o, ports, term](const Activations& in, const Pass& pass) {
+                        std::vector<at::Tensor> all;
+                        for (const std::string& port : ports) all.push_back(in.at(port));
+                        if (pass.loss.keep_outputs) pass.loss.output("layer_logits", at::stack(all, 1));
+                        const auto found = pass.batch.tensors.find("labels");
+                        if (found == pass.batch.tensors.end()) return Activations{};
+                        const at::Tensor& labels = found->second;
+                        pass.loss.output("labels", labels);
+                        const bool training = pass.batch.packing.random.training;
+                        const at::Tensor own = all.back();
+                        if (o.own_learns) pass.loss.add(o.rows_count, o.loss.sum(own, labels, training));
+                        if (o.own_classifier) all.pop_back();
+                        at::Tensor sum;
+                        for (const at::Tensor& logits : all) {
+                          const at::Tensor loss = o.target == Target::labels
+                                                      ? o.loss.sum(logits, labels, training)
+                                                      : divergence(logits, own);
+                          sum = sum.defined() ? sum + loss : loss;
+                        }
+                        pass.loss.add(term, sum);
+                        return Activations{};
+                      });
 }
 
 }  // namespace

@@ -80,7 +80,8 @@ std::string table_of(const Curve& curve) {
   Table table{{"threshold", curve.head, "accuracy", "rows/s", "speed"}, {}};
   for (const OrderedJson& point : list_in(*curve.found, "curve"))
     table.rows.push_back({fixed(number_of(point, "threshold"), 4), fixed(number_of(point, curve.cost), 2),
-                          fixed(number_of(point, "accuracy"), 4), fixed(number_of(point, "rows_per_second"), 0),
+                          fixed(number_of(point, "accuracy"), 4),
+                          fixed(number_of(point, "rows_per_second"), 0),
                           fixed(number_of(point, "speed"), 2, "x")});
   table.rows.push_back({"whole model", "", fixed(number_of(whole, "accuracy"), 4),
                         fixed(number_of(whole, "rows_per_second"), 0), fixed(1, 2, "x")});
@@ -122,7 +123,8 @@ std::string probes_section(const ReportFiles& files) {
     chart.lines.push_back(
         line_of(list_in(probe, "layers"), "layer", "accuracy", evaluation.name, chart.lines.size()));
     told += fmt::format(
-        "<p>{}: layer {} is best ({} ± {}); the most frequent class alone gives {}. A student needs {} layers: the "
+        "<p>{}: layer {} is best ({} ± {}); the most frequent class alone gives {}. A student needs {} "
+        "layers: the "
         "lowest within {} of the best.</p>\n",
         escaped(evaluation.name), fixed(number_of(probe, "best_layer"), 0),
         fixed(number_of(probe, "best_accuracy"), 4), fixed(number_of(probe, "standard_error"), 4),

@@ -31,7 +31,8 @@ std::set<int64_t> layers_with_exits(const format::ModelConfig& config) {
   std::set<int64_t> layers;
   for (int64_t layer = 1; layer < config.encoder.layers; ++layer) layers.insert(layer);
   if (layers.empty())
-    throw InputError("usage", "a model of one layer has no exits before its classifier; expected 2 layers at least");
+    throw InputError("usage",
+                     "a model of one layer has no exits before its classifier; expected 2 layers at least");
   return layers;
 }
 
@@ -121,7 +122,8 @@ model::ExitRule exit_rule(const model::Pretrained& pretrained, const ExitChoice&
   const objective::ExitPoint point = chosen_point(curve, choice, layers);
   rule.threshold = point.threshold;
   log::info(
-      "--exit-rule {} --exit-threshold {:.6g}: {:.2f} of {} layers and an accuracy of {:.4f} on the rows that chose it",
+      "--exit-rule {} --exit-threshold {:.6g}: {:.2f} of {} layers and an accuracy of {:.4f} on the rows "
+      "that chose it",
       name, point.threshold, point.mean_layers, layers, point.accuracy);
   return rule;
 }

@@ -89,7 +89,8 @@ void measure_ways(const std::vector<Batch>& batches, std::vector<Way>& ways, con
 }
 
 /// `ways`: the first is the whole model, the others are the curve.
-OrderedJson curve_json(const std::vector<Way>& ways, int64_t rows, const std::string& rule, const char* cost) {
+OrderedJson curve_json(const std::vector<Way>& ways, int64_t rows, const std::string& rule,
+                       const char* cost) {
   const auto count = static_cast<double>(rows);
   const auto share = [&](double value) { return value / count; };
   const auto speed = [&](const Way& way) { return count / std::max(way.seconds, 1e-9); };

@@ -101,8 +101,8 @@ void Finetuning::check_early_exit() const {
                      "--exits-only and --early-exit joint contradict each other: joint trains the encoder");
   if (o_.early_exit.training != ExitTraining::joint &&
       !(o_.trainer.trainable.empty() && o_.trainer.frozen.empty()))
-    throw InputError("usage", "--early-exit {}: the exits alone learn; leave out --trainable and --frozen",
-                     exit_training_names().at(static_cast<size_t>(o_.early_exit.training)));
+    throw InputError(
+        "usage", "TrainerOptions::trainable and frozen must be empty: of a run with exits only these learn");
 }
 
 /// Exits are chosen by the mean accuracy of all layers.

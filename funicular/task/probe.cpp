@@ -87,14 +87,13 @@ std::set<int64_t> Probing::layers() const {
 
 std::unique_ptr<objective::Objective> Probing::make_objective() const {
   const bool tags = task_.type().name == "tags";
-  auto rows = task_.objective(
-      *tokenizer_, config_,
-      {.sequence = {static_cast<int32_t>(max_length_)}, .labels = config_.id2label});
+  auto rows = task_.objective(*tokenizer_, config_,
+                              {.sequence = {static_cast<int32_t>(max_length_)}, .labels = config_.id2label});
   return std::make_unique<objective::LayerClassification>(
       std::move(rows), objective::LayerClassificationOptions{
                            .classifiers = {.prefix = kProbes,
                                            .layers = layers(),
-                                           .reader = tags       ? model::named_rows_reader("tag_rows")
+                                           .reader = tags      ? model::named_rows_reader("tag_rows")
                                                      : o_.mean ? model::mean_reader()
                                                                : model::first_token_reader()},
                            .rows_count = tags ? "tags" : "classification",
@@ -183,8 +182,9 @@ ProbeResult Probing::run() {
   const auto seen = objective->samples(train_store_), held_out = objective->samples(eval_store_);
   const train::DatasetSource rows(*objective, *seen), unseen(*objective, *held_out);
   const auto metrics = objective->metrics();
-  result.run.fit = fit(model, o_, result.run.options, rows, {&unseen, metrics.get()},
-                       [&](const fs::path& folder) { objective->save_more(model, config_, *tokenizer_, folder); });
+  result.run.fit =
+      fit(model, o_, result.run.options, rows, {&unseen, metrics.get()},
+          [&](const fs::path& folder) { objective->save_more(model, config_, *tokenizer_, folder); });
   result.run.cut = cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_);
   if (result.run.fit.interrupted) return result;
   result.probe = table(result.run.fit.best_evaluation);

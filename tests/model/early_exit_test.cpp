@@ -82,7 +82,8 @@ TEST(EarlyExit, ARowLeavesAtTheFirstClassifierThatIsSure) {
       while (layer < kLayers && entropy_of(all[static_cast<size_t>(layer - 1)][row]) >= threshold) ++layer;
       EXPECT_EQ(found.layers[static_cast<size_t>(row)], layer) << "row " << row << " at " << threshold;
       const at::Tensor expected = all[static_cast<size_t>(layer - 1)][row].to(at::kFloat);
-      EXPECT_TRUE(at::allclose(found.logits[row], expected, 1e-6, 1e-6)) << "row " << row << " at " << threshold;
+      EXPECT_TRUE(at::allclose(found.logits[row], expected, 1e-6, 1e-6))
+          << "row " << row << " at " << threshold;
       seen.insert(layer);
     }
   }
@@ -152,7 +153,8 @@ TEST(LayerClassifiers, ComeBackFromTheirFile) {
   for (const auto& parameter : from.parameters) {
     const bool exit = parameter->name.starts_with(kExits);
     const at::Tensor own = to.find(parameter->name)->master.to(at::kFloat);
-    const bool random = parameter->name.ends_with(".weight") && parameter->name.find("LayerNorm") == std::string::npos;
+    const bool random =
+        parameter->name.ends_with(".weight") && parameter->name.find("LayerNorm") == std::string::npos;
     if (random) EXPECT_EQ(at::equal(own, parameter->master.to(at::kFloat)), exit) << parameter->name;
     EXPECT_NE(parameter->exported, exit) << "transformers would find weights that its class has not";
   }
@@ -161,8 +163,10 @@ TEST(LayerClassifiers, ComeBackFromTheirFile) {
 TEST(LayerClassifiers, TheMeanIsOfTheTokensOfEachSequence) {
   const MicroBatch batch = batch_of({2, 3});
   const at::Tensor hidden = at::arange(10, at::kDouble).view({5, 2});
-  EXPECT_TRUE(at::allclose(mean_reader().read(hidden, batch), at::tensor({1.0, 2.0, 6.0, 7.0}).view({2, 2}).to(at::kDouble)));
-  EXPECT_TRUE(at::equal(first_token_reader().read(hidden, batch), hidden.index_select(0, at::tensor({0, 2}))));
+  EXPECT_TRUE(at::allclose(mean_reader().read(hidden, batch),
+                           at::tensor({1.0, 2.0, 6.0, 7.0}).view({2, 2}).to(at::kDouble)));
+  EXPECT_TRUE(
+      at::equal(first_token_reader().read(hidden, batch), hidden.index_select(0, at::tensor({0, 2}))));
 }
 
 }  // namespace

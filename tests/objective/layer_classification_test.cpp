@@ -41,14 +41,18 @@ class LayerClassificationTest : public testing::Test {
     config_.num_labels = kClasses;
     for (size_t row = 0; row < 6; ++row) {
       tokens_.emplace_back();
-      for (uint32_t i = 0; i < 3 + row; ++i) tokens_.back().push_back(5 + (7 * i + static_cast<uint32_t>(row)) % 26);
+      for (uint32_t i = 0; i < 3 + row; ++i)
+        tokens_.back().push_back(5 + (7 * i + static_cast<uint32_t>(row)) % 26);
     }
   }
 
   LayerClassification exits(Target target, bool own_learns = false) const {
-    return {std::make_unique<Classification>(tokenizer_,
-                                             ClassificationOptions{.sequence = {.max_length = 32}, .num_labels = kClasses}),
-            {.classifiers = {.prefix = model::kExits, .layers = {1, 2}, .dense = true, .reader = model::first_token_reader()},
+    return {std::make_unique<Classification>(
+                tokenizer_, ClassificationOptions{.sequence = {.max_length = 32}, .num_labels = kClasses}),
+            {.classifiers = {.prefix = model::kExits,
+                             .layers = {1, 2},
+                             .dense = true,
+                             .reader = model::first_token_reader()},
              .own_classifier = true,
              .target = target,
              .own_learns = own_learns,
@@ -97,7 +101,8 @@ TEST_F(LayerClassificationTest, TheLossOfLabelsIsTheSumOverTheExits) {
     double expected = cross_entropy(all.select(1, 0), labels) + cross_entropy(all.select(1, 1), labels);
     if (joint) expected += cross_entropy(all.select(1, 2), labels);
     EXPECT_NEAR(loss, expected, 1e-12);
-    EXPECT_TRUE(at::equal(all.select(1, 2), outputs.at("logits"))) << "the model's own classifier is the last";
+    EXPECT_TRUE(at::equal(all.select(1, 2), outputs.at("logits")))
+        << "the model's own classifier is the last";
   }
 }
 
@@ -113,13 +118,15 @@ TEST_F(LayerClassificationTest, SelfDistillationIsTheDivergenceFromTheModelsOwnA
     expected += (teacher * (teacher.log() - all.select(1, exit).softmax(1).log())).sum().item<double>() / 6;
   EXPECT_NEAR(loss, expected, 1e-12);
   const at::Tensor own = model.find("classifier.weight")->compute.grad();
-  EXPECT_TRUE(!own.defined() || own.abs().max().item<double>() == 0) << "the teacher does not learn from its students";
+  EXPECT_TRUE(!own.defined() || own.abs().max().item<double>() == 0)
+      << "the teacher does not learn from its students";
   EXPECT_GT(model.find("exits.1.output.weight")->compute.grad().abs().max().item<double>(), 0);
 }
 
 TEST_F(LayerClassificationTest, ProbesReadLayersByTheirNumbers) {
   LayerClassification objective{
-      std::make_unique<Classification>(tokenizer_, ClassificationOptions{.sequence = {.max_length = 32}, .num_labels = kClasses}),
+      std::make_unique<Classification>(
+          tokenizer_, ClassificationOptions{.sequence = {.max_length = 32}, .num_labels = kClasses}),
       {.classifiers = {.prefix = "probes.", .layers = {0, 2, 3}, .reader = model::first_token_reader()},
        .rows_count = "classification",
        .last_layer = kLayers}};
@@ -135,8 +142,9 @@ TEST_F(LayerClassificationTest, ProbesReadLayersByTheirNumbers) {
       {"0", "embeddings"}, {"2", "layer.1"}, {"3", "layer.2"}};
   for (size_t i = 0; i < expected.size(); ++i) {
     const std::string name = "probes." + expected[i].first + ".output.";
-    const at::Tensor logits = at::addmm(model.find(name + "bias")->compute, hidden.at(expected[i].second).index_select(0, first),
-                                        model.find(name + "weight")->compute.t());
+    const at::Tensor logits =
+        at::addmm(model.find(name + "bias")->compute, hidden.at(expected[i].second).index_select(0, first),
+                  model.find(name + "weight")->compute.t());
     EXPECT_TRUE(at::allclose(all.select(1, static_cast<int64_t>(i)), logits, 1e-10, 1e-12)) << name;
   }
 }
@@ -144,7 +152,8 @@ TEST_F(LayerClassificationTest, ProbesReadLayersByTheirNumbers) {
 /// Three rows, two exits and the last layer. The entropies of the exits are known.
 ExitAnswers few_answers() {
   const auto logits_of = [](double p) { return std::log(p / (1 - p)); };
-  const std::vector<double> second{logits_of(0.9), logits_of(0.99), 4, logits_of(0.6), logits_of(0.95), 4, logits_of(0.55), logits_of(0.6), -4};
+  const std::vector<double> second{logits_of(0.9),  logits_of(0.99), 4, logits_of(0.6), logits_of(0.95), 4,
+                                   logits_of(0.55), logits_of(0.6),  -4};
   at::Tensor logits = at::zeros({3, 3, 2}, at::kDouble);
   logits.select(2, 1).copy_(at::tensor(second, at::kDouble).view({3, 3}));
   return {logits, at::tensor({1, 0, 0}, at::kLong), {1, 2, 3}};
@@ -202,8 +211,10 @@ TEST(LayerMetrics, GivesEachLayersAccuracyAndKeepsTheCurves) {
   LayerMetrics metrics(nullptr, {1, 2, 3}, {{"layers", {1, 2}}});
   for (int epoch = 0; epoch < 2; ++epoch) {
     metrics.start();
-    metrics.add({{"layer_logits", answers.logits.narrow(0, 0, 1)}, {"labels", answers.labels.narrow(0, 0, 1)}});
-    metrics.add({{"layer_logits", answers.logits.narrow(0, 1, 2)}, {"labels", answers.labels.narrow(0, 1, 2)}});
+    metrics.add(
+        {{"layer_logits", answers.logits.narrow(0, 0, 1)}, {"labels", answers.labels.narrow(0, 0, 1)}});
+    metrics.add(
+        {{"layer_logits", answers.logits.narrow(0, 1, 2)}, {"labels", answers.labels.narrow(0, 1, 2)}});
     const auto found = metrics.finish(0);
     EXPECT_NEAR(found.at("layer_1_accuracy"), 1.0 / 3, 1e-12);
     EXPECT_NEAR(found.at("layer_3_accuracy"), 2.0 / 3, 1e-12);

@@ -583,7 +583,6 @@ def early_exit(lab):
     lab.assertFalse((lab.train(max_steps=2, precision="fp32").folder / "model" / "exits.safetensors").exists(), "the default")
     numbers = columns_file(lab, "exit-numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
     lab.refuses_to_train("--early-exit works only with one class per text", train=numbers, regression=True, early_exit="two-stage")
-    lab.refuses_to_train("the exits alone learn", early_exit="two-stage", frozen=["bert."])
 
 
 @FINETUNE.row("--exits-only", "a fine-tuned model keeps its weights, and gets exits")
