@@ -1,18 +1,21 @@
 // Images that lie in files, varied by chance while loader threads read them, for a network with batch normalisation. It stops
 // when it gets no better. One word chooses the layout:
 //
-//   example_image_files                                        every layout below, and 0, 1 and 3 workers: the same weights
+//   example_image_files                                        one process with 0, 1 and 3 loader threads, which give the
+//                                                              same weights; then two layouts in this process
 //   example_image_files single                                 one process
 //   example_image_files "dp --devices 2"                       two copies of the network in this process
 //   funicular launch -n 2 example_image_files "pipeline"       two stages, each a process
 //   funicular launch -n 2 example_image_files "zero2"          two processes that divide gradients and optimiser state
 //
-// IMAGES=FOLDER reads FOLDER/train/CLASS/*.pgm and FOLDER/test/CLASS/*.pgm. Otherwise the images are made here.
+// IMAGES=FOLDER reads FOLDER/train/CLASS/*.pgm and FOLDER/test/CLASS/*.pgm, with the same classes. Otherwise the images are
+// made here.
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -34,13 +37,14 @@ constexpr int64_t kSide = 16;
 class ImageFiles final : public train::Source {
  public:
   explicit ImageFiles(const fs::path& folder) {
-    std::vector<fs::path> classes;
-    for (const auto& entry : fs::directory_iterator(folder)) classes.push_back(entry.path());
-    std::sort(classes.begin(), classes.end());  // the system gives names in any order
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_directory()) classes_.push_back(entry.path().filename().string());
+    std::sort(classes_.begin(), classes_.end());  // the system gives names in any order
     StreamHash hash;
-    for (size_t label = 0; label < classes.size(); ++label) {
+    for (size_t label = 0; label < classes_.size(); ++label) {
       std::vector<fs::path> files;
-      for (const auto& entry : fs::directory_iterator(classes[label])) files.push_back(entry.path());
+      for (const auto& entry : fs::directory_iterator(folder / classes_[label]))
+        files.push_back(entry.path());
       std::sort(files.begin(), files.end());
       for (const fs::path& file : files) {
         files_.push_back({file, static_cast<int64_t>(label)});
@@ -50,7 +54,11 @@ class ImageFiles final : public train::Source {
       }
     }
     fingerprint_ = hash.digest();
+    if (files_.empty())
+      throw InputError("images", "{}: expected images in one folder per class, found none", folder.string());
   }
+  /// Names in the order of the labels.
+  const std::vector<std::string>& classes() const { return classes_; }
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   /// A checkpoint is resumed with the same files only.
   uint64_t fingerprint() const override { return fingerprint_; }
@@ -75,8 +83,7 @@ class ImageFiles final : public train::Source {
     }
     batch.tensors["image"] = torch::stack(images);
     batch.tensors["label"] = torch::tensor(labels, torch::kLong);
-    batch.packing =
-        Packing::from_lengths(std::vector<int32_t>(draws.size(), 1), samples, draw_ids, random);
+    batch.packing = Packing::from_lengths(std::vector<int32_t>(draws.size(), 1), samples, draw_ids, random);
     batch.counts["samples"] = static_cast<double>(draws.size());
     return batch;
   }
@@ -86,8 +93,10 @@ class ImageFiles final : public train::Source {
     std::ifstream file(path, std::ios::binary);
     std::string kind;
     int64_t width = 0, height = 0, most = 0;
-    if (!(file >> kind >> width >> height >> most) || kind != "P5" || width != kSide || height != kSide || most != 255)
-      throw InputError("images", "{}: expected a binary PGM file of {} x {} pixels", path.string(), kSide, kSide);
+    if (!(file >> kind >> width >> height >> most) || kind != "P5" || width != kSide || height != kSide ||
+        most != 255)
+      throw InputError("images", "{}: expected a binary PGM file of {} x {} pixels", path.string(), kSide,
+                       kSide);
     file.get();  // the blank behind the header
     const at::Tensor pixels = torch::empty({1, kSide, kSide}, torch::kByte);
     if (!file.read(reinterpret_cast<char*>(pixels.data_ptr()), pixels.numel()))
@@ -111,6 +120,7 @@ class ImageFiles final : public train::Source {
     return varied * (0.8 + 0.4 * (bits[3] >> 8) * 0x1p-24);
   }
 
+  std::vector<std::string> classes_;
   std::vector<File> files_;
   uint64_t fingerprint_ = 0;
 };
@@ -134,42 +144,47 @@ struct Trained {
   uint64_t weights = 0;  ///< a hash
 };
 
-Trained train_images(const ImageFiles& seen, const ImageFiles& unseen, const std::string& layout, int workers) {
+Trained train_images(const ImageFiles& seen, const ImageFiles& unseen, const std::string& layout,
+                     int workers) {
   torch::manual_seed(1);  // of the weights, before they are made
-  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3).padding(1)), torch::nn::BatchNorm2d(8),
-                            torch::nn::ReLU(), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 16, 3).stride(2)),
-                            torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::AdaptiveMaxPool2d(1),
-                            torch::nn::Flatten(), torch::nn::Linear(16, 3));
-  Model model = wrap_sequential(net, "image", torch::zeros({1, 1, kSide, kSide}),
-                                [](const at::Tensor& output, const MicroBatch& batch, LossSink& loss) {
-                                  loss.add("cross_entropy", at::cross_entropy_loss(output, batch["label"], {},
-                                                                                   at::Reduction::Sum));
-                                  loss.output("answer", output.argmax(1));
-                                  loss.output("label", batch["label"]);
-                                });
-  Trainer trainer({.num_train_epochs = 12,
-                   .batch_size = 32,
-                   .seed = 7,
-                   .logging_steps = 0,
-                   .eval_steps = 10,
-                   .patience = 3,  // evaluations in a row that are no better end the training
-                   .best_metric = "accuracy",
-                   .greater_is_better = true,
-                   .num_workers = workers,
-                   .progress = false},
-                  [&] {
-                    return parallel::make_strategy(parallel::Layout::parse(layout), comm::Group::from_environment());
-                  },
-                  optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.01});
+  torch::nn::Sequential net(
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3).padding(1)), torch::nn::BatchNorm2d(8),
+      torch::nn::ReLU(), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 16, 3).stride(2)),
+      torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::AdaptiveMaxPool2d(1), torch::nn::Flatten(),
+      torch::nn::Linear(16, static_cast<int64_t>(seen.classes().size())));
+  Model model = wrap_sequential(
+      net, "image", torch::zeros({1, 1, kSide, kSide}),
+      [](const at::Tensor& output, const MicroBatch& batch, LossSink& loss) {
+        loss.add("cross_entropy", at::cross_entropy_loss(output, batch["label"], {}, at::Reduction::Sum));
+        loss.output("answer", output.argmax(1));
+        loss.output("label", batch["label"]);
+      });
+  Trainer trainer(
+      {.num_train_epochs = 12,
+       .batch_size = 32,
+       .seed = 7,
+       .logging_steps = 0,
+       .eval_steps = 10,
+       .patience = 3,  // evaluations in a row that are no better end the training
+       .best_metric = "accuracy",
+       .greater_is_better = true,
+       .num_workers = workers,
+       .progress = false},
+      [&] {
+        return parallel::make_strategy(parallel::Layout::parse(layout), comm::Group::from_environment());
+      },
+      optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.01});
   Accuracy accuracy;
   Trained trained;
   trained.result = trainer.fit(model, seen, {&unseen, &accuracy});
   StreamHash hash;
-  for (const auto& weight : net->parameters()) hash.update(weight.contiguous().const_data_ptr(), weight.nbytes());
+  for (const auto& weight : net->parameters())
+    hash.update(weight.contiguous().const_data_ptr(), weight.nbytes());
   trained.weights = hash.digest();
   std::printf("%-22s %d workers: accuracy %.3f at step %lld of %lld%s\n", layout.c_str(), workers,
               trained.result.best_evaluation.at("accuracy"), static_cast<long long>(trained.result.best_step),
-              static_cast<long long>(trained.result.step), trained.result.stopped_early ? ", stopped early" : "");
+              static_cast<long long>(trained.result.step),
+              trained.result.stopped_early ? ", stopped early" : "");
   return trained;
 }
 
@@ -202,14 +217,18 @@ int main(int count, char** words) try {
     make_images(folder / "test", 300);
   }
   const ImageFiles seen(folder / "train"), unseen(folder / "test");
-  if (count > 1) return train_images(seen, unseen, words[1], 2).result.best_evaluation.at("accuracy") > 0.9 ? 0 : 1;
+  if (seen.classes() != unseen.classes())
+    throw InputError("images", "{}: expected the same classes in train and test", folder.string());
+  if (count > 1)
+    return train_images(seen, unseen, words[1], 2).result.best_evaluation.at("accuracy") > 0.9 ? 0 : 1;
   const Trained one = train_images(seen, unseen, "single", 1);
   bool good = one.result.best_evaluation.at("accuracy") > 0.9 && one.result.stopped_early;
-  for (const int workers : {0, 3}) good = train_images(seen, unseen, "single", workers).weights == one.weights && good;
+  for (const int workers : {0, 3})
+    good = train_images(seen, unseen, "single", workers).weights == one.weights && good;
   for (const char* layout : {"dp --devices 2", "pipeline --devices 2"})
     good = train_images(seen, unseen, layout, 2).result.best_evaluation.at("accuracy") > 0.9 && good;
   return good ? 0 : 1;
-} catch (const Error& error) {
+} catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return 2;
 }

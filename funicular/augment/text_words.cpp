@@ -126,8 +126,8 @@ const StopWords& english_stop_words() {
   return words;
 }
 
-void WordRules::check() const {
-  if (presegmented && dictionary)
+void WordRules::check(bool presegmented, bool has_dictionary) {
+  if (presegmented && has_dictionary)
     throw InputError(
         "usage",
         "--words presegmented takes the words that blanks separate, and --word-dictionary cuts words "

@@ -44,7 +44,9 @@ struct WordRules {
   bool presegmented = false;  ///< a word is what stands between blanks, its marks of punctuation included
   std::shared_ptr<const text::Segmenter> dictionary{};  ///< cuts runs of Chinese characters into its words
   /// Throws InputError for rules that exclude each other.
-  void check() const;
+  void check() const { check(presegmented, dictionary != nullptr); }
+  /// Does the same before the dictionary is read.
+  static void check(bool presegmented, bool has_dictionary);
 };
 
 /// The words of a text, as they are written.

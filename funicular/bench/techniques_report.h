@@ -13,7 +13,7 @@ namespace funicular::bench {
 /// "early_stopping"; a gain has "tokens_per_second", "speed", "memory_bytes" and "memory".
 OrderedJson to_json(const TechniquesResult& result);
 std::string to_text(const TechniquesResult& result);
-/// What a bf16 step alone that is slower than the ordinary one says, and does not say; "" where it is faster.
+/// Explains a bf16 step that alone is slower than the ordinary one; "" if it is faster.
 std::string note_on_bf16(const TechniquesResult& result);
 /// Speed and memory as ratios to the ordinary step.
 BarChart to_chart(const TechniquesResult& result, const std::string& title, const std::string& note);

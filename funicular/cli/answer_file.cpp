@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "funicular/base/error.h"
 #include "funicular/cli/output_paths.h"
 #include "funicular/task/registry.h"
@@ -49,9 +51,9 @@ void for_each_line(std::string_view lines, const Use& use) {
 
 AnswerFormat answer_format(const fs::path& file, const char* option) {
   const std::string ending = require_ending(file, option, {"jsonl", "ndjson", "json", "csv", "tsv"});
-  for (const task::TaskType& type : task::task_types())
-    if (is_keyed(type, file)) return AnswerFormat::keyed;
-  if (ending == "json") return AnswerFormat::json;
+  const auto keyed = [&](const task::TaskType& type) { return is_keyed(type, file); };
+  if (ending == "json")
+    return std::ranges::any_of(task::task_types(), keyed) ? AnswerFormat::keyed : AnswerFormat::json;
   if (ending == "csv") return AnswerFormat::csv;
   return ending == "tsv" ? AnswerFormat::tsv : AnswerFormat::json_lines;
 }

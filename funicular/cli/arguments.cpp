@@ -348,7 +348,8 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   if (word == "--help" || word == "-h") return void(outcome_ = Outcome::help);
   if (word == "--help-all" || word == "--help=all") return void(outcome_ = Outcome::help_all);
   if (rest_.target && (word == "--" || !word.starts_with('-'))) {
-    const auto first = static_cast<ptrdiff_t>(word == "--" ? next : next - 1);
+    rest_.dashed = word == "--";
+    const auto first = static_cast<ptrdiff_t>(rest_.dashed ? next : next - 1);
     rest_.target->assign(words.begin() + first, words.end());
     next = words.size();
     return;

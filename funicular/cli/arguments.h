@@ -211,6 +211,7 @@ class Arguments {
   struct Operand {
     std::string value{}, help{};
     std::vector<std::string>* target = nullptr;
+    bool dashed = false;  ///< whether "--" was given before the words
   };
   /// Returns the operands that positional() and rest() have declared.
   std::pair<Operand, Operand> operands() const { return {positional_, rest_}; }

@@ -83,7 +83,7 @@ void BenchOptions::declare(Arguments& arguments) {
       .range(1, 4096);
   arguments
       .add("devices", "N", devices, Effect::result,
-           "of bench ranks with --strategy dp: replicas in this process")
+           "with bench ranks --strategy dp: replicas in this process")
       .range(1, 1024);
   arguments.section("Machine and output");
   declare_seed(arguments, seed, "of weights, rows and dropout");

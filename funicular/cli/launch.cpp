@@ -14,7 +14,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// Where the first word is a command of this program, puts the program in front of it.
+/// Puts this program in front of the words if the first is one of its commands.
 void name_own_program(std::vector<std::string>& command) {
   const std::vector<std::string> names = command_names();
   if (command.empty() || std::find(names.begin(), names.end(), command.front()) == names.end()) return;
@@ -40,8 +40,9 @@ class Launch final : public Command {
     arguments.example("train with two processes", "funicular launch -n 2 pretrain --config pretrain.toml");
     arguments.example("start a program of your own on two hosts",
                       "funicular launch -np 4 -H first:2,second:2 ./train --epochs 3");
-    arguments.rest("[--] COMMAND…", options_.command,
-                   "the program to start and its arguments; a command of funicular needs no program's name");
+    arguments.rest(
+        "[--] COMMAND…", options_.command,
+        "the program to start and its arguments; without --, a command of funicular needs no program's name");
     arguments
         .add("ranks", "N", ranks_, Effect::rounding,
              "processes on this host; with --hosts or --hostfile on all hosts, the first hosts first")
@@ -98,7 +99,7 @@ class Launch final : public Command {
       throw InputError("usage", "funicular launch: --ranks must be at most 1024 on one host, found {}",
                        ranks_);
     if (!rendezvous_.empty()) split_rendezvous();
-    name_own_program(options_.command);
+    if (!arguments.operands().second.dashed) name_own_program(options_.command);
     options_.own_program = run_as;
     options_.before_forks = [this] {
       if (options_.command.size() > 1 && is_in_library(options_.command[1])) commands_library();
@@ -123,10 +124,11 @@ class Launch final : public Command {
   }
 
   void take_hosts() {
+    const char* const given = arguments.given("hosts") ? "hosts" : "hostfile";
     for (const char* other : {"nnodes", "node-rank", "first-rank", "world-size"})
       if (arguments.given(other))
-        throw InputError(
-            "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);
+        throw InputError("usage", "funicular launch: --{} tells how many ranks each host has; leave out --{}",
+                         given, other);
     if (arguments.given("hosts") && arguments.given("hostfile"))
       throw InputError("usage", "funicular launch: --hosts and --hostfile are both given; give one of them");
     options_.hosts =

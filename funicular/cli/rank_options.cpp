@@ -30,9 +30,8 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .accept("deepspeed_stage_3", "zero3");
   arguments
       .add("devices", "N", options.devices, Effect::rounding,
-           "of dp: how many replicas compute in this process, each on its share of the threads; of a "
-           "pipeline: "
-           "on how many such devices of this process its stages lie")
+           "with dp: replicas in this process, each with its share of the threads; with a pipeline: devices "
+           "in this process that hold the stages")
       .default_text("2 of dp; a pipeline's stages lie on processes")
       .range(1, 1024);
   arguments
@@ -112,9 +111,9 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
       .default_text("not");
   arguments.rivals({"record-interleaving", "replay-interleaving"});
   arguments.add("deterministic", options.deterministic, Effect::result,
-                "add gradients up in the order of a tree over the micro-batches: any number of replicas "
-                "(zero2, zero3: 1, 2, 4, …) with the same micro-batches and --tensor-parallel then gives the "
-                "same bits; not with pipelines");
+                "add gradients in the order of a tree over the micro-batches; then any number of replicas "
+                "(zero2, zero3: 1, 2, 4, …) gives the same bits, if micro-batches and --tensor-parallel are "
+                "equal; not with pipelines");
   arguments
       .add("reduce-precision", "NAME", options.reduce_precision, Effect::result,
            "of ddp: round gradients for their exchange; what is lost is added in the next step")

@@ -28,8 +28,10 @@ Option& TaskOptions::declare_name(Arguments& arguments, const std::vector<std::s
                        .common()
                        .alias("task-name")
                        .choices(names);
+  const bool all = names.size() > task::text_task_names().size();
   for (const task::TaskType& type : task::task_types()) {
-    const bool there = std::find(names.begin(), names.end(), type.option) != names.end();
+    const bool there = std::find(names.begin(), names.end(), type.option) != names.end() &&
+                       (all || type.is_distilled);
     for (const std::string& name : type.foreign)
       option.foreign(name,
                      there ? fmt::format("write {} for {}, from {}", type.asked_for(), type.gives, type.reads)

@@ -92,11 +92,13 @@ class Vectors final : public Command {
   int run() override {
     require_parent_folder(output_, "--output");
     require_ending(output_, "--output", {"txt", "vec", "vectors", "glove", "word2vec", "w2v"});
+    std::vector<fs::path> read = input_;
+    if (!words_.dictionary.empty()) read.push_back(words_.dictionary);
     std::error_code error;
-    for (const fs::path& input : input_)
-      if (fs::equivalent(input, output_, error))
-        throw InputError("usage", "{} would be replaced by its vectors; choose another --output",
-                         input.string());
+    for (const fs::path& file : read)
+      if (fs::equivalent(file, output_, error))
+        throw InputError("usage", "{} would be replaced by the vectors; choose another --output",
+                         file.string());
     const Json made_of = identity();
     if (const Json done = counts_if_made_of(output_, made_of); !done.is_null()) {
       log::info("{} is complete already", output_.string());

@@ -30,6 +30,7 @@ void WordOptions::declare(Arguments& arguments) {
 
 augment::WordRules WordOptions::rules() const {
   augment::WordRules rules{.presegmented = words == "presegmented"};
+  augment::WordRules::check(rules.presegmented, !dictionary.empty());
   if (!dictionary.empty()) rules.dictionary = std::make_shared<const text::Segmenter>(dictionary);
   return rules;
 }

@@ -9,7 +9,7 @@
 
 namespace funicular::cli {
 
-/// Declares --words; `target` becomes "tokenizer" or "presegmented". `help`: what "tokenizer" means to the command.
+/// Declares --words; `target` becomes "tokenizer" or "presegmented". `tokenizer` describes the first in the help.
 void declare_words(Arguments& arguments, std::string& target, const std::string& tokenizer);
 /// Declares --word-dictionary.
 Option& declare_word_dictionary(Arguments& arguments, fs::path& target, const std::string& without);
@@ -20,7 +20,7 @@ struct WordOptions {
   fs::path dictionary;
 
   void declare(Arguments& arguments);
-  /// Reads the dictionary. Throws InputError for one that cannot be read, and for both options.
+  /// Reads the dictionary. Throws InputError if both options are given, and for a dictionary that cannot be read.
   augment::WordRules rules() const;
   /// Notes what differs from the defaults, so that records of earlier outputs still hold.
   void note(Json& identity) const;

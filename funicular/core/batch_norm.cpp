@@ -1,6 +1,7 @@
 #include "funicular/core/batch_norm.h"
 
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/instance_norm.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -28,6 +29,15 @@ at::Tensor batch_norm_in_mode(const at::Tensor& input, const std::optional<at::T
   return active->normalise({input, w, b, m, v, momentum, epsilon});
 }
 
+/// LibTorch's instance_norm calls batch_norm with the channels of all samples as channels of one row: not a call to take over.
+at::Tensor instance_norm_in_mode(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                                 const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
+                                 const std::optional<at::Tensor>& variance, bool use_input_stats,
+                                 double momentum, double epsilon, bool cudnn) {
+  const c10::impl::ExcludeDispatchKeyGuard beyond(kMode);
+  return at::instance_norm(input, weight, bias, mean, variance, use_input_stats, momentum, epsilon, cudnn);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
@@ -35,6 +45,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 }
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   m.impl("batch_norm", &batch_norm_in_mode);
+  m.impl("instance_norm", &instance_norm_in_mode);
 }
 
 const std::vector<std::string>& batch_statistics_names() {

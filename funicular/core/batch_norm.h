@@ -12,10 +12,11 @@ namespace funicular {
 enum class BatchStatistics {
   /// As LibTorch: each forward pass normalises by its own rows, and moves the running statistics.
   pass,
-  /// Each forward pass normalises by its own rows. The running statistics move once a step, by the mean and the
-  /// variance of all rows of the global batch: as one pass over the whole batch moves them.
+  /// Each forward pass normalises by its own rows. The running statistics move as one pass over the whole global batch
+  /// moves them. This is once per step, or several times if a forward pass calls the module several times. Their last
+  /// bits depend on the number of ranks, with StrategyOptions::deterministic too.
   batch,
-  /// Besides, passes of the same number on all ranks normalise by the rows of all of them, as torch.nn.SyncBatchNorm.
+  /// As `batch`, but a pass also normalises by the rows of the passes of its number on all ranks: torch.nn.SyncBatchNorm.
   ranks
 };
 /// "pass", "batch" and "ranks".

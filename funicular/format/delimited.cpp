@@ -115,8 +115,9 @@ const Row* RowReader::next() {
       continue;
     }
     row_.columns = columns_;
-    note_short_row(file_->short_rows_, parser_, file_->path().string(), begin,
-                   [&] { return file_->where(begin); });
+    if (const std::string shortage = parser_.shortage(); !shortage.empty())
+      file_->short_rows_->note(
+          file_->path().string(), begin, [&] { return file_->where(begin); }, shortage);
     if (file_->format_ == TextFormat::text) new_document_ = false;
     ++rows_;
     return &row_;

@@ -46,8 +46,8 @@ class RowParser {
   std::string parse_object(std::string_view row, std::vector<std::string_view>& columns);
   bool may_be_list(size_t key) const;
   std::string_view separator_name() const;
-  /// Whether a row that ends before the header's last column may be read. A line of CSV that is short has most often
-  /// lost a quote, or was cut; one that is long has a separator too many, of which nobody knows where.
+  /// Whether a row that has a separator, but ends before the header's last column, may be read. A short line of CSV has
+  /// most often lost a quote, or was cut. A long line has a separator too many, and nobody knows which.
   bool may_end_early() const { return layout_.format == TextFormat::tsv && !layout_.indices.empty(); }
   std::string select(std::vector<std::string_view>& columns) const;
   RowLayout layout_;

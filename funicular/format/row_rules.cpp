@@ -158,19 +158,16 @@ std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_
   const auto tell = [name](BadRows* rows) {
     const std::unique_ptr<BadRows> owned(rows);
     if (rows->count() > 0 && first_note(name, "short rows"))
-      log::warning("{}", rows->summary(fmt::format("{}: read", name)));
+      log::warning(
+          "{}\nCheck that these rows are complete. To avoid this warning, add a tab for each column that a "
+          "row "
+          "lacks",
+          rows->summary(fmt::format("{}: read", name)));
   };
   return {new BadRows(true, "",
                       fmt::format("that have fewer columns than the header's {}, but all that are asked for",
                                   header_columns)),
           tell};
-}
-
-void note_short_row(const std::shared_ptr<BadRows>& rows, const RowParser& parser, const std::string& name,
-                    uint64_t offset, const std::function<std::string()>& where) {
-  if (!rows) return;
-  if (const std::string shortage = parser.shortage(); !shortage.empty())
-    rows->note(name, offset, where, shortage);
 }
 
 // ---- what is asked for

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +15,6 @@
 #include "funicular/format/text_format.h"
 
 namespace funicular::format {
-
-class RowParser;  // format/row_parser.h
 
 /// Where a row ends: just after its line end, or at the limit. `complete` tells whether the line end was there.
 struct RowEnd {
@@ -55,13 +52,9 @@ void note_semicolons(const std::string& name);
 /// Says, once a process and file, how quotes of a table are read whose rows tell it.
 void note_quotes(const std::string& name, const QuoteChoice& choice);
 
-/// Takes note of rows that are read although they have fewer columns than the header. When the last reader is done with
-/// the file `name`, a warning tells them, once a process and file.
+/// Collects the rows that are read although they have fewer columns than the header (RowParser::shortage). When the last
+/// reader is done with the file `name`, a warning tells them, once per process and file.
 std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_columns);
-/// Notes the row that `parser` has read last, if it is one of them. `rows` may be null; `where` as BadRows::note
-/// takes it.
-void note_short_row(const std::shared_ptr<BadRows>& rows, const RowParser& parser, const std::string& name,
-                    uint64_t offset, const std::function<std::string()>& where);
 
 void check_options(const TextOptions& options, TextFormat format, const std::string& name);
 

@@ -263,9 +263,9 @@ const Row* StreamRowReader::next() {
       refuse(std::move(problem));
     }
     if (!problem_.empty()) columns_.clear();
-    if (problem_.empty())
-      note_short_row(short_rows_, *parser_, name_, row_.offset,
-                     [&] { return fmt::format("{}:{}", name_, row_line_); });
+    if (const std::string shortage = parser_->shortage(); problem_.empty() && !shortage.empty())
+      short_rows_->note(
+          name_, row_.offset, [&] { return fmt::format("{}:{}", name_, row_line_); }, shortage);
     row_.columns = columns_;
     row_.new_document = new_document_;
     if (format_ == TextFormat::text) new_document_ = false;

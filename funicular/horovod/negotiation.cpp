@@ -7,15 +7,11 @@
 
 #include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
+#include "funicular/comm/checked_tensors.h"
 
 namespace funicular::horovod {
 
 namespace {
-
-const char* name_of(comm::Reduction reduction) {
-  static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum"};
-  return kNames[static_cast<int>(reduction)];
-}
 
 std::string describe(const TensorType& tensor) {
   return fmt::format("{} [{}]", c10::toString(tensor.type), fmt::join(tensor.shape, ", "));
@@ -81,7 +77,7 @@ std::string describe(const Signature& signature) {
   std::string text = name_of(signature.collective);
   if (!tensors.empty()) text += fmt::format(" of {}", fmt::join(tensors, " and "));
   if (signature.collective == Collective::all_reduce || signature.collective == Collective::reduce_scatter)
-    text += fmt::format(", {}", name_of(signature.reduction));
+    text += fmt::format(", {}", comm::name_of(signature.reduction));
   if (signature.collective == Collective::broadcast) text += fmt::format(" from rank {}", signature.root);
   if (signature.prescale != 1 || signature.postscale != 1)
     text += fmt::format(", scaled by {} and {}", signature.prescale, signature.postscale);

@@ -25,7 +25,19 @@ namespace funicular::launch {
 
 namespace {
 
-LaunchHost parse_host(const std::string& text) {
+/// A host as messages name it.
+struct HostEntry {
+  std::string where;      ///< the option, or FILE:LINE
+  const char* form = "";  ///< how a host and its ranks are written there
+  std::string found;      ///< as it is written
+};
+
+[[noreturn]] void refuse(const HostEntry& entry, const std::string& expected) {
+  throw InputError(kLaunch, "{}: expected {}, found \"{}\"", entry.where, expected, entry.found);
+}
+
+/// `text`: HOST or HOST:RANKS.
+LaunchHost parse_host(const std::string& text, const HostEntry& entry) {
   const size_t bracket = text.rfind(']');
   const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   LaunchHost host{text.substr(0, colon), 1};
@@ -33,22 +45,21 @@ LaunchHost parse_host(const std::string& text) {
     const char* const end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data() + colon + 1, end, host.ranks);
     if (parsed.ec != std::errc() || parsed.ptr != end || host.ranks < 1 || host.ranks > 1024)
-      throw InputError(kLaunch, "-H expects HOST:RANKS with 1 to 1024 ranks, found \"{}\"", text);
+      refuse(entry, fmt::format("{} with 1 to 1024 ranks", entry.form));
   }
   if (host.name.size() > 2 && host.name.front() == '[' && host.name.back() == ']')
     host.name = host.name.substr(1, host.name.size() - 2);
   // Such a name would be an option of the remote shell.
-  if (host.name.empty() || host.name.front() == '-')
-    throw InputError(kLaunch, "-H expects the name of a host, found \"{}\"", text);
+  if (host.name.empty() || host.name.front() == '-') refuse(entry, "the name of a host");
   return host;
 }
 
-/// `where` begins the message about a host that is there already.
-void add_host(std::vector<LaunchHost>& hosts, LaunchHost host, const std::string& where) {
+void add_host(std::vector<LaunchHost>& hosts, const std::string& text, const HostEntry& entry) {
+  LaunchHost host = parse_host(text, entry);
   for (const LaunchHost& other : hosts)
     if (other.name == host.name)
-      throw InputError(kLaunch, "{} names the host {} twice; give it once, with all its ranks", where,
-                       host.name);
+      throw InputError(kLaunch, "{}: the host {} is named twice; give it once, with all its ranks",
+                       entry.where, host.name);
   hosts.push_back(std::move(host));
 }
 
@@ -155,8 +166,8 @@ std::string meeting_address(const LaunchOptions& options) {
 std::vector<LaunchHost> parse_hosts(const std::string& text) {
   std::vector<LaunchHost> hosts;
   std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) add_host(hosts, parse_host(part), "-H");
-  if (hosts.empty()) throw InputError(kLaunch, "-H expects HOST:RANKS,…, found nothing");
+  for (std::string part; std::getline(parts, part, ',');) add_host(hosts, part, {"-H", "HOST:RANKS", part});
+  if (hosts.empty()) throw InputError(kLaunch, "-H: expected HOST:RANKS,…, found nothing");
   return hosts;
 }
 
@@ -165,19 +176,14 @@ std::vector<LaunchHost> read_hostfile(const std::filesystem::path& file) {
   std::istringstream lines(read_file(file));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
-    const std::string where = fmt::format("{}:{}", file.string(), ++number);
+    const HostEntry entry{fmt::format("{}:{}", file.string(), ++number), "HOST slots=RANKS", line};
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, more;
     if (!(words >> name)) continue;
     constexpr std::string_view kSlots = "slots=";
     const bool counted = static_cast<bool>(words >> slots);
-    if ((counted && !slots.starts_with(kSlots)) || words >> more)
-      throw InputError(kLaunch, "{}: expected HOST slots=RANKS, found \"{}\"", where, line);
-    try {
-      add_host(hosts, parse_host(counted ? name + ":" + slots.substr(kSlots.size()) : name), where);
-    } catch (const InputError& error) {
-      throw InputError(kLaunch, "{}: {}", where, error.what());
-    }
+    if ((counted && !slots.starts_with(kSlots)) || words >> more) refuse(entry, entry.form);
+    add_host(hosts, counted ? name + ":" + slots.substr(kSlots.size()) : name, entry);
   }
   if (hosts.empty())
     throw InputError(kLaunch, "{}: expected lines HOST slots=RANKS, found none", file.string());

@@ -53,8 +53,9 @@ class Pretrained {
   const fs::path& path() const { return path_; }
   const format::ModelConfig& config() const { return config_; }
   TaskNote note() const { return TaskNote::from(config_); }
-  /// Reads a BERT's folder as an ELECTRA's with embeddings as wide as its layers: what it computes is the same, and the heads
-  /// are left out. Nothing happens to other families, and without weights.
+  /// Reads a BERT's folder as an ELECTRA's with embeddings as wide as its layers. The encoder computes the same. The head
+  /// for masked tokens keeps its weights and computes gelu, whatever activation the BERT has. Other heads are left out.
+  /// Other families stay as they are, and so does a folder without weights.
   void read_as_electra();
   /// Whether there are weights in any format, those that cannot be loaded included.
   bool has_weights() const { return has_weights_; }

@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/log.h"
 #include "funicular/base/random.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/builder.h"
@@ -136,6 +137,19 @@ void require_same_embeddings(const format::ModelConfig& a, const format::ModelCo
       b.encoder.vocabulary, b.encoder.positions.rows, b.encoder.token_types, b.encoder.embedding_width());
 }
 
+/// Reads a BERT as a generator. Warns if the BERT's head was trained with another activation than a generator's head has.
+void read_generator_as_electra(model::Pretrained& generator) {
+  const bool own_activation = !format::family_of(generator.config()).masked_lm.plain_gelu;
+  generator.read_as_electra();
+  const std::string& activation = generator.config().encoder.activation;
+  if (own_activation && format::family_of(generator.config()).masked_lm.plain_gelu && activation != "gelu")
+    log::warning(
+        "{}: the masked-token head of this BERT was trained with {}, and a generator's head computes gelu: "
+        "its first guesses are worse than the BERT's. A generator with gelu avoids this; so does --generator "
+        "random",
+        generator.path().string(), activation);
+}
+
 /// Copies the weights of the generator's folder to the joint model's own ones of it.
 void load_generator(Model& model, const fs::path& folder) {
   const std::string prefix = kGenerator;
@@ -201,7 +215,7 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
   const fs::path& generator = options.generator;
   if (!generator.empty()) {
     generator_.emplace(generator, model::Pretrained::Expect::folder, "--generator");
-    generator_->read_as_electra();
+    read_generator_as_electra(*generator_);
   }
   if (generator_ && format::has_tokenizer(generator) &&
       format::load_tokenizer(generator)->fingerprint() != tokenizer.fingerprint())
@@ -220,10 +234,15 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);
   if (options.generator_layers < 0)
-    throw InputError("electra", "expected at least one layer of the generator, found {}",
+    throw InputError("electra",
+                     "expected layers of the generator, or 0 for as many as the discriminator's, found {}",
                      options.generator_layers);
-  if (!(options.weight > 0))
-    throw InputError("electra", "expected a weight of the discriminator's loss above 0, found {}",
+  if (generator_ && options.generator_layers > 0)
+    throw InputError("electra",
+                     "{}: this generator has its own layers; leave out generator_layers, or the generator",
+                     generator.string());
+  if (!(options.weight >= 0))
+    throw InputError("electra", "expected a weight of the discriminator's loss of at least 0, found {}",
                      options.weight);
 }
 

@@ -13,11 +13,11 @@ namespace funicular::objective {
 
 struct ElectraOptions {
   double generator_size = 0.25;  ///< the generator's hidden size, as a share of the discriminator's; (0, 1]
-  int64_t generator_layers = 0;  ///< a new generator's; 0: as many as the discriminator's
+  int64_t generator_layers = 0;  ///< a new generator's alone; 0: as many as the discriminator's
   double weight = 50;           ///< of the discriminator's loss; the generator's is 1 (the paper's section 2)
   bool keep_generator = false;  ///< leaves the generator in FOLDER/generator, too
-  /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to go on with, whose size counts; its
-  /// embeddings are not read, for they are the discriminator's. Empty: a new one with random weights.
+  /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to continue with. Its layers and its size
+  /// count. Its embeddings are not read, for they are the discriminator's. Empty: a new one with random weights.
   fs::path generator = {};
 };
 

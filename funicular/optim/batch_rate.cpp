@@ -41,4 +41,10 @@ OptimizerSpec scale_rate(OptimizerSpec spec, const BatchRate& rate, int64_t batc
   return spec;
 }
 
+Schedule scale_rate(Schedule schedule, const BatchRate& rate, int64_t batch) {
+  check(rate);
+  schedule.final_rate *= rate_factor(rate, batch);
+  return schedule;
+}
+
 }  // namespace funicular::optim

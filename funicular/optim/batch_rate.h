@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "funicular/optim/optimizer.h"
+#include "funicular/optim/schedules.h"
 
 namespace funicular::optim {
 
@@ -28,5 +29,7 @@ void check(const BatchRate& rate);
 double rate_factor(const BatchRate& rate, int64_t batch);
 /// `spec` with its rate multiplied so.
 OptimizerSpec scale_rate(OptimizerSpec spec, const BatchRate& rate, int64_t batch);
+/// `schedule` with its final rate multiplied so: its shape stays.
+Schedule scale_rate(Schedule schedule, const BatchRate& rate, int64_t batch);
 
 }  // namespace funicular::optim

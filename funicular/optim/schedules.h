@@ -28,7 +28,7 @@ struct Schedule {
   double warmup_ratio = 0;   ///< share of all updates, rounded up; give this or warmup_steps
   double cycles = 0;         ///< 0: the usual value (cosine 0.5, cosine_with_restarts 1)
   double power = 1;          ///< polynomial
-  double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute
+  double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute; BatchRate multiplies it, too
   double decay_ratio = 0.2;  ///< wsd: share of all updates in which the rate falls, rounded up
 };
 

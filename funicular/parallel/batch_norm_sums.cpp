@@ -125,12 +125,14 @@ void BatchNormSums::count(const BatchNormCall& call) {
   const auto [variance, mean] = at::var_mean(input, dimensions_of_rows(input), /*correction=*/at::Scalar(0));
   const double rows = static_cast<double>(input.numel() / input.size(1));
   const at::Tensor own_mean = mean.to(at::kDouble), own_squares = variance.to(at::kDouble) * rows;
-  const auto [place, is_new] = sums_.try_emplace(number_of(call.running_mean));
-  Sums& sums = place->second;
-  if (is_new) {
-    sums = {rows, own_mean, own_squares, call.running_variance, call.momentum};
+  const size_t number = number_of(call.running_mean);
+  std::vector<Sums>& calls = sums_[number];
+  const size_t place = calls_in_pass_[number]++;
+  if (place == calls.size()) {
+    calls.push_back({rows, own_mean, own_squares, call.running_variance, call.momentum});
     return;
   }
+  Sums& sums = calls[place];
   // Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
   const double total = sums.rows + rows;
   const at::Tensor apart = own_mean - sums.mean;
@@ -151,56 +153,85 @@ at::Tensor BatchNormSums::normalise(const BatchNormCall& call) {
 void BatchNormSums::move_running_statistics() {
   const at::NoGradGuard no_gradient;
   const auto buffers = static_cast<int64_t>(model_.buffers.size());
-  // A rank without a pass in this step learns from the others which buffers there are to move, and how far.
-  const at::Tensor known = at::zeros({buffers, 2}, at::kDouble);
-  for (const auto& [number, sums] : sums_) {
+  if (buffers == 0) return;
+  // A rank without a pass in this step learns here which buffers are to move, how often, and how far.
+  const at::Tensor known = at::zeros({buffers, 2}, at::kLong);
+  for (const auto& [number, calls] : sums_) {
     const auto row = known[static_cast<int64_t>(number)];
-    row[0].fill_(static_cast<double>(number_of(sums.variance) + 1));
-    row[1].fill_(sums.momentum);
+    row[0].fill_(static_cast<int64_t>(number_of(calls.front().variance)));
+    row[1].fill_(static_cast<int64_t>(calls.size()));
   }
   group_.all_reduce(known, comm::Reduction::maximum);
+  const auto most = known.select(1, 1).max().item<int64_t>();
+  if (most == 0) return;
+  const at::Tensor momenta = at::zeros({buffers, most}, at::kDouble);
+  for (const auto& [number, calls] : sums_)
+    for (size_t call = 0; call < calls.size(); ++call)
+      momenta[static_cast<int64_t>(number)][static_cast<int64_t>(call)].fill_(calls[call].momentum);
+  group_.all_reduce(momenta, comm::Reduction::maximum);
   for (size_t number = 0; number < model_.buffers.size(); ++number) {
-    const auto row = known[static_cast<int64_t>(number)];
-    const auto variance = static_cast<size_t>(row[0].item<double>());
-    if (variance > 0) move(number, variance - 1, row[1].item<double>());
+    const auto row = static_cast<int64_t>(number), calls = known[row][1].item<int64_t>();
+    for (int64_t call = 0; call < calls; ++call)
+      move(number, known[row][0].item<int64_t>(), static_cast<size_t>(call),
+           momenta[row][call].item<double>());
+    if (calls > 0) add_calls(number, calls);
   }
 }
 
-void BatchNormSums::move(size_t number, size_t variance, double momentum) {
-  const Buffer &mean = model_.buffers[number], &squares = model_.buffers[variance];
+void BatchNormSums::move(size_t number, int64_t variance, size_t call, double momentum) {
+  const Buffer &mean = model_.buffers[number], &squares = model_.buffers[static_cast<size_t>(variance)];
   const int64_t channels = mean.value.numel();
-  const auto own = sums_.find(number);
+  const auto found = sums_.find(number);
+  const Sums* const own =
+      found != sums_.end() && call < found->second.size() ? &found->second[call] : nullptr;
   const at::Tensor sums = at::zeros({channels + 1}, at::kDouble);
-  if (own != sums_.end()) {
-    sums[0].fill_(own->second.rows);
-    sums.narrow(0, 1, channels).copy_(own->second.mean * own->second.rows);
+  if (own) {
+    sums[0].fill_(own->rows);
+    sums.narrow(0, 1, channels).copy_(own->mean * own->rows);
   }
   group_.all_reduce(sums);
   const double rows = sums[0].item<double>();
   const at::Tensor joint = sums.narrow(0, 1, channels) / rows;
   const at::Tensor distances = at::zeros({channels}, at::kDouble);
-  if (own != sums_.end())
-    distances.copy_(own->second.squares + (own->second.mean - joint).square() * own->second.rows);
+  if (own) distances.copy_(own->squares + (own->mean - joint).square() * own->rows);
   group_.all_reduce(distances);
   const auto follow = [&](const at::Tensor& buffer, const at::Tensor& value) {
     buffer.copy_(buffer.to(at::kDouble) * (1 - momentum) + value * momentum);
   };
   follow(mean.value, joint);
   follow(squares.value, distances / std::max(rows - 1, 1.0));
-  const std::string calls = mean.name.substr(0, mean.name.size() - kMean.size()) + std::string(kCalls);
-  for (const auto& [place, before] : calls_)
-    if (model_.buffers[place].name == calls) model_.buffers[place].value.fill_(before + 1);
 }
 
-void BatchNormSteps::begin(const Model& model, BatchStatistics over, const comm::Group& group,
-                           size_t passes) {
+void BatchNormSums::add_calls(size_t number, int64_t calls) {
+  const std::string& mean = model_.buffers[number].name;
+  const std::string counter = mean.substr(0, mean.size() - kMean.size()) + std::string(kCalls);
+  for (const auto& [place, before] : calls_)
+    if (model_.buffers[place].name == counter) model_.buffers[place].value.fill_(before + calls);
+}
+
+void check_batch_statistics(BatchStatistics over, bool deterministic, const at::Device& device) {
   if (over == BatchStatistics::pass) return;
+  const std::string& name = batch_statistics_names()[static_cast<size_t>(over)];
+  if (!device.is_cpu())
+    throw InputError(
+        "strategy",
+        "batch_statistics is {} and the model is on {}; expected a model on the CPU, or batch_statistics "
+        "pass",
+        name, device.str());
+  if (deterministic && over == BatchStatistics::ranks)
+    throw InputError("strategy",
+                     "deterministic and batch_statistics ranks contradict each other: the sums over ranks "
+                     "depend on their number. Choose one of the two, or batch_statistics batch");
+}
+
+void BatchNormSteps::begin(const Model& model, const comm::Group& group, size_t passes) {
+  if (over_ == BatchStatistics::pass) return;
   if (!ranks_) {
     std::vector<int> all(static_cast<size_t>(group.size()));
     std::iota(all.begin(), all.end(), 0);
     ranks_ = group.size() > 1 ? group.subgroup(all) : group;
   }
-  sums_.emplace(model, over, *ranks_, passes);
+  sums_.emplace(model, over_, *ranks_, passes);
 }
 
 void BatchNormSteps::end() {
@@ -210,12 +241,12 @@ void BatchNormSteps::end() {
 
 BatchNormSteps::Pass::Pass(BatchNormSteps& steps) : sums_(steps.sums_ ? &*steps.sums_ : nullptr) {
   if (!sums_) return;
-  sums_->set_counting(true);
+  sums_->start_pass();
   scope_.emplace(*sums_);
 }
 
 void BatchNormSteps::Pass::end_forward() {
-  if (sums_) sums_->set_counting(false);
+  if (sums_) sums_->stop_counting();
 }
 
 }  // namespace funicular::parallel

@@ -35,6 +35,7 @@ class DataParallel final : public Replicated, private StepParts {
           "--deterministic and --reduce-precision contradict each other: rounded sums depend on the ranks");
   }
   std::string name() const override { return group().size() == 1 ? "single" : "ddp"; }
+  void use_batch_statistics(BatchStatistics over) override { norms_.use(over); }
 
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {

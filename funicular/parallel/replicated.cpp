@@ -63,6 +63,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
     if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
   }
   if (!model.low_precision) autocast_ = numerics.compute;
+  check_batch_statistics(norms_.statistics(), options_.deterministic, model.device());
   if (group_.size() > 1 && !model.device().is_cpu())
     throw InputError("strategy",
                      "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
@@ -127,7 +128,7 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
   const bool frees = group_.size() == 1 && !target_->matrix_gradient.defined() && !target_->add_over_ranks;
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();
-  norms_.begin(*model_, settings.batch_statistics, group_, micro_batches.size());
+  norms_.begin(*model_, group_, micro_batches.size());
   parts.run_passes(micro_batches, global, settings, sums);
   norms_.end();
   finish_backward_of_slices();
@@ -360,6 +361,15 @@ void Replicated::compare_replicas(int64_t update) const {
 const comm::Group& Strategy::group() const {
   static const comm::Group alone;
   return alone;
+}
+
+void Strategy::use_batch_statistics(BatchStatistics over) {
+  if (over != BatchStatistics::pass)
+    throw InputError(
+        "strategy",
+        "batch_statistics is {}, which only single, ddp and zero1 to zero3 have; found the strategy {}. "
+        "Choose one of these strategies, or batch_statistics pass",
+        batch_statistics_names()[static_cast<size_t>(over)], name());
 }
 
 void Strategy::with_whole_model(const std::function<void()>& use) {

@@ -128,6 +128,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// The first parameter of the model of which any of these ranks, or of those with the other slices, has a gradient
   /// that is not finite; "" if there is none: then only the sum of squares overflowed. Collective.
   std::string first_non_finite_gradient(const comm::Group& ranks) const;
+  mutable BatchNormSteps norms_;  ///< BatchNorm in modules of users
 
  private:
   double norm_of_first(double own) const;
@@ -146,7 +147,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::optional<at::ScalarType> autocast_;
   mutable double waited_ = 0;            ///< seconds
   std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
-  mutable BatchNormSteps norms_;
 };
 
 }  // namespace funicular::parallel

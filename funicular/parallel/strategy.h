@@ -43,8 +43,6 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
-  /// Of BatchNorm in modules of users; other than `pass` for single, ddp and zero1 to zero3 alone.
-  BatchStatistics batch_statistics = BatchStatistics::pass;
   /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread. On
   /// all ranks of a tensor group or on none: slices are put together for it.
   Taps taps{};
@@ -139,6 +137,10 @@ class Overlapping;   // parallel/overlapping.h
 class Strategy {
  public:
   virtual ~Strategy() = default;
+  /// Chooses the statistics of BatchNorm in modules of users; without a call `pass`. Called before attach, and not
+  /// collective. Throws InputError for anything but `pass`, unless the strategy is single, ddp or zero1 to zero3. Then
+  /// attach throws InputError for a model that is not on the CPU, and for `ranks` with StrategyOptions::deterministic.
+  virtual void use_batch_statistics(BatchStatistics over);
   /// Replicates, shards or cuts the model; called once. The model must outlive the strategy. Collective, as
   /// all that follows unless it says otherwise.
   virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
@@ -217,7 +219,8 @@ struct ServerOptions {
 struct StrategyOptions {
   /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any
   /// number of replicas (zero2, zero3: 1, 2, 4, …) with the same micro-batches, threads and number of slices then
-  /// gives the same bits. Pipelines refuse it. Takes a gradient buffer for each level of the tree.
+  /// gives the same bits. Pipelines and BatchStatistics::ranks refuse it. Takes a gradient buffer for each level of
+  /// the tree.
   bool deterministic = false;
   /// Replicas are compared every so many steps; 0: never.
   int64_t compare_every = 100;

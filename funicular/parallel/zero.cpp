@@ -24,6 +24,7 @@ class Zero final : public Replicated, private StepParts {
       : Replicated(std::move(group), options), stage_(stage) {}
 
   std::string name() const override { return "zero" + std::to_string(stage_); }
+  void use_batch_statistics(BatchStatistics over) override { norms_.use(over); }
   DataShare data_share() const override {
     DataShare share = Replicated::data_share();
     // Sums over the ranks come first here, those over micro-batches second.

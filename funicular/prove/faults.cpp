@@ -82,6 +82,7 @@ class WrongStrategy final : public parallel::Strategy {
     return fault_ == Fault::wrong_count ? own : right_->global_counts(own);
   }
 
+  void use_batch_statistics(BatchStatistics over) override { right_->use_batch_statistics(over); }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
               const parallel::Numerics& numerics) override {
     right_->attach(model, std::move(optimizer), numerics);

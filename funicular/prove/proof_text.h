@@ -1,5 +1,5 @@
 #pragma once
-// What a proof trains: rows, the objective that makes batches of them, and the model.
+// The rows of a proof, the objective that makes batches of them, and the model.
 
 #include <memory>
 
@@ -19,17 +19,17 @@ struct ProofText {
   std::unique_ptr<objective::Objective> objective;
 };
 
-/// Of the task's model, or of the small one that a proof without a model has.
+/// The configuration of the task's model, or of the small one that a proof without a model has.
 format::ModelConfig config_of(const ProofTask& task);
-/// Of ELECTRA's generator beside a discriminator of this configuration.
+/// The configuration of ELECTRA's generator beside a discriminator of the given one.
 format::ModelConfig generator_of(const format::ModelConfig& discriminator);
 /// The terms of the task's distillation; the teacher has twice the layers and random weights.
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
 
 /// Throws InputError for a token store that the task cannot read.
 ProofText open_text(const ProofTask& task, const format::ModelConfig& config);
-/// With the weights of the task's folder. Otherwise with random ones, vectors included, so that a bias or a norm that is
-/// left out shows.
+/// A model with the weights of the task's folder. Without a folder all weights are random, vectors included, so that a bias
+/// or a norm that is left out shows.
 Model build_model(const ProofTask& task, const objective::Objective& objective,
                   const format::ModelConfig& config);
 

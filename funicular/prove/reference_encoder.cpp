@@ -12,8 +12,8 @@ namespace funicular::prove {
 
 namespace {
 
-/// What multiplies the units of one dropout: 0, or one over the share of those that are kept [Srivastava].
-/// Probabilities come in steps of 2^-16, since a unit is dropped where 16 random bits are below p * 2^16.
+/// The factors of one dropout's units: 0, or one over the share of kept units [Srivastava]. Probabilities come in steps of
+/// 2^-16, since a unit is dropped if 16 random bits are below p * 2^16.
 class DroppedUnits {
  public:
   DroppedUnits(double probability, RandomKey key, uint64_t draw)
@@ -22,7 +22,7 @@ class DroppedUnits {
         key_(key),
         draw_(draw) {}
 
-  /// Of rows by their position, and channels: a Philox block has the bits of eight channels of a row, which
+  /// The factors of rows, by their position, and channels. A Philox block has the bits of eight channels of a row, which
   /// lie 16 apart; 16 blocks make 128 channels.
   at::Tensor of_rows(int64_t rows, int64_t channels) const {
     at::Tensor factors = at::ones({rows, channels}, at::kDouble);
@@ -38,7 +38,7 @@ class DroppedUnits {
     return factors;
   }
 
-  /// Of attention's probabilities [heads, queries, keys]: a block has the bits of eight queries for one key.
+  /// The factors of attention's probabilities [heads, queries, keys]. A block has the bits of eight queries for one key.
   at::Tensor of_attention(int64_t heads, int64_t length) const {
     at::Tensor factors = at::ones({heads, length, length}, at::kDouble);
     if (least_ == 0) return factors;

@@ -33,12 +33,11 @@ const std::string& name_of(BatchStatistics statistics) {
 
 OrderedJson describe_batch_rate(const Run& run) {
   const optim::BatchRate& rate = run.options.batch_rate;
-  const double factor = optim::rate_factor(rate, run.plan.batch);
   return {{"rule", optim::rate_scaling_names()[static_cast<size_t>(rate.rule)]},
           {"base_batch_size", rate.base_batch},
           {"batch_size", run.plan.batch},
-          {"factor", factor},
-          {"base_learning_rate", optim::peak_learning_rate(run.optimizer) / factor}};
+          {"factor", optim::rate_factor(rate, run.plan.batch)},
+          {"base_learning_rate", run.base_rate}};
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ std::map<std::string, std::string> settings_of(const Run& run) {
   std::map<std::string, std::string> settings{
       {"max_steps", std::to_string(run.max_steps)},
       {"optimizer", optim::describe(run.optimizer).dump()},
-      {"schedule", optim::describe_in_words(o.schedule, run.max_steps)},
+      {"schedule", optim::describe_in_words(run.schedule, run.max_steps)},
       {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
       {"loss_scale", describe_loss_scale(o)},
       {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
@@ -83,7 +82,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["loss_scale"] = describe_loss_scale(o);
   file["optimizer"] = optim::describe(run.optimizer);
   if (o.batch_rate.rule != optim::RateScaling::none) file["learning_rate_scaling"] = describe_batch_rate(run);
-  file["schedule"] = optim::describe(o.schedule, run.max_steps);
+  file["schedule"] = optim::describe(run.schedule, run.max_steps);
   file["batch"] = {{"batch_size", run.plan.batch},
                    {"micro_batch_size", run.plan.micro_batch},
                    {"gradient_accumulation", run.plan.accumulation},

@@ -9,6 +9,7 @@
 #include "funicular/base/json.h"
 #include "funicular/core/model.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/optim/schedules.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/evaluation.h"
 #include "funicular/train/source.h"
@@ -20,7 +21,9 @@ struct TrainerOptions;
 /// One call of Trainer::fit; what it refers to lives as long.
 struct Run {
   const TrainerOptions& options;
-  const optim::OptimizerSpec& optimizer;
+  double base_rate;                       ///< the caller's peak rate, before options.batch_rate
+  const optim::OptimizerSpec& optimizer;  ///< with the rate that the batch asks for
+  const optim::Schedule& schedule;        ///< the same
   const Model& model;
   const Source& train;
   const Evaluation& evaluation;

@@ -24,7 +24,7 @@ void StepReports::begin() {
   if (const std::string warning = unusual_rate(training_.optimizer); !warning.empty())
     log::warning("{}", warning);
   if (const std::string warning = unfinished_warmup(
-          training_.options.schedule, optim::peak_learning_rate(training_.optimizer), training_.max_steps);
+          training_.schedule, optim::peak_learning_rate(training_.optimizer), training_.max_steps);
       !warning.empty())
     log::warning("{}", warning);
 }
@@ -33,9 +33,8 @@ void StepReports::begin() {
 std::string StepReports::describe_scaling() const {
   const optim::BatchRate& rate = training_.options.batch_rate;
   if (rate.rule == optim::RateScaling::none) return {};
-  const double factor = optim::rate_factor(rate, training_.plan.batch);
-  return fmt::format(" = {:g} × {:g} ({}: a batch of {} against {})",
-                     optim::peak_learning_rate(training_.optimizer) / factor, factor,
+  return fmt::format(" = {:g} × {:g} ({}: a batch of {} against {})", training_.base_rate,
+                     optim::rate_factor(rate, training_.plan.batch),
                      optim::rate_scaling_names()[static_cast<size_t>(rate.rule)], training_.plan.batch,
                      rate.base_batch);
 }
@@ -51,7 +50,7 @@ std::string StepReports::describe_steps() const {
     if (plan.accumulation > 1) batch += fmt::format(" × {} accumulated", plan.accumulation);
     if (ranks > 1) batch += fmt::format(" × {} ranks", ranks);
   }
-  const optim::Schedule& schedule = training_.options.schedule;
+  const optim::Schedule& schedule = training_.schedule;
   const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
   return fmt::format("{}, {} steps an epoch, {} in all, learning rate {:g}{}, {}{}", batch,
                      training_.draws.batches_per_epoch(), training_.max_steps,

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <exception>
 #include <new>
-#include <set>
 #include <utility>
 
 #include "funicular/base/clock.h"
@@ -94,17 +93,8 @@ class TrainingLoop {
   EvaluationRounds evaluations_;
 };
 
-void check_batch_statistics(BatchStatistics statistics, const std::string& strategy) {
-  const std::set<std::string> able{"single", "ddp", "zero1", "zero2", "zero3"};
-  if (statistics != BatchStatistics::pass && !able.contains(strategy))
-    throw InputError(
-        "trainer",
-        "batch_statistics is {}, which single, ddp and zero1 to zero3 can do; found the strategy {}",
-        batch_statistics_names()[static_cast<size_t>(statistics)], strategy);
-}
-
 void TrainingLoop::attach() {
-  check_batch_statistics(options_.batch_statistics, strategy_->name());
+  strategy_->use_batch_statistics(options_.batch_statistics);
   Model& model = training_.model;
   training_.run.parameters = model.parameter_count();
   for (const auto& parameter : model.parameters)
@@ -231,8 +221,7 @@ parallel::StepResult TrainingLoop::step(const GlobalBatch& batch) {
                                   .max_gradient_norm = options_.max_grad_norm,
                                   .update = state_.step + 1 - without_update,
                                   .loss_scale = training_.scaler ? training_.scaler->scale() : 1,
-                                  .recompute = options_.recompute,
-                                  .batch_statistics = options_.batch_statistics};
+                                  .recompute = options_.recompute};
   if (const auto& observe = training_.callbacks.observe)
     settings.taps.observe = [&observe, step = state_.step + 1](std::string_view name,
                                                                const at::Tensor& value) {

@@ -44,7 +44,8 @@ struct TrainerOptions {
   optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
   Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
   /// Of BatchNorm in modules of users: what its running statistics follow, and whether ranks normalise together.
-  /// Other than `pass` an InputError unless the strategy is single, ddp or zero1 to zero3.
+  /// `batch` and `ranks` are an InputError unless the strategy is single, ddp or zero1 to zero3 and the model is on the
+  /// CPU. `ranks` contradicts parallel::StrategyOptions::deterministic.
   BatchStatistics batch_statistics = BatchStatistics::pass;
 
   // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.

@@ -32,7 +32,9 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
       data(source),
       evaluation(evaluated),
       plan(plan_batches(options, strategy->parts(), strategy->pieces())),
+      base_rate(optim::peak_learning_rate(spec)),
       optimizer(optim::scale_rate(spec, options.batch_rate, plan.batch)),
+      schedule(optim::scale_rate(options.schedule, options.batch_rate, plan.batch)),
       draws(data, {.seed = options.seed,
                    .shuffle = options.shuffle,
                    .batch_size = plan.batch,
@@ -45,7 +47,9 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
                            .epoch = draws.batches_per_epoch(),
                            .last_step = max_steps}),
       run{options,
+          base_rate,
           optimizer,
+          schedule,
           model,
           data,
           evaluation,
@@ -56,12 +60,12 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
           strategy->name(),
           strategy->device_count(),
           draws.corpora(max_steps)} {
-  optim::warmup_steps(options.schedule, max_steps);
+  optim::warmup_steps(schedule, max_steps);
   if (options.precision == Precision::fp16) scaler.emplace(options.loss_scale);
 }
 
 double Training::rate(int64_t step) const {
-  return optim::learning_rate(options.schedule, optim::peak_learning_rate(optimizer), step - 1, max_steps);
+  return optim::learning_rate(schedule, optim::peak_learning_rate(optimizer), step - 1, max_steps);
 }
 
 bool Training::out_of_patience() const {

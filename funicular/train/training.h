@@ -60,7 +60,9 @@ struct Training {
   const Source& data;
   const Evaluation& evaluation;
   const BatchPlan plan;
+  const double base_rate;                ///< the caller's peak rate
   const optim::OptimizerSpec optimizer;  ///< with the rate that the batch asks for
+  const optim::Schedule schedule;        ///< the same
   const Draws draws;
   const at::ScalarType floating;
   const int64_t max_steps;

@@ -166,10 +166,19 @@ class AsOthersTypeIt(ProgramTest):
         self.assertIn("-n, -np, --ranks N", helped)
 
     def test_a_command_of_this_program_needs_no_name_of_it(self):
-        for words in (["-np", 2, "doctor", "--help"], ["-np", 2, "-H", "localhost:2", "doctor", "--help"], ["-n", 2, "--", "doctor", "--help"]):
+        for words in (["-np", 2, "doctor", "--help"], ["-np", 2, "-H", "localhost:2", "doctor", "--help"]):
             result = launch(*words)
             self.assertEqual(result.code, 0, result.err)
             self.assertEqual(result.out.count("Usage: funicular doctor"), 2)
+
+    def test_a_program_called_as_a_command_of_this_one_is_named_behind_dashes(self):
+        other = self.folder / "doctor"
+        other.write_text("#!/bin/sh\necho another $1\n", encoding="utf-8")
+        other.chmod(0o755)
+        done = subprocess.run([PROGRAM, "launch", "-n", "2", "--", "doctor", "--help"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("another --help"), 2)
 
     def test_options_that_are_not_there_are_answered(self):
         for words, phrase in ((["--gloo"], "ranks meet over their own connections"), (["--fusion-threshold-mb", 32], "HOROVOD_FUSION_THRESHOLD"),

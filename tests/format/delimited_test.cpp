@@ -114,6 +114,7 @@ TEST(TextFile, RowsThatEndBeforeTheHeaderDoesAreReadAndToldIfTheyHaveTheColumnsA
     EXPECT_NE(errors.find(each.string() + told + "\n  " + each.string() + ":2: 3 columns"), errors.npos)
         << errors;
     EXPECT_NE(errors.find(":4: 4 columns"), errors.npos) << errors;
+    EXPECT_NE(errors.find("add a tab for each column that a row lacks"), errors.npos) << errors;
   }
   EXPECT_NE(bad->summary("left out").find(":5: expected 5 tab-separated columns as in the header, found 2"),
             std::string::npos);
@@ -143,6 +144,17 @@ TEST(TextFile, RowsThatEndBeforeTheHeaderDoesAreReadAndToldIfTheyHaveTheColumnsA
   close(ends[0]);
   EXPECT_EQ(streamed, expected);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("a pipe" + told), std::string::npos);
+}
+
+TEST(TextFile, APartOfATextThatHoldsALineEndIsNoRow) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("halves.tsv", "sentence\tlabel\tid\nfirst half\nsecond half\t1\t7\n");
+  const TextOptions options{.header = true, .columns = {"sentence"}};
+  EXPECT_NE(error_of([&] {
+              rows_of(path, options);
+            }).find("halves.tsv:2: expected 3 tab-separated columns as in the header, found 1"),
+            std::string::npos);
+  EXPECT_EQ(rows_of(scratch.put("short.tsv", "sentence\tlabel\tid\nwhole\t1\n"), options), Rows{{"whole"}});
 }
 
 TEST(TextFile, AHeaderThatNamesTwoColumnsAlikeIsRefusedWithBothPlaces) {

@@ -172,18 +172,21 @@ TEST_P(SeveralRanks, ARankThatHasJoinedAddsNothing) {
       // Rank r has r + 1 batches: in step s the ranks from s on take part.
       for (int step = 0; step <= rank(); ++step) {
         at::Tensor sum = at::zeros({5}, at::kDouble), least = at::full({5}, 99.0),
-                   most = at::full({5}, -99.0);
+                   most = at::full({5}, -99.0), product = at::ones({5}, at::kDouble);
         std::vector<at::Tensor> gathered;
         for (int of = step; of < size(); ++of) {
           sum += values(of, {5});
           least = at::minimum(least, values(of, {5}) + 7);
           most = at::maximum(most, values(of, {5}) - 9);
+          product *= values(of, {5});
           gathered.push_back(values(of, {of + 1, 2}));
         }
         expect_same(allreduce(mine({5}), "sum", Sum), sum);
         expect_same(allreduce(mine({5}), "average"), sum.to(at::kFloat).div(size()));
         expect_same(allreduce(mine({5}) + 7, "least", Min), least);
         expect_same(allreduce(mine({5}, at::kLong) - 9, "most", Max), most);
+        expect_same(allreduce(mine({5}), "floating product", Product), product);
+        expect_same(allreduce(mine({5}, at::kLong), "whole product", Product), product);
         expect_same(allgather(mine({rank() + 1, 2}), "rows"), at::cat(gathered));
         const at::Tensor wanted =
             sum.narrow(0, comm::shard_of(5, rank(), size()).begin, comm::shard_of(5, rank(), size()).size);

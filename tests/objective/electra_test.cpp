@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/core/recompute.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/model/replaced_tokens.h"
 #include "funicular/model/weights.h"
 #include "funicular/train/source.h"
@@ -309,6 +311,29 @@ TEST_F(ElectraTest, TheDiscriminatorIsSavedAndTheGeneratorWhereItIsToBeKept) {
   fs::remove_all(folder);
 }
 
+TEST_F(ElectraTest, ABertWhoseHeadHasAnotherActivationThanAGeneratorsIsWarnedOf) {
+  const TemporaryFolder folder;
+  format::ModelConfig bert = small_config();
+  bert.model_type = "bert";
+  bert.encoder.embedding_size.reset();
+  for (const std::string activation : {"gelu", "gelu_new", "relu"}) {
+    bert.encoder.activation = activation;
+    const fs::path place = folder.path() / activation;
+    const Model model = model::build_model({.config = bert, .head = model::Head::masked_lm});
+    model::save_folder(model, bert, model::Head::masked_lm, tokenizer_, place);
+    testing::internal::CaptureStderr();
+    objective({.generator = place});
+    const std::string errors = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(errors.find("was trained with " + activation) != errors.npos, activation != "gelu") << errors;
+  }
+  try {
+    objective({.generator_layers = 2, .generator = folder.path() / "gelu"});
+    ADD_FAILURE() << "layers of a new generator are ignored";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("this generator has its own layers"), std::string::npos);
+  }
+}
+
 TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
   const auto refusal = [](const std::function<void()>& call) -> std::string {
     try {
@@ -319,6 +344,8 @@ TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
     return "";
   };
   EXPECT_NE(refusal([&] { objective({.generator_size = 1.5}); }).find("above 0 and at most 1, found 1.5"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { objective({.generator_layers = -1}); }).find("or 0 for as many as"),
             std::string::npos);
   EXPECT_NE(refusal([&] { objective().build({}); }).find("is ELECTRA's; found a bert"), std::string::npos);
   MaskedLmOptions hf;

@@ -25,6 +25,19 @@ TEST(BatchRate, FollowsTheBatchLinearlyOrByItsSquareRoot) {
   EXPECT_EQ(peak_learning_rate(spec), 0.1) << "the caller's own specification stays";
 }
 
+TEST(BatchRate, ScalesTheRateAtTheEndToo) {
+  const BatchRate linear{RateScaling::linear, 8};
+  const Schedule schedule{.kind = ScheduleKind::polynomial, .warmup_steps = 2, .final_rate = 4e-4};
+  const Schedule scaled = scale_rate(schedule, linear, 2);
+  EXPECT_DOUBLE_EQ(scaled.final_rate, 1e-4);
+  const double peak = 1e-3 * rate_factor(linear, 2);
+  for (const int64_t step : {0, 1, 2, 7, 10, 11})
+    EXPECT_DOUBLE_EQ(learning_rate(scaled, peak, step, 10), learning_rate(schedule, 1e-3, step, 10) / 4)
+        << step;
+  EXPECT_LT(learning_rate(scaled, peak, 10, 10), peak) << "the rate does not rise";
+  EXPECT_EQ(scale_rate(schedule, {}, 2).final_rate, 4e-4);
+}
+
 TEST(BatchRate, NeedsTheBatchThatTheRateIsFor) {
   const auto said = [](const BatchRate& rate) -> std::string {
     try {

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -20,6 +21,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/core/wrap_module.h"
+#include "funicular/parallel/batch_norm_sums.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
 
@@ -72,15 +74,15 @@ struct NormRig {
   Normed net;
   Model model;
   std::unique_ptr<Strategy> strategy;
-  BatchStatistics statistics;
 
   NormRig(const std::string& name, const comm::Group& group, BatchStatistics over,
           torch::Dtype type = torch::kDouble)
-      : net(make_normed(type)), statistics(over) {
+      : net(make_normed(type)) {
     model = wrap_module(net, [](NormedImpl& module, const MicroBatch& batch, LossSink& sink) {
       sink.add("all", loss_of(module, batch["x"].to(module.first->weight.scalar_type())));
     });
     strategy = make_strategy(name, group, {.reduction = {.bucket_bytes = 1}});
+    strategy->use_batch_statistics(over);
     strategy->attach(model, optim::make_optimizer(optim::Sgd{.momentum = 0.9}));
   }
   void step(const std::vector<torch::Tensor>& own, int64_t update, Recompute recompute = Recompute::none) {
@@ -90,19 +92,18 @@ struct NormRig {
       batches.push_back(test::make_batch(x));
       add_counts(counts, batches.back().counts);
     }
-    strategy->step(
-        batches, strategy->global_counts(counts),
-        {.learning_rate = 0.05, .update = update, .recompute = recompute, .batch_statistics = statistics});
+    strategy->step(batches, strategy->global_counts(counts),
+                   {.learning_rate = 0.05, .update = update, .recompute = recompute});
   }
 };
 
-std::map<std::string, torch::Tensor> buffers_of(const NormedImpl& net) {
+std::map<std::string, torch::Tensor> buffers_of(const torch::nn::Module& net) {
   std::map<std::string, torch::Tensor> all;
   for (const auto& one : net.named_buffers()) all[one.key()] = one.value().clone();
   return all;
 }
 
-std::map<std::string, torch::Tensor> tensors_of(const NormedImpl& net) {
+std::map<std::string, torch::Tensor> tensors_of(const torch::nn::Module& net) {
   std::map<std::string, torch::Tensor> all = buffers_of(net);
   for (const auto& one : net.named_parameters()) all[one.key()] = one.value().detach().clone();
   return all;
@@ -191,7 +192,7 @@ double distance(const std::map<std::string, torch::Tensor>& a, const std::map<st
   return most;
 }
 
-/// Prints how far running statistics are from one large batch's after a step (docs/library.md).
+/// Prints how far running statistics are from one large batch's after a step (docs/measurements/2026-11-28-techniques.md).
 TEST(BatchNorm, OverMicroBatchesComesNearerToOneLargeBatch) {
   const torch::Tensor x = images_of(96);
   std::map<BatchStatistics, double> first, second;
@@ -255,6 +256,143 @@ TEST(BatchNorm, OverRanksWithUnequalMicroBatchesIsRefused) {
     EXPECT_NE(said.find("one rank has 1 micro-batches in this step where another has 2"), std::string::npos)
         << said;
   });
+}
+
+/// The tensors of a module after one step of a strategy with this rank's micro-batches.
+template <class Holder>
+std::map<std::string, torch::Tensor> after_a_step(const std::string& name, const comm::Group& group,
+                                                  BatchStatistics over, const std::vector<torch::Tensor>& own,
+                                                  Recompute recompute = Recompute::none) {
+  const Holder net;
+  Model model =
+      wrap_module(net, [](typename Holder::ContainedType& module, const MicroBatch& batch, LossSink& sink) {
+        sink.add("all", module.forward(batch["x"]).square().sum());
+      });
+  const std::unique_ptr<Strategy> strategy = make_strategy(name, group);
+  strategy->use_batch_statistics(over);
+  strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+  std::vector<MicroBatch> batches;
+  Counts counts;
+  for (const torch::Tensor& x : own) {
+    batches.push_back(test::make_batch(x));
+    add_counts(counts, batches.back().counts);
+  }
+  strategy->step(batches, strategy->global_counts(counts),
+                 {.learning_rate = 0.05, .update = 1, .recompute = recompute});
+  strategy->detach();
+  return tensors_of(*net);
+}
+
+torch::nn::Linear even_linear(int64_t inputs) {
+  const torch::NoGradGuard no_gradient;
+  torch::nn::Linear linear(inputs, 2);
+  linear->weight.fill_(0.3);
+  linear->bias.fill_(0.1);
+  return linear;
+}
+
+struct InstancesImpl : torch::nn::Module {
+  torch::nn::InstanceNorm2d norm{torch::nn::InstanceNormOptions(2).affine(true).track_running_stats(true)};
+  torch::nn::Linear last = even_linear(2);
+  InstancesImpl() {
+    register_module("norm", norm);
+    register_module("last", last);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::tanh(norm(x) * x).mean({2, 3})); }
+};
+TORCH_MODULE(Instances);
+
+TEST(BatchNorm, LeavesInstanceNormToLibTorch) {
+  const torch::Tensor x = images_of(6);
+  const auto expected = after_a_step<Instances>("single", {}, BatchStatistics::pass, {x});
+  on_threads(2, [&](const comm::Group& group) {
+    const auto found =
+        after_a_step<Instances>("ddp", group, BatchStatistics::ranks, {x.narrow(0, 3 * group.rank(), 3)});
+    for (const char* part : {"weight", "bias"}) EXPECT_EQ(apart(found, expected, part), "") << group.rank();
+  });
+  const std::vector<torch::Tensor> parts{x.narrow(0, 0, 2), x.narrow(0, 2, 4)};
+  EXPECT_EQ(apart(after_a_step<Instances>("single", {}, BatchStatistics::batch, parts),
+                  after_a_step<Instances>("single", {}, BatchStatistics::pass, parts)),
+            "");
+}
+
+/// A Siamese network: its modules normalise one input after the other.
+struct TwinsImpl : torch::nn::Module {
+  torch::nn::BatchNorm1d norm{4}, mean{torch::nn::BatchNormOptions(4).momentum(std::nullopt)};
+  torch::nn::Linear last = even_linear(4);
+  TwinsImpl() {
+    register_module("norm", norm);
+    register_module("mean", mean);
+    register_module("last", last);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor rows = x.flatten(1), left = rows.narrow(1, 0, 4),
+                        right = rows.narrow(1, 4, 4).square();
+    const torch::Tensor first = norm(left) + mean(left);
+    return last(first - norm(right) * mean(right));
+  }
+};
+TORCH_MODULE(Twins);
+
+TEST(BatchNorm, OfAModuleThatAPassCallsTwiceMovesTwiceAsInOneLargeBatch) {
+  const torch::Tensor x = images_of(12);
+  Twins whole;
+  whole->forward(x);
+  const auto expected = buffers_of(*whole);
+  ASSERT_EQ(expected.at("norm.num_batches_tracked").item<int64_t>(), 2);
+  const std::vector<torch::Tensor> shares[] = {
+      {x.narrow(0, 0, 3), x.narrow(0, 3, 4)}, {x.narrow(0, 7, 5)}, {}};
+  for (const Recompute recompute : {Recompute::none, Recompute::full})
+    EXPECT_EQ(apart(expected, after_a_step<Twins>("single", {}, BatchStatistics::batch,
+                                                  {shares[0][0], shares[0][1], shares[1][0]}, recompute)),
+              "");
+  on_threads(3, [&](const comm::Group& group) {
+    EXPECT_EQ(
+        apart(expected, after_a_step<Twins>("ddp", group, BatchStatistics::batch, shares[group.rank()])), "")
+        << group.rank();
+  });
+}
+
+/// The text of the InputError that `body` throws, or "".
+std::string refusal_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(BatchNorm, IsRefusedByStrategiesThatDoNotHaveItAndOnAGpu) {
+  for (const char* name : {"dp", "pipeline", "tensor"}) {
+    const std::unique_ptr<Strategy> strategy = make_strategy(name, {});
+    EXPECT_EQ(refusal_of([&] { strategy->use_batch_statistics(BatchStatistics::pass); }), "");
+    const std::string said = refusal_of([&] { strategy->use_batch_statistics(BatchStatistics::batch); });
+    EXPECT_NE(said.find(std::string("found the strategy ") + name), std::string::npos) << said;
+  }
+  const at::Device gpu(at::kCUDA, 0), cpu(at::kCPU);
+  EXPECT_EQ(refusal_of([&] { check_batch_statistics(BatchStatistics::pass, false, gpu); }), "");
+  EXPECT_EQ(refusal_of([&] { check_batch_statistics(BatchStatistics::ranks, false, cpu); }), "");
+  const std::string said = refusal_of([&] { check_batch_statistics(BatchStatistics::batch, false, gpu); });
+  EXPECT_NE(said.find("batch_statistics is batch and the model is on cuda:0"), std::string::npos) << said;
+}
+
+TEST(BatchNorm, OverRanksIsRefusedWithDeterministicSums) {
+  const auto attached = [](BatchStatistics over) {
+    return refusal_of([&] {
+      Model model = wrap_module(Twins(), [](TwinsImpl&, const MicroBatch&, LossSink&) {});
+      const std::unique_ptr<Strategy> strategy = make_strategy("zero1", {}, {.deterministic = true});
+      strategy->use_batch_statistics(over);
+      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+    });
+  };
+  EXPECT_EQ(attached(BatchStatistics::pass), "");
+  EXPECT_EQ(attached(BatchStatistics::batch), "");
+  const std::string said = attached(BatchStatistics::ranks);
+  EXPECT_NE(said.find("deterministic and batch_statistics ranks contradict each other"), std::string::npos)
+      << said;
 }
 
 TEST(BatchNorm, InFloatIsNearThatInDouble) {

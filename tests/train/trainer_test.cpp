@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <string>
 #include <thread>
@@ -60,6 +61,52 @@ TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
   options.micro_batch_tokens = 4;
   const std::vector<double> budget = losses_of(options);
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(budget[i], whole[i], 1e-12);
+}
+
+TEST(Trainer, TheRateFollowsTheBatchWhateverItIsCutInto) {
+  const auto rate = [](int64_t micro, int64_t accumulation) {
+    TrainerOptions options = quiet();
+    options.batch_size = 0;
+    options.micro_batch_size = micro;
+    options.gradient_accumulation = accumulation;
+    options.schedule.kind = optim::ScheduleKind::constant;
+    options.batch_rate = {optim::RateScaling::linear, 4};
+    double rate = 0;
+    Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
+    trainer.callbacks.on_log = [&](const StepRecord& record) { rate = record.learning_rate; };
+    trainer.fit(make_plain(), make_data(22), plain_loss);
+    return rate;
+  };
+  EXPECT_DOUBLE_EQ(rate(2, 2), 0.01);
+  EXPECT_DOUBLE_EQ(rate(8, 1), 0.02);
+  EXPECT_DOUBLE_EQ(rate(2, 4), 0.02);
+}
+
+TEST(Trainer, BatchStatisticsAreThoseOfTheWholeBatchIfAskedFor) {
+  const auto running_mean = [](int64_t micro, BatchStatistics statistics) {
+    TrainerOptions options = quiet();
+    options.num_train_epochs = 0;
+    options.max_steps = 1;
+    options.batch_size = 16;
+    options.micro_batch_size = micro;
+    options.precision = Precision::fp64;
+    options.batch_statistics = statistics;
+    const Net net = make_net();
+    Trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 0.1})
+        .fit(net, make_data(16), squared_error);
+    return net->norm->running_mean.clone();
+  };
+  const at::Tensor whole = running_mean(16, BatchStatistics::pass);
+  EXPECT_LT((running_mean(4, BatchStatistics::batch) - whole).abs().max().item<double>(), 1e-12);
+  EXPECT_GT((running_mean(4, BatchStatistics::pass) - whole).abs().max().item<double>(), 1e-3);
+  TrainerOptions options = quiet();
+  options.batch_statistics = BatchStatistics::batch;
+  EXPECT_NE(error_of([&] {
+              Trainer(
+                  options, [] { return parallel::make_strategy("dp", {}); }, optim::Sgd{})
+                  .fit(make_net(), make_data(8), squared_error);
+            }).find("batch_statistics is batch, which single, ddp and zero1 to zero3 can do"),
+            std::string::npos);
 }
 
 TEST(Trainer, LossesDoNotDependOnTheNumberOfLoaderThreads) {
@@ -412,6 +459,93 @@ TEST(Trainer, AMetricThatIsNotANumberIsNeverTheBest) {
   EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric}).best_step, 4);
   ScriptedMetric never({NAN, NAN, NAN, NAN});
   EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &never}).best_step, 0);
+}
+
+// --- BatchNorm's statistics
+
+/// run.json of a run.
+Json run_file(const fs::path& run) {
+  return Json::parse(read_file(run / "run.json"));
+}
+
+TEST(Trainer, TakesBatchStatisticsOfTheWholeBatch) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.micro_batch_size = 2;
+  options.max_steps = 5;
+  const auto passes = [&](BatchStatistics statistics) {
+    options.batch_statistics = statistics;
+    options.output = folder / batch_statistics_names()[static_cast<size_t>(statistics)];
+    const Net net = make_net();
+    Trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 0.1})
+        .fit(net, make_data(30), squared_error);
+    EXPECT_EQ(run_file(options.output)["options"]["batch_statistics"], options.output.filename().string());
+    return net->norm->num_batches_tracked.item<int64_t>();
+  };
+  EXPECT_EQ(passes(BatchStatistics::pass), 15);
+  EXPECT_EQ(passes(BatchStatistics::batch), 5);
+  EXPECT_EQ(passes(BatchStatistics::ranks), 5);
+}
+
+TEST(Trainer, RefusesBatchStatisticsThatTheStrategyDoesNotHave) {
+  TrainerOptions options = quiet();
+  options.batch_statistics = BatchStatistics::batch;
+  for (const std::string name : {"dp", "tensor", "pipeline"}) {
+    const Net net = make_net(), before = make_net();
+    const std::string message = error_of([&] {
+      Trainer(
+          options, [&] { return parallel::make_strategy(name, {}); }, optim::Sgd{.learning_rate = 0.1})
+          .fit(net, make_data(22), squared_error);
+    });
+    EXPECT_NE(message.find("batch_statistics is batch, which only single, ddp and zero1 to zero3 have; found "
+                           "the strategy " +
+                           name),
+              std::string::npos)
+        << name << ": " << message;
+    EXPECT_TRUE(torch::equal(net->first->weight, before->first->weight)) << name;
+  }
+}
+
+TEST(Trainer, WarnsOfOtherBatchStatisticsOnResume) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  const auto said = [&](BatchStatistics statistics) {
+    options.batch_statistics = statistics;
+    testing::internal::CaptureStderr();
+    Trainer(options, parallel::make_single, optim::Sgd{}).fit(make_net(), make_data(22), squared_error);
+    options.max_steps += 4;
+    return testing::internal::GetCapturedStderr();
+  };
+  said(BatchStatistics::batch);
+  const std::string first = said(BatchStatistics::ranks), second = said(BatchStatistics::pass),
+                    third = said(BatchStatistics::pass);
+  EXPECT_NE(first.find("batch_statistics was batch and is ranks"), std::string::npos) << first;
+  EXPECT_NE(second.find("batch_statistics was ranks and is nothing"), std::string::npos) << second;
+  EXPECT_EQ(third.find("batch_statistics"), std::string::npos) << third;
+}
+
+// --- the rate that follows the batch
+
+TEST(Trainer, TellsTheRateThatTheBatchHasMultipliedAsItWasGiven) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.max_steps = 2;
+  options.schedule = {.kind = optim::ScheduleKind::polynomial, .final_rate = 5e-5};
+  options.batch_rate = {optim::RateScaling::square_root, 3};  // a batch of 6: √2
+  std::vector<double> rates;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 1e-4});
+  trainer.callbacks.on_log = [&](const StepRecord& record) { rates.push_back(record.learning_rate); };
+  trainer.fit(make_plain(), make_data(22), plain_loss);
+  const Json run = run_file(options.output);
+  const double factor = std::sqrt(2.0);
+  EXPECT_EQ(run["learning_rate_scaling"]["base_learning_rate"].get<double>(), 1e-4);
+  EXPECT_DOUBLE_EQ(run["optimizer"]["learning_rate"].get<double>(), 1e-4 * factor);
+  EXPECT_DOUBLE_EQ(run["schedule"]["final_rate"].get<double>(), 5e-5 * factor);
+  ASSERT_EQ(rates.size(), 2u);
+  EXPECT_DOUBLE_EQ(rates[0], 1e-4 * factor);
+  EXPECT_DOUBLE_EQ(rates[1], 7.5e-5 * factor);
 }
 
 TEST(Trainer, LeavesOutWhatIsLessThanABatchIfAsked) {

@@ -360,10 +360,15 @@ def words(lab):
 
 @VECTORS.row("--word-dictionary", "Chinese characters are words as the dictionary says")
 def vectors_dictionary(lab):
-    found = trained(lab, "--word-dictionary", chinese_words(lab), source=chinese_text(lab))
+    dictionary = chinese_words(lab)
+    found = trained(lab, "--word-dictionary", dictionary, source=chinese_text(lab))
     lab.assertEqual(found, trained(lab, "--words", "presegmented", source=chinese_text(lab, True)))
-    lab.refuses(["vectors", "--input", corpus(lab), "--output", lab.folder / "w.txt", "--word-dictionary", chinese_words(lab), "--words", "presegmented"],
-                "give one of them")
+    for both in (dictionary, corpus(lab)):  # the second is no dictionary: it is not read
+        lab.refuses(["vectors", "--input", corpus(lab), "--output", lab.folder / "w.txt", "--word-dictionary", both, "--words", "presegmented"],
+                    "give one of them")
+    lab.refuses(["vectors", "--input", corpus(lab), "--output", dictionary, "--overwrite", "--word-dictionary", dictionary],
+                "would be replaced by the vectors")
+    lab.assertIn("股市 5 n", dictionary.read_text())
 
 
 @VECTORS.row("--lower-case", "case tells words apart, or does not")

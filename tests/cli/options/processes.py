@@ -61,6 +61,7 @@ def hostfile(lab):
     lab.assertEqual(sizes("-np", 2), [("0", "0", "2"), ("1", "0", "2")])
     lab.refuses(["launch", *words, "-np", 5, "--", "true"], "5 ranks are asked for, and the hosts have 4")
     lab.refuses(["launch", *words, "-H", "a:1", "--", "true"], "--hosts and --hostfile are both given")
+    lab.refuses(["launch", *words, "--nnodes", 2, "--", "true"], "--hostfile tells how many ranks each host has; leave out --nnodes")
     path.write_text("a slots=2\nb 2\n")
     lab.refuses(["launch", *words, "--", "true"], f"{path}:2: expected HOST slots=RANKS")
 

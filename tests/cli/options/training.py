@@ -352,6 +352,10 @@ def lr_end(lab):
     run = lab.train(lr_scheduler_type="polynomial", lr_end=0.004, max_steps=6)
     for step, found in enumerate(run.each("learning_rate")):
         lab.assertAlmostEqual(found, 0.004 + 0.006 * (1 - step / 6), places=12)
+    run = lab.train(lr_scheduler_type="polynomial", lr_end=0.004, max_steps=6, scale_learning_rate="linear", base_batch_size=2)
+    factor = run.file["batch"]["batch_size"] / 2
+    for step, found in enumerate(run.each("learning_rate")):
+        lab.assertAlmostEqual(found, (0.004 + 0.006 * (1 - step / 6)) * factor, places=12)
     lab.refuses(lab.words(lab.folder / "wrong", {"lr_scheduler_type": "polynomial", "lr_end": -1}), "--lr-end")
 
 
