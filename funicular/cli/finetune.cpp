@@ -33,18 +33,13 @@ class Finetune final : public Command {
       : Command(
             "finetune",
             "Trains a pre-trained model for a task: " + what_can_be_learnt() +
-                ". The other names are tasks of GLUE, with the files of GLUE. RUN/model is the model of "
-                "the "
+                ". The other names are tasks of GLUE, with the files of GLUE. RUN/model is the model of the "
                 "best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
                 "its metrics.") {
     for (const task::TaskType& type : std::views::reverse(task::task_types()))
       if (!type.example.purpose.empty())
         arguments.example(type.example.purpose,
                           "funicular finetune --model MODEL " + type.asked_for() + " " + type.example.words);
-    arguments.example(
-        "train a model that answers easy texts early",
-        "funicular finetune --model MODEL --task custom --train train.tsv --eval eval.tsv --output "
-        "runs/exits --early-exit self-distillation");
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "pre-trained model folder");
     task_.declare_name(arguments, task::task_names()).required();
