@@ -70,6 +70,13 @@ double entropy_of(const at::Tensor& logits) {
 
 const std::vector<int32_t> kLengths{3, 9, 5, 12, 4, 7, 11, 6, 2, 10};
 
+/// The layer at which a row is to leave.
+int64_t layer_of(const std::vector<at::Tensor>& all, int64_t row, double threshold) {
+  int64_t layer = 1;
+  while (layer < kLayers && entropy_of(all[static_cast<size_t>(layer - 1)][row]) >= threshold) ++layer;
+  return layer;
+}
+
 TEST(EarlyExit, ARowLeavesAtTheFirstClassifierThatIsSure) {
   const Model model = build_model(options());
   const MicroBatch batch = batch_of(kLengths);
@@ -78,8 +85,7 @@ TEST(EarlyExit, ARowLeavesAtTheFirstClassifierThatIsSure) {
   for (const double threshold : {0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9}) {
     const ExitedRows found = run_with_exits(model, batch, {.threshold = threshold});
     for (int64_t row = 0; row < batch.packing.sequences(); ++row) {
-      int64_t layer = 1;
-      while (layer < kLayers && entropy_of(all[static_cast<size_t>(layer - 1)][row]) >= threshold) ++layer;
+      const int64_t layer = layer_of(all, row, threshold);
       EXPECT_EQ(found.layers[static_cast<size_t>(row)], layer) << "row " << row << " at " << threshold;
       const at::Tensor expected = all[static_cast<size_t>(layer - 1)][row].to(at::kFloat);
       EXPECT_TRUE(at::allclose(found.logits[row], expected, 1e-6, 1e-6))
@@ -112,13 +118,16 @@ TEST(EarlyExit, TheBatchShrinksAsRowsLeave) {
         EXPECT_EQ(pass.batch.packing.tokens(), tokens.back());
         return own(std::move(in), pass);
       };
-  const ExitedRows found = run_with_exits(model, batch_of(kLengths), {.threshold = 0.7});
-  for (int64_t layer = 1; layer <= static_cast<int64_t>(tokens.size()); ++layer) {
-    int64_t expected = 0;
-    for (size_t row = 0; row < kLengths.size(); ++row)
-      if (found.layers[row] >= layer) expected += kLengths[row];
-    EXPECT_EQ(tokens[static_cast<size_t>(layer - 1)], expected) << "layer " << layer;
-  }
+  constexpr double kThreshold = 0.75;
+  run_with_exits(model, batch_of(kLengths), {.threshold = kThreshold});
+  const std::vector<at::Tensor> all = all_logits(whole, batch_of(kLengths));
+  std::vector<int64_t> expected(kLayers);
+  for (size_t row = 0; row < kLengths.size(); ++row)
+    for (int64_t layer = 0; layer < layer_of(all, static_cast<int64_t>(row), kThreshold); ++layer)
+      expected[static_cast<size_t>(layer)] += kLengths[row];
+  while (expected.back() == 0) expected.pop_back();
+  EXPECT_EQ(tokens, expected);
+  EXPECT_LT(expected.back(), expected.front()) << "the rows of the test do not leave together";
   tokens.clear();
   EXPECT_EQ(run_with_exits(model, batch_of(kLengths), {.threshold = 2}).layers,
             std::vector<int64_t>(kLengths.size(), 1));
@@ -155,7 +164,9 @@ TEST(LayerClassifiers, ComeBackFromTheirFile) {
     const at::Tensor own = to.find(parameter->name)->master.to(at::kFloat);
     const bool random =
         parameter->name.ends_with(".weight") && parameter->name.find("LayerNorm") == std::string::npos;
-    if (random) EXPECT_EQ(at::equal(own, parameter->master.to(at::kFloat)), exit) << parameter->name;
+    if (random) {
+      EXPECT_EQ(at::equal(own, parameter->master.to(at::kFloat)), exit) << parameter->name;
+    }
     EXPECT_NE(parameter->exported, exit) << "transformers would find weights that its class has not";
   }
 }
