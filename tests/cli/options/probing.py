@@ -56,6 +56,8 @@ def model(lab):
     lab.assertEqual([row["layer"] for row in found(lab)["layers"]], list(range(LAYERS + 1)))
     lab.assertEqual(distance(before, tensors(lab.plain_model() / "model.safetensors")), 0)
     lab.assertNotEqual(found(lab, model=lab.teacher())["layers"], found(lab)["layers"])
+    still = lab.once("without-dropout", lambda path: lab.copy_model(lab.teacher(), path, hidden_dropout_prob=0.0))
+    lab.assertEqual(distance(probes(lab, model=lab.teacher()), probes(lab, model=still)), 0, "probes see what the model gives in use")
 
 
 @PROBE.row("--task", "the file has the task's columns")
