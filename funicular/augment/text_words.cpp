@@ -126,14 +126,6 @@ const StopWords& english_stop_words() {
   return words;
 }
 
-void WordRules::check(bool presegmented, bool has_dictionary) {
-  if (presegmented && has_dictionary)
-    throw InputError(
-        "usage",
-        "--words presegmented takes the words that blanks separate, and --word-dictionary cuts words "
-        "itself; give one of them");
-}
-
 std::vector<std::string_view> words_of(std::string_view utf8, const WordRules& rules) {
   std::vector<std::string_view> words;
   for_each_word(utf8, rules,

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/text/segmenter.h"
 #include "funicular/text/tokenizer.h"
@@ -45,8 +46,14 @@ struct WordRules {
   std::shared_ptr<const text::Segmenter> dictionary{};  ///< cuts runs of Chinese characters into its words
   /// Throws InputError for rules that exclude each other.
   void check() const { check(presegmented, dictionary != nullptr); }
-  /// Does the same before the dictionary is read.
-  static void check(bool presegmented, bool has_dictionary);
+  /// Does the same before the dictionary is read. Inline, for the part of the program that is without LibTorch.
+  static void check(bool presegmented, bool has_dictionary) {
+    if (presegmented && has_dictionary)
+      throw InputError(
+          "usage",
+          "--words presegmented takes the words that blanks separate, and --word-dictionary cuts words "
+          "itself; give one of them");
+  }
 };
 
 /// The words of a text, as they are written.

@@ -227,6 +227,7 @@ class DataParallel final : public Replicated, private StepParts {
         StateSlice slice{.kind = StateSlice::Kind::optimizer,
                          .name = layer.name,
                          .shape = layer.shape,
+                         .local = {},
                          .optional = true,
                          .state = fmt::format("{}{}", kRanksOwn, rank)};
         const at::Tensor& residual = feedback_->residual();

@@ -169,7 +169,8 @@ format::ModelConfig generator_of(const format::ModelConfig& discriminator) {
 }
 
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student) {
-  objective::DistillationOptions options{.student = student, .teacher = student};
+  objective::DistillationOptions options;
+  options.student = options.teacher = student;
   options.teacher.encoder.layers = 2 * student.encoder.layers;
   std::vector<std::string> terms = {"mlm", "tokens=2"};
   if (task.objective == kDistillationOfAllTokens) terms = {"mlm", "all-tokens=2"};
