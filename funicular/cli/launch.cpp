@@ -39,7 +39,7 @@ class Launch final : public Command {
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
     arguments.example("train with two processes", "funicular launch -n 2 pretrain --config pretrain.toml");
     arguments.example("start a program of your own on two hosts",
-                      "funicular launch -np 4 -H first:2,second:2 ./train --epochs 3");
+                      "funicular launch -np 4 -H first:2,second:2 -- ./train --epochs 3");
     arguments.rest(
         "[--] COMMAND…", options_.command,
         "the program to start and its arguments; without --, a command of funicular needs no program's name");

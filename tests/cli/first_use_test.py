@@ -213,10 +213,11 @@ class Slips(ProgramTest):
                       ["mask", "--tokenizer", model, "--data", store]):
             self.assertIn("many tokens are unknown (67 %)", self.succeeds(*words).err)
 
-    def test_an_electra_needs_its_own_configuration(self):
+    def test_an_electra_begins_with_a_bert_and_says_so(self):
         model = self.model()
-        self.refuses(["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "out", "--max-steps", 1,
-                      "--max-length", 16, "--objective", "electra"], '"model_type": "electra"')
+        words = ["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16]
+        self.assertIn("is a BERT: its embeddings and layers are the start of an ELECTRA, and its heads are left out",
+                      self.succeeds(*words, "--objective", "electra").err)
 
 
 class Numbers(ProgramTest):

@@ -376,7 +376,6 @@ class Refused(ProgramTest):
         self.refuses(["launch", "-n", "2", "--"], "no command")
         self.refuses(["launch", "-n", "0", "--", "true"], "--ranks", "at least 1")
         self.refuses(["launch", "-nx", "--", "true"], "--ranks", "x")
-        self.refuses(["launch", "-n", "2", "true"], "true", "-- COMMAND")
         self.refuses(["launch", "--rendezvous", "host", "--", "true"], "HOST:PORT", "host")
         self.refuses(["launch", "--nnodes", "2", "--", "true"], "--rendezvous")
         self.refuses(["launch", "--nnodes", "2", "--node-rank", "2", "--rendezvous", "a:1", "--", "true"], "--node-rank")

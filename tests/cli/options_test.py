@@ -38,7 +38,7 @@ class EveryOption(ProgramTest):
     def test_that_a_command_lists_has_a_row_and_every_row_is_of_one(self):
         problems = [f"there is no command {command}" for command in set(TABLES) - set(self.commands())]
         for command in self.commands():
-            listed = re.findall(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", self.succeeds(command, "--help-all").out, re.M)
+            listed = re.findall(r"^  (?:-\w+, )*(--[a-z][a-z0-9-]*)", self.succeeds(command, "--help-all").out, re.M)
             self.assertIn("--config", listed)
             words = self.succeeds("completion", "bash", command).out
             completed = re.search(rf"^_funicular_words\[{command}\]=\"(.*)\"$", words, re.M).group(1).split()

@@ -67,7 +67,7 @@ class Help(ProgramTest):
     def test_help_shows_the_options_that_a_first_user_needs_and_help_all_shows_all(self):
         for command in self.commands():
             short, whole = (self.succeeds(command, words).out for words in ("--help", "--help-all"))
-            shown, every = (re.findall(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", text, re.M) for text in (short, whole))
+            shown, every = (re.findall(r"^  (?:-\w+, )*(--[a-z][a-z0-9-]*)", text, re.M) for text in (short, whole))
             self.assertLessEqual(set(shown), set(every), command)
             self.assertLessEqual(len(shown), 26, f"{command}: 20 to 23, --config, --help and --help-all")
             self.assertEqual(self.succeeds(command, "--help=all").out, whole)
@@ -82,7 +82,7 @@ class Help(ProgramTest):
             text = self.succeeds(command, "--help").out
             examples = re.findall(r"^  # .*\n  (.*)$", text.split("\nExamples:\n")[1], re.M)
             self.assertTrue(1 <= len(examples) <= 3, command)
-            required = re.findall(r"^  (?:-\w, )?(--[a-z-]+) (?:[^-]|\n  )*?\(required\)", text, re.M)
+            required = re.findall(r"^  (?:-\w+, )*(--[a-z-]+) (?:[^-]|\n  )*?\(required\)", text, re.M)
             for example in examples:
                 words = shlex.split(example.removeprefix("source <(").removesuffix(")"))
                 self.assertEqual(words[:2], ["funicular", command])

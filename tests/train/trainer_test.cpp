@@ -82,33 +82,6 @@ TEST(Trainer, TheRateFollowsTheBatchWhateverItIsCutInto) {
   EXPECT_DOUBLE_EQ(rate(2, 4), 0.02);
 }
 
-TEST(Trainer, BatchStatisticsAreThoseOfTheWholeBatchIfAskedFor) {
-  const auto running_mean = [](int64_t micro, BatchStatistics statistics) {
-    TrainerOptions options = quiet();
-    options.num_train_epochs = 0;
-    options.max_steps = 1;
-    options.batch_size = 16;
-    options.micro_batch_size = micro;
-    options.precision = Precision::fp64;
-    options.batch_statistics = statistics;
-    const Net net = make_net();
-    Trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 0.1})
-        .fit(net, make_data(16), squared_error);
-    return net->norm->running_mean.clone();
-  };
-  const at::Tensor whole = running_mean(16, BatchStatistics::pass);
-  EXPECT_LT((running_mean(4, BatchStatistics::batch) - whole).abs().max().item<double>(), 1e-12);
-  EXPECT_GT((running_mean(4, BatchStatistics::pass) - whole).abs().max().item<double>(), 1e-3);
-  TrainerOptions options = quiet();
-  options.batch_statistics = BatchStatistics::batch;
-  EXPECT_NE(error_of([&] {
-              Trainer(
-                  options, [] { return parallel::make_strategy("dp", {}); }, optim::Sgd{})
-                  .fit(make_net(), make_data(8), squared_error);
-            }).find("batch_statistics is batch, which single, ddp and zero1 to zero3 can do"),
-            std::string::npos);
-}
-
 TEST(Trainer, LossesDoNotDependOnTheNumberOfLoaderThreads) {
   TrainerOptions options = quiet();
   options.num_workers = 0;
