@@ -13,7 +13,6 @@ one); without it there is no "augmented". Each finished run leaves a result.json
 import argparse
 import json
 import math
-import shutil
 from pathlib import Path
 
 import study_tools as tools
@@ -22,19 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 METRICS = {"cola": "matthews_correlation", "mrpc": "f1", "custom": "macro_f1"}
 STUDENTS = ("distilled", "augmented", "teacher in 8 bits", "labels")
 SWEEP_SEED = 100
-
-
-def once(folder, make):
-    """What `make` gives, kept in folder/result.json; a run that was stopped is made anew."""
-    done = folder / "result.json"
-    if done.exists():
-        return json.loads(done.read_text())
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    found = make()
-    tools.write_json(done, found)
-    return found
 
 
 def rows_of(path):
@@ -60,7 +46,7 @@ def teacher_of(args, seed):
         return {"score": score(args, train(args, "finetune", folder / "run", seed, args.train, "--model", args.model, "--warmup-ratio", 0.1, steps=steps,
                                            rate=args.teacher_rate))}
 
-    return once(folder, make), folder / "run" / "model"
+    return tools.once(folder, make), folder / "run" / "model"
 
 
 def augmented_rows(args, seed):
@@ -71,7 +57,7 @@ def augmented_rows(args, seed):
         words = ["augment", "--model", args.augmenter, "--task", args.task, "--input", args.train, "--output", folder / "rows.tsv", "--seed", seed]
         return json.loads(tools.call(args.program, words + (["--vectors", args.vectors] if args.vectors else [])).splitlines()[-1])
 
-    once(folder, make)
+    tools.once(folder, make)
     return folder / "rows.tsv"
 
 
@@ -95,7 +81,7 @@ def best_rate(args):
     found = {}
     for rate in args.rates:
         folder = args.results / f"sweep-{rate:g}"
-        found[rate] = once(folder, lambda: {"score": score(args, labelled(args, teacher, SWEEP_SEED, folder, rate))})["score"]
+        found[rate] = tools.once(folder, lambda: {"score": score(args, labelled(args, teacher, SWEEP_SEED, folder, rate))})["score"]
     return max(found, key=found.get)
 
 
@@ -110,7 +96,7 @@ def student_of(args, kind, seed, rate):
         more = ["--teacher-precision", "int8"] if kind == "teacher in 8 bits" else []
         return {"score": score(args, distilled(args, teacher, rows, seed, folder, *more))}
 
-    return once(folder, make)["score"]
+    return tools.once(folder, make)["score"]
 
 
 def report(args, scores):

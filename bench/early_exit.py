@@ -11,7 +11,6 @@ repeated; table.md is written after each.
 """
 import argparse
 import json
-import shutil
 import statistics
 from pathlib import Path
 
@@ -19,19 +18,6 @@ import study_tools as tools
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEEDS = (1.5, 2, 3)
-
-
-def once(folder, make):
-    """What `make` gives, kept in folder/result.json; a run that was stopped is made anew."""
-    done = folder / "result.json"
-    if done.exists():
-        return json.loads(done.read_text())
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    found = make()
-    tools.write_json(done, found)
-    return found
 
 
 def call(args, *words):
@@ -45,7 +31,7 @@ def rows(args):
 
 def teacher_of(args, seed):
     folder = args.results / f"teacher-{seed}"
-    once(folder, lambda: call(args, "finetune", "--model", args.model, *rows(args), "--learning-rate", args.rate, "--seed", seed, "--output", folder / "run"))
+    tools.once(folder, lambda: call(args, "finetune", "--model", args.model, *rows(args), "--learning-rate", args.rate, "--seed", seed, "--output", folder / "run"))
     return folder / "run" / "model"
 
 
@@ -60,7 +46,7 @@ def exits_of(args, seed, training):
         curve = call(args, "evaluate", "--model", model, "--data", args.test)["early_exit"]
         asked = {str(speed): call(args, "evaluate", "--model", model, "--data", args.test, "--speed", speed) for speed in SPEEDS}
         return {"curve": curve, "asked": asked}
-    return once(folder, make)
+    return tools.once(folder, make)
 
 
 def student_of(args, seed):
@@ -73,7 +59,7 @@ def student_of(args, seed):
         student = folder / "run" / "model"
         cascade = call(args, "evaluate", "--model", teacher_of(args, seed), "--data", args.test, "--cascade", student)["cascade"]
         return {"alone": call(args, "evaluate", "--model", student, "--data", args.test), "cascade": cascade}
-    return once(folder, make)
+    return tools.once(folder, make)
 
 
 def nearest(curve, mean_layers):

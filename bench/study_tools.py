@@ -8,6 +8,7 @@ import html
 import json
 import math
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -104,6 +105,19 @@ def write_atomically(file: Path, text: str) -> None:
 
 def write_json(file: Path, value) -> None:
     write_atomically(file, json.dumps(value, indent=1) + "\n")
+
+
+def once(folder, make):
+    """What `make` gives, kept in folder/result.json; a run that was stopped is made anew."""
+    done = folder / "result.json"
+    if done.exists():
+        return json.loads(done.read_text())
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    found = make()
+    write_json(done, found)
+    return found
 
 
 def make_inputs(folder: Path, data: Path, eval_data: Path | None, vocabulary_size: int, megabytes: float) -> dict[str, Path]:

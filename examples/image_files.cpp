@@ -62,7 +62,7 @@ class ImageFiles final : public train::Source {
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   /// A checkpoint is resumed with the same files only.
   uint64_t fingerprint() const override { return fingerprint_; }
-  /// What --micro-batch-tokens counts; each image is one.
+  /// The limit --micro-batch-tokens counts each image as one token.
   int64_t length(int64_t) const override { return 1; }
   /// A row's loss depends on no other row, as far as the data go.
   LossOver loss_over() const override { return LossOver::rows; }

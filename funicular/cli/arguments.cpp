@@ -49,7 +49,7 @@ std::optional<bool> parse_switch(std::string_view text) {
   return std::nullopt;
 }
 
-/// What there is in place of a value that is no choice; empty: nobody knows it.
+/// The answer to a value that is no choice, which tells what there is in its place; empty: nobody knows the value.
 std::string_view answer_instead_of(std::string_view value, const Declaration& option) {
   const auto own = option.foreign.find(foreign_spelling(value));
   return own != option.foreign.end() ? std::string_view(own->second)

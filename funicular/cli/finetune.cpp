@@ -19,7 +19,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What --task may be: "--task tags gives a tag for each word (CoNLL files or JSON lines), …".
+/// The tasks, for the help: "--task tags gives a tag for each word (CoNLL files or JSON lines), …".
 std::string what_can_be_learnt() {
   std::vector<std::string> parts;
   for (const task::TaskType& type : std::views::reverse(task::task_types()))

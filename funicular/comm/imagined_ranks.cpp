@@ -70,7 +70,7 @@ class ImaginedRanks final : public Ranks {
     const Shard& own = pieces[static_cast<size_t>(rank())];
     return flat_of(tensor).narrow(0, own.begin, own.size);
   }
-  /// Of equal values only the sum and the product are others.
+  /// All ranks hold equal values, so that only the sum and the product differ from them.
   void add_equals(const at::Tensor& tensor, Reduction reduction) const {
     if (reduction == Reduction::sum) flat_of(tensor).mul_(size());
     if (reduction == Reduction::product) flat_of(tensor).pow_(size());

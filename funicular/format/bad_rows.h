@@ -12,7 +12,7 @@
 
 namespace funicular::format {
 
-/// What a command that has --skip-bad-rows does with such rows, and those that it has met. Readers of several threads
+/// The rule for rows that cannot be read (--skip-bad-rows), and the rows that were met. Readers of several threads
 /// may share it.
 class BadRows {
  public:

@@ -49,8 +49,8 @@ ExitPoint point_of(const Scored& scored, const ExitAnswers& answers, const ExitR
   return {rule.threshold, static_cast<double>(layers) / rows, static_cast<double>(right) / rows};
 }
 
-/// Where every row leaves, where none does, and between the scores at quantiles: midway to the next score, so that rounding changes
-/// no answer.
+/// Thresholds at which every row leaves, at which none does, and some between the scores. Each lies midway between two
+/// scores, so that rounding changes no answer.
 std::set<double> thresholds_of(std::vector<double> scores) {
   constexpr double kBeyondAll = 1.01;
   std::set<double> thresholds{0, kBeyondAll};

@@ -1,5 +1,5 @@
 #pragma once
-// What early exit gives at each threshold, from the answers of all exits to evaluated rows: accuracy against layers.
+// The curve of early exit: mean layers and accuracy at each threshold, from the answers of all exits to evaluated rows.
 
 #include <ATen/core/Tensor.h>
 

@@ -18,7 +18,7 @@ struct LayerClassificationOptions {
   model::LayerClassifiers classifiers;
   /// Whether the model's own classifier stands behind the last layer, as an exit among the others.
   bool own_classifier = false;
-  /// What a layer's classifier learns: the label, or the distribution that the model's own classifier gives.
+  /// A layer's classifier learns the label, or the distribution that the model's own classifier gives.
   enum class Target { labels, own_answers } target = Target::labels;
   bool own_learns = false;  ///< whether the model's own classifier learns the labels besides
   std::string rows_count;   ///< the inner objective's count of the rows: "classification", "tags"

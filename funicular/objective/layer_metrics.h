@@ -19,7 +19,7 @@ inline constexpr const char* kMeanLayerAccuracy = "mean_layer_accuracy";
 /// The name of a layer's metric: "layer_3_accuracy".
 std::string layer_metric(int64_t layer, const std::string& metric);
 
-/// Of the outputs `layer_logits` [R, layers, classes] and `labels` [R]: accuracy and macro F1 of each layer.
+/// Accuracy and macro F1 of each layer, from the outputs `layer_logits` [R, layers, classes] and `labels` [R].
 class LayerMetrics final : public Metrics {
  public:
   /// `inner`: metrics that are given besides; may be null. `layers`: their numbers. `note`: an object to which kept()

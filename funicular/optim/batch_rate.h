@@ -25,7 +25,7 @@ struct BatchRate {
 const std::vector<std::string>& rate_scaling_names();
 /// Throws InputError for a rule without a base batch, and for a base batch without a rule.
 void check(const BatchRate& rate);
-/// What the rule multiplies the rate by in batches of `batch`.
+/// Returns the factor by which the rule multiplies the rate, in batches of `batch`.
 double rate_factor(const BatchRate& rate, int64_t batch);
 /// `spec` with its rate multiplied so.
 OptimizerSpec scale_rate(OptimizerSpec spec, const BatchRate& rate, int64_t batch);
