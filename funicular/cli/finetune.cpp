@@ -91,6 +91,8 @@ class Finetune final : public Command {
                   Effect::result,
                   "train a classifier behind each layer, an exit, from the labels or from the model's own "
                   "answers, after fine-tuning or with the encoder");
+    arguments.add("exit-pooling", "NAME", options_.early_exit.pooling, task::exit_pooling_names(),
+                  Effect::result, "what an exit reads of a text: the mean of its tokens, or its first token");
     arguments.add("exits-only", options_.early_exit.exits_only, Effect::result,
                   "--model is fine-tuned already; train its exits alone");
   }

@@ -1,7 +1,9 @@
 #include "funicular/task/early_exit.h"
 
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +18,11 @@ namespace funicular::task {
 
 const std::vector<std::string>& exit_training_names() {
   static const std::vector<std::string> names{"none", "two-stage", "self-distillation", "joint"};
+  return names;
+}
+
+const std::vector<std::string>& exit_pooling_names() {
+  static const std::vector<std::string> names{"mean", "first"};
   return names;
 }
 
@@ -38,27 +45,30 @@ std::set<int64_t> layers_with_exits(const format::ModelConfig& config) {
 
 }  // namespace
 
-Json exits_note(const format::ModelConfig& config, ExitTraining training) {
+Json exits_note(const format::ModelConfig& config, const EarlyExitOptions& options) {
   return {{"layers", layers_with_exits(config)},
-          {"training", exit_training_names().at(static_cast<size_t>(training))}};
+          {"training", exit_training_names().at(static_cast<size_t>(options.training))},
+          {"pooling", exit_pooling_names().at(static_cast<size_t>(options.pooling))}};
 }
 
 std::unique_ptr<objective::Objective> with_exits(std::unique_ptr<objective::Objective> classes,
-                                                 const format::ModelConfig& config, ExitTraining training,
+                                                 const format::ModelConfig& config,
+                                                 const EarlyExitOptions& exits,
                                                  const objective::ClassLoss& loss) {
   using Options = objective::LayerClassificationOptions;
   Options options{.classifiers = {.prefix = model::kExits,
                                   .layers = layers_with_exits(config),
                                   .dense = true,
-                                  .reader = model::first_token_reader()},
+                                  .reader = exits.pooling == ExitPooling::mean ? model::mean_reader()
+                                                                               : model::first_token_reader()},
                   .own_classifier = true,
-                  .own_learns = training == ExitTraining::joint,
+                  .own_learns = exits.training == ExitTraining::joint,
                   .rows_count = "classification",
                   .loss = loss,
                   .file = kExitsFile,
                   .last_layer = config.encoder.layers,
-                  .note = exits_note(config, training)};
-  if (training == ExitTraining::self_distillation) options.target = Options::Target::own_answers;
+                  .note = exits_note(config, exits)};
+  if (exits.training == ExitTraining::self_distillation) options.target = Options::Target::own_answers;
   return std::make_unique<objective::LayerClassification>(std::move(classes), std::move(options));
 }
 
@@ -102,6 +112,20 @@ objective::ExitPoint chosen_point(const std::vector<objective::ExitPoint>& curve
 
 bool has_exits(const model::Pretrained& pretrained) {
   return !note_of(pretrained).is_null();
+}
+
+EarlyExitOptions exit_options(const model::Pretrained& pretrained) {
+  const Json note = note_of(pretrained);
+  const auto chosen = [&](const char* key, const std::vector<std::string>& names, const char* absent) {
+    const std::string name = json_get_or<std::string>(note, key, absent, kOrigin);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      throw InputError("json", "{}: {}: expected {}, found \"{}\"", kOrigin, key, fmt::join(names, " or "),
+                       name);
+    return found - names.begin();
+  };
+  return {.training = static_cast<ExitTraining>(chosen("training", exit_training_names(), "two-stage")),
+          .pooling = static_cast<ExitPooling>(chosen("pooling", exit_pooling_names(), "first"))};
 }
 
 model::ExitRule exit_rule(const model::Pretrained& pretrained, const ExitChoice& choice) {

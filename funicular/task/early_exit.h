@@ -29,9 +29,18 @@ enum class ExitTraining {
 /// The values of --early-exit, in the order of ExitTraining.
 const std::vector<std::string>& exit_training_names();
 
+/// What an exit reads of a text.
+enum class ExitPooling {
+  mean,  ///< the mean of all its tokens
+  first  ///< its first token, as DeeBERT and FastBERT do
+};
+/// The values of --exit-pooling, in the order of ExitPooling.
+const std::vector<std::string>& exit_pooling_names();
+
 /// How `finetune` trains exits.
 struct EarlyExitOptions {
   ExitTraining training = ExitTraining::none;
+  ExitPooling pooling = ExitPooling::mean;
   bool exits_only = false;  ///< the model is fine-tuned already; only its exits learn
   bool wanted() const { return training != ExitTraining::none; }
   /// Whether a fine-tuning comes before the training of the exits.
@@ -44,10 +53,10 @@ void require_one_class(const Task& task, const char* option);
 /// An exit behind each layer but the last, on the objective of a task of classes.
 std::unique_ptr<objective::Objective> with_exits(std::unique_ptr<objective::Objective> classes,
                                                  const format::ModelConfig& config,
-                                                 ExitTraining training = ExitTraining::two_stage,
+                                                 const EarlyExitOptions& options,
                                                  const objective::ClassLoss& loss = {});
 /// What config.json keeps of exits before an evaluation adds its curves.
-Json exits_note(const format::ModelConfig& config, ExitTraining training);
+Json exits_note(const format::ModelConfig& config, const EarlyExitOptions& options);
 
 // ---- a model with exits
 
@@ -62,6 +71,8 @@ struct ExitChoice {
 };
 
 bool has_exits(const model::Pretrained& pretrained);
+/// What config.json keeps of the exits' training. Exits of folders without a word of pooling read the first token.
+EarlyExitOptions exit_options(const model::Pretrained& pretrained);
 /// The rule for this choice. Speed and accuracy are those of the evaluation that chose the best exits, whose curves
 /// config.json keeps. Throws InputError for a model without exits or without such a point.
 model::ExitRule exit_rule(const model::Pretrained& pretrained, const ExitChoice& choice);

@@ -239,7 +239,9 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
     require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
   if (options.exits.given()) exits = exit_rule(pretrained, options.exits);
   const auto plain = task.objective(tokenizer, config, wanted);
-  const auto with = exits ? with_exits(task.objective(tokenizer, config, wanted), config) : nullptr;
+  const auto with =
+      exits ? with_exits(task.objective(tokenizer, config, wanted), config, exit_options(pretrained))
+            : nullptr;
   const objective::Objective& objective = exits ? *with : *plain;
   const Model model = exits ? load_with_exits(pretrained, objective, options.precision, options.device)
                             : measurement.load(objective);

@@ -139,7 +139,8 @@ OrderedJson measure_exits(const EvaluatedModel& whole, const ObjectiveOptions& w
   const EvaluateOptions& options = whole.options;
   const format::ModelConfig& config = whole.pretrained.config();
   const std::unique_ptr<text::Tokenizer> tokenizer = whole.pretrained.tokenizer();
-  const auto objective = with_exits(task.objective(*tokenizer, config, wanted), config);
+  const auto objective =
+      with_exits(task.objective(*tokenizer, config, wanted), config, exit_options(whole.pretrained));
   const Model model = load_with_exits(whole.pretrained, *objective, options.precision, options.device);
   ExitChoice choice = options.exits;
   choice.threshold = 0;

@@ -93,6 +93,8 @@ void Finetuning::check_early_exit() const {
   if (!trains_exits()) {
     if (o_.early_exit.exits_only)
       throw InputError("usage", "--exits-only works only with --early-exit, which says what the exits learn");
+    if (o_.early_exit.pooling != EarlyExitOptions{}.pooling)
+      throw InputError("usage", "--exit-pooling works only with --early-exit, which trains exits");
     return;
   }
   require_one_class(task_, "--early-exit");
@@ -149,7 +151,7 @@ void Finetuning::describe_model() {
   check_best_metric(metric_names());
   model::TaskNote note{task_.name(), task_.texts(), max_length_, o_.truncation, Json::object()};
   if (const Json columns = task_.note(); !columns.is_null()) note.source[kColumnsNote] = columns;
-  if (trains_exits()) note.source[objective::kExitsNote] = exits_note(config_, o_.early_exit.training);
+  if (trains_exits()) note.source[objective::kExitsNote] = exits_note(config_, o_.early_exit);
   note.store_in(config_);
 }
 
@@ -253,6 +255,9 @@ train::TrainerOptions Finetuning::trainer_options(const objective::Objective& ob
   options.run_info = info;
   if (trains_exits()) {
     options.run_info["early_exit"] = exit_training_names().at(static_cast<size_t>(o_.early_exit.training));
+    // Runs of programs without --exit-pooling read the first token and have no such key.
+    if (o_.early_exit.pooling != ExitPooling::first)
+      options.identity["exit_pooling"] = exit_pooling_names().at(static_cast<size_t>(o_.early_exit.pooling));
     if (o_.early_exit.training != ExitTraining::joint) options.trainable = {model::kExits};
   }
   return options;
@@ -265,7 +270,7 @@ RunResult Finetuning::run() {
       {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
        .labels = config_.id2label,
        .loss = loss});
-  if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit.training, loss);
+  if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit, loss);
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};
   TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);

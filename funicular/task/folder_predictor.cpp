@@ -50,7 +50,7 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   if (predicting.exits)
     answers = std::make_unique<StagedAnswers>(std::move(answers), options.small ? "model" : "layer");
   if (predicting.exits && !options.small) {
-    objective = with_exits(std::move(objective), config);
+    objective = with_exits(std::move(objective), config, exit_options(pretrained_));
     model_ = load_with_exits(pretrained_, *objective, options.precision, options.device);
   } else {
     model_ = objective->build(pretrained_.options(at::kFloat, options.device));

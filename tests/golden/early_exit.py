@@ -5,6 +5,7 @@ usage: early_exit.py FUNICULAR_PROGRAM
 The rule, the losses of the exits and the reading of the probes are written here by their definitions (docs/early_exit.md).
 """
 
+import itertools
 import json
 import math
 import os
@@ -70,9 +71,10 @@ def opened(folder):
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
-def exit_logits(weights, layer, hidden):
-    """DeeBERT's off-ramp: a pooler and a linear layer over the first token."""
-    pooled = torch.tanh(hidden[:, 0] @ weights[f"exits.{layer}.dense.weight"].T + weights[f"exits.{layer}.dense.bias"])
+def exit_logits(weights, layer, hidden, pooling):
+    """DeeBERT's off-ramp, a pooler and a linear layer: over the first token as published, or over the mean of one text's tokens."""
+    read = hidden[:, 0] if pooling == "first" else hidden.mean(1)
+    pooled = torch.tanh(read @ weights[f"exits.{layer}.dense.weight"].T + weights[f"exits.{layer}.dense.bias"])
     return pooled @ weights[f"exits.{layer}.output.weight"].T + weights[f"exits.{layer}.output.bias"]
 
 
@@ -88,7 +90,7 @@ def states_of(model, tokenizer, text):
         return model.base_model(**ids, output_hidden_states=True).hidden_states
 
 
-def one_by_one(model, tokenizer, weights, text, threshold):
+def one_by_one(model, tokenizer, weights, text, threshold, pooling):
     """(layer, probabilities, how near an exit was to the threshold): layers run until an exit is sure; the ones behind it never run."""
     ids = tokenizer(text, truncation=True, max_length=LENGTH, return_tensors="pt")
     nearest = 1.0
@@ -99,13 +101,13 @@ def one_by_one(model, tokenizer, weights, text, threshold):
             hidden = hidden[0] if isinstance(hidden, tuple) else hidden
             if number == LAYERS:
                 return number, model.classifier(model.bert.pooler(hidden)).softmax(-1)[0], nearest
-            logits = exit_logits(weights, number, hidden)
+            logits = exit_logits(weights, number, hidden, pooling)
             nearest = min(nearest, abs(float(entropy(logits)[0]) - threshold))
             if entropy(logits)[0] < threshold:
                 return number, logits.softmax(-1)[0], nearest
 
 
-def compare_answers(program, folder, model_folder, texts, *threshold_words, threshold):
+def compare_answers(program, folder, model_folder, texts, *threshold_words, threshold, pooling):
     model, tokenizer = opened(model_folder)
     weights = load_file(f"{model_folder}/exits.safetensors")
     path = f"{folder}/lines.txt"
@@ -115,7 +117,7 @@ def compare_answers(program, folder, model_folder, texts, *threshold_words, thre
     answers = [json.loads(line) for line in run(program, *words, *threshold_words, "--micro-batch-tokens", 300).splitlines()]
     labels, worst, layers = model.config.id2label, 0.0, []
     for text, answer in zip(texts, answers, strict=True):
-        layer, probabilities, nearest = one_by_one(model, tokenizer, weights, text, threshold)
+        layer, probabilities, nearest = one_by_one(model, tokenizer, weights, text, threshold, pooling)
         if nearest < 1e-5:  # rounding decides
             continue
         assert answer["layer"] == layer, (text, answer, layer)
@@ -131,15 +133,15 @@ def compare_answers(program, folder, model_folder, texts, *threshold_words, thre
     return layers, worst
 
 
-def compare_step(program, folder, model_folder, training, rows):
+def compare_step(program, folder, model_folder, training, rows, pooling):
     """One step of SGD on the exits: the gradient of the loss as PyTorch has it."""
     path, weights = f"{folder}/step.tsv", {}
     write_rows(path, rows)
     for rate in (1e-30, 0.5):
-        output = f"{folder}/step-{training}-{rate}"
+        output = f"{folder}/step-{training}-{pooling}-{rate}"
         run(program, "finetune", "--model", model_folder, "--task", "custom", "--train", path, "--output", output, "--early-exit", training,
             "--exits-only", "--optim", "sgd", "--learning-rate", rate, "--max-steps", 1, "--batch-size", len(rows), "--max-length", LENGTH,
-            "--max-grad-norm", 0, "--precision", "fp32")
+            "--max-grad-norm", 0, "--precision", "fp32", "--exit-pooling", pooling)
         weights[rate] = load_file(f"{output}/model/exits.safetensors")
     model, tokenizer = opened(model_folder)
     own = {name: value.clone().requires_grad_() for name, value in weights[1e-30].items()}
@@ -149,7 +151,7 @@ def compare_step(program, folder, model_folder, training, rows):
         with torch.no_grad():
             teacher = model.classifier(model.bert.pooler(states[-1])).log_softmax(-1)
         for layer in range(1, LAYERS):
-            logits = exit_logits(own, layer, states[layer])
+            logits = exit_logits(own, layer, states[layer], pooling)
             if training == "two-stage":
                 loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor([names[label]]))
             else:
@@ -196,21 +198,23 @@ def main(program):
         write_rows(f"{folder}/eval.tsv", evaluation)
         common = ["--task", "custom", "--train", f"{folder}/train.tsv", "--eval", f"{folder}/eval.tsv", "--max-length", LENGTH, "--precision", "fp32",
                   "--learning-rate", 1e-3, "--warmup-ratio", 0.1, "--num-train-epochs", 6, "--save-steps", 0]
-        for training in ("self-distillation", "joint"):
+        for training, pooling in (("self-distillation", "first"), ("joint", "mean")):
             run_folder = f"{folder}/run-{training}"
-            scores = result(run(program, "finetune", "--model", model, "--output", run_folder, "--early-exit", training, *common))
+            scores = result(run(program, "finetune", "--model", model, "--output", run_folder, "--early-exit", training,
+                                "--exit-pooling", pooling, *common))
             texts = [text for _, text in evaluation]
             note = json.load(open(f"{run_folder}/model/config.json"))["funicular"]["early_exit"]
             print(f"{training}: " + ", ".join(f"layer {number} {scores[f'layer_{number}_accuracy']:.4f}" for number in range(1, LAYERS + 1)))
             middle = min(note["entropy"], key=lambda point: abs(point["mean_layers"] - LAYERS / 2))["threshold"]
-            layers, worst = compare_answers(program, folder, f"{run_folder}/model", texts, "--exit-threshold", middle, threshold=middle)
+            layers, worst = compare_answers(program, folder, f"{run_folder}/model", texts, "--exit-threshold", middle, threshold=middle, pooling=pooling)
             assert len(set(layers)) > 2, "rows that all leave at one place show little"
             chosen = max((point for point in note["entropy"] if point["mean_layers"] <= LAYERS / 2), key=lambda point: point["accuracy"])
-            fast, _ = compare_answers(program, folder, f"{run_folder}/model", texts, "--speed", 2, threshold=chosen["threshold"])
+            fast, _ = compare_answers(program, folder, f"{run_folder}/model", texts, "--speed", 2, threshold=chosen["threshold"], pooling=pooling)
             assert abs(sum(fast) / len(fast) - chosen["mean_layers"]) < 0.02, (chosen, sum(fast) / len(fast))
             print(f"{training}: threshold {middle:.3f}, mean layer {sum(layers) / len(layers):.2f} of {LAYERS}, largest difference of a probability {worst:.1e}")
-        for training in ("two-stage", "self-distillation"):
-            print(f"gradient of {training}: {compare_step(program, folder, f'{folder}/run-self-distillation/encoder/model', training, train[:16]):.1e}")
+        for training, pooling in itertools.product(("two-stage", "self-distillation"), ("mean", "first")):
+            worst = compare_step(program, folder, f"{folder}/run-self-distillation/encoder/model", training, train[:16], pooling)
+            print(f"gradient of {training}, {pooling}: {worst:.1e}")
         probed = f"{folder}/run-joint/model"
         both = opened(probed)
         states = [[states_of(*both, text) for _, text in rows] for rows in (train, evaluation)]

@@ -585,6 +585,15 @@ def early_exit(lab):
     lab.refuses_to_train("--early-exit works only with one class per text", train=numbers, regression=True, early_exit="two-stage")
 
 
+@FINETUNE.row("--exit-pooling", "exits read the mean of the tokens or the first one, and config.json says which")
+def exit_pooling(lab):
+    mean, first = (lab.train(early_exit="joint", max_steps=2, precision="fp32", **read) for read in ({}, {"exit_pooling": "first"}))
+    for run, name in ((mean, "mean"), (first, "first")):
+        lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["early_exit"]["pooling"], name)
+    lab.assertGreater(distance(*(tensors(run.folder / "model" / "exits.safetensors") for run in (mean, first))), 0)
+    lab.refuses_to_train("--exit-pooling works only with --early-exit", exit_pooling="first")
+
+
 @FINETUNE.row("--exits-only", "a fine-tuned model keeps its weights, and gets exits")
 def exits_only(lab):
     tuned = lab.train(max_steps=2, precision="fp32").folder / "model"
