@@ -6,22 +6,31 @@ set -euo pipefail
 
 # One folder alone: only what its tests need is built, and they run without ctest, which would ask every program for its tests.
 room_test() {
-  local room=$1 filter=${2:-} log=$logs/room.log status=0
+  local room=$1 filter=${2:-} log=$logs/room.log status=0 passed=0 failed=0
   if [ -n "$(find "tests/$room" -maxdepth 1 -name '*_test.cpp' -print -quit)" ]; then
     bash tools/build.sh "tests/test_$room"
     "build/release/tests/test_$room" --gtest_filter="*$filter*" --gtest_brief=1 2>&1 | tee "$log" || status=$?
-    passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log") failed=$(sed -n 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p' "$log")
-  else
+    add_counts 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' 's/^ *\([0-9]*\) FAILED TESTS\{0,1\}$/\1/p'
+  fi
+  if [ -n "$(find "tests/$room" -maxdepth 1 -name '*_test.py' -print -quit)" ]; then
     bash tools/build.sh
     (cd "tests/$room" && FUNICULAR_BUILD_DIR=$PWD/../../build/release FUNICULAR_PYTHON=$PWD/../../.deps/python/bin/python \
       python3 -B -m unittest -k "*$filter*" ./*_test.py) 2>&1 | tee "$log" || status=$?
+    local total wrong
     total=$(sed -n 's/^Ran \([0-9]*\) test.*/\1/p' "$log")
-    failed=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | grep -o '\(failures\|errors\)=[0-9]*' | awk -F= '{ sum += $2 } END { print sum }')
-    passed=$((${total:-0} - ${failed:-0}))
+    wrong=$(sed -n 's/^FAILED (\(.*\))$/\1/p' "$log" | tr ',' '\n' | awk -F= '/failures|errors/ { sum += $2 } END { print sum + 0 }')
+    passed=$((passed + ${total:-0} - wrong)) failed=$((failed + wrong))
   fi
-  [ "${passed:-0}" -gt 0 ] || [ "${failed:-0}" -gt 0 ] || { say "no test of tests/$room matches '$filter'"; status=1; }
-  echo "${passed:-0} passed, ${failed:-0} failed"
+  [ "$passed" -gt 0 ] || [ "$failed" -gt 0 ] || { say "no test of tests/$room matches '$filter'"; status=1; }
+  echo "$passed passed, $failed failed"
   exit "$status"
+}
+
+# Adds what two expressions of sed find in the log.
+add_counts() {
+  local more
+  more=$(sed -n "$1" "$log") && passed=$((passed + ${more:-0}))
+  more=$(sed -n "$2" "$log") && failed=$((failed + ${more:-0}))
 }
 
 case "${1:-}" in

@@ -259,12 +259,12 @@ void TrainingOptions::apply() {
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   settle(place.size);
-  require_parent_folder(record_passes, "--record-passes");
-  require_ending(record_passes, "--record-passes", {"json"});
+  require_parent_folder(strategy_options.record_passes, "--record-passes");
+  require_ending(strategy_options.record_passes, "--record-passes", {"json"});
   optim::check(trainer().schedule);
   optim::check(run.batch_rate);
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
-  if (device.device != "cpu" && !offload_optimizer.empty())
+  if (device.device != "cpu" && !strategy_options.offload.empty())
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
                      device.device);
@@ -281,7 +281,7 @@ void TrainingOptions::apply() {
            4),  // the others wait while rank 0 tokenises or saves; the dead are noticed sooner
        .interface = interface,
        .check_collectives = debug_collectives,
-       .fixed_order = deterministic});
+       .fixed_order = strategy_options.deterministic});
   if (!guard_) guard_ = std::make_shared<InterruptGuard>();
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);

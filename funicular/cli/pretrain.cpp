@@ -151,7 +151,7 @@ class Pretrain final : public Command {
     open();
     model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
     encoder.seed = training_.run.seed;
-    encoder.repeatable = training_.deterministic;
+    encoder.repeatable = training_.strategy_options.deterministic;
     Model model = objective_->build(encoder);
     model::report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {

@@ -90,27 +90,27 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
 
 void declare_exchange(RankOptions& options, Arguments& arguments) {
   arguments
-      .add("record-passes", "FILE", options.record_passes, Effect::output,
+      .add("record-passes", "FILE", options.strategy_options.record_passes, Effect::output,
            "of pipelines: when each pass of the last step ran, for funicular plan --measured")
       .default_text("not");
   arguments
-      .add("servers", "N", options.servers, Effect::result,
+      .add("servers", "N", options.strategy_options.servers.count, Effect::result,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
       .range(1, 1024);
   arguments
-      .add("staleness", "STEPS", options.staleness, Effect::result,
+      .add("staleness", "STEPS", options.strategy_options.servers.staleness, Effect::result,
            "of ps-async: how many steps a worker may be ahead of the slowest")
       .range(0);
   arguments
-      .add("record-interleaving", "DIR", options.record_interleaving, Effect::output,
+      .add("record-interleaving", "DIR", options.strategy_options.servers.record, Effect::output,
            "of ps-async: write down the order in which the servers deal with the workers")
       .default_text("not");
   arguments
-      .add("replay-interleaving", "DIR", options.replay_interleaving, Effect::input,
+      .add("replay-interleaving", "DIR", options.strategy_options.servers.replay, Effect::input,
            "of ps-async: deal with the workers in a recorded order")
       .default_text("not");
   arguments.rivals({"record-interleaving", "replay-interleaving"});
-  arguments.add("deterministic", options.deterministic, Effect::result,
+  arguments.add("deterministic", options.strategy_options.deterministic, Effect::result,
                 "add gradients in the order of a tree over the micro-batches; then any number of replicas "
                 "(zero2, zero3: 1, 2, 4, …) gives the same bits, if micro-batches and --tensor-parallel are "
                 "equal; not with pipelines");
@@ -119,7 +119,7 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
            "of ddp: round gradients for their exchange; what is lost is added in the next step")
       .choices({"own", "bf16", "fp16"});
   arguments
-      .add("offload-optimizer", "DIR", options.offload_optimizer, Effect::none,
+      .add("offload-optimizer", "DIR", options.strategy_options.offload, Effect::none,
            "keep optimiser state in mapped files in this folder, on a fast disk of this host")
       .default_text("in memory");
   arguments.add("debug-collectives", options.debug_collectives, Effect::none,
@@ -176,18 +176,14 @@ void RankOptions::warn_of_layout(int ranks) const {
 
 int64_t RankOptions::parts(int ranks) const {
   if (layout_.kind == parallel::Layout::Kind::devices) return layout_.devices;
-  if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - servers);
+  if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - strategy_options.servers.count);
   return layout_.data;
 }
 
 train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
-  parallel::StrategyOptions options;
-  options.deterministic = deterministic;
+  parallel::StrategyOptions options = strategy_options;
   if (reduce_precision != "own")
     options.reduction.type = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
-  options.servers = {static_cast<int>(servers), staleness, record_interleaving, replay_interleaving};
-  options.record_passes = record_passes;
-  options.offload = offload_optimizer;
   return [layout = layout_, group, options] { return parallel::make_strategy(layout, group, options); };
 }
 

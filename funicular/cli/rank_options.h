@@ -10,6 +10,7 @@
 #include "funicular/cli/arguments.h"
 #include "funicular/launch/environment.h"
 #include "funicular/parallel/layout.h"
+#include "funicular/parallel/strategy.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::cli {
@@ -18,13 +19,11 @@ namespace funicular::cli {
 inline constexpr const char *kMeasuredStages = "cost", *kReplicatedStages = "cost-replicated";
 
 struct RankOptions : parallel::LayoutOptions {
-  bool deterministic = false, debug_collectives = false;
+  parallel::StrategyOptions strategy_options{};  ///< but for reduction.type, which factory() sets
   std::string reduce_precision = "own";
-  int64_t servers = 1, staleness = 3;
+  bool debug_collectives = false;
   std::string stages_or_rule;  ///< --stages as it was given: stages, or how they are found
   std::string interface;       ///< empty: chosen
-  fs::path offload_optimizer;  ///< empty: none
-  fs::path record_interleaving, replay_interleaving, record_passes;
 
   /// Declares all of them under a heading.
   void declare(Arguments& arguments);
