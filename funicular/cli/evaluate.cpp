@@ -57,6 +57,12 @@ class Evaluate final : public Command {
              "matrix for each label")
         .common();
     arguments
+        .add("calibrate", options_.calibrate, Effect::result,
+             "find the temperature that makes the rows' labels most probable and keep it in the model's "
+             "config.json, "
+             "for predict; the rows must not be those that trained the model")
+        .common();
+    arguments
         .add("predictions", "FILE", predictions_, Effect::output,
              "file for the label and the answer of each row. Its ending sets the form: " + answer_endings())
         .common()
@@ -145,6 +151,8 @@ class Evaluate final : public Command {
     OrderedJson json = found.with_rows_left_out(found.scores);
     json.update(found.curves);
     if (details_) found.sheet->add_details(json);
+    if ((details_ || options_.calibrate) && !found.reliability.is_null())
+      json["reliability"] = found.reliability;
     if (!predictions_.empty()) {
       const std::string lines = found.sheet->lines(*found.rows);
       AnswerText text(form_, lines.substr(0, lines.find('\n')), /*errors=*/false,
@@ -158,6 +166,7 @@ class Evaluate final : public Command {
     const char* const answers = details_                  ? "--details"
                                 : !predictions_.empty()   ? "--predictions"
                                 : !output_.empty()        ? "--output"
+                                : options_.calibrate      ? "--calibrate"
                                 : exits_.choice.given()   ? "early exit"
                                 : !exits_.cascade.empty() ? "--cascade"
                                                           : nullptr;

@@ -105,6 +105,7 @@ class Predict final : public Command {
         "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
     declare_max_length(arguments, options_.max_length, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
+    declare_decision();
     exits_.declare(arguments);
     arguments.section("Machine");
     declare_inference_precision(arguments, options_.precision);
@@ -116,6 +117,26 @@ class Predict final : public Command {
         .default_text("1024; 1 at a terminal")
         .range(1, 1 << 20);
     device_.declare(arguments);
+  }
+
+  void declare_decision() {
+    task::Decision& decision = options_.decision;
+    arguments.section("Decision");
+    arguments
+        .add("abstain", "SHARE", decision.abstain, Effect::result,
+             "give rows whose probability is lower than this the label null")
+        .range(0, 1)
+        .default_text("every row gets a label");
+    arguments
+        .add("abstain-accuracy", "SHARE", decision.abstain_accuracy, Effect::result,
+             "the same, at the probability that gave this accuracy in evaluate --calibrate")
+        .range(0, 1)
+        .default_text("none");
+    arguments
+        .add("threshold", "SHARE", decision.threshold, Effect::result,
+             "several labels per text: the probability from which a label is given")
+        .range(0, 1)
+        .default_text("as config.json keeps it for each label, else 0.5");
   }
 
   int run() override {

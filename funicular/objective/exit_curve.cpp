@@ -3,9 +3,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
+
+#include "funicular/objective/calibration.h"
 
 namespace funicular::objective {
 
@@ -89,23 +90,8 @@ std::vector<ExitPoint> exit_curve(const ExitAnswers& answers, const ExitRule& ru
 std::vector<double> fit_temperatures(const ExitAnswers& answers) {
   const at::Tensor logits = answers.logits.to(at::kCPU, at::kDouble), labels = answers.labels.to(at::kCPU);
   std::vector<double> found;
-  for (int64_t exit = 0; exit < logits.size(1); ++exit) {
-    const at::Tensor own = logits.select(1, exit);
-    const auto loss = [&](double logarithm) {
-      return at::cross_entropy_loss(own / std::exp(logarithm), labels).item<double>();
-    };
-    // Golden section: the loss has one minimum in 1 / T, and the logarithm keeps their order.
-    const double ratio = (std::sqrt(5.0) - 1) / 2;
-    double low = -3, high = 3;
-    for (int step = 0; step < 40; ++step) {
-      const double a = high - ratio * (high - low), b = low + ratio * (high - low);
-      if (loss(a) < loss(b))
-        high = b;
-      else
-        low = a;
-    }
-    found.push_back(std::exp((low + high) / 2));
-  }
+  for (int64_t exit = 0; exit < logits.size(1); ++exit)
+    found.push_back(fit_temperature(logits.select(1, exit), labels));
   return found;
 }
 

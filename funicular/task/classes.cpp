@@ -5,12 +5,14 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/model/class_names.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/classification.h"
+#include "funicular/task/calibration.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
 #include "funicular/task/row_answers.h"
@@ -99,7 +101,25 @@ class ClassSheet final : public ClassedSheet {
   using ClassedSheet::ClassedSheet;
 
  private:
-  at::Tensor scores_of(const at::Tensor& logits) const override { return at::softmax(logits, -1); }
+  at::Tensor probabilities_of(const at::Tensor& logits) const override { return at::softmax(logits, -1); }
+  at::Tensor logits_of(const at::Tensor& probabilities) const override {
+    return probabilities.clamp_min(std::numeric_limits<double>::min()).log();
+  }
+  at::Tensor truths() const override {
+    at::Tensor found = at::empty({rows()}, at::kLong);
+    for (int64_t row = 0; row < rows(); ++row)
+      found.data_ptr<int64_t>()[row] = static_cast<int64_t>(truth(row));
+    return found;
+  }
+  objective::Judged judged() const override {
+    objective::Judged found;
+    for (int64_t row = 0; row < rows(); ++row) {
+      found.confidence.push_back(score(row, best(row)));
+      found.truth.push_back(has(row, best(row)));
+    }
+    return found;
+  }
+  bool may_abstain() const override { return true; }
   int64_t best(int64_t row) const {
     int64_t best = 0;
     for (int64_t column = 1; column < columns(); ++column)
@@ -126,28 +146,38 @@ class ClassSheet final : public ClassedSheet {
 
 class ClassAnswers final : public RowAnswers {
  public:
-  using RowAnswers::RowAnswers;
+  ClassAnswers(std::vector<std::string> labels, const Json& note)
+      : RowAnswers(std::move(labels)),
+        temperature_(temperature_in(note)),
+        abstain_(note.value(kAbstain, 0.0)) {}
 
  private:
-  at::Tensor scores(const at::Tensor& logits) const override { return at::softmax(logits, -1); }
+  at::Tensor scores(const at::Tensor& logits) const override {
+    return at::softmax(cooled(logits, temperature_), -1);
+  }
   Answer answer_of(std::span<const float> scores) const override {
     const int64_t label = best_of(scores);
-    return {fmt::format("{{\"label\": {}, \"score\": {:.6g}, {}}}", key(label),
-                        scores[static_cast<size_t>(label)], probabilities(scores)),
-            {label},
-            {scores.begin(), scores.end()}};
+    const float score = scores[static_cast<size_t>(label)];
+    const bool answers = score >= abstain_;
+    Answer answer{fmt::format("{{\"label\": {}, \"score\": {:.6g}, {}}}", answers ? key(label) : "null",
+                              score, probabilities(scores))};
+    if (answers) answer.labels = {label};
+    answer.scores = {scores.begin(), scores.end()};
+    return answer;
   }
+
+  double temperature_, abstain_;
 };
 
 }  // namespace
 
 std::unique_ptr<Sheet> Classes::sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
-                                      const Json& /*note*/) const {
-  return std::make_unique<ClassSheet>(std::move(metrics), std::move(labels));
+                                      const Json& note) const {
+  return std::make_unique<ClassSheet>(std::move(metrics), std::move(labels), temperature_in(note));
 }
 
-std::unique_ptr<Answers> Classes::answers(std::vector<std::string> labels, const Json& /*note*/) const {
-  return std::make_unique<ClassAnswers>(std::move(labels));
+std::unique_ptr<Answers> Classes::answers(std::vector<std::string> labels, const Json& note) const {
+  return std::make_unique<ClassAnswers>(std::move(labels), note);
 }
 
 }  // namespace funicular::task

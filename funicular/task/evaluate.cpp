@@ -10,6 +10,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/comm/together.h"
@@ -17,6 +18,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/task/calibration.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/exit_speed.h"
 #include "funicular/task/registry.h"
@@ -153,6 +155,22 @@ void require_kind(const Task& task, const model::Pretrained& pretrained) {
                    task.type().gives, own.asked_for());
 }
 
+void check_answering(const Task& task, const EvaluateOptions& options) {
+  if (!options.cascade.empty() && options.group.size() > 1)
+    throw InputError("usage", "--cascade is measured by one process; leave out funicular launch");
+  if (options.exits.given() || !options.cascade.empty())
+    require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
+  if (!options.calibrate) return;
+  const std::string& kind = task.type().name;
+  if (kind != "classes" && kind != "labels")
+    throw InputError("usage", "--calibrate works only with classes or several labels per text; {} gives {}",
+                     options.model.string(), task.type().gives);
+  if (options.exits.given())
+    throw InputError("usage",
+                     "--calibrate measures the whole model; leave out --exit-threshold, --speed and "
+                     "--exit-accuracy");
+}
+
 /// A model of pairs reads pairs, and one of single texts reads single texts.
 void require_texts(const Task& task, const model::Pretrained& pretrained) {
   const model::TaskNote note = pretrained.note();
@@ -209,6 +227,30 @@ OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, c
           {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
 }
 
+/// Changes found.reliability, which is that of the model as it was.
+void calibrate(Evaluation& found, const model::Pretrained& pretrained) {
+  const Json calibration = found.sheet->calibrate();
+  OrderedJson before = std::exchange(found.reliability, found.sheet->reliability());
+  before.erase("coverage");
+  found.reliability["before"] = std::move(before);
+  keep_calibration(pretrained.path(), calibration);
+  log::info("{}: temperature {:.4g}, from {} rows; the calibration error was {:.4f} and is {:.4f}",
+            (pretrained.path() / "config.json").string(), calibration["temperature"].get<double>(),
+            calibration["rows"].get<int64_t>(), found.reliability["before"]["ece"].get<double>(),
+            found.reliability["ece"].get<double>());
+  if (found.reliability["area_under_risk_coverage"] == 0)
+    log::warning(
+        "every row was answered rightly, so the calibration says only that the model is sure; calibrate with "
+        "rows "
+        "that are new to it");
+}
+
+void judge(Evaluation& found, const model::Pretrained& pretrained, bool calibrates) {
+  found.reliability = found.sheet->reliability();
+  if (calibrates) calibrate(found, pretrained);
+  if (!found.reliability.is_null()) found.record["reliability"] = found.reliability;
+}
+
 }  // namespace
 
 Evaluation evaluate(const EvaluateOptions& options) {
@@ -233,10 +275,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const ObjectiveOptions wanted{.sequence = {static_cast<int32_t>(length), note.pair_truncation()},
                                 .labels = labels};
   std::optional<model::ExitRule> exits;
-  if (!options.cascade.empty() && options.group.size() > 1)
-    throw InputError("usage", "--cascade is measured by one process; leave out funicular launch");
-  if (options.exits.given() || !options.cascade.empty())
-    require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
+  check_answering(task, options);
   if (options.exits.given()) exits = exit_rule(pretrained, options.exits);
   const auto plain = task.objective(tokenizer, config, wanted);
   const auto with =
@@ -259,10 +298,13 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   }
   TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
   if (exits) rows.metrics = with_mean_layers(std::move(rows.metrics));
-  found.sheet = task.sheet(std::move(rows.metrics), labels, note.source);
+  Json kept = note.source;
+  if (exits) kept.erase(kCalibrationNote);  // exits have temperatures of their own
+  found.sheet = task.sheet(std::move(rows.metrics), labels, kept);
   const auto begin = std::chrono::steady_clock::now();
   found.scores = measurement.measure(model, objective, *rows.samples, found.sheet.get(), exits);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
+  if (measurement.leads()) judge(found, pretrained, options.calibrate);
   const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};
   if (!options.cascade.empty())
     found.curves["cascade"] = measure_cascade(evaluated, wanted, task);

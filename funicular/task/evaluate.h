@@ -39,6 +39,9 @@ struct EvaluateOptions {
   ExitChoice exits{};
   /// Folder of a small model that is asked first: the curve of the cascade is measured besides. Empty: there is none.
   fs::path cascade{};
+  /// Finds the temperature that suits the rows and writes it into the model's config.json, which predict and later
+  /// evaluations read.
+  bool calibrate = false;
 
   comm::Group group{};  ///< ranks that share the rows; the result has the bits of one process
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
@@ -52,6 +55,9 @@ struct Evaluation {
   std::unique_ptr<EvaluatedRows> rows = nullptr;
   /// Measured curves (task/exit_speed.h) by name: "early_exit" of a model with exits, "cascade".
   OrderedJson curves = OrderedJson::object();
+  /// How far the probabilities can be trusted (Sheet::reliability); after EvaluateOptions::calibrate as it is now, with
+  /// "before". Null: the task has no such measures.
+  OrderedJson reliability = nullptr;
   data::CutRows cut = {};  ///< texts that the model did not read whole
   uint64_t left_out = 0;   ///< bad rows
   OrderedJson record =

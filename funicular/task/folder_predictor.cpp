@@ -37,7 +37,10 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   PredictorOptions predicting{sequence_, options.batch_tokens, options.window};
   auto objective =
       task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
-  auto answers = task_->answers(labels, pretrained_.note().source);
+  Json note = options.decision.over(pretrained_, *task_);
+  // Exits have temperatures of their own (ExitRule), and a cascade's answers come from two models.
+  if (options.small || options.exits.given()) note.erase(kCalibrationNote);
+  auto answers = task_->answers(labels, note);
   if (options.small) {
     require_cascade(*options.small, pretrained_);
     predicting.small = options.small->predictor_.get();

@@ -8,6 +8,7 @@
 
 #include "funicular/core/model.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/task/calibration.h"
 #include "funicular/task/early_exit.h"
 #include "funicular/task/predictor.h"
 #include "funicular/task/task.h"
@@ -26,6 +27,7 @@ struct FolderOptions {
   ExitChoice exits = {};  ///< where rows leave a model with exits, or a cascade's small model
   /// A cascade's small model, which is asked first; it must outlive this one. Null: there is no cascade.
   const FolderPredictor* small = nullptr;
+  Decision decision = {};  ///< which labels are given
 };
 
 /// Model, tokeniser, task and predictor of one folder. Opening one takes far longer than an answer: keep it.

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <optional>
 
 #include "funicular/base/log.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/objective/multi_label.h"
+#include "funicular/task/calibration.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
 #include "funicular/task/row_answers.h"
@@ -87,22 +90,51 @@ namespace {
 class Thresholds {
  public:
   Thresholds(const Json& note, size_t labels)
-      : all_(objective::thresholds_in(note, static_cast<int64_t>(labels))) {}
-  double of(int64_t label) const { return all_.empty() ? 0.5 : all_[static_cast<size_t>(label)]; }
+      : all_(objective::thresholds_in(note, static_cast<int64_t>(labels))) {
+    if (note.contains(kThreshold)) asked_ = note[kThreshold].get<double>();
+  }
+  /// The model's own thresholds were found before its calibration, which moves them as it moves the probabilities.
+  double of(int64_t label, double temperature) const {
+    if (asked_) return *asked_;
+    const double own = all_.empty() ? 0.5 : all_[static_cast<size_t>(label)];
+    return temperature == 1 ? own : 1 / (1 + std::exp(-std::log(own / (1 - own)) / temperature));
+  }
 
  private:
   std::vector<double> all_;
+  std::optional<double> asked_;
 };
 
 class LabelSheet final : public ClassedSheet {
  public:
-  LabelSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels, Thresholds thresholds)
-      : ClassedSheet(std::move(metrics), std::move(labels)), thresholds_(std::move(thresholds)) {}
+  LabelSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels, const Json& note)
+      : ClassedSheet(std::move(metrics), std::move(labels), temperature_in(note)),
+        thresholds_(note, this->labels().size()) {}
 
  private:
-  at::Tensor scores_of(const at::Tensor& logits) const override { return logits.sigmoid(); }
+  at::Tensor probabilities_of(const at::Tensor& logits) const override { return logits.sigmoid(); }
+  at::Tensor logits_of(const at::Tensor& probabilities) const override {
+    return probabilities.logit(/*eps=*/1e-15);
+  }
+  at::Tensor truths() const override {
+    at::Tensor found = at::empty({rows(), columns()}, at::kDouble);
+    for (int64_t row = 0; row < rows(); ++row)
+      for (int64_t column = 0; column < columns(); ++column)
+        found.data_ptr<double>()[row * columns() + column] = has(row, column);
+    return found;
+  }
+  objective::Judged judged() const override {
+    objective::Judged found;
+    for (int64_t row = 0; row < rows(); ++row)
+      for (int64_t column = 0; column < columns(); ++column) {
+        found.confidence.push_back(score(row, column));
+        found.truth.push_back(has(row, column));
+      }
+    return found;
+  }
+  bool may_abstain() const override { return false; }
   bool gives(int64_t row, int64_t column) const override {
-    return score(row, column) >= thresholds_.of(column);
+    return score(row, column) >= thresholds_.of(column, temperature());
   }
   bool has(int64_t row, int64_t column) const override { return truth(row, column) > 0.5; }
   double label_score(int64_t row) const override {
@@ -135,16 +167,20 @@ class LabelSheet final : public ClassedSheet {
 
 class LabelAnswers final : public RowAnswers {
  public:
-  LabelAnswers(std::vector<std::string> labels, Thresholds thresholds)
-      : RowAnswers(std::move(labels)), thresholds_(std::move(thresholds)) {}
+  LabelAnswers(std::vector<std::string> labels, const Json& note)
+      : RowAnswers(std::move(labels)),
+        thresholds_(note, this->labels().size()),
+        temperature_(temperature_in(note)) {}
 
  private:
-  at::Tensor scores(const at::Tensor& logits) const override { return logits.sigmoid(); }
+  at::Tensor scores(const at::Tensor& logits) const override {
+    return cooled(logits, temperature_).sigmoid();
+  }
   Answer answer_of(std::span<const float> scores) const override {
     Answer answer{.scores = {scores.begin(), scores.end()}};
     std::string given;
     for (int64_t label = 0; label < std::ssize(scores); ++label) {
-      if (scores[static_cast<size_t>(label)] < thresholds_.of(label)) continue;
+      if (scores[static_cast<size_t>(label)] < thresholds_.of(label, temperature_)) continue;
       answer.labels.push_back(label);
       given += (given.empty() ? "" : ", ") + key(label);
     }
@@ -153,19 +189,18 @@ class LabelAnswers final : public RowAnswers {
   }
 
   Thresholds thresholds_;
+  double temperature_;
 };
 
 }  // namespace
 
 std::unique_ptr<Sheet> Labels::sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                      const Json& note) const {
-  Thresholds thresholds(note, labels.size());
-  return std::make_unique<LabelSheet>(std::move(metrics), std::move(labels), std::move(thresholds));
+  return std::make_unique<LabelSheet>(std::move(metrics), std::move(labels), note);
 }
 
 std::unique_ptr<Answers> Labels::answers(std::vector<std::string> labels, const Json& note) const {
-  Thresholds thresholds(note, labels.size());
-  return std::make_unique<LabelAnswers>(std::move(labels), std::move(thresholds));
+  return std::make_unique<LabelAnswers>(std::move(labels), note);
 }
 
 }  // namespace funicular::task

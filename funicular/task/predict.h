@@ -11,6 +11,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/comm/group.h"
+#include "funicular/task/calibration.h"
 #include "funicular/task/early_exit.h"
 #include "funicular/task/predictor.h"
 #include "funicular/task/task.h"
@@ -27,6 +28,7 @@ struct PredictOptions {
   at::Device device = at::kCPU;
   ExitChoice exits{};  ///< see FolderOptions
   fs::path cascade{};  ///< folder of a small model that is asked first; empty: there is none
+  Decision decision{};
 
   comm::Group group{};                            ///< ranks that share the rows of a file
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name

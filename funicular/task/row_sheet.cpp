@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/base/json_text.h"
+#include "funicular/task/calibration.h"
 
 namespace funicular::task {
 
@@ -30,6 +31,15 @@ void RowSheet::add(const TensorMap& outputs) {
   };
   append(scores_, scores);
   append(truth_, truth);
+}
+
+at::Tensor RowSheet::scores() const {
+  return at::tensor(scores_, at::kDouble).view({rows(), columns_});
+}
+
+void RowSheet::take_scores(const at::Tensor& scores) {
+  const at::Tensor all = scores.to(at::kDouble).contiguous();
+  scores_.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
 }
 
 std::string RowSheet::lines(const EvaluatedRows& rows) const {
@@ -81,6 +91,42 @@ OrderedJson ClassedSheet::mistakes(const EvaluatedRows& evaluated) const {
   }
   evaluated.add_texts(found);
   return found;
+}
+
+at::Tensor ClassedSheet::scores_of(const at::Tensor& logits) const {
+  return probabilities_of(cooled(logits, temperature_));
+}
+
+OrderedJson ClassedSheet::reliability() const {
+  if (rows() == 0) return nullptr;
+  const at::Tensor given = scores(), truth = truths(), logits = logits_of(given);
+  const bool several = truth.dim() > 1;
+  const at::Tensor wanted = several ? truth.to(at::kDouble) : at::one_hot(truth, columns()).to(at::kDouble);
+  const objective::Judged answers = judged();
+  const at::Tensor surprise =
+      several ? at::binary_cross_entropy_with_logits(logits, wanted) : at::cross_entropy_loss(logits, truth);
+  OrderedJson found = {{"ece", objective::expected_calibration_error(answers)},
+                       // Brier's sum over the classes; of several labels the mean over them.
+                       {"brier", (given - wanted).square().sum().item<double>() /
+                                     static_cast<double>(several ? given.numel() : rows())},
+                       {"negative_log_likelihood", surprise.item<double>()}};
+  if (temperature_ != 1) found["temperature"] = temperature_;
+  if (!may_abstain()) return found;
+  found["area_under_risk_coverage"] = objective::area_under_risk_coverage(answers);
+  found["coverage"] = objective::coverage_json(objective::coverage_curve(answers));
+  return found;
+}
+
+Json ClassedSheet::calibrate() {
+  if (rows() == 0) return nullptr;
+  // The probabilities know of a temperature that the model has already.
+  const at::Tensor logits = logits_of(scores());
+  const double factor = objective::fit_temperature(logits, truths());
+  temperature_ *= factor;
+  take_scores(probabilities_of(logits / factor));
+  Json note = {{"temperature", temperature_}, {"rows", rows()}};
+  if (may_abstain()) note["coverage"] = objective::coverage_json(objective::coverage_curve(judged()));
+  return note;
 }
 
 void ClassedSheet::add_probabilities(int64_t row, OrderedJson& line) const {

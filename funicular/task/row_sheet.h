@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "funicular/objective/calibration.h"
 #include "funicular/task/sheet.h"
 
 namespace funicular::task {
@@ -30,7 +32,11 @@ class RowSheet : public Sheet {
 
   int64_t rows() const { return columns_ > 0 ? static_cast<int64_t>(scores_.size()) / columns_ : 0; }
   int64_t columns() const { return columns_; }
+  const std::vector<std::string>& labels() const { return labels_; }
   const std::string& label(int64_t column) const { return labels_.at(static_cast<size_t>(column)); }
+  /// [rows, columns] in fp64.
+  at::Tensor scores() const;
+  void take_scores(const at::Tensor& scores);
   double score(int64_t row, int64_t column) const {
     return scores_[static_cast<size_t>(row * columns_ + column)];
   }
@@ -48,12 +54,27 @@ class RowSheet : public Sheet {
 /// A row sheet whose columns are classes: the scores of each, and rows that were answered wrongly.
 class ClassedSheet : public RowSheet {
  public:
-  using RowSheet::RowSheet;
+  /// `temperature`: by which the model's logits are divided.
+  ClassedSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels, double temperature)
+      : RowSheet(std::move(metrics), std::move(labels)), temperature_(temperature) {}
   void add_details(OrderedJson& found) const override;
   /// {"row": 1, …, "label_score": …}: what add_answer adds, and the probability of the row's own label.
   OrderedJson mistakes(const EvaluatedRows& rows) const override;
+  OrderedJson reliability() const override;
+  Json calibrate() override;
 
  protected:
+  at::Tensor scores_of(const at::Tensor& logits) const final;
+  double temperature() const { return temperature_; }
+  virtual at::Tensor probabilities_of(const at::Tensor& logits) const = 0;
+  /// Undoes probabilities_of() in fp64, but for a constant per row.
+  virtual at::Tensor logits_of(const at::Tensor& probabilities) const = 0;
+  /// The labels as fit_temperature() takes them.
+  virtual at::Tensor truths() const = 0;
+  /// What the probabilities say and whether it is so: the answer to each row, or each label of each row.
+  virtual objective::Judged judged() const = 0;
+  /// Whether judged() holds answers, of which some may be left out.
+  virtual bool may_abstain() const = 0;
   /// Whether the answer gives the row this class.
   virtual bool gives(int64_t row, int64_t column) const = 0;
   /// Whether the row has this class.
@@ -62,6 +83,9 @@ class ClassedSheet : public RowSheet {
   virtual double label_score(int64_t row) const = 0;
   virtual void add_confusion(OrderedJson& found) const = 0;
   void add_probabilities(int64_t row, OrderedJson& line) const;
+
+ private:
+  double temperature_;
 };
 
 }  // namespace funicular::task

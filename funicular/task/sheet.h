@@ -54,6 +54,12 @@ class Sheet : public Metrics {
   /// "support": …}, …}, with scikit-learn's definitions and 0 where there is nothing to divide by, and whatever the
   /// task adds.
   virtual void add_details(OrderedJson& found) const = 0;
+  /// How far the probabilities can be trusted: "ece", "brier", "negative_log_likelihood", and for one class per text
+  /// "area_under_risk_coverage" and "coverage" (objective/calibration.h). Null: the task has no such measures.
+  virtual OrderedJson reliability() const { return nullptr; }
+  /// Divides the logits by the temperature at which the rows' labels are most probable, and returns what
+  /// keep_calibration() writes. Null: the task has no such measures.
+  virtual Json calibrate() { return nullptr; }
   /// The rows or words that were answered wrongly, with their texts. The one whose own label is least probable
   /// comes first: most wrong labels of a file are found at the top.
   virtual OrderedJson mistakes(const EvaluatedRows& rows) const = 0;

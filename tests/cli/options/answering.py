@@ -212,6 +212,65 @@ def evaluated_details(lab):
                     {"precision": round(1 / 3, 9), "recall": 1, "f1": 0.5, "support": 4})
 
 
+def skewed(lab):
+    """A copy of a model that says 0.95 of each row; and rows of which it is right about 8 in 10."""
+    data = many_columns(lab, "eight-of-ten.tsv", [("text", "label"), *[("film", "pro")] * 8, *[("book", "contra")] * 2])
+    model = lab.folder / f"skewed-{lab.command}"
+    if not model.exists():
+        shutil.copytree(classifier(lab, "bias", bias=[0, 3]), model)
+    return model, data
+
+
+def calibrated(lab):
+    model, data = skewed(lab)
+    return model, lab.succeeds("evaluate", "--model", model, "--task", "custom", "--data", data, "--calibrate").json()["reliability"]
+
+
+@EVALUATE.row("--calibrate", "the probability becomes the share of right answers, and stays so")
+def evaluated_calibration(lab):
+    weights = (skewed(lab)[0] / "model.safetensors").read_bytes()
+    model, found = calibrated(lab)
+    lab.assertAlmostEqual(found["temperature"], 3 / math.log(4), places=5)
+    lab.assertAlmostEqual(found["before"]["ece"], softmax([0, 3])[1] - 0.8, places=6)
+    lab.assertAlmostEqual(found["ece"], 0, places=6)
+    lab.assertEqual(found["coverage"], [{"threshold": found["coverage"][0]["threshold"], "coverage": 1, "accuracy": 0.8}])
+    lab.assertEqual((model / "model.safetensors").read_bytes(), weights, "the weights stay")
+    for _, words in (("again", ["--calibrate"]), ("later", ["--details"])):
+        again = lab.succeeds("evaluate", "--model", model, "--task", "custom", "--data", skewed(lab)[1], *words).json()
+        lab.assertAlmostEqual(again["reliability"]["temperature"], found["temperature"], places=5)
+    lab.assertAlmostEqual(predict(lab, "film\n", model=model)[0]["score"], 0.8, places=5)
+    lab.assertNotIn("reliability", evaluate(lab))
+    numbers = many_columns(lab, "numbers.tsv", [("text", "label"), ("film", "1.5"), ("book", "-0.5")])
+    lab.refuses(["evaluate", "--model", number_model(lab), "--task", "custom", "--regression", "--data", numbers, "--calibrate"], "--calibrate works only with")
+
+
+@PREDICT.row("--abstain", "a row that is less sure gets no label")
+def answered_abstain(lab):
+    model = classifier(lab, "bias", bias=[0, 3])
+    sure = predict(lab, "film\n", model=model)
+    lab.assertEqual(predict(lab, "film\n", "--abstain", 0.95, model=model), sure)
+    lab.assertEqual(predict(lab, "film\n", "--abstain", 0.96, model=model), [{**sure[0], "label": None}])
+    lab.refuses(["predict", "--model", number_model(lab), "--abstain", 0.5], "one class per text")
+
+
+@PREDICT.row("--abstain-accuracy", "rows get a label from the probability on that reached this accuracy")
+def answered_abstain_accuracy(lab):
+    model, _ = calibrated(lab)
+    words = ["predict", "--model", model, "--abstain-accuracy"]
+    lab.assertEqual(predict(lab, "film\n", "--abstain-accuracy", 0.8, model=model)[0]["label"], "pro")
+    lab.refuses([*words, 0.9], "the surest answers of the calibration reached 0.8")
+    lab.refuses([*words, 0.8, "--abstain", 0.5], "give one")
+    lab.refuses(["predict", "--model", classifier(lab), "--abstain-accuracy", 0.5], "has not been calibrated")
+
+
+@PREDICT.row("--threshold", "a label is given from this probability on")
+def answered_threshold(lab):
+    model = several_labels(lab)
+    for threshold, labels in ((0.96, []), (0.9, ["pro"]), (0.01, ["contra", "pro"])):
+        lab.assertEqual(predict(lab, "film\n", "--threshold", threshold, model=model)[0]["labels"], labels)
+    lab.refuses(["predict", "--model", classifier(lab), "--threshold", 0.5], "--threshold works only with several labels")
+
+
 @EVALUATE.row("--predictions", "each row's answer lies there")
 def evaluated_predictions(lab):
     path = lab.folder / "answers.jsonl"

@@ -1,0 +1,46 @@
+#pragma once
+// What config.json keeps of a calibration, and what a user decides about the answers of a model with classes.
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/model/pretrained.h"
+
+namespace funicular::task {
+
+class Task;
+
+/// The key of a calibration in config.json's "funicular": {"temperature": T, "rows": N, "coverage": […]}.
+inline constexpr const char* kCalibrationNote = "calibration";
+
+/// The temperature that `note` (config.json's key "funicular") keeps; 1 if it keeps none. Throws InputError unless it
+/// is a positive number.
+double temperature_in(const Json& note);
+/// The logits divided by the temperature. With 1 they keep their bits.
+at::Tensor cooled(const at::Tensor& logits, double temperature);
+
+/// Writes the calibration into the folder's config.json, which keeps everything else.
+void keep_calibration(const fs::path& folder, const Json& calibration);
+
+/// How `predict` answers. One of the first two at most.
+struct Decision {
+  std::optional<double> abstain{};  ///< less confident rows get no label
+  std::optional<double>
+      abstain_accuracy{};  ///< the same, at the confidence that gave this accuracy in the calibration
+  std::optional<double>
+      threshold{};  ///< several labels per text: the probability from which a label is given
+
+  bool given() const { return abstain || abstain_accuracy || threshold; }
+  /// What Task::answers reads: the model's note with the decision laid over it. Throws InputError for a task that
+  /// cannot decide so, and for an accuracy that no confidence reached.
+  Json over(const model::Pretrained& pretrained, const Task& task) const;
+};
+
+/// The key under which Decision::over lays the confidence below which a row gets no label, and the threshold of all
+/// labels.
+inline constexpr const char *kAbstain = "abstain", *kThreshold = "threshold";
+
+}  // namespace funicular::task
