@@ -238,7 +238,7 @@ void calibrate(Evaluation& found, const model::Pretrained& pretrained) {
             (pretrained.path() / "config.json").string(), calibration["temperature"].get<double>(),
             calibration["rows"].get<int64_t>(), found.reliability["before"]["ece"].get<double>(),
             found.reliability["ece"].get<double>());
-  if (found.reliability["area_under_risk_coverage"] == 0)
+  if (found.reliability.value("area_under_risk_coverage", 1.0) == 0)
     log::warning(
         "every row was answered rightly, so the calibration says only that the model is sure; calibrate with "
         "rows "
