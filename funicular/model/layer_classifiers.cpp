@@ -1,6 +1,5 @@
 #include "funicular/model/layer_classifiers.h"
 
-#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
@@ -9,10 +8,11 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/format/safetensors_writer.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
 #include "funicular/model/own_decoder.h"
+#include "funicular/model/pooling.h"
+#include "funicular/model/tensor_file.h"
 
 namespace funicular::model {
 
@@ -23,12 +23,7 @@ int64_t sequences_of(const MicroBatch& batch) {
 }
 
 at::Tensor mean_of_tokens(const at::Tensor& hidden, const MicroBatch& batch) {
-  const at::Tensor offsets = batch.packing.offsets.to(at::kLong);
-  const at::Tensor lengths =
-      offsets.narrow(0, 1, offsets.size(0) - 1) - offsets.narrow(0, 0, offsets.size(0) - 1);
-  // In fp32: a sum of many tokens has more digits than bf16.
-  const at::Tensor wide = hidden.to(at::toOpMathType(hidden.scalar_type()));
-  return at::segment_reduce(wide, "mean", lengths).to(hidden.scalar_type());
+  return pool_tokens(hidden, batch, format::Pooling::mean).to(hidden.scalar_type());
 }
 
 void add_layer_classifier(Builder& builder, const LayerClassifiers& all, int64_t layer) {
@@ -94,19 +89,9 @@ Port logits_of_layer(const ModelOptions& options, const LayerClassifiers& classi
 
 void save_layer_classifiers(const Model& model, const std::string& prefix, const fs::path& file) {
   std::map<std::string, at::Tensor> weights;
-  for_each_weight(model, prefix, [&](const std::string& name, const at::Tensor& value) {
-    weights[name] = value.detach().to(at::kCPU, at::kFloat).contiguous();
-  });
-  std::vector<format::TensorDeclaration> declarations;
-  for (const auto& [name, value] : weights)
-    declarations.push_back({name, format::DType::F32, value.sizes().vec()});
-  format::SafetensorsWriter writer(file, std::move(declarations));
-  for (const format::TensorDeclaration& tensor : writer.order()) {
-    const at::Tensor& value = weights.at(tensor.name);
-    writer.write(tensor.name,
-                 {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
-  }
-  writer.close();
+  for_each_weight(model, prefix,
+                  [&](const std::string& name, const at::Tensor& value) { weights[name] = value.detach(); });
+  write_tensors(weights, file);
 }
 
 void load_layer_classifiers(Model& model, const std::string& prefix, const fs::path& file) {

@@ -12,16 +12,15 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/format/family.h"
-#include "funicular/format/safetensors_writer.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/own_decoder.h"
+#include "funicular/model/tensor_file.h"
 #include "funicular/runtime/dry_run.h"
 
 namespace funicular::model {
 
 namespace {
 
-using format::DType;
 using format::neutral_name;
 using format::TensorEntry;
 
@@ -239,15 +238,7 @@ void save_weights(const std::map<std::string, at::Tensor>& given, format::ModelC
   } else {
     config.tie_word_embeddings = says_tied(config);
   }
-  std::vector<format::TensorDeclaration> declarations;
-  for (const auto& [name, value] : weights) declarations.push_back({name, DType::F32, value.sizes().vec()});
-  format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));
-  for (const format::TensorDeclaration& tensor : writer.order()) {
-    const at::Tensor value = weights.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();
-    writer.write(tensor.name,
-                 {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
-  }
-  writer.close();
+  write_tensors(weights, folder / "model.safetensors");
   format::write_model_config(folder, config);
 }
 

@@ -1,0 +1,89 @@
+#pragma once
+// Sentence encoders: an encoder, poolings, Dense layers and a normalisation, which give one vector for each text. Training
+// and embedding share them.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/format/sentence_folder.h"
+#include "funicular/model/encoder.h"
+#include "funicular/model/heads.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/text/tokenizer.h"
+
+namespace funicular::model {
+
+/// The activation and the output of the head: [S, D], float32, or float64 for float64.
+inline constexpr const char* kVectors = "vectors";
+/// Begins the names of the weights of Dense steps: "sentence.0.weight". They are in no model.safetensors of the encoder.
+inline constexpr const char* kSentenceWeights = "sentence.";
+
+/// x / max(‖x‖, 1e-12) for each row.
+at::Tensor normalise_rows(const at::Tensor& rows);
+
+struct SentenceHeadOptions {
+  /// Makes the encoder's pooler, which nothing reads, so that the folder that is written holds what transformers'
+  /// BertModel expects.
+  bool pooler = false;
+  /// Gets the vectors of a batch: a loss. Null: there is none.
+  std::function<void(const at::Tensor& vectors, const Pass& pass)> use = {};
+};
+
+/// The head that pools and applies the steps. Gives the activation and the output kVectors. The batch may hold
+/// kPromptTokens (model/pooling.h). With one pooling of one token the last layer computes only that token's row.
+Head sentence_head(const format::SentenceFolder& modules, SentenceHeadOptions options = {});
+
+/// A folder of sentence-transformers, or a plain one of an encoder, whose configuration has been read.
+class SentenceEncoder {
+ public:
+  /// A plain folder gets `plain`, or the mean of all tokens if that is empty. Throws InputError for a folder that
+  /// cannot be read, and for `plain` together with a folder that has poolings of its own.
+  explicit SentenceEncoder(const fs::path& folder, std::vector<format::Pooling> plain = {},
+                           const char* option = "--model");
+
+  const fs::path& path() const { return path_; }
+  const format::SentenceFolder& modules() const { return modules_; }
+  /// Whether modules() were read from the folder.
+  bool has_modules() const { return has_modules_; }
+  bool is_static() const { return modules_.is_static; }
+  /// The encoder's folder; only where the model is not static.
+  const Pretrained& encoder() const { return *encoder_; }
+  /// Tokens of a text at most, special tokens included; 0: any number.
+  int64_t max_length() const;
+  /// Numbers of a vector.
+  int64_t width() const;
+  /// Tells the weights apart, those of Dense steps included.
+  std::string weights_hash() const;
+  /// Throws InputError where the folder asks for lower case and the tokeniser tells upper case from lower case.
+  std::unique_ptr<text::Tokenizer> tokenizer() const;
+  /// The model with all its weights. It gives kVectors.
+  Model load(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU) const;
+
+ private:
+  Model load_static(at::ScalarType dtype, at::Device device) const;
+  fs::path encoder_folder() const { return path_ / modules_.encoder; }
+
+  fs::path path_;
+  bool has_modules_ = false;
+  format::SentenceFolder modules_;
+  std::optional<Pretrained> encoder_;
+  int64_t static_width_ = 0;
+};
+
+/// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is missing
+/// or has another shape. Steps that are not stored keep their values.
+void load_sentence_steps(Model& model, const format::SentenceFolder& modules, const fs::path& folder);
+
+/// Writes a folder that sentence-transformers reads: the encoder's weights and configuration, the tokeniser, the
+/// modules, and the weights of the Dense steps.
+void save_sentence_encoder(const Model& model, const format::ModelConfig& config,
+                           const text::Tokenizer& tokenizer, format::SentenceFolder modules,
+                           const fs::path& folder);
+
+}  // namespace funicular::model
