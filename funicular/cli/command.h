@@ -34,6 +34,8 @@ std::unique_ptr<Command> make_distill();
 std::unique_ptr<Command> make_probe();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();
+std::unique_ptr<Command> make_embed();
+std::unique_ptr<Command> make_search();
 std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_chain();
 std::unique_ptr<Command> make_report();

@@ -28,6 +28,8 @@ constexpr std::array kEntries{
     Entry{"probe", "Show what each layer of an encoder knows of a task"},
     Entry{"evaluate", "Measure a model on labelled data"},
     Entry{"predict", "Classify lines of text"},
+    Entry{"embed", "Turn texts into vectors"},
+    Entry{"search", "Find the nearest vectors of queries, and measure how well"},
     Entry{"compare", "Compare masked language models by what they know of texts"},
     Entry{"chain", "Run commands that build on each other, and go on where they stopped", make_chain},
     Entry{"report", "Show runs, evaluations and chains beside each other, as one page", make_report},

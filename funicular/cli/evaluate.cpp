@@ -14,36 +14,42 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/task/evaluate.h"
+#include "funicular/task/retrieval.h"
 
 namespace funicular::cli {
 
 namespace {
 
-constexpr const char* kMaskedLm = "mlm";
+constexpr const char *kMaskedLm = "mlm", *kRetrieval = "retrieval", *kSimilarity = "similarity";
 
 std::vector<std::string> tasks() {
   std::vector<std::string> names = task::task_names();
-  names.emplace_back(kMaskedLm);
+  for (const char* const name : {kMaskedLm, kRetrieval, kSimilarity}) names.emplace_back(name);
   return names;
 }
 
 class Evaluate final : public Command {
  public:
   Evaluate()
-      : Command(
-            "evaluate",
-            "Prints one JSON object with the metrics of a fine-tuned model on a task's file. With "
-            "--task mlm it gives the loss "
-            "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
-            "share the rows: the same result, sooner. If the model has exits, the "
-            "object also has accuracy against layers and rows per second.") {
+      : Command("evaluate",
+                "Prints one JSON object with the metrics of a fine-tuned model on a task's file. With "
+                "--task mlm it gives the loss "
+                "and perplexity of a masked language model on a token store, with --task retrieval the "
+                "metrics of an "
+                "embedder on a folder of BEIR's files, and with --task similarity its rank correlation with "
+                "the scores "
+                "of pairs of texts. Under funicular launch the ranks "
+                "share the rows: the same result, sooner. If the model has exits, the "
+                "object also has accuracy against layers and rows per second.") {
     arguments.example("measure a classifier", "funicular evaluate --model runs/a/model --data test.tsv");
     arguments.example("measure a masked language model",
                       "funicular evaluate --model MODEL --task mlm --data texts.tokens");
     arguments.section("Input");
     declare_model(arguments, options_.model, "model folder");
     task_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
-    arguments.add("data", "FILE|STORE", options_.data, Effect::input, "the rows; for mlm a token store")
+    arguments
+        .add("data", "FILE|STORE|FOLDER", options_.data, Effect::input,
+             "the rows; for mlm a token store, for retrieval a folder")
         .alias("validation-file")
         .required();
     declare_max_length(arguments, options_.max_length, "longer rows are truncated")
@@ -94,6 +100,7 @@ class Evaluate final : public Command {
     form_ = answer_format(predictions_, "--predictions");
     require_folder_name(output_, "--output");
     refuse_to_replace_the_rows();
+    if (task_.name == kRetrieval || task_.name == kSimilarity) return embedder();
     model::Pretrained pretrained(options_.model);
     if (task_.name.empty()) task_.name = pretrained.note().task;
     if (task_.name == kMaskedLm) return masked_lm(std::move(pretrained));
@@ -162,7 +169,8 @@ class Evaluate final : public Command {
     fmt::print("{}\n", json_text(json));
   }
 
-  int masked_lm(model::Pretrained pretrained) {
+  /// Throws InputError for options that need rows with labels.
+  void refuse_answers() const {
     const char* const answers = details_                  ? "--details"
                                 : !predictions_.empty()   ? "--predictions"
                                 : !output_.empty()        ? "--output"
@@ -171,8 +179,33 @@ class Evaluate final : public Command {
                                 : !exits_.cascade.empty() ? "--cascade"
                                                           : nullptr;
     if (answers)
-      throw InputError(
-          "usage", "{} works only with rows that have labels; --task mlm measures on a token store", answers);
+      throw InputError("usage", "{} works only with rows that have labels; leave it out with --task {}",
+                       answers, task_.name);
+  }
+
+  int embedder() const {
+    refuse_answers();
+    if (group_.size() > 1)
+      throw InputError("usage", "--task {} is for one process; leave out funicular launch", task_.name);
+    const task::EmbedderOptions options{
+        .max_length = options_.max_length,
+        .precision = options_.precision,
+        .batch_tokens = options_.batch_tokens > 0 ? options_.batch_tokens : 4096,
+        .device = device_.place()};
+    OrderedJson found;
+    if (task_.name == kRetrieval) {
+      task_.refuse_columns(arguments);
+      found = task::evaluate_retrieval(options_.model, task::read_retrieval_set(options_.data), options);
+    } else {
+      found = task::evaluate_similarity(
+          options_.model, task::read_scored_pairs(options_.data, task_.files(arguments)), options);
+    }
+    fmt::print("{}\n", json_text(found));
+    return 0;
+  }
+
+  int masked_lm(model::Pretrained pretrained) {
+    refuse_answers();
     task_.refuse_columns(arguments);
     if (arguments.given("skip-bad-rows"))
       throw InputError("usage", "--skip-bad-rows is for files of rows; --task mlm measures on a token store");

@@ -24,7 +24,8 @@ constexpr std::array kTorchCommands{
     TorchCommand{"evaluate", make_evaluate}, TorchCommand{"predict", make_predict},
     TorchCommand{"compare", make_compare},   TorchCommand{"prove", make_prove},
     TorchCommand{"bench", make_bench},       TorchCommand{"doctor", make_doctor},
-    TorchCommand{"probe", make_probe},
+    TorchCommand{"probe", make_probe},       TorchCommand{"embed", make_embed},
+    TorchCommand{"search", make_search},
 };
 
 std::unique_ptr<Command> make_torch_command(std::string_view name) {

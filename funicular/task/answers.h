@@ -53,7 +53,8 @@ struct SampleScores {
 };
 
 struct Answer {
-  std::string json = {};  ///< the line of `funicular predict`, without a line end
+  /// The line of `funicular predict`, without a line end; the bytes of a record where Answers::record_bytes says so.
+  std::string json = {};
   std::vector<int64_t> labels =
       {};  ///< numbers of the classes: one, any number of them, or one for each word
   /// The probabilities of all classes, the number of a regression, or the probability of each word's tag.
@@ -68,6 +69,10 @@ class Answers {
   virtual ~Answers() = default;
 
   const std::vector<std::string>& labels() const { return labels_; }
+  /// The output of the model that is read.
+  virtual const char* output() const { return "logits"; }
+  /// Bytes of an answer where all have the same size, and no line ends stand between them; 0: answers are lines.
+  virtual size_t record_bytes() const { return 0; }
   /// How many numbers the model gives at a time.
   virtual int64_t width() const { return static_cast<int64_t>(labels_.size()); }
   /// Fills tokens and samples. Unless overridden, each text is a column of one sample.

@@ -44,15 +44,6 @@ void require_same_rows(const PredictOptions& options, const FolderPredictor& mod
   });
 }
 
-RowShare share_of(const comm::Group& group) {
-  if (group.size() == 1) return {};
-  return {group.rank(), group.size(), [&group](const std::function<std::string()>& make) {
-            std::string own;
-            comm::together(group, [&] { own = make(); });
-            return group.gather_texts(own);
-          }};
-}
-
 void report(const StreamCounts& done, const RowInput& input, const InputOptions& options,
             const FolderPredictor& model) {
   if (options.bad_rows && options.bad_rows->count() > 0)

@@ -60,9 +60,10 @@ at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
   LossSink sink;
   sink.keep_outputs = true;
   model_.forward({}, batch, Taps{}, sink);
-  const auto found = sink.outputs().find("logits");
+  const auto found = sink.outputs().find(answers_->output());
   if (found == sink.outputs().end())
-    throw InputError("predict", "the model gives no logits; expected one with a head for this task");
+    throw InputError("predict", "the model gives no {}; expected one with a head for this task",
+                     answers_->output());
   const at::Tensor logits = found->second.to(at::kFloat);
   if (!options_.small) return logits;
   return at::cat({logits, at::full({logits.size(0), 1}, 2, logits.options())}, 1);
@@ -161,7 +162,8 @@ Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share)
 
 std::string Predictor::lines(const Window& window) const {
   std::string lines;
-  for (const Answer& answer : answer(window.rows)) lines += answer.json + '\n';
+  const char* const end = answers_->record_bytes() > 0 ? "" : "\n";
+  for (const Answer& answer : answer(window.rows)) lines += answer.json + end;
   return lines;
 }
 
@@ -190,13 +192,15 @@ StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::st
   } const stop_reading{input};
   StreamCounts done;
   for (bool last = false; !last;) {
-    const std::string lines = share.in_turn([&] {
-      const Window window = windows.next();
-      stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
-      last = window.read < options_.window * share.ranks;
-      count(window, done);
-      return this->lines(window);
-    });
+    const std::string lines = share.in_turn(
+        [&] {
+          const Window window = windows.next();
+          stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
+          last = window.read < options_.window * share.ranks;
+          count(window, done);
+          return this->lines(window);
+        },
+        answers_->record_bytes());
     if (!lines.empty()) write(lines);
   }
   done.cut = share.sum(done.cut);

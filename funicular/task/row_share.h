@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/comm/group.h"
 #include "funicular/data/cut_rows.h"
 
 namespace funicular::task {
@@ -31,7 +32,8 @@ struct RowShare {
   /// Whether this process answers the row of this number, from 0.
   bool has(int64_t row) const { return row % ranks == rank; }
   /// Lines in the order of their rows. `make` gives the lines of this process's rows, each with its end. Collective.
-  std::string in_turn(const std::function<std::string()>& make) const;
+  /// `record`: bytes of an answer where all have the same size instead of a line end.
+  std::string in_turn(const std::function<std::string()>& make, size_t record = 0) const;
   /// The sum of what all processes have counted. Collective.
   int64_t sum(int64_t own) const;
   data::CutRows sum(const data::CutRows& own) const;
@@ -41,6 +43,9 @@ struct RowShare {
   /// The least of the numbers that processes have found; -1 if none has found one (each -1).
   int64_t least(int64_t own) const;
 };
+
+/// The part of this rank of a group, which must outlive it.
+RowShare share_of(const comm::Group& group);
 
 /// The answer to a row that cannot be read, without a line end: {"error": …}.
 std::string error_json(const std::string& problem);

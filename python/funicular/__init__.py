@@ -1,10 +1,10 @@
 """Fast training of BERT-family encoders: starts the program `funicular` and reads its results."""
 
 from ._answers import Answers
-from ._commands import Run, distill, evaluate, finetune, predict, pretrain, run, tokenize
+from ._commands import Run, distill, embed, evaluate, finetune, predict, pretrain, run, tokenize
 from ._process import FunicularError, InputError, Interrupted
 
-__all__ = ["Answers", "FunicularError", "InputError", "Interrupted", "Run", "distill", "evaluate", "finetune", "predict", "pretrain",
+__all__ = ["Answers", "FunicularError", "InputError", "Interrupted", "Run", "distill", "embed", "evaluate", "finetune", "predict", "pretrain",
            "run", "tokenize"]
 
 

@@ -154,3 +154,18 @@ def predict(model, texts, *, progress=None, **options):
     with files({"model": model_of(model), **options}, TEXTS, input=texts) as given:
         out = _process.run(["predict", *words_of(given)], progress, quiet=True)
     return Answers(json.loads(line) for line in out.split("\n") if line)
+
+
+def embed(model, texts, *, progress=None, **options):
+    """A vector for each text, in their order: an array [texts, width] if numpy is installed, else a list of lists.
+
+    model: the folder of a sentence encoder. texts: a list or an array of texts, a data frame or a mapping with a column "text", a
+    file's path.
+    """
+    if _tables.is_path(texts) and not os.path.exists(texts):
+        raise FileNotFoundError(f"no such file: {os.fspath(texts)}; to embed one text, give a list: [{os.fspath(texts)!r}]")
+    with tempfile.TemporaryDirectory(prefix="funicular-") as folder:
+        output = pathlib.Path(folder, "vectors.npy")
+        with files({"model": model_of(model), "output": output, **options}, {1: ("text",)}, input=texts) as given:
+            _process.run(["embed", *words_of(given)], progress, quiet=True)
+        return _tables.read_npy(output)

@@ -1,5 +1,7 @@
 """Rows and texts of Python as a file that the program reads: JSON lines."""
 
+import array
+import ast
 import collections.abc
 import json
 import math
@@ -70,3 +72,17 @@ def write(data, file, names):
         for row in rows:
             out.write(json.dumps({str(name): plain(value) for name, value in row.items()}, ensure_ascii=False) + "\n")
     return list(rows[0]) if ours else None
+
+
+def read_npy(file):
+    """The table of a file that the program wrote: an array if numpy is installed, else a list of lists."""
+    try:
+        import numpy
+    except ImportError:
+        raw = pathlib.Path(file).read_bytes()
+        size = int.from_bytes(raw[8:10], "little")
+        header = ast.literal_eval(raw[10:10 + size].decode())
+        rows, columns = header["shape"]
+        numbers = array.array({"<f4": "f", "|i1": "b", "|u1": "B"}[header["descr"]], raw[10 + size:])
+        return [list(numbers[row * columns:(row + 1) * columns]) for row in range(rows)]
+    return numpy.load(file)

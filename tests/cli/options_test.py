@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, chaining, comparing, distilling, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
+from options import (answering, augmenting, chaining, comparing, distilling, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
                      training, vocabulary, writing)
 from options.lab import Lab
 
@@ -20,6 +20,8 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "probe": {"layers": probing.PROBE},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
+          "embed": {"vectors": embedding.EMBED},
+          "search": {"neighbours": embedding.SEARCH},
           "compare": {"scores": comparing.COMPARE},
           "chain": {"steps": chaining.CHAIN},
           "report": {"page": chaining.REPORT},
@@ -116,6 +118,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_finetune_ranks(self):
+        self.show()
+
+    def test_embed_vectors(self):
+        self.show()
+
+    def test_search_neighbours(self):
         self.show()
 
     def test_distill_own(self):

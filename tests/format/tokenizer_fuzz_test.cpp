@@ -56,7 +56,7 @@ constexpr const char* kBpeJson = R"({"version": "1.0", "truncation": null, "padd
             "vocab": {"<s>": 0, "</s>": 1, "<mask>": 2, "a": 3, "b": 4, "ab": 5, "Ġ": 6, "Ġab": 7, "<pad>": 8},
             "merges": ["a b", ["Ġ", "ab"]]}})";
 
-constexpr const char* kVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\nab\n\u00e9\nzz\n";
+constexpr const char* kFuzzVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\nab\n\u00e9\nzz\n";
 
 const std::vector<Folder>& whole_folders() {
   static const Folder of_bert{
@@ -76,9 +76,9 @@ const std::vector<Folder>& whole_folders() {
            "added_tokens_decoder": {"2": {"content": "<mask>", "special": true}, "9": {"content": "<x>", "special": false}}})"}};
   static const std::vector<Folder> folders = [] {
     std::vector<Folder> all(7, of_bert);
-    all[0]["vocab.txt"] = kVocabulary;
+    all[0]["vocab.txt"] = kFuzzVocabulary;
     all[1]["tokenizer.json"] = kWordPieceJson;
-    all[2] = {{"tokenizer.json", kWordPieceJson}, {"vocab.txt", kVocabulary}};
+    all[2] = {{"tokenizer.json", kWordPieceJson}, {"vocab.txt", kFuzzVocabulary}};
     all[3] = of_bpe;
     all[3]["vocab.json"] = parse_json(kBpeJson, "")["model"]["vocab"].dump();
     all[3]["merges.txt"] = "#version: 0.2\na b\n\u0120 ab\n";

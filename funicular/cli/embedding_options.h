@@ -1,0 +1,37 @@
+#pragma once
+// How texts become vectors: the options of every command that embeds.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+#include "funicular/cli/common_options.h"
+#include "funicular/comm/group.h"
+#include "funicular/task/embed.h"
+
+namespace funicular::cli {
+
+class EmbeddingOptions {
+ public:
+  /// --pooling, --prompt, --prompt-name, --role, --truncate-dim, --normalize, --max-length. `roles`: whether the command embeds
+  /// texts of one role, which the user names.
+  void declare(Arguments& arguments, bool roles = true);
+  /// --precision, --micro-batch-tokens, --window, --device, --threads.
+  void declare_machine(Arguments& arguments);
+  /// Applies --device and --threads, joins the other ranks and chooses the precision.
+  comm::Group join();
+  task::EmbedderOptions options() const;
+  /// ", with the prompt …"; "" without one.
+  static std::string prompt_text(const task::Embedder& embedder);
+
+ private:
+  const Arguments* arguments_ = nullptr;
+  std::vector<std::string> poolings_;
+  std::string prompt_;
+  task::EmbedderOptions options_{.precision = kAutoPrecision};
+  DeviceOptions device_;
+};
+
+}  // namespace funicular::cli

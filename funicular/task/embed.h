@@ -1,0 +1,90 @@
+#pragma once
+// Embedding: a vector for each text, by a sentence encoder.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/comm/group.h"
+#include "funicular/core/model.h"
+#include "funicular/model/sentence_encoder.h"
+#include "funicular/task/predictor.h"
+#include "funicular/task/row_input.h"
+
+namespace funicular::task {
+
+/// What a text is for. Models may have a prompt for each.
+enum class TextRole { any, query, document };
+/// The names of TextRole, in its order.
+const std::vector<std::string>& text_role_names();
+
+struct EmbedderOptions {
+  std::vector<format::Pooling> poolings{};  ///< of a folder without modules; empty: the mean
+  /// The text before each text. None: the prompt of `prompt_name` or of `role`, else the model's default prompt.
+  std::optional<std::string> prompt{};
+  std::string prompt_name{};  ///< one of the model's prompts
+  TextRole role = TextRole::any;
+  std::optional<int64_t> truncate_dim{};  ///< none: as the model says
+  bool normalise = false;                 ///< to length 1, after truncation
+  std::optional<int64_t> max_length{};    ///< none: as the model says
+  std::string precision = "fp32";         ///< one of model::inference_precisions(), or fp64
+  int64_t batch_tokens = 4096;            ///< see PredictorOptions
+  int64_t window = 1024;
+  at::Device device = at::kCPU;
+};
+
+/// Model, tokeniser and predictor of one folder. Opening one takes far longer than a text: keep it.
+class Embedder {
+ public:
+  /// Throws InputError for a folder that has no sentence encoder, and for options that do not fit it.
+  explicit Embedder(const fs::path& folder, const EmbedderOptions& options = {});
+  Embedder(const Embedder&) = delete;
+  Embedder& operator=(const Embedder&) = delete;
+
+  /// [texts, width] of float32.
+  at::Tensor embed(const std::vector<std::string>& texts) const;
+  int64_t width() const { return predictor_->answers().width(); }
+  /// Tokens of a text at most; 0: any number.
+  int64_t max_length() const { return max_length_; }
+  const std::string& prompt() const { return prompt_; }
+  const model::SentenceEncoder& encoder() const { return encoder_; }
+  const Predictor& predictor() const { return *predictor_; }
+  /// Says in words how a text becomes a vector: "mean of all tokens, normalised".
+  std::string description() const;
+
+ private:
+  std::string choose_prompt(const EmbedderOptions& options) const;
+  int64_t prompt_tokens() const;
+
+  const model::SentenceEncoder encoder_;
+  const std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::string prompt_;
+  int64_t max_length_ = 0;
+  Model model_;
+  std::unique_ptr<const Predictor> predictor_;
+};
+
+struct EmbedOptions {
+  InputOptions input{};  ///< tables: the column "text" unless `text` is given; several columns are joined
+  int64_t skip = 0;      ///< rows at the beginning that are read and left out
+  comm::Group group{};   ///< ranks that share the rows of a file
+  std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
+};
+
+/// Gives the vectors of the rows of a file, in their order: whole records of width() float32 numbers, on rank 0 alone. Says
+/// what was doubtful in the rows. Several ranks call it with the same options. Throws as predict() does.
+StreamCounts embed(const Embedder& embedder, const EmbedOptions& options,
+                   const std::function<void(std::string_view)>& write);
+
+/// The rows of one text that embed() reads.
+std::unique_ptr<RowInput> open_texts(const InputOptions& options);
+
+}  // namespace funicular::task

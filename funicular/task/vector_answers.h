@@ -1,0 +1,39 @@
+#pragma once
+// Vectors of texts as the answers of a model: each is a record of fp32 numbers.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/task/answers.h"
+
+namespace funicular::task {
+
+struct VectorOptions {
+  int64_t width = 0;                      ///< of the model's vectors
+  std::optional<int64_t> truncate_dim{};  ///< the first numbers of each alone
+  bool normalise = false;                 ///< afterwards, to length 1
+  std::string prompt{};                   ///< stands before each text
+  bool pools_tokens = true;  ///< false: a text without tokens has no sequence, and its vector is 0
+};
+
+class VectorAnswers final : public Answers {
+ public:
+  /// Throws InputError for a truncate_dim outside of 1 to width.
+  explicit VectorAnswers(VectorOptions options);
+
+  const char* output() const override { return "vectors"; }
+  int64_t width() const override { return options_.truncate_dim.value_or(options_.width); }
+  size_t record_bytes() const override { return static_cast<size_t>(width()) * sizeof(float); }
+  /// Columns of a table are joined by blanks into one text.
+  void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const override;
+  at::Tensor scores(const at::Tensor& vectors) const override;
+  Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
+
+ private:
+  VectorOptions options_;
+};
+
+}  // namespace funicular::task

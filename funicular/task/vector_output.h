@@ -1,0 +1,64 @@
+#pragma once
+// A file of vectors that is written as they come. An interrupted command continues it.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/base/temporary.h"
+#include "funicular/format/vector_codes.h"
+
+namespace funicular::task {
+
+enum class VectorForm { npy, json_lines };
+
+struct VectorOutputOptions {
+  fs::path path{};
+  VectorForm form = VectorForm::npy;
+  format::VectorCode code = format::VectorCode::float32;
+  format::VectorRanges ranges{};  ///< for int8 and uint8; empty: those of the vectors themselves
+  int64_t width = 0;
+  Json
+      identity{};  ///< everything that decides the vectors: unfinished work of another identity is thrown away
+};
+
+/// Keeps unfinished work in the folder PATH.parts. The memory does not grow with the rows.
+class VectorOutput {
+ public:
+  /// Finds unfinished work of the same identity, or begins. Throws InputError where another command works at the same file.
+  explicit VectorOutput(VectorOutputOptions options);
+
+  /// Vectors that are there already.
+  int64_t rows() const { return rows_; }
+  /// Appends whole records of `width` float32 numbers, and hands them to the system: they survive this process.
+  void write(std::string_view records);
+  /// Codes the vectors, gives the file its name and removes the folder. Ranges that were found in the vectors are written
+  /// beside it, PATH.ranges.npy. `written` is called with the complete file before it gets its name.
+  void finish(const std::function<void(const fs::path& file)>& written);
+
+  /// PATH.parts
+  static fs::path folder_of(const fs::path& path);
+  static fs::path ranges_of(const fs::path& path);
+
+ private:
+  size_t record() const { return static_cast<size_t>(options_.width) * sizeof(float); }
+  void open();
+  void find_ranges();
+  void write_coded(const fs::path& file) const;
+
+  VectorOutputOptions options_;
+  fs::path folder_, part_;
+  std::unique_ptr<FolderLock> lock_;
+  std::optional<FileWriter> writer_;
+  int64_t rows_ = 0;
+};
+
+/// Reads a file of ranges that VectorOutput wrote, or numpy: two rows, the smallest numbers and the largest. Throws
+/// InputError.
+format::VectorRanges read_ranges(const fs::path& file);
+
+}  // namespace funicular::task

@@ -1,0 +1,211 @@
+"""Vectors of `funicular embed` beside sentence-transformers, on a real model: folders of both forms, every pooling, Dense layers, prompts,
+truncation, static embeddings, codes of few bits; and folders that funicular writes, read by sentence-transformers.
+
+usage: embeddings.py FUNICULAR_PROGRAM SENTENCE_FOLDER_PROGRAM MODEL_FOLDER [PART…]
+"""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding, Transformer
+from sentence_transformers.util import quantize_embeddings
+from transformers import AutoTokenizer
+
+LIMIT = 1e-6  # the largest difference of a number, in fp32
+WORDS = "the a river bank money water boat loan tree café 東京 Über naïve don't re-read 3.14 running ran [MASK] éclair 🙂".split()
+POOLINGS = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+
+
+def made_texts():
+    source = random.Random(11)
+    texts = [" ".join(source.choice(WORDS) for _ in range(source.randint(1, 60))) for _ in range(150)]
+    return texts + ["", "x", " ".join(["river"] * 700), "A man is eating food.", "A man is eating a piece of bread."]
+
+
+TEXTS = made_texts()
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], text=True, capture_output=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}\nexit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+class Sides:
+    def __init__(self, program, copier, model, scratch):
+        self.program, self.copier, self.model, self.scratch = program, copier, pathlib.Path(model), pathlib.Path(scratch)
+        self.number = 0
+
+    def ours(self, folder, *options, texts=TEXTS, **more):
+        self.number += 1
+        lines, output = self.scratch / f"{self.number}.jsonl", self.scratch / f"{self.number}.npy"
+        lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+        run(self.program, "embed", "--model", folder, "--input", lines, "--output", output, "--precision", "fp32", *options)
+        return numpy.load(output)
+
+    def folder(self, name):
+        return self.scratch / name
+
+    def saved(self, name, model):
+        """The folder as this version of sentence-transformers writes it."""
+        model.save(str(self.folder(name)))
+        return self.folder(name)
+
+
+def compare(what, ours, theirs, limit=LIMIT):
+    theirs = numpy.asarray(theirs)
+    if ours.shape != theirs.shape:
+        sys.exit(f"{what}: shape {ours.shape}, expected {theirs.shape}")
+    difference = float(numpy.abs(ours.astype(numpy.float64) - theirs.astype(numpy.float64)).max())
+    scale = max(1.0, float(numpy.abs(theirs).max()))
+    print(f"{what}: largest difference {difference:.2g}, of numbers up to {scale:.3g}")
+    if not difference <= limit * scale:
+        sys.exit(f"{what}: the difference is above {limit * scale:g}")
+
+
+def the_model_itself(sides):
+    peer = SentenceTransformer(str(sides.model), device="cpu")
+    compare("the real model, old form", sides.ours(sides.model), peer.encode(TEXTS))
+    compare("the real model, new form", sides.ours(sides.saved("new", peer)), peer.encode(TEXTS))
+    compare("truncated and normalised", sides.ours(sides.model, "--truncate-dim", 100, "--normalize"),
+            peer.encode(TEXTS, truncate_dim=100, normalize_embeddings=True))
+    compare("truncated", sides.ours(sides.model, "--truncate-dim", 100), peer.encode(TEXTS, truncate_dim=100))
+    compare("at most 16 tokens", sides.ours(sides.model, "--max-length", 16), short(peer).encode(TEXTS))
+
+
+def short(peer):
+    peer.max_seq_length = 16
+    return peer
+
+
+def codes(sides):
+    vectors = SentenceTransformer(str(sides.model), device="cpu").encode(TEXTS)
+    for name in ("binary", "ubinary"):
+        # A number near 0 may have either sign.
+        near = numpy.abs(vectors) < 1e-6
+        ours, theirs = sides.ours(sides.model, "--vector-type", name), quantize_embeddings(vectors, name)
+        bits = lambda codes: numpy.unpackbits((codes.astype(int) + (128 if name == "binary" else 0)).astype(numpy.uint8), axis=1)
+        wrong = int(((bits(ours) != bits(theirs)) & ~near).sum())
+        print(f"{name}: {wrong} bits differ")
+        if wrong:
+            sys.exit(f"{name}: bits differ")
+    for name in ("int8", "uint8"):
+        ours, theirs = sides.ours(sides.model, "--vector-type", name), quantize_embeddings(vectors, name)
+        steps = numpy.abs(ours.astype(int) - theirs.astype(int))
+        print(f"{name}: {int((steps > 0).sum())} of {steps.size} bytes differ, by at most {steps.max()}")
+        if steps.max() > 1 or (steps > 0).mean() > 1e-3:
+            sys.exit(f"{name}: bytes differ")
+
+
+def poolings(sides):
+    transformer = Transformer(str(sides.model), max_seq_length=128)
+    width = transformer.get_embedding_dimension()
+    torch.manual_seed(3)
+    for mode in [*POOLINGS, tuple(POOLINGS), ("mean", "cls")]:
+        peer = SentenceTransformer(modules=[transformer, Pooling(width, mode)], device="cpu")
+        compare(f"pooling {mode}", sides.ours(sides.saved(f"pooling-{mode}", peer)), peer.encode(TEXTS))
+    plain = sides.folder("plain")
+    transformer.model.save_pretrained(plain)
+    transformer.tokenizer.save_pretrained(plain)
+    peer = SentenceTransformer(modules=[transformer, Pooling(width, ("cls", "max"))], device="cpu")
+    compare("a plain folder, cls and max", sides.ours(plain, "--pooling", "cls", "max", "--max-length", 128), peer.encode(TEXTS))
+    dense = [Dense(width, 64), Dense(64, 32, bias=False, activation_function=torch.nn.Identity()), Dense(32, 48, activation_function=torch.nn.GELU())]
+    peer = SentenceTransformer(modules=[transformer, Pooling(width, "mean"), *dense, Normalize()], device="cpu")
+    compare("Dense layers", sides.ours(sides.saved("dense", peer)), peer.encode(TEXTS))
+
+
+def prompts(sides):
+    for include in (True, False):
+        transformer = Transformer(str(sides.model), max_seq_length=32)
+        pooling = Pooling(transformer.get_embedding_dimension(), ("cls", "max", "mean", "weightedmean", "lasttoken"), include_prompt=include)
+        peer = SentenceTransformer(modules=[transformer, pooling], device="cpu",
+                                   prompts={"query": "search query: ", "passage": "passage – ", "other": "other: "}, default_prompt_name="other")
+        folder = sides.saved(f"prompts-{include}", peer)
+        compare(f"default prompt, included {include}", sides.ours(folder), peer.encode(TEXTS))
+        compare(f"query prompt, included {include}", sides.ours(folder, "--role", "query"), peer.encode_query(TEXTS))
+        compare(f"document prompt, included {include}", sides.ours(folder, "--role", "document"), peer.encode_document(TEXTS))
+        compare(f"named prompt, included {include}", sides.ours(folder, "--prompt-name", "passage"), peer.encode(TEXTS, prompt_name="passage"))
+        compare(f"own prompt, included {include}", sides.ours(folder, "--prompt", "Q "), peer.encode(TEXTS, prompt="Q "))
+
+
+def static(sides):
+    torch.manual_seed(5)
+    tokenizer = AutoTokenizer.from_pretrained(str(sides.model))
+    peer = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=24), Dense(24, 12), Normalize()], device="cpu")
+    compare("static embeddings", sides.ours(sides.saved("static", peer)), peer.encode(TEXTS))
+
+
+def written_folders(sides):
+    """What funicular writes, sentence-transformers reads without a warning, and gives the same vectors."""
+    for name in ("dense", "pooling-" + str(tuple(POOLINGS)), "prompts-False"):
+        copy = sides.folder(name + "-copy")
+        run(sides.copier, sides.folder(name), copy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            again = SentenceTransformer(str(copy), device="cpu")
+        before = SentenceTransformer(str(sides.folder(name)), device="cpu")
+        compare(f"{name}, written by funicular", again.encode(TEXTS), before.encode(TEXTS))
+        if again.prompts != before.prompts or again.max_seq_length != before.max_seq_length:
+            sys.exit(f"{name}: prompts or length differ: {again.prompts}, {again.max_seq_length}")
+
+
+def scores(sides):
+    """Retrieval and similarity as sentence-transformers' evaluators measure them."""
+    source = random.Random(7)
+    documents = {f"d{number}": text for number, text in enumerate(TEXTS) if text}
+    documents["d999"] = documents["d3"]  # of equal score
+    queries = {f"q{number}": " ".join(source.sample(documents[f"d{number}"].split(), k=min(4, len(documents[f"d{number}"].split()))))
+               for number in range(40)}
+    relevant = {query: {"d" + query[1:], *source.sample(sorted(documents), k=source.randint(0, 3))} for query in queries}
+    folder = sides.folder("beir")
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": key, "title": "", "text": text}) + "\n" for key, text in documents.items()))
+    (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in queries.items()))
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" +
+                                           "".join(f"{query}\t{key}\t1\n" for query, keys in relevant.items() for key in sorted(keys)))
+    ours = json.loads(run(sides.program, "evaluate", "--task", "retrieval", "--model", sides.model, "--data", folder, "--precision", "fp32"))
+    peer = SentenceTransformer(str(sides.model), device="cpu")
+    theirs = InformationRetrievalEvaluator(queries, documents, relevant, precision_recall_at_k=[1, 3, 5, 10, 100], write_csv=False)(peer)
+    for name, value in theirs.items():
+        key = name.removeprefix("cosine_")
+        if key in ours and abs(ours[key] - value) > 1e-12:
+            sys.exit(f"retrieval: {key} is {ours[key]}, expected {value}")
+    print("retrieval:", {key: round(value, 4) for key, value in ours.items() if isinstance(value, float)})
+    pairs = [(source.choice(TEXTS), source.choice(TEXTS), source.random()) for _ in range(80)]
+    table = sides.folder("pairs.jsonl")
+    table.write_text("".join(json.dumps({"text_a": a, "text_b": b, "label": c}) + "\n" for a, b, c in pairs))
+    ours = json.loads(run(sides.program, "evaluate", "--task", "similarity", "--model", sides.model, "--data", table, "--precision", "fp32"))
+    theirs = EmbeddingSimilarityEvaluator(*map(list, zip(*pairs)), write_csv=False)(peer)
+    for key in ("spearman", "pearson"):
+        if abs(ours[key] - theirs[f"{key}_cosine"]) > 1e-5:
+            sys.exit(f"similarity: {key} is {ours[key]}, expected {theirs[f'{key}_cosine']}")
+    print("similarity:", ours)
+
+
+def main():
+    program, copier, model, *only = sys.argv[1:]
+    if not pathlib.Path(model, "modules.json").exists():
+        print("skipped: there is no model; ./run setup fetches it")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as scratch:
+        sides = Sides(program, copier, model, scratch)
+        for part in (the_model_itself, codes, poolings, prompts, static, written_folders, scores):
+            if not only or part.__name__ in only:
+                part(sides)
+
+
+if __name__ == "__main__":
+    main()
