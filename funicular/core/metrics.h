@@ -18,7 +18,8 @@ class Metrics {
   virtual void add(const TensorMap& outputs) = 0;
   /// The mean of each loss term, before finish.
   virtual void losses(const std::map<std::string, double>& /*terms*/) {}
-  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
+  /// By name, without "eval_". `loss` is the mean of the loss terms, which is recorded as "loss" unless a metric has
+  /// that name.
   virtual std::map<std::string, double> finish(double loss) = 0;
   /// What the folder of the best model keeps of the last evaluation, in config.json's key "funicular": an object;
   /// empty: nothing.

@@ -13,6 +13,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/core/batch.h"
+#include "funicular/core/batch_loss.h"
 #include "funicular/core/metrics.h"
 #include "funicular/core/model.h"
 #include "funicular/data/sample.h"
@@ -26,8 +27,8 @@ namespace funicular::objective {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// How the rows of a store become samples. Throws InputError (damaged store; the library's objectives also for a store of
-  /// another tokeniser or with another kind of labels).
+  /// How the rows of a store become samples. Throws InputError (damaged store; the library's objectives also for a
+  /// store of another tokeniser or with another kind of labels).
   virtual std::shared_ptr<const data::Dataset> samples(
       std::shared_ptr<const data::TokenStore> store) const = 0;
   /// What Sample::other is drawn by, besides the seed; none: collate does not read it.
@@ -36,14 +37,19 @@ class Objective {
   virtual MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const = 0;
   /// Tokens that collate would give this sample, special tokens included: what micro-batches are cut by.
   virtual int64_t length(const data::Sample& sample) const = 0;
-  /// Says what its loss is a sum over. A loss that compares the rows of a batch with each other, as with in-batch negatives,
-  /// must say LossOver::batch. The trainer then refuses every cut of a batch. A class that inherits from one of the
-  /// library's declares nothing, whatever its base does (see of_class).
+  /// Says what its loss is a sum over. A loss that compares the rows of a batch with each other, as with in-batch
+  /// negatives, must say LossOver::batch. The trainer then refuses every cut of a batch. A class that inherits from
+  /// one of the library's declares nothing, whatever its base does (see of_class).
   virtual LossOver loss_over() const { return LossOver::undeclared; }
+  /// A loss that compares the rows of a global batch by their vectors: the trainer then computes it before each step,
+  /// and loss_over() is LossOver::rows. Null: there is none.
+  virtual const BatchLoss* batch_loss() const { return nullptr; }
+  /// Hashes of the texts by which TrainerOptions::distinct_batches keeps rows apart.
+  virtual std::vector<uint64_t> texts_of(const data::Sample& /*sample*/) const { return {}; }
   /// What it puts on an encoder.
   virtual model::Head head() const = 0;
-  /// The model that it trains: the encoder of these options with head(), whose segments declare loss_over(). Override it
-  /// for a model of several encoders, and call Model::declare_loss there. Throws InputError for a configuration
+  /// The model that it trains: the encoder of these options with head(), whose segments declare loss_over(). Override
+  /// it for a model of several encoders, and call Model::declare_loss there. Throws InputError for a configuration
   /// that does not fit.
   virtual Model build(model::ModelOptions encoder) const {
     encoder.head = head();

@@ -31,6 +31,38 @@ std::vector<std::string> schedules(bool (*wanted)(const Recipe&)) {
   return pipeline::recipe_names(wanted);
 }
 
+/// Layouts of a loss that compares the rows of a batch.
+std::vector<Pair> cuts_of_batches(ProofTask task, const std::string& objective) {
+  set_objective(task, objective);
+  std::vector<Pair> pairs;
+  const auto add = [&](const std::string& a, const std::string& b = "single") {
+    pairs.push_back({objective, task.layers, task.batch_size, a, b});
+  };
+  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"})
+    for (int ranks = 1; ranks <= 4; ++ranks)
+      add(fmt::format("{} -n {} --micro-batch-size {}", strategy, ranks, ranks));
+  for (const char* layout :
+       {"ddp -n 2", "ddp -n 3 --micro-batch-size 2 --recompute full", "zero3 -n 2 --recompute sqrt",
+        "dp -n 3 --micro-batch-size 3", "ps-sync -n 3 --micro-batch-size 3",
+        "pipeline -n 2 --micro-batch-size 3", "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2",
+        "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute sqrt",
+        "pipeline --devices 2 --micro-batch-size 3", "pipeline -n 3 --stages 0,2x2 --micro-batch-size 3",
+        "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2"})
+    add(layout);
+  if (most_slices(task) >= 2)
+    for (const char* layout : {"tensor -n 2 --micro-batch-size 3", "tensor -n 2 --sequence-parallel",
+                               "pipeline -n 4 --tensor-parallel 2 --micro-batch-size 2",
+                               "zero2 -n 4 --tensor-parallel 2 --micro-batch-size 3"})
+      add(layout);
+  for (const char* layout : {"ddp -n 2", "zero3 -n 4"})
+    add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),
+        "single --micro-batch-size 4 --deterministic");
+  task.batch_size = 64;
+  for (const int size : {1, 7, 32, 64})
+    for (const int ranks : {1, 2, 4}) add(fmt::format("ddp -n {} --micro-batch-size {}", ranks, size));
+  return pairs;
+}
+
 /// Collects the pairs.
 class Pairs {
  public:
@@ -39,6 +71,7 @@ class Pairs {
   std::vector<Pair> collect() {
     add_strategies();
     add_objectives();
+    add_vectors();
     add_pipelines();
     add_slices();
     add_products();
@@ -75,7 +108,7 @@ class Pairs {
       if (!task_.model.empty() && (each == kElectra || each == kMacBert) && each != objective) continue;
       set_objective(each);
       add("reference", "single");
-      const bool has_own_rows = each == kTags || each == kMultiLabel || task_.distils();
+      const bool has_own_rows = each == kTags || each == kMultiLabel || task_.distils() || task_.texts() > 0;
       if (!has_own_rows) continue;
       for (const char* layout : {"ddp -n 2 --micro-batch-size 3", "zero3 -n 2 --recompute full",
                                  "pipeline -n 2 --micro-batch-size 3"})
@@ -147,6 +180,14 @@ class Pairs {
     set_objective(objective);
   }
 
+  /// Losses that compare all rows of a batch, with dropout, however it is cut.
+  void add_vectors() {
+    for (const char* each : {kRelatedTexts, kScoredTexts}) {
+      if (!task_.data.empty() && each != objective_) continue;
+      for (Pair& pair : cuts_of_batches(task_, each)) pairs_.push_back(std::move(pair));
+    }
+  }
+
   /// For both objectives: of masked words the embeddings are used at both ends.
   void add_pipelines() {
     for_both([&] {
@@ -192,7 +233,8 @@ class Pairs {
     add_every_schedule();
   }
 
-  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches, on two with slices and beside replicas with every stage of ZeRO.
+  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches, on two with slices and beside replicas with every
+  /// stage of ZeRO.
   void add_every_schedule() {
     if (!task_.model.empty() || !task_.data.empty() || objective_ != kMaskedLm) return;
     const int64_t layers =
@@ -248,8 +290,8 @@ class Pairs {
     });
   }
 
-  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four ranks, with
-  /// one, some and many micro-batches.
+  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four
+  /// ranks, with one, some and many micro-batches.
   void add_products() {
     for_both([&] {
       for (const std::string& schedule : schedules(with_flush)) {
@@ -283,7 +325,9 @@ const std::vector<std::string>& objective_names() {
                                               kMultiLabel,
                                               kDistillation,
                                               kDistillationOfTokens,
-                                              kDistillationOfAllTokens};
+                                              kDistillationOfAllTokens,
+                                              kRelatedTexts,
+                                              kScoredTexts};
   return names;
 }
 

@@ -57,7 +57,8 @@ inline constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classi
                             *kElectra = "electra", *kMacBert = "macbert", *kTags = "tags",
                             *kMultiLabel = "multi-label", *kDistillation = "distillation",
                             *kDistillationOfTokens = "distillation-tokens",
-                            *kDistillationOfAllTokens = "distillation-all-tokens";
+                            *kDistillationOfAllTokens = "distillation-all-tokens",
+                            *kRelatedTexts = "related-texts", *kScoredTexts = "scored-texts";
 
 /// What both layouts train.
 struct ProofTask {
@@ -66,8 +67,9 @@ struct ProofTask {
   fs::path data{};     ///< a token store, for classification one with labels; empty: generated rows
   model::Head head = model::Head::masked_lm;
   /// In place of the head's own objective: any other of the names above. kMacBert: n-grams of words, shown as similar
-  /// ones, and the order of sentences. kDistillation: every term of layers, vectors and classes. The words, labels and
-  /// tags of generated rows are made up, too.
+  /// ones, and the order of sentences. kRelatedTexts: multiple negatives in all their forms, at two sizes of vectors.
+  /// kScoredTexts: the order of scores in the batch. kDistillation: every term of layers, vectors and classes. The
+  /// words, labels and tags of generated rows are made up, too.
   std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
   Precision precision = Precision::fp64;
@@ -76,6 +78,8 @@ struct ProofTask {
   uint64_t seed = 42;
 
   bool distils() const { return objective.starts_with(kDistillation); }
+  /// Texts of a row that are sequences of their own, and whose vectors are compared; 0: rows are no such groups.
+  int64_t texts() const { return objective == kRelatedTexts ? 3 : objective == kScoredTexts ? 2 : 0; }
 };
 
 /// Into how many slices the task's weights can be cut: as many as attention has heads, ELECTRA's generator's included.

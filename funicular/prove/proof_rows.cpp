@@ -33,6 +33,28 @@ class LabelledText final : public data::Dataset {
   bool pairs_;
 };
 
+class GroupedText final : public data::Dataset {
+ public:
+  GroupedText(Rows text, int64_t texts) : text_(std::move(text)), texts_(static_cast<size_t>(texts)) {}
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    const data::TokenSpan whole = sample.columns[0].tokens;
+    sample.columns.clear();
+    for (size_t i = 0; i < texts_; ++i) {
+      const size_t begin = whole.size() * i / texts_, end = whole.size() * (i + 1) / texts_;
+      sample.columns.push_back({whole.subspan(begin, end - begin), {}});
+    }
+    sample.label = static_cast<double>(index % 7) / 4;
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 4; }
+
+ private:
+  Rows text_;
+  size_t texts_;
+};
+
 /// Generated rows with words: most tokens begin one.
 class WordedText final : public data::Dataset {
  public:
@@ -83,6 +105,10 @@ class ListedText final : public data::Dataset {
 
 Rows with_labels(Rows text, const format::ModelConfig& config) {
   return std::make_shared<LabelledText>(std::move(text), config);
+}
+
+Rows with_groups(Rows text, int64_t texts) {
+  return std::make_shared<GroupedText>(std::move(text), texts);
 }
 
 Rows with_words(Rows text) {

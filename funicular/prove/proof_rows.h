@@ -16,6 +16,8 @@ Rows with_labels(Rows text, const format::ModelConfig& config);
 Rows with_label_sets(Rows text, int64_t labels);
 /// With words: most tokens begin one.
 Rows with_words(Rows text);
+/// Cut into `texts` texts each, with a score.
+Rows with_groups(Rows text, int64_t texts);
 /// With a tag for each of a row's words, which `worded` has.
 Rows with_tags(Rows worded, int64_t tags);
 

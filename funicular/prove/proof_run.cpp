@@ -117,7 +117,9 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
     ReferenceRow& row = rows.emplace_back();
     row.token_ids = batch["token_ids"].slice(0, begin, end);
     row.token_type_ids = batch["token_type_ids"].slice(0, begin, end);
-    row.draw = static_cast<uint64_t>(draws[s].draw_id);
+    // A row with several texts is as many sequences, whose draws are counted apart.
+    const auto texts = static_cast<int64_t>((offsets.size() - 1) / draws.size());
+    row.draw = static_cast<uint64_t>(draws[s / static_cast<size_t>(texts)].draw_id * texts + number % texts);
     if (has("sentence_order_labels")) row.order = batch["sentence_order_labels"].narrow(0, number, 1);
     if (has("mlm_rows")) {
       const OwnRows masked(batch["mlm_rows"], begin, end);
@@ -130,7 +132,7 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
       row.tag_positions = words.of(batch["tag_rows"]) - begin;
       row.labels = words.of(batch["labels"]).to(at::kDouble);
     } else if (has("labels")) {
-      row.labels = batch["labels"][number].to(at::kDouble).reshape({-1});
+      row.labels = batch["labels"][number / texts].to(at::kDouble).reshape({-1});
     }
   }
   return rows;
@@ -139,6 +141,8 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
 ReferenceKind kind_of(const ProofTask& task) {
   if (task.objective == kElectra) return ReferenceKind::electra;
   if (task.objective == kMacBert) return ReferenceKind::sentence_order;
+  if (task.texts() > 0)
+    return task.objective == kScoredTexts ? ReferenceKind::scored_texts : ReferenceKind::related_texts;
   if (task.objective == kTags) return ReferenceKind::tags;
   if (task.objective == kMultiLabel) return ReferenceKind::several_labels;
   if (task.distils()) return ReferenceKind::distillation;
@@ -148,6 +152,13 @@ ReferenceKind kind_of(const ProofTask& task) {
 ReferenceLossSettings loss_of(const ProofTask& task, const format::ModelConfig& config) {
   ReferenceLossSettings loss{.kind = kind_of(task), .config = config, .seed = task.seed};
   if (task.objective == kElectra) loss.generator = generator_of(config);
+  if (task.objective == kRelatedTexts) {
+    const objective::VectorLossOptions options = vector_loss_of(task, config);
+    loss.vector_sizes = options.matryoshka;
+    loss.scale = options.scale;
+    loss.hardness = options.hardness;
+    loss.batch_hardness = options.batch_hardness;
+  }
   if (!task.distils()) return loss;
   const objective::DistillationOptions options = distillation_of(task, config);
   loss.teacher = options.teacher;

@@ -23,6 +23,7 @@
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
 #include "funicular/objective/regression.h"
+#include "funicular/objective/sentence_vectors.h"
 #include "funicular/objective/tags.h"
 #include "funicular/prove/proof_rows.h"
 #include "funicular/text/input_tokens.h"
@@ -113,6 +114,12 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
                                        {.generator_size = kGeneratorSize});
   if (task.objective == kMacBert) return macbert(tokenizer, sequence);
   if (task.distils()) return distillation(task, config, tokenizer, sequence);
+  if (task.texts() > 0)
+    return std::make_unique<objective::SentenceVectors>(
+        tokenizer, objective::SentenceVectorOptions{.sequence = sequence,
+                                                    .loss = vector_loss_of(task, config),
+                                                    .scored = task.objective == kScoredTexts,
+                                                    .pooler = false});
   if (task.objective == kTags)
     return std::make_unique<objective::Tags>(
         tokenizer, objective::TagOptions{.sequence = sequence, .tags = tag_names(config)});
@@ -123,6 +130,7 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
 /// Generated rows with what the task's objective reads.
 Rows asked_for(const ProofTask& task, const format::ModelConfig& config, Rows text) {
   if (task.objective == kMacBert) return with_words(std::move(text));
+  if (task.texts() > 0) return with_groups(std::move(text), task.texts());
   if (task.objective == kTags) return with_tags(with_words(std::move(text)), config.num_labels);
   if (task.objective == kMultiLabel) return with_label_sets(std::move(text), config.num_labels);
   if (task.head == model::Head::classification) return with_labels(std::move(text), config);
@@ -182,6 +190,15 @@ objective::DistillationOptions distillation_of(const ProofTask& task, const form
   options.temperature = 2;
   options.relation_heads = student.encoder.heads % 2 == 0 ? student.encoder.heads / 2 : student.encoder.heads;
   return options;
+}
+
+objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format::ModelConfig& config) {
+  if (task.objective == kScoredTexts) return {.loss = objective::VectorLoss::cosent};
+  const int64_t width = config.encoder.width;
+  return {.comparison = objective::Comparison::joint,
+          .hardness = 5,
+          .batch_hardness = 2,
+          .matryoshka = {width, width / 3}};
 }
 
 int64_t most_slices(const ProofTask& task) {

@@ -7,6 +7,7 @@
 #include "funicular/format/model_config.h"
 #include "funicular/objective/distillation.h"
 #include "funicular/objective/objective.h"
+#include "funicular/objective/vector_losses.h"
 #include "funicular/prove/proof.h"
 #include "funicular/text/tokenizer.h"
 
@@ -25,11 +26,13 @@ format::ModelConfig config_of(const ProofTask& task);
 format::ModelConfig generator_of(const format::ModelConfig& discriminator);
 /// The terms of the task's distillation; the teacher has twice the layers and random weights.
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
+/// The loss of vectors that the task learns, if it has one.
+objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format::ModelConfig& config);
 
 /// Throws InputError for a token store that the task cannot read.
 ProofText open_text(const ProofTask& task, const format::ModelConfig& config);
-/// A model with the weights of the task's folder. Without a folder all weights are random, vectors included, so that a bias
-/// or a norm that is left out shows.
+/// A model with the weights of the task's folder. Without a folder all weights are random, vectors included, so that
+/// a bias or a norm that is left out shows.
 Model build_model(const ProofTask& task, const objective::Objective& objective,
                   const format::ModelConfig& config);
 

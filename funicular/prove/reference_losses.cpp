@@ -107,8 +107,8 @@ class WordTags final : public ReferenceLoss {
   ReferenceEncoder encoder_;
 };
 
-/// [Clark], section 2 and, for the common embeddings, section 3.2: the generator's guesses are drawn from its softmax and
-/// take the tokens' places; the discriminator tells of each token whether it was replaced.
+/// [Clark], section 2 and, for the common embeddings, section 3.2: the generator's guesses are drawn from its softmax
+/// and take the tokens' places; the discriminator tells of each token whether it was replaced.
 class ReplacedTokens final : public ReferenceLoss {
  public:
   ReplacedTokens(const ReferenceLossSettings& settings, const WeightOf& weight)
@@ -306,6 +306,75 @@ class Distilled final : public ReferenceLoss {
   ReferenceEncoder student_, teacher_;
 };
 
+/// Vectors of texts: the mean of all tokens' last hidden states.
+class Vectors final : public ReferenceLoss {
+ public:
+  Vectors(const ReferenceLossSettings& settings, const WeightOf& weight)
+      : settings_(settings), encoder_(settings.config, weight, settings.seed) {}
+  Counts counts(const ReferenceRow& /*row*/) const override { return {{term(), 1.0 / texts()}}; }
+  Sums sums(const ReferenceRow& /*row*/) const override { return {}; }
+  Sums sums_of_batch(std::span<const ReferenceRow> rows) const override {
+    std::vector<at::Tensor> vectors;
+    for (const ReferenceRow& row : rows)
+      vectors.push_back(encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden.mean(0));
+    if (is_scored()) return {{term(), order_of_scores(vectors, rows)}};
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (const int64_t size : settings_.vector_sizes) sum = sum + joint(vectors, size);
+    return {{term(), sum}};
+  }
+
+ private:
+  using Texts = std::vector<at::Tensor>;
+  bool is_scored() const { return settings_.kind == ReferenceKind::scored_texts; }
+  int texts() const { return is_scored() ? 2 : 3; }
+  const char* term() const { return is_scored() ? "cosent" : "multiple-negatives"; }
+  static at::Tensor cosine(const at::Tensor& a, const at::Tensor& b) {
+    return a.dot(b) / (a.dot(a) * b.dot(b)).sqrt();
+  }
+
+  /// [Su]: log(1 + Σ exp(λ (cos_j - cos_i))) over all pairs of rows of which i has the greater label; times the rows,
+  /// whose number divides it.
+  at::Tensor order_of_scores(const Texts& vectors, std::span<const ReferenceRow> rows) const {
+    at::Tensor inside = at::ones({}, at::kDouble);
+    const auto of = [&](size_t row) { return cosine(vectors[2 * row], vectors[2 * row + 1]); };
+    for (size_t i = 0; i < rows.size() / 2; ++i)
+      for (size_t j = 0; j < rows.size() / 2; ++j)
+        if (rows[2 * i].labels.item<double>() > rows[2 * j].labels.item<double>())
+          inside = inside + at::exp(settings_.scale * (of(j) - of(i)));
+    return at::log(inside) * (size_of(rows) / 2);
+  }
+  static double size_of(std::span<const ReferenceRow> rows) { return static_cast<double>(rows.size()); }
+
+  /// [Zhang], equations 3 and 4, with [Kusupati]'s first numbers of each vector; more similar negatives weigh more.
+  at::Tensor joint(const Texts& vectors, int64_t size) const {
+    const size_t rows = vectors.size() / 3;
+    const auto cut = [&](size_t row, size_t text) { return vectors[3 * row + text].narrow(0, 0, size); };
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (size_t i = 0; i < rows; ++i) {
+      const at::Tensor anchor = cut(i, 0), positive = cut(i, 1);
+      const at::Tensor own = at::exp(settings_.scale * cosine(anchor, positive));
+      at::Tensor partition = own;
+      for (size_t j = 0; j < rows; ++j) {
+        const bool same = i == j;
+        const double hardness = same ? settings_.hardness : settings_.batch_hardness;
+        for (size_t text = 1; text < 3; ++text) {
+          const at::Tensor similarity = cosine(anchor, cut(j, text));
+          if (!same || text > 1)
+            partition = partition + at::exp(settings_.scale * similarity + hardness * similarity.detach());
+          if (!same) partition = partition + at::exp(settings_.scale * cosine(positive, cut(j, text)));
+        }
+        partition = partition + at::exp(settings_.scale * cosine(positive, cut(j, 0)));
+        if (!same) partition = partition + at::exp(settings_.scale * cosine(anchor, cut(j, 0)));
+      }
+      sum = sum + at::log(partition / own);
+    }
+    return sum;
+  }
+
+  ReferenceLossSettings settings_;
+  ReferenceEncoder encoder_;
+};
+
 }  // namespace
 
 std::unique_ptr<ReferenceLoss> make_reference_loss(const ReferenceLossSettings& settings,
@@ -318,6 +387,9 @@ std::unique_ptr<ReferenceLoss> make_reference_loss(const ReferenceLossSettings& 
       return std::make_unique<ReplacedTokens>(settings, weight);
     case ReferenceKind::tags:
       return std::make_unique<WordTags>(settings, weight);
+    case ReferenceKind::related_texts:
+    case ReferenceKind::scored_texts:
+      return std::make_unique<Vectors>(settings, weight);
     case ReferenceKind::distillation:
       return std::make_unique<Distilled>(settings, weight);
     default:

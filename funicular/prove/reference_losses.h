@@ -1,5 +1,6 @@
 #pragma once
-// The losses of prove's reference (prove/reference_step.h), written a second time: nothing of objective and nn is used here.
+// The losses of prove's reference (prove/reference_step.h), written a second time: nothing of objective and nn is
+// used here.
 //
 // Sources of the formulas, beside those of prove/reference_encoder.h:
 //   [Lan]    Lan et al., "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations", ICLR 2020.
@@ -10,10 +11,15 @@
 //   [Sun]    Sun, Cheng, Gan, Liu, "Patient Knowledge Distillation for BERT Model Compression", 2019.
 //   [Wang]   W. Wang et al., "MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained
 //            Transformers", 2021.
+//   [Zhang]  Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards General Text Embeddings with Multi-stage
+//            Contrastive Learning", 2023, section 3.2.
+//   [Su]     J. Su, "CoSENT", 2022.
+//   [Kusupati] Kusupati et al., "Matryoshka Representation Learning", 2022.
 //   [Sanh]   Sanh, Debut, Chaumond, Wolf, "DistilBERT, a distilled version of BERT", 2019.
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +40,17 @@ struct ReferenceRow {
 };
 
 /// What is learnt, by the name that ReferenceLossSettings::kind takes.
-enum class ReferenceKind { masked_lm, sentence_order, electra, classes, several_labels, tags, distillation };
+enum class ReferenceKind {
+  masked_lm,
+  sentence_order,
+  electra,
+  classes,
+  several_labels,
+  tags,
+  distillation,
+  related_texts,  ///< rows are anchor, positive and negative, one after the other
+  scored_texts    ///< rows are two texts each, one after the other
+};
 
 struct ReferenceLossSettings {
   ReferenceKind kind = ReferenceKind::masked_lm;
@@ -48,6 +64,8 @@ struct ReferenceLossSettings {
       layers{};  ///< of distillation: the student's and the teacher's, from 1
   double temperature = 1;
   int64_t relation_heads = 1;
+  std::vector<int64_t> vector_sizes{};                  ///< of related texts
+  double scale = 20, hardness = 0, batch_hardness = 0;  ///< the first of scored texts, too
 };
 
 /// The terms of a loss by their names: sums over a row, and what the sums of a batch are divided by.
@@ -56,6 +74,10 @@ class ReferenceLoss {
   virtual ~ReferenceLoss() = default;
   virtual std::map<std::string, double> counts(const ReferenceRow& row) const = 0;
   virtual std::map<std::string, at::Tensor> sums(const ReferenceRow& row) const = 0;
+  /// Of a loss that compares rows: the sums of the whole batch. Empty: sums() adds up.
+  virtual std::map<std::string, at::Tensor> sums_of_batch(std::span<const ReferenceRow> /*rows*/) const {
+    return {};
+  }
   /// By which a term's mean counts in the loss.
   virtual double weight(const std::string& /*term*/) const { return 1; }
 };

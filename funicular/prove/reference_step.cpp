@@ -53,16 +53,20 @@ std::map<std::string, double> ReferenceStep::differentiate(
     if (const int64_t updates = age ? age(name) : 0; updates > 0)
       value = history_.at(history_.size() - static_cast<size_t>(updates)).at(name);
   for (auto& [name, value] : weights_) value = value.detach().requires_grad_();
-  for (const ReferenceRow& row : rows) {
+  const auto add = [&](const std::map<std::string, at::Tensor>& sums) {
     at::Tensor share = at::zeros({}, at::kDouble);
-    for (const auto& [term, sum] : loss_->sums(row)) {
+    for (const auto& [term, sum] : sums) {
       const at::Tensor mean = sum / std::max(1.0, counts.at(term));
       share = share + loss_->weight(term) * mean;
       losses[term] += mean.item<double>();
     }
     share.backward();
     losses["total"] += share.item<double>();
-  }
+  };
+  if (const auto whole = loss_->sums_of_batch(rows); !whole.empty())
+    add(whole);
+  else
+    for (const ReferenceRow& row : rows) add(loss_->sums(row));
   for (auto& [name, value] : weights_) {
     const at::Tensor& gradient = value.grad();
     gradients_[name] = gradient.defined() ? gradient : at::zeros_like(value);

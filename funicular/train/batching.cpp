@@ -98,8 +98,8 @@ bool may_accumulate(const BatchPlan& plan, const Source& source) {
 
 namespace {
 
-/// Dealt to `count` parts, each in the order of the draws, so that all have about as many tokens: the longest first, each to
-/// the part that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969).
+/// Dealt to `count` parts, each in the order of the draws, so that all have about as many tokens: the longest first,
+/// each to the part that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969).
 std::vector<std::vector<data::Draw>> deal(std::span<const data::Draw> draws, const Source& source,
                                           int64_t count) {
   std::vector<std::pair<int64_t, size_t>> by_length;
@@ -158,6 +158,7 @@ std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws,
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
                     const RandomState& random, at::ScalarType floating, const parallel::DataShare& share) {
   GlobalBatch batch;
+  for (const data::Draw& draw : draws) batch.draw_ids.push_back(draw.draw_id);
   for (const std::vector<data::Draw>& piece : share_of(draws, source, plan, share)) {
     batch.micro_batches.push_back(source.collate(piece, random));
     MicroBatch& micro_batch = batch.micro_batches.back();

@@ -41,6 +41,7 @@ struct GlobalBatch {
   std::vector<MicroBatch> micro_batches;
   Counts counts;
   int64_t tokens = 0;
+  std::vector<int64_t> draw_ids = {};  ///< of all ranks, in the order of the draws
 };
 
 /// Cuts `draws` in order: at most plan.micro_batch sequences and plan.tokens tokens each (a longer sequence

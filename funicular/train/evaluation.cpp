@@ -70,7 +70,7 @@ class Tally {
     if (metrics_) metrics_->losses(terms);
     std::map<std::string, double> result =
         metrics_ ? metrics_->finish(loss) : std::map<std::string, double>{};
-    result["loss"] = loss;
+    result.try_emplace("loss", loss);
     if (terms.size() > 1)
       for (const auto& [name, mean] : terms) result["loss_" + name] = mean;
     return result;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "funicular/base/error.h"
+
 namespace funicular::train {
 
 namespace {
@@ -12,11 +14,19 @@ double epochs_of(int64_t drawn, const data::MixturePart& part) {
 
 }  // namespace
 
-Draws::Draws(const Source& source, const data::Sampler::Options& options) : options_(options) {
-  if (const auto* mixed = dynamic_cast<const MixedSource*>(&source))
+Draws::Draws(const Source& source, const data::Sampler::Options& options, bool distinct) : options_(options) {
+  const auto* const mixed = dynamic_cast<const MixedSource*>(&source);
+  if (mixed && distinct)
+    throw InputError("trainer",
+                     "batches of distinct texts are not made of several corpora; join them into one");
+  if (mixed) {
     mixed_.emplace(mixed->mixture(), options);
-  else
-    sampler_.emplace(source.size(), options);
+    return;
+  }
+  sampler_.emplace(source.size(), options);
+  if (distinct)
+    distinct_ = std::make_unique<data::DistinctSampler>(
+        source.size(), options, [&source](int64_t sample) { return source.texts_of(sample); });
 }
 
 int64_t Draws::batches_per_epoch() const {
@@ -24,6 +34,7 @@ int64_t Draws::batches_per_epoch() const {
 }
 
 std::vector<data::Draw> Draws::batch(int64_t batch) const {
+  if (distinct_) return distinct_->batch(batch);
   return mixed_ ? mixed_->batch(batch) : sampler_->batch(batch);
 }
 

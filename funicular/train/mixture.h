@@ -11,6 +11,7 @@
 
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
+#include "funicular/data/distinct_sampler.h"
 #include "funicular/data/joined_dataset.h"
 #include "funicular/data/mixture.h"
 #include "funicular/train/source.h"
@@ -61,12 +62,15 @@ class MixedDatasetSource final : public MixedSource {
   data::Mixture mixture_;
 };
 
-/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler.
+/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler, or of DistinctSampler.
 class Draws {
  public:
-  Draws(const Source& source, const data::Sampler::Options& options);
+  /// `distinct`: see TrainerOptions::distinct_batches. Throws InputError for that with a MixedSource.
+  Draws(const Source& source, const data::Sampler::Options& options, bool distinct = false);
   int64_t batches_per_epoch() const;
   std::vector<data::Draw> batch(int64_t batch) const;
+  /// Rows that the first epoch leaves out, since one of their texts stood in every batch that had room.
+  int64_t left_out() const { return distinct_ ? distinct_->left_out(0) : 0; }
   /// How many samples of each corpus the first `batches` batches have; empty where there is one.
   std::vector<int64_t> drawn(int64_t batches) const;
   /// Of each corpus its name, samples and weight, and the draws and epochs of a run of so many batches; null where
@@ -79,6 +83,7 @@ class Draws {
   data::Sampler::Options options_;
   std::optional<data::Sampler> sampler_;
   std::optional<data::MixedSampler> mixed_;
+  std::unique_ptr<const data::DistinctSampler> distinct_;
 };
 
 }  // namespace funicular::train

@@ -50,6 +50,7 @@ std::map<std::string, std::string> identity_of(const Run& run) {
   identity["seed"] = std::to_string(o.seed);
   identity["shuffle"] = o.shuffle ? "true" : "false";
   identity["drop_last"] = o.drop_last ? "true" : "false";
+  if (o.distinct_batches) identity["distinct_batches"] = "true";
   identity["precision"] = precision_name(o.precision);
   identity["optimizer"] = optim::optimizer_name(run.optimizer);
   identity["trainable"] = fmt::format("{}", fmt::join(o.trainable, ","));
@@ -89,6 +90,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
                    {"micro_batch_tokens", run.plan.tokens},
                    {"shuffle", o.shuffle},
                    {"drop_last", o.drop_last}};
+  if (o.distinct_batches) file["batch"]["distinct"] = true;
   file["ranks"] = run.ranks;
   file["strategy"] = run.strategy;
   if (run.devices > 1) file["devices"] = run.devices;

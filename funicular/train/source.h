@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "funicular/core/batch.h"
+#include "funicular/core/batch_loss.h"
 #include "funicular/data/other_document.h"
 #include "funicular/data/sample.h"
 #include "funicular/data/sampler.h"
@@ -35,6 +36,10 @@ class Source {
   virtual int64_t length(int64_t sample_id) const = 0;
   /// Says what the loss of its samples is a sum over, if the source knows it (objective::Objective::loss_over).
   virtual LossOver loss_over() const { return LossOver::undeclared; }
+  /// A loss of the vectors of a whole batch, which the trainer computes before each step; null: there is none.
+  virtual const BatchLoss* batch_loss() const { return nullptr; }
+  /// Hashes of a sample's texts, see TrainerOptions::distinct_batches. Thread-safe.
+  virtual std::vector<uint64_t> texts_of(int64_t /*sample_id*/) const { return {}; }
   /// Thread-safe and pure: loader threads call it.
   virtual MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const = 0;
 };
@@ -52,6 +57,15 @@ class DatasetSource final : public Source {
   void require_sound() const override { dataset_.require_sound(); }
   int64_t length(int64_t sample_id) const override { return objective_.length(dataset_.get(sample_id)); }
   LossOver loss_over() const override { return loss_over_of(objective_); }
+  const BatchLoss* batch_loss() const override {
+    if constexpr (requires { objective_.batch_loss(); }) return objective_.batch_loss();
+    return nullptr;
+  }
+  std::vector<uint64_t> texts_of(int64_t sample_id) const override {
+    if constexpr (requires { objective_.texts_of(dataset_.get(sample_id)); })
+      return objective_.texts_of(dataset_.get(sample_id));
+    return {};
+  }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
     std::vector<data::Sample> samples;
     samples.reserve(draws.size());

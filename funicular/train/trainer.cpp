@@ -17,6 +17,7 @@
 #include "funicular/parallel/asynchronous.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/product_cache.h"
+#include "funicular/train/batch_vectors.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/cut_check.h"
 #include "funicular/train/evaluation_rounds.h"
@@ -76,6 +77,7 @@ class TrainingLoop {
  private:
   void attach();
   void train();
+  void tell_left_out() const;
   void take_step(Prefetcher<GlobalBatch>& loader);
   void stop_if_interrupted();
   bool any_interrupted();
@@ -109,6 +111,7 @@ FitResult TrainingLoop::run() {
   convert(training_.model, training_.floating);
   const Freezing freezing(training_.model, options_.trainable, options_.frozen);
   check_cuts(training_);
+  check_batch_loss(training_.data, *strategy_);
   attach();
   folder_.resume();
   training_.meetings.begin_at(training_.result.resumed_from, training_.scaler ? &*training_.scaler : nullptr);
@@ -116,6 +119,7 @@ FitResult TrainingLoop::run() {
   trim_allocator();  // of what making, converting and loading the weights took
   folder_.begin();
   reports_.begin();
+  tell_left_out();
   train();
   reports_.end();
   options_.whole_model_after ? strategy_->detach() : strategy_->leave();
@@ -130,6 +134,15 @@ FitResult TrainingLoop::run() {
   result.seconds = seconds_since(start);
   folder_.end();
   return result;
+}
+
+/// Rows that come in no batch of the first epoch.
+void TrainingLoop::tell_left_out() const {
+  const int64_t rows = training_.first() ? training_.draws.left_out() : 0;
+  if (rows > 0)
+    log::info(
+        "the first epoch leaves out {} of {} rows: each has a text that other rows of every batch have, too",
+        rows, training_.data.size());
 }
 
 void TrainingLoop::train() {
@@ -172,6 +185,8 @@ void TrainingLoop::take_step(Prefetcher<GlobalBatch>& loader) {
   else
     batch = loader.next();
   const double waited = seconds_since(start);
+  if (const BatchLoss* const loss = training_.data.batch_loss())
+    add_vector_gradients(*loss, batch, *strategy_);
   const parallel::StepResult result = step(batch);
   if (const Meetings::Scaling met = training_.meetings.meet_after(state_.step);
       met.verdict == optim::LossScaler::Verdict::exhausted)

@@ -35,6 +35,8 @@ struct TrainerOptions {
   int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training
   bool shuffle = true;
   bool drop_last = false;  ///< false: the last batch of an epoch is shorter
+  /// No text stands in two rows of a batch (data/distinct_sampler.h), if the source tells the texts (Source::texts_of).
+  bool distinct_batches = false;
 
   optim::Schedule schedule{};     ///< the peak rate is the optimiser's
   optim::BatchRate batch_rate{};  ///< multiplies that rate as the global batch asks for

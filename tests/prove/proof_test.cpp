@@ -1,7 +1,6 @@
 // Claims about proofs: they hold for what is equal, and notice what is not.
 #include <gtest/gtest.h>
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -12,90 +11,15 @@
 #include <limits>
 #include <map>
 
-#include "../comm/ranks.h"
-#include "../train/helpers.h"
 #include "funicular/base/error.h"
-#include "funicular/base/log.h"
 #include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/optim/optimizer_kind.h"
-#include "funicular/prove/pairs.h"
-#include "funicular/prove/proof.h"
+#include "proofs.h"
 
 namespace funicular::prove {
 namespace {
 
-using comm::test::Endings;
-using comm::test::is_rank;
-using comm::test::Ranks;
-using funicular::test::TemporaryFolder;
-
-const ProofTask kTask{.steps = 3, .batch_size = 10};
-
-/// A family's encoder in the sizes that a proof without a model has.
-format::ModelConfig config_of(const std::string& family) {
-  format::ModelConfig config = format::default_config(family);
-  config.encoder.vocabulary = 997;
-  config.encoder.width = 48;
-  config.encoder.layers = 3;
-  config.encoder.heads = 4;
-  config.encoder.feed_forward.width = 200;
-  config.encoder.positions.rows = 128;
-  if (config.encoder.embedding_size) config.encoder.embedding_size = 20;
-  config.encoder.activation = "relu";  // which the heads of these families do not heed
-  config.id2label = {"a", "b", "c"};
-  config.num_labels = 3;
-  return config;
-}
-
-ProofTask task_of(const std::string& objective) {
-  ProofTask task = kTask;
-  set_objective(task, objective);
-  if (const char* const configuration = std::getenv("TEST_MODEL")) task.model = configuration;
-  task.max_grad_norm = 0.5;  // below the norms of these gradients: they are clipped
-  return task;
-}
-
-void run_rank() {
-  log::set_level(log::Level::error);
-  const Layout layout = Layout::parse(std::getenv("TEST_LAYOUT"));
-  const char* const objective = std::getenv("TEST_OBJECTIVE");
-  ProofTask task = objective ? task_of(objective) : kTask;
-  if (const char* const name = std::getenv("TEST_OPTIMIZER")) task.optimizer = optim::usual_optimizer(name);
-  run_layout(task, layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
-}
-
-class Proofs : public ::testing::Test {
- protected:
-  Proof compare(const std::string& a, const std::string& b) {
-    const Layout first = Layout::parse(a), second = Layout::parse(b);
-    promise = promise_of(first, second, kTask);
-    return compare_layouts(ran(first), ran(second), kTask.steps, promise);
-  }
-  Promise promise;
-
-  /// Where the layout's tensors and losses lie; runs it once, in processes of its own where it has several.
-  fs::path ran(const Layout& layout) {
-    const auto [found, added] = runs_.try_emplace(layout.text, folder_ / std::to_string(runs_.size()));
-    const fs::path& output = found->second;
-    if (!added) return output;
-    fs::create_directories(output);
-    ::setenv("TEST_LAYOUT", layout.text.c_str(), 1);
-    ::setenv("TEST_OUTPUT", output.c_str(), 1);
-    if (layout.ranks > 1) {
-      EXPECT_EQ(Ranks(layout.ranks).end(), Endings(static_cast<size_t>(layout.ranks), 0)) << layout.text;
-    } else {
-      at::set_num_threads(1);  // as ranks have
-      run_rank();
-    }
-    return output;
-  }
-  fs::path folder(const std::string& name) const { return folder_ / name; }
-
- private:
-  TemporaryFolder folder_;
-  std::map<std::string, fs::path> runs_;
-};
+using namespace test;  // NOLINT(google-build-using-namespace): the layouts under test
 
 TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) {
   if (is_rank()) return run_rank();
@@ -314,8 +238,9 @@ TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights
   EXPECT_FALSE(proof.bit_identical) << "other operations were compared, not the same run";
   // Of each step a gradient, a weight and two moments of each of the three layers' 16 tensors, and more.
   EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
-  // Left out are the biases of keys, which change no softmax. Left out is also what the scores come from where they are all but
-  // equal: in ELECTRA's first layer, before which no normalisation stands (embeddings_project), and in its small generator.
+  // Left out are the biases of keys, which change no softmax. Left out is also what the scores come from where they
+  // are all but equal: in ELECTRA's first layer, before which no normalisation stands (embeddings_project), and in
+  // its small generator.
   for (const std::string& name : proof.noise) {
     const bool scores =
         name.find("attention.self.query.") != name.npos || name.find("attention.self.key.") != name.npos;
@@ -376,19 +301,19 @@ INSTANTIATE_TEST_SUITE_P(Heads, OtherFamilies,
                                            Trained{"distilbert", kClassification}),
                          name_of);
 
-INSTANTIATE_TEST_SUITE_P(Heads, References,
-                         ::testing::Values(Trained{"bert", kMaskedLm}, Trained{"bert", kClassification},
-                                           Trained{"roberta", kMaskedLm}, Trained{"roberta", kClassification},
-                                           Trained{"electra", kMaskedLm}, Trained{"electra", kClassification},
-                                           Trained{"distilbert", kMaskedLm},
-                                           Trained{"distilbert", kClassification}, Trained{"bert", kElectra},
-                                           Trained{"electra", kElectra}, Trained{"bert", kMacBert},
-                                           Trained{"bert", kTags}, Trained{"electra", kTags},
-                                           Trained{"bert", kMultiLabel}, Trained{"roberta", kMultiLabel},
-                                           Trained{"bert", kDistillation}, Trained{"roberta", kDistillation},
-                                           Trained{"bert", kDistillationOfTokens},
-                                           Trained{"bert", kDistillationOfAllTokens}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Heads, References,
+    ::testing::Values(Trained{"bert", kMaskedLm}, Trained{"bert", kClassification},
+                      Trained{"roberta", kMaskedLm}, Trained{"roberta", kClassification},
+                      Trained{"electra", kMaskedLm}, Trained{"electra", kClassification},
+                      Trained{"distilbert", kMaskedLm}, Trained{"distilbert", kClassification},
+                      Trained{"bert", kElectra}, Trained{"electra", kElectra}, Trained{"bert", kMacBert},
+                      Trained{"bert", kTags}, Trained{"electra", kTags}, Trained{"bert", kMultiLabel},
+                      Trained{"roberta", kMultiLabel}, Trained{"bert", kDistillation},
+                      Trained{"roberta", kDistillation}, Trained{"bert", kDistillationOfTokens},
+                      Trained{"bert", kDistillationOfAllTokens}, Trained{"bert", kRelatedTexts},
+                      Trained{"roberta", kRelatedTexts}, Trained{"bert", kScoredTexts}),
+    name_of);
 
 TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
   if (is_rank()) return run_rank();

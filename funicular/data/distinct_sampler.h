@@ -1,0 +1,42 @@
+#pragma once
+// Batches in which no text stands in two rows. If the other rows of a batch are negatives, a repeated text would be a
+// wrong negative.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "funicular/data/sampler.h"
+
+namespace funicular::data {
+
+/// Walks each epoch's order as Sampler has it. A row waits while one of its texts stands in the batch, and comes in
+/// the first batch that has none of them. An epoch has as many batches as Sampler's; rows that still wait at its end
+/// are left out of it. A pure function of the options, the texts and the batch's number.
+class DistinctSampler {
+ public:
+  /// `texts_of(row)`: hashes of the row's texts; may be called on any thread. Throws InputError as Sampler does.
+  DistinctSampler(int64_t size, Sampler::Options options,
+                  std::function<std::vector<uint64_t>(int64_t)> texts_of);
+  int64_t batches_per_epoch() const { return order_.batches_per_epoch(); }
+  /// Thread-safe. The first call of an epoch walks it.
+  std::vector<Draw> batch(int64_t batch) const;
+  /// Rows that an epoch leaves out.
+  int64_t left_out(int64_t epoch) const;
+
+ private:
+  using Epoch = std::vector<std::vector<Draw>>;
+  Epoch walk(int64_t epoch) const;
+  std::shared_ptr<const Epoch> batches_of(int64_t epoch) const;
+
+  Sampler order_;
+  int64_t size_;
+  std::function<std::vector<uint64_t>(int64_t)> texts_of_;
+  mutable std::mutex mutex_;
+  mutable std::map<int64_t, std::shared_ptr<const Epoch>> walked_;  ///< the last two that were asked for
+};
+
+}  // namespace funicular::data

@@ -1,0 +1,164 @@
+#include "funicular/objective/sentence_vectors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/model/sentence_encoder.h"
+#include "funicular/objective/vector_metrics.h"
+
+namespace funicular::objective {
+
+namespace {
+
+/// A text of a row as a sample of its own.
+data::Sample sample_of_text(const data::Sample& row, size_t column) {
+  data::Sample sample;
+  sample.columns = {row.columns[column]};
+  sample.sample_id = row.sample_id;
+  sample.draw_id = row.draw_id * std::ssize(row.columns) + static_cast<int64_t>(column);
+  sample.epoch = row.epoch;
+  return sample;
+}
+
+/// Adds the loss of a micro-batch. A loss of single rows reads its rows alone. Otherwise the trainer has given the
+/// gradients of the whole batch, or the micro-batch is the whole batch.
+void add_vector_loss(const VectorLossOfRows& loss, const at::Tensor& sequences, const Pass& pass) {
+  const at::Tensor& draws = pass.batch[kRowDraws];
+  const at::Tensor vectors = sequences.view({draws.numel(), -1, sequences.size(1)});
+  TensorMap rows{{kRowVectors, vectors}, {kRowDraws, draws}};
+  for (const std::string& name : loss.reads())
+    if (const auto found = pass.batch.tensors.find(name); found != pass.batch.tensors.end())
+      rows[name] = found->second;
+  for (const auto& [name, value] : rows) pass.loss.output(name, value);
+  const VectorLossOptions& options = loss.options();
+  if (options.reads_labels() && !rows.contains(kRowLabels)) return;
+  if (!options.compares_rows()) return pass.loss.add(options.name(), loss.of_rows(rows).sum());
+  if (pass.loss.keep_outputs) return;
+  BatchLoss::Result whole;
+  const auto given = pass.batch.tensors.find(kVectorGradients);
+  if (given != pass.batch.tensors.end()) {
+    whole = {pass.batch[kRowLosses], given->second};
+  } else {
+    whole = loss.compute(rows, 0, draws.numel(), /*differentiate=*/true);
+  }
+  const at::Tensor change = (vectors - vectors.detach()) * whole.gradients;  // 0, with the loss's gradient
+  pass.loss.add(options.name(), whole.values.sum() + change.sum());
+}
+
+std::string describe_modules(const format::SentenceFolder& modules) {
+  std::vector<std::string> parts;
+  for (const format::Pooling pooling : modules.poolings) parts.push_back(format::pooling_name(pooling));
+  for (const format::SentenceStep& step : modules.steps)
+    parts.push_back(step.kind == format::SentenceStep::Kind::dense
+                        ? fmt::format("dense {} {}", step.outputs, step.activation)
+                        : "normalise");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+SentenceVectors::SentenceVectors(const text::Tokenizer& tokenizer, const SentenceVectorOptions& options)
+    : RowObjective(tokenizer, options.sequence,
+                   options.labelled && options.loss.reads_labels() ? std::vector{data::LabelKind::values}
+                                                                   : std::vector<data::LabelKind>()),
+      options_(options),
+      loss_(std::make_shared<VectorLossOfRows>(options.loss)) {}
+
+std::shared_ptr<const data::Dataset> SentenceVectors::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
+  if (options_.labelled && options_.loss.reads_classes())
+    for (int64_t row = 0; row < store->rows(); ++row)
+      if (const double label = store->row(row).label; label != 0 && label != 1)
+        throw InputError("loss",
+                         "{}: row {} has the label {}; --loss {} expects 1 (similar) or 0. For other numbers "
+                         "choose --loss cosent",
+                         store->folder().string(), row + 1, label, options_.loss.name());
+  return RowObjective::samples(std::move(store));
+}
+
+int64_t SentenceVectors::length(const data::Sample& sample) const {
+  int64_t tokens = 0;
+  for (size_t column = 0; column < sample.columns.size(); ++column)
+    tokens += sequence_length(sample_of_text(sample, column), form(), sequence());
+  return tokens;
+}
+
+MicroBatch SentenceVectors::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  PackedSequences packed;
+  std::vector<int64_t> draws;
+  std::vector<double> labels, present;
+  const size_t columns = samples.empty() ? 0 : samples.front().columns.size();
+  for (const data::Sample& sample : samples) {
+    for (size_t column = 0; column < columns; ++column) {
+      packed.add(sample_of_text(sample, column), form(), sequence());
+      present.push_back(column < 2 || sample.columns[column].tokens.size() > 0);
+    }
+    draws.push_back(sample.draw_id);
+    labels.push_back(sample.label);
+  }
+  MicroBatch batch = packed.to_batch(random);
+  const auto rows = static_cast<int64_t>(samples.size());
+  batch.tensors[kRowDraws] = at::tensor(draws, at::kLong);
+  if (options_.labelled && options_.loss.reads_labels())
+    batch.tensors[kRowLabels] = at::tensor(labels, at::kDouble);
+  if (columns > 3)
+    batch.tensors[kPresentTexts] =
+        at::tensor(present, at::kDouble).view({rows, static_cast<int64_t>(columns)});
+  batch.counts[options_.loss.name()] = static_cast<double>(rows);
+  return batch;
+}
+
+model::Head SentenceVectors::head() const {
+  return model::sentence_head(
+      options_.modules,
+      {.pooler = options_.pooler, .use = [loss = loss_](const at::Tensor& vectors, const Pass& pass) {
+         add_vector_loss(*loss, vectors, pass);
+       }});
+}
+
+Model SentenceVectors::build(model::ModelOptions encoder) const {
+  options_.loss.check_width(options_.modules.vector_width(encoder.config.encoder.width));
+  Model model = Objective::build(std::move(encoder));
+  model::load_sentence_steps(model, options_.modules, options_.folder);
+  return model;
+}
+
+std::unique_ptr<Metrics> SentenceVectors::metrics() const {
+  return std::make_unique<VectorMetrics>(loss_, options_.scored);
+}
+
+std::vector<uint64_t> SentenceVectors::texts_of(const data::Sample& sample) const {
+  std::vector<uint64_t> texts;
+  std::vector<int32_t> ids;
+  for (const data::Sample::Column& column : sample.columns) {
+    if (column.tokens.size() == 0) continue;
+    ids.resize(column.tokens.size());
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = column.tokens[i];
+    texts.push_back(hash_bytes(ids.data(), ids.size() * sizeof(int32_t)));
+  }
+  return texts;
+}
+
+void SentenceVectors::save_more(const Model& model, const format::ModelConfig& config,
+                                const text::Tokenizer& tokenizer, const fs::path& folder) const {
+  format::SentenceFolder modules = options_.modules;
+  modules.max_length = sequence().max_length;
+  modules.encoder = "";
+  for (format::SentenceStep& step : modules.steps) step.folder.clear();
+  model::save_sentence_encoder(model, config, tokenizer, modules, folder);
+}
+
+std::map<std::string, std::string> SentenceVectors::identity() const {
+  std::map<std::string, std::string> all = RowObjective::identity();
+  all["objective"] = "sentence vectors";
+  all["modules"] = describe_modules(options_.modules);
+  options_.loss.add_identity(all);
+  return all;
+}
+
+}  // namespace funicular::objective

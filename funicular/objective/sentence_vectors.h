@@ -1,0 +1,57 @@
+#pragma once
+// Sentence embedders: the vectors of related texts become similar. Each text of a row is a sequence of its own.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/format/sentence_folder.h"
+#include "funicular/objective/row_objective.h"
+#include "funicular/objective/vector_losses.h"
+
+namespace funicular::objective {
+
+struct SentenceVectorOptions {
+  SequenceOptions sequence;
+  VectorLossOptions loss;
+  bool labelled = true;  ///< false: labels are not read, and there is no loss of labels
+  bool scored = false;   ///< rows are two texts and a number; otherwise anchor, positive and negatives
+  format::SentenceFolder modules = {};  ///< how hidden states become a vector
+  bool pooler = true;    ///< keeps the encoder's pooler, which nothing reads, see model::SentenceHeadOptions
+  fs::path folder = {};  ///< holds the weights of Dense steps that are stored; empty: there are none
+};
+
+/// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, the C texts of a row side by side;
+/// `row_draws` [R] int64; `labels` [R] float64 where the loss reads them; `present_texts` [R, C] where rows have
+/// several negatives, some of which may be missing. Draws of sequences are those of their rows times C plus the
+/// column, so that no two texts drop the same units. Count: R, by the name of the loss.
+///
+/// In an evaluation only losses of single rows are terms: VectorMetrics compares rows.
+class SentenceVectors : public RowObjective {
+ public:
+  SentenceVectors(const text::Tokenizer& tokenizer, const SentenceVectorOptions& options);
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  int64_t length(const data::Sample& sample) const override;
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  model::Head head() const override;
+  Model build(model::ModelOptions encoder) const override;
+  std::unique_ptr<Metrics> metrics() const override;
+  LossOver loss_over() const override { return of_class<SentenceVectors>(); }
+  const BatchLoss* batch_loss() const override {
+    return options_.loss.compares_rows() ? loss_.get() : nullptr;
+  }
+  std::vector<uint64_t> texts_of(const data::Sample& sample) const override;
+  void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
+                 const fs::path& folder) const override;
+  std::map<std::string, std::string> identity() const override;
+  const std::shared_ptr<const VectorLossOfRows>& loss() const { return loss_; }
+
+ private:
+  SentenceVectorOptions options_;
+  std::shared_ptr<const VectorLossOfRows> loss_;
+};
+
+}  // namespace funicular::objective

@@ -1,0 +1,97 @@
+#pragma once
+// Losses on the vectors of texts, as sentence-transformers 6.2 defines them: pairs, triplets and scored pairs.
+//
+// Sources: Henderson et al., "Efficient Natural Language Response Suggestion for Smart Reply", 2017 (multiple
+// negatives); Günther et al., "Jina Embeddings 2", 2023 (symmetric); Li et al., "Towards General Text Embeddings with
+// Multi-stage Contrastive Learning", 2023 (joint); Lan et al., 2025 (arXiv:2503.04812), and Schechter Vera et al.,
+// "EmbeddingGemma", 2025 (hardness); Su, "CoSENT", 2022; Li and Li, "AnglE-optimized Text Embeddings", 2023; Hadsell,
+// Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006 (contrastive); Hofstätter et al.,
+// "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation", 2020 (MarginMSE);
+// Kusupati et al., "Matryoshka Representation Learning", 2022.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/core/batch_loss.h"
+
+namespace funicular::objective {
+
+/// Names of outputs besides those of core/batch_loss.h.
+inline constexpr const char* kRowLabels = "labels";  ///< [R]
+inline constexpr const char* kPresentTexts =
+    "present_texts";  ///< [R, C]: 1, or 0 where a row has fewer texts
+
+enum class VectorLoss {
+  multiple_negatives,
+  triplet,
+  margin_mse,
+  cosent,
+  angle,
+  cosine,
+  contrastive,
+  online_contrastive
+};
+/// In the order of VectorLoss, as --loss takes them.
+const std::vector<std::string>& vector_loss_names();
+
+/// What multiple negatives compare.
+enum class Comparison {
+  one_way,    ///< each anchor with all positives and negatives
+  symmetric,  ///< and each positive with all anchors: the mean of two softmaxes
+  joint       ///< and anchors and positives among themselves: one softmax, as GTE has it
+};
+const std::vector<std::string>& comparison_names();
+
+struct VectorLossOptions {
+  VectorLoss loss = VectorLoss::multiple_negatives;
+  Comparison comparison = Comparison::one_way;
+  double scale = 20;          ///< of cosines: 1 / temperature
+  double hardness = 0;        ///< by which a row's own negatives weigh more, the more similar they are
+  double batch_hardness = 0;  ///< the same of the other rows' texts
+  std::optional<double> margin = {};  ///< none: 5 of triplets, 0.5 of contrastive
+  /// Sizes to which vectors are cut and normalised; the loss is the sum over all of them. Empty: vectors as they are.
+  std::vector<int64_t> matryoshka = {};
+
+  /// Throws InputError for a number out of range, and for options that the loss does not read.
+  void check() const;
+  /// Throws InputError for a size of Matryoshka above the vectors' own.
+  void check_width(int64_t width) const;
+  /// Whether a row's loss depends on other rows.
+  bool compares_rows() const;
+  /// Whether the loss reads a label per row.
+  bool reads_labels() const;
+  /// Whether labels must be 0 or 1.
+  bool reads_classes() const;
+  std::string name() const { return vector_loss_names().at(static_cast<size_t>(loss)); }
+  /// What a resumed run must have too.
+  void add_identity(std::map<std::string, std::string>& identity) const;
+};
+
+/// The loss of rows of texts. `rows`: kRowVectors [N, C, D], anchor, positive and negatives or two texts; kRowLabels
+/// where reads_labels(); kPresentTexts where rows have different numbers of negatives.
+class VectorLossOfRows final : public BatchLoss {
+ public:
+  explicit VectorLossOfRows(VectorLossOptions options);
+  const VectorLossOptions& options() const { return options_; }
+  std::vector<std::string> reads() const override { return {kRowLabels, kPresentTexts}; }
+  Result compute(const TensorMap& rows, int64_t begin, int64_t end, bool differentiate) const override;
+  /// The loss of each row, differentiable. Only for a loss that does not compare rows.
+  at::Tensor of_rows(const TensorMap& rows) const;
+
+ private:
+  VectorLossOptions options_;
+};
+
+/// The cosine of both texts of each row, [N].
+at::Tensor pair_cosines(const at::Tensor& vectors);
+
+/// For each row the rank of its own positive among all positives and negatives, from 1, by cosine with the anchor. A
+/// text that is as similar counts as a better one.
+at::Tensor ranks_of_positives(const at::Tensor& vectors, const at::Tensor& present);
+
+}  // namespace funicular::objective

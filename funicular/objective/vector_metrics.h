@@ -1,0 +1,53 @@
+#pragma once
+// What an evaluation of vectors measures: how well similar texts are told from others.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/core/metrics.h"
+#include "funicular/objective/vector_losses.h"
+
+namespace funicular::objective {
+
+/// Rows that are compared with each other: an evaluation's rows in their order, so many at a time. So neither
+/// micro-batches nor ranks change a metric.
+inline constexpr int64_t kRowsCompared = 1024;
+
+/// spearmanr and pearson of the cosine of both texts and the label.
+const std::vector<std::string>& scored_pair_metric_names();
+/// accuracy: how often the own positive is the most similar text of kRowsCompared rows. mrr: the mean of 1 / its rank.
+const std::vector<std::string>& positive_metric_names();
+
+/// Reads the outputs of VectorLossOfRows. For a loss that compares rows also "loss", its mean over groups of
+/// kRowsCompared rows.
+class VectorMetrics final : public Metrics {
+ public:
+  /// `scored`: rows are two texts and a number.
+  VectorMetrics(std::shared_ptr<const VectorLossOfRows> loss, bool scored)
+      : loss_(std::move(loss)), scored_(scored) {}
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+  /// The cosine of both texts of each row, or the rank of its positive; after finish().
+  const std::vector<double>& answers() const { return answers_; }
+  /// The labels of scored pairs.
+  const std::vector<double>& labels() const { return labels_; }
+  bool scored() const { return scored_; }
+
+ private:
+  void compare(int64_t rows);
+
+  std::shared_ptr<const VectorLossOfRows> loss_;
+  bool scored_;
+  std::map<std::string, std::vector<at::Tensor>> waiting_;  ///< rows that are not compared yet
+  int64_t rows_waiting_ = 0;
+  std::vector<double> answers_, labels_;
+  double loss_sum_ = 0;
+};
+
+}  // namespace funicular::objective
