@@ -9,6 +9,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/embedder_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
@@ -74,6 +75,7 @@ class Finetune final : public Command {
         .alias("label-smoothing-factor")
         .range(0, 0.999);
     declare_early_exit();
+    embedding_.declare(arguments);
     task_.declare(arguments);
   }
 
@@ -102,6 +104,7 @@ class Finetune final : public Command {
     options_.task = task_.task(arguments);
     options_.bad_rows = task_.bad_rows();
     options_.class_weights = class_weights();
+    embedding_.apply(arguments, options_);
     return options_;
   }
 
@@ -119,6 +122,7 @@ class Finetune final : public Command {
 
   task::FinetuneOptions options_;
   TaskOptions task_;
+  EmbedderOptions embedding_;
   std::vector<std::string> class_weights_;
   TrainingOptions training_;
 };

@@ -20,7 +20,9 @@ std::string part_of(int64_t part, int64_t all, double share, std::string_view wh
 }  // namespace
 
 data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer) {
-  return data::count_cut_rows(store, max_length - tokenizer.sequence().special_count(store.meta().columns));
+  // Three columns and more are sequences of their own.
+  const int texts = std::min(store.meta().columns, 2);
+  return data::count_cut_rows(store, max_length - tokenizer.sequence().special_count(texts));
 }
 
 void report_cut(const data::CutRows& cut, std::string_view of, SequenceLimit limit,

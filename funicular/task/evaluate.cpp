@@ -17,6 +17,7 @@
 #include "funicular/data/store_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/sentence_encoder.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/task/calibration.h"
 #include "funicular/task/cut_texts.h"
@@ -87,7 +88,7 @@ void Measurement::require_equal_on_all_ranks() const {
 Model Measurement::load(const objective::Objective& objective) const {
   Model model =
       objective.build(pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device));
-  pretrained_.load_all(model, objective.head());
+  pretrained_.load_all(model, objective.head(), model::kSentenceWeights);
   model::prepare_inference(model, o_.precision);
   return model;
 }
@@ -273,7 +274,8 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const std::vector<std::string> labels = task.labels_of(config, options.model);
   const int64_t length = measurement.length();
   const ObjectiveOptions wanted{.sequence = {static_cast<int32_t>(length), note.pair_truncation()},
-                                .labels = labels};
+                                .labels = labels,
+                                .embedding = {.folder = options.model}};
   std::optional<model::ExitRule> exits;
   check_answering(task, options);
   if (options.exits.given()) exits = exit_rule(pretrained, options.exits);

@@ -15,6 +15,7 @@
 #include "funicular/model/class_names.h"
 #include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/sentence_encoder.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/layer_metrics.h"
 #include "funicular/objective/metrics.h"
@@ -45,6 +46,7 @@ class Finetuning {
   void report_rows() const;
   void describe_model();
   objective::ClassLoss class_loss() const;
+  EmbeddingOptions embedding() const;
   std::vector<double> balanced_weights() const;
   Model make_model(const objective::Objective& objective) const;
   void load(Model& model, const model::Head& head) const;
@@ -186,13 +188,19 @@ objective::ClassLoss Finetuning::class_loss() const {
   return loss;
 }
 
+EmbeddingOptions Finetuning::embedding() const {
+  EmbeddingOptions options = o_.embedding;
+  options.folder = o_.model;
+  return options;
+}
+
 /// A classifier in the model's folder is the start of training if it has as many classes; otherwise a new one is
 /// made.
 void Finetuning::load(Model& model, const model::Head& head) const {
   const bool anew = starts_anew(o_);
   const std::string classes = model::classes_layer(config_, head);
-  const model::LoadReport report =
-      pretrained_.load(model, anew, classes, head, trains_exits() ? model::kExits : "");
+  const model::LoadReport report = pretrained_.load(model, anew, classes, head, model::kSentenceWeights,
+                                                    trains_exits() ? model::kExits : "");
   const std::vector<std::string>& to = config_.id2label;
   const std::vector<std::string> from = model::spelt_as(classes_of_model_, to);
   if (!report.mismatched.empty()) {
@@ -269,7 +277,8 @@ RunResult Finetuning::run() {
       *tokenizer_, config_,
       {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
        .labels = config_.id2label,
-       .loss = loss});
+       .loss = loss,
+       .embedding = embedding()});
   if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit, loss);
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};

@@ -30,6 +30,7 @@ struct FinetuneOptions : RunOptions {
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
   ClassWeights class_weights{};
   double label_smoothing = 0;  ///< in training, the share of a row that all classes get in equal parts
+  EmbeddingOptions embedding{};
   EarlyExitOptions early_exit{};
 };
 

@@ -7,6 +7,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/task/classes.h"
+#include "funicular/task/embedders.h"
 #include "funicular/task/labels.h"
 #include "funicular/task/numbers.h"
 #include "funicular/task/spans.h"
@@ -15,7 +16,13 @@
 namespace funicular::task {
 
 const std::vector<TaskType>& task_types() {
-  static const std::vector<TaskType> rows{Tags::row(), Spans::row(), Labels::row(), Numbers::row(),
+  static const std::vector<TaskType> rows{Embedders::row(TextGroup::scores),
+                                          Embedders::row(TextGroup::triplets),
+                                          Embedders::row(TextGroup::pairs),
+                                          Tags::row(),
+                                          Spans::row(),
+                                          Labels::row(),
+                                          Numbers::row(),
                                           Classes::row()};
   return rows;
 }

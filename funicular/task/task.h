@@ -17,6 +17,7 @@
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
+#include "funicular/objective/vector_losses.h"
 #include "funicular/task/answers.h"
 #include "funicular/task/row_input.h"
 #include "funicular/task/sheet.h"
@@ -66,11 +67,20 @@ struct MetricNames {
   std::string earlier_best = {};  ///< what version 0.1 had there; its runs keep it
 };
 
+/// What training of an embedder chooses (task/embedders.h).
+struct EmbeddingOptions {
+  bool chosen = false;  ///< false: the task's own loss
+  objective::VectorLossOptions loss = {};
+  std::string pooling = {};  ///< of a folder that says none, as format::pooling_names() has it; "": mean
+  fs::path folder = {};      ///< of the model that is trained or used; may be empty
+};
+
 struct ObjectiveOptions {
   objective::SequenceOptions sequence;
   bool labelled = true;                  ///< false: for prediction
   std::vector<std::string> labels = {};  ///< the classes by number
   objective::ClassLoss loss = {};        ///< only for tasks whose weighs_classes() is true
+  EmbeddingOptions embedding = {};
 };
 
 /// The rows of a file, for messages about them.

@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, chaining, comparing, distilling, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
+from options import (answering, augmenting, chaining, comparing, distilling, embedders, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
                      training, vocabulary, writing)
 from options.lab import Lab
 
@@ -13,7 +13,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
           "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
           "mask": {"own": masking.MASK},
-          "finetune": {"own": own.FINETUNE, **TRAINING},
+          "finetune": {"own": own.FINETUNE, "embedders": embedders.EMBEDDERS, **TRAINING},
           "vectors": {"own": augmenting.VECTORS},
           "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
@@ -103,6 +103,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_finetune_own(self):
+        self.show()
+
+    def test_finetune_embedders(self):
         self.show()
 
     def test_finetune_batches(self):

@@ -180,6 +180,8 @@ def readers_folder(test):
     questions = next(block.code for block in blocks.blocks((commands.ROOT / "docs" / "spans.md").read_text()) if block.language == "json")
     for name in ("train.json", "dev.json"):
         (folder / name).write_text(questions)
+    for name in ("pairs.jsonl", "held_out.jsonl"):
+        (folder / name).write_text("".join(json.dumps({"anchor": text, "positive": f"{text} again"}) + "\n" for _, text in rows))
     chain = blocks.blocks((commands.ROOT / "docs" / "chain.md").read_text())
     (folder / "chain.toml").write_text(next(block.code for block in chain if block.language == "toml"))
     (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))

@@ -1,0 +1,28 @@
+#pragma once
+// The options by which finetune trains an embedder: --loss and what belongs to it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+#include "funicular/task/finetune.h"
+
+namespace funicular::cli {
+
+class EmbedderOptions {
+ public:
+  /// Under a heading of its own.
+  void declare(Arguments& arguments);
+  /// Gives them to a run whose task is known. Throws InputError for a task that does not train an embedder, and for
+  /// options that contradict each other.
+  void apply(const Arguments& arguments, task::FinetuneOptions& run) const;
+
+ private:
+  objective::VectorLossOptions loss_;
+  std::vector<std::string> matryoshka_;
+  std::string pooling_;
+  bool distinct_batches_ = true;
+};
+
+}  // namespace funicular::cli

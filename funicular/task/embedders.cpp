@@ -1,0 +1,308 @@
+#include "funicular/task/embedders.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
+#include "funicular/base/log.h"
+#include "funicular/core/loss_watch.h"
+#include "funicular/format/family.h"
+#include "funicular/model/sentence_encoder.h"
+#include "funicular/objective/sentence_vectors.h"
+#include "funicular/objective/vector_metrics.h"
+#include "funicular/task/text_groups.h"
+#include "funicular/task/text_report.h"
+
+namespace funicular::task {
+
+namespace {
+
+using objective::VectorLoss;
+
+/// What differs between the three tasks.
+struct GroupRow {
+  const char* name;
+  std::vector<std::string> columns;  ///< by default
+  size_t most_columns;
+  std::vector<VectorLoss> losses;  ///< the first is the default
+  const char *reads, *purpose, *words;
+};
+
+const GroupRow& row_of(TextGroup group) {
+  static const std::vector<GroupRow> rows{
+      {"pairs",
+       {"anchor", "positive"},
+       2,
+       {VectorLoss::multiple_negatives},
+       "two related texts per row",
+       "train an embedder on pairs of related texts",
+       "--train pairs.jsonl --output runs/embedder"},
+      {"triplets",
+       {"anchor", "positive", "negative"},
+       size_t{data::StoreMeta::kMostColumns},
+       {VectorLoss::multiple_negatives, VectorLoss::triplet, VectorLoss::margin_mse},
+       "two related texts and others that are not, per row",
+       "",
+       ""},
+      {"scores",
+       {"sentence1", "sentence2"},
+       2,
+       {VectorLoss::cosent, VectorLoss::angle, VectorLoss::cosine, VectorLoss::contrastive,
+        VectorLoss::online_contrastive},
+       "two texts and their similarity per row",
+       "",
+       ""}};
+  return rows[static_cast<size_t>(group)];
+}
+
+std::string names_of(const std::vector<VectorLoss>& losses) {
+  std::vector<std::string> names;
+  for (const VectorLoss loss : losses)
+    names.push_back(objective::vector_loss_names()[static_cast<size_t>(loss)]);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+template <TextGroup group>
+std::unique_ptr<Task> make(const TaskType& type, FileOptions files, const data::NamedTask* /*named*/) {
+  return std::make_unique<Embedders>(type, std::move(files), group);
+}
+
+template <TextGroup group>
+bool owns(const format::ModelConfig& config) {
+  return model::TaskNote::from(config).task == row_of(group).name;
+}
+
+data::TextFileSourceOptions columns_of(const FileOptions& files, TextGroup group) {
+  const GroupRow& row = row_of(group);
+  data::TextFileSourceOptions columns;
+  columns.header = files.header.value_or(true);
+  columns.separate_columns = true;
+  columns.lists = format::Lists::all;
+  if (!files.format.empty()) columns.format = format::text_format_from_name(files.format);
+  for (const std::string& name : files.text.empty() ? row.columns : files.text)
+    columns.text_columns.push_back(format::column_from_text(name));
+  const size_t least = row.columns.size(), found = columns.text_columns.size();
+  if (found < least || found > row.most_columns)
+    throw InputError("usage", "--task {} reads {}; expected {}{} of --text-column ({}), found {}", row.name,
+                     row.reads, row.most_columns > least ? "at least " : "", least,
+                     fmt::join(row.columns, ", "), found);
+  if (!files.label.empty())
+    columns.label_column = format::column_from_text(files.label);
+  else if (group == TextGroup::scores)
+    columns.label_column = format::Column("score");
+  columns.style = files.style;
+  return columns;
+}
+
+}  // namespace
+
+TaskType Embedders::row(TextGroup group) {
+  const GroupRow& own = row_of(group);
+  TaskType row{.name = own.name,
+               .option = own.name,
+               .options = {"text-column", "label-column", "format", "header", "quotes"},
+               .gives = std::string("a vector per text, from ") + own.reads,
+               .reads = "TSV, CSV or JSON lines",
+               .answers = "",
+               .example = {own.purpose, own.words}};
+  switch (group) {
+    case TextGroup::pairs:
+      row.owns = owns<TextGroup::pairs>;
+      row.make = make<TextGroup::pairs>;
+      row.foreign = {"embedding", "sentence-similarity", "contrastive"};
+      break;
+    case TextGroup::triplets:
+      row.owns = owns<TextGroup::triplets>;
+      row.make = make<TextGroup::triplets>;
+      row.aliases = {"triplet"};
+      break;
+    case TextGroup::scores:
+      row.owns = owns<TextGroup::scores>;
+      row.make = make<TextGroup::scores>;
+      row.foreign = {"sts"};
+      break;
+  }
+  return row;
+}
+
+Embedders::Embedders(const TaskType& type, FileOptions files, TextGroup group)
+    : Task(type, row_of(group).name, std::move(files)),
+      group_(group),
+      columns_(columns_of(this->files(), group)) {}
+
+std::unique_ptr<data::RowSource> Embedders::open_rows(const fs::path& file,
+                                                      const RowsOptions& options) const {
+  data::TextFileSourceOptions columns = columns_;
+  columns.bad_rows = options.bad_rows;
+  if (!options.labelled) columns.label_column.reset();
+  return std::make_unique<TextGroupSource>(file, std::move(columns));
+}
+
+std::string Embedders::row_key(const std::string& bad_rows, const std::string& style) const {
+  return " groups of texts" + bad_rows + style;
+}
+
+Json Embedders::note() const {
+  FileOptions noted = files();
+  if (noted.text.empty()) noted.text = row_of(group_).columns;
+  if (noted.label.empty() && group_ == TextGroup::scores) noted.label = "score";
+  return noted.note();
+}
+
+MetricNames Embedders::metrics(const std::vector<std::string>& /*labels*/) const {
+  if (group_ == TextGroup::scores) return {objective::scored_pair_metric_names(), "spearmanr"};
+  return {objective::positive_metric_names(), "mrr"};
+}
+
+objective::VectorLossOptions Embedders::loss_of(const ObjectiveOptions& options) const {
+  const std::vector<VectorLoss>& losses = row_of(group_).losses;
+  objective::VectorLossOptions loss = options.embedding.loss;
+  if (!options.embedding.chosen) {
+    loss.loss = losses.front();
+  } else if (std::find(losses.begin(), losses.end(), loss.loss) == losses.end()) {
+    throw InputError("usage", "--loss {} does not fit --task {}; expected one of {}", loss.name(), name(),
+                     names_of(losses));
+  }
+  if (options.labelled && loss.reads_labels() && !is_labelled())
+    throw InputError(
+        "usage",
+        "--loss {} reads a number per row, the teacher's margin; name its column with --label-column",
+        loss.name());
+  if (options.labelled && loss.loss == VectorLoss::margin_mse && columns_.text_columns.size() > 3)
+    throw InputError(
+        "usage",
+        "--loss margin-mse reads one margin per row, and so one negative, found {} columns of negatives; "
+        "write a row per negative",
+        columns_.text_columns.size() - 2);
+  return loss;
+}
+
+std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer& tokenizer,
+                                                           const format::ModelConfig& config,
+                                                           const ObjectiveOptions& options) const {
+  objective::SentenceVectorOptions own{.sequence = options.sequence,
+                                       .loss = loss_of(options),
+                                       .labelled = options.labelled && is_labelled(),
+                                       .scored = group_ == TextGroup::scores,
+                                       .folder = options.embedding.folder};
+  if (!options.embedding.folder.empty()) {
+    std::vector<format::Pooling> plain;
+    if (!options.embedding.pooling.empty())
+      plain.push_back(format::parse_pooling(options.embedding.pooling, "--pooling"));
+    own.modules = model::SentenceEncoder(options.embedding.folder, std::move(plain)).modules();
+  }
+  // A vector as a whole must stay good, too.
+  const int64_t width = own.modules.vector_width(config.encoder.width);
+  own.loss.check_width(width);
+  if (std::vector<int64_t>& sizes = own.loss.matryoshka;
+      !sizes.empty() && std::find(sizes.begin(), sizes.end(), width) == sizes.end())
+    sizes.insert(sizes.begin(), width);
+  return std::make_unique<objective::SentenceVectors>(tokenizer, own);
+}
+
+double Embedders::diverged_at() const {
+  return LossWatch::kGrowthOfSquares;
+}
+
+void Embedders::describe_in(format::ModelConfig& config, const std::vector<std::string>& /*labels*/) const {
+  config.id2label = {};
+  config.num_labels = 2;
+  config.problem_type = "";
+  config.architectures = {format::family_of(config).class_of(model::Head::none.architecture)};
+}
+
+void Embedders::check_training(const FileRows& rows) const {
+  require_texts(rows.store, rows.file);
+  if (group_ != TextGroup::scores && rows.store.rows() < 2)
+    throw InputError(
+        "task", "{}: found one row; expected at least two, since a row's negatives are other rows' texts",
+        rows.file.string());
+}
+
+void Embedders::report_training(const FileRows& rows) const {
+  if (group_ != TextGroup::scores) return;
+  double low = INFINITY, high = -INFINITY;
+  for (int64_t row = 0; row < rows.store.rows(); ++row) {
+    low = std::min(low, rows.store.row(row).label);
+    high = std::max(high, rows.store.row(row).label);
+  }
+  if (low == high)
+    log::warning("{}: every row has the score {}; nothing can be learnt from their order", rows.file.string(),
+                 low);
+  else if (low < -1 || high > 1)
+    log::info("{}: scores go from {} to {}; --loss cosine expects numbers from -1 to 1, cosent and angle any",
+              rows.file.string(), low, high);
+}
+
+// ---- evaluation
+
+namespace {
+
+class VectorSheet final : public Sheet {
+ public:
+  using Sheet::Sheet;
+  void add_details(OrderedJson& /*found*/) const override {}
+  OrderedJson mistakes(const EvaluatedRows& rows) const override {
+    OrderedJson found = OrderedJson::array();
+    if (vectors().scored()) return found;
+    const std::vector<double>& ranks = vectors().answers();
+    std::vector<size_t> order(ranks.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ranks[a] > ranks[b]; });
+    const std::vector<int64_t> numbers = rows.numbers(std::ssize(ranks));
+    for (const size_t i : order)
+      if (ranks[i] > 1) found.push_back({{"row", numbers.at(i)}, {"rank", static_cast<int64_t>(ranks[i])}});
+    rows.add_texts(found);
+    return found;
+  }
+  std::string lines(const EvaluatedRows& rows) const override {
+    std::string text;
+    const std::vector<double>& answers = vectors().answers();
+    const std::vector<int64_t> numbers = rows.numbers(std::ssize(answers));
+    for (size_t i = 0; i < answers.size(); ++i) {
+      OrderedJson line = {{"row", numbers.at(i)}};
+      if (vectors().scored()) {
+        if (i < vectors().labels().size()) line["label"] = vectors().labels()[i];
+        line["cosine"] = std::round(answers[i] * 1e6) / 1e6;
+      } else {
+        line["rank"] = static_cast<int64_t>(answers[i]);
+      }
+      text += json_text(line) + "\n";
+    }
+    return text;
+  }
+
+ private:
+  const objective::VectorMetrics& vectors() const {
+    return dynamic_cast<const objective::VectorMetrics&>(metrics());
+  }
+};
+
+[[noreturn]] void refuse_predict() {
+  throw InputError(
+      "usage",
+      "the model gives vectors of texts, and predict gives labels, numbers and answers; run funicular embed");
+}
+
+}  // namespace
+
+std::unique_ptr<Sheet> Embedders::sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> /*labels*/,
+                                        const Json& /*note*/) const {
+  return std::make_unique<VectorSheet>(std::move(metrics));
+}
+
+std::unique_ptr<Answers> Embedders::answers(std::vector<std::string> /*labels*/, const Json& /*note*/) const {
+  refuse_predict();
+}
+
+std::unique_ptr<RowInput> Embedders::open_input(const InputOptions& /*options*/) const {
+  refuse_predict();
+}
+
+}  // namespace funicular::task

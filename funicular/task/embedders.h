@@ -1,0 +1,69 @@
+#pragma once
+// The tasks of sentence embedders: pairs and triplets of related texts, and pairs with scores.
+
+#include <string>
+#include <vector>
+
+#include "funicular/task/registry.h"
+#include "funicular/task/task.h"
+
+namespace funicular::task {
+
+/// What a row of an embedder's files holds.
+enum class TextGroup {
+  pairs,     ///< an anchor and a positive
+  triplets,  ///< an anchor, a positive, and one or more negatives
+  scores     ///< two texts and how similar they are
+};
+
+class Embedders final : public Task {
+ public:
+  /// Throws InputError for another number of columns than the rows have.
+  Embedders(const TaskType& type, FileOptions files, TextGroup group);
+  /// The rows of task/registry.h.
+  static TaskType row(TextGroup group);
+
+  /// Each text is a sequence of its own.
+  int texts() const override { return 1; }
+  data::LabelKind label_kind() const override { return data::LabelKind::values; }
+  data::TextFileSourceOptions columns() const override { return columns_; }
+  std::optional<data::TextFileSourceOptions> table(const fs::path& /*file*/) const override {
+    return columns_;
+  }
+  std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
+  std::string row_key(const std::string& bad_rows, const std::string& style) const override;
+  Json note() const override;
+  /// Rows have several sequences: report_training counts those that are cut.
+  int64_t longest_row(int64_t /*max_length*/) const override { return INT32_MAX; }
+
+  MetricNames metrics(const std::vector<std::string>& labels) const override;
+  std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
+                                                  const format::ModelConfig& config,
+                                                  const ObjectiveOptions& options) const override;
+  double diverged_at() const override;
+  void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
+  void check_training(const FileRows& rows) const override;
+  void report_training(const FileRows& rows) const override;
+
+  std::vector<std::string> labels_of(const format::ModelConfig& /*config*/,
+                                     const fs::path& /*model*/) const override {
+    return {};
+  }
+  bool scores_classes() const override { return false; }
+  /// Lines: {"row": 1, "label": …, "cosine": …}, or {"row": 1, "rank": …}. Mistakes are the rows whose positive is not
+  /// the most similar text, the worst first.
+  std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
+                               const Json& note) const override;
+  /// Throws InputError: `funicular embed` gives vectors.
+  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
+  std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
+
+ private:
+  bool is_labelled() const { return columns_.label_column.has_value(); }
+  objective::VectorLossOptions loss_of(const ObjectiveOptions& options) const;
+
+  TextGroup group_;
+  data::TextFileSourceOptions columns_;
+};
+
+}  // namespace funicular::task

@@ -1,0 +1,86 @@
+#include "funicular/task/text_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/format/column_list.h"
+
+namespace funicular::task {
+
+namespace {
+
+using Texts = std::vector<std::string_view>;
+
+std::string shown_column(const format::Column& column) {
+  return std::holds_alternative<size_t>(column) ? fmt::format("{}", std::get<size_t>(column) + 1)
+                                                : fmt::format("\"{}\"", std::get<std::string>(column));
+}
+
+bool is_list(std::string_view text) {
+  return text.starts_with(format::kListMark);
+}
+
+bool is_blank(std::string_view text) {
+  return format::without_blanks(text).empty();
+}
+
+data::TextFileSourceOptions with_own_columns(data::TextFileSourceOptions options) {
+  options.separate_columns = true;
+  options.lists = format::Lists::all;
+  return options;
+}
+
+/// The texts of a row, its list taken apart.
+Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names) {
+  Texts texts;
+  for (size_t i = 0; i < row.columns.size(); ++i) {
+    const std::string_view text = row.columns[i];
+    if (!is_list(text)) {
+      texts.push_back(text);
+      continue;
+    }
+    if (i < 2 || i + 1 < row.columns.size())
+      throw data::BadRow(
+          fmt::format("the column {} is a list; expected a text{}", names[i],
+                      i < 2 ? ": write a row per text" : ", or lists in the last column alone"));
+    for (const std::string_view element : format::split_list(text, ",")) texts.push_back(element);
+  }
+  for (size_t i = 0; i < 2; ++i)
+    if (is_blank(texts[i]))
+      throw data::BadRow(fmt::format("the column {} is empty; expected a text in each row", names[i]));
+  texts.erase(std::remove_if(texts.begin() + 2, texts.end(), is_blank), texts.end());
+  if (names.size() > 2 && texts.size() < 3)
+    throw data::BadRow(
+        fmt::format("the column {} has no text; expected a negative in each row", names.back()));
+  return texts;
+}
+
+}  // namespace
+
+TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns)
+    : rows_({file}, with_own_columns(columns)), fixed_(static_cast<int>(columns.text_columns.size())) {
+  for (const format::Column& column : columns.text_columns) names_.push_back(shown_column(column));
+  const auto format = columns.format ? *columns.format : format::guess_text_format(file);
+  if (format != format::TextFormat::jsonl || fixed_ < 3) return;
+  size_t most = 0;
+  for (size_t piece = 0; piece < pieces(); ++piece)
+    rows_.read(piece, [&](const data::SourceRow& row) {
+      if (is_list(row.columns.back()))
+        most = std::max(most, row.columns.size() - 1 + format::split_list(row.columns.back(), ",").size());
+    });
+  lists_ = std::max(0, static_cast<int>(most) - fixed_);
+}
+
+uint64_t TextGroupSource::read(size_t piece, const data::RowSink& sink) const {
+  return rows_.read(piece, [&](const data::SourceRow& row) {
+    Texts texts = texts_of(row, names_);
+    texts.resize(static_cast<size_t>(columns()));
+    data::SourceRow given = row;
+    given.columns = texts;
+    sink(given);
+  });
+}
+
+}  // namespace funicular::task
