@@ -58,6 +58,15 @@ AnswerFormat answer_format(const fs::path& file, const char* option) {
   return ending == "tsv" ? AnswerFormat::tsv : AnswerFormat::json_lines;
 }
 
+const std::vector<std::string>& answer_format_names() {
+  static const std::vector<std::string> names{"jsonl", "json", "csv", "tsv"};
+  return names;
+}
+
+AnswerFormat answer_format(const std::string& name, const fs::path& file, const char* option) {
+  return name.empty() ? answer_format(file, option) : answer_format(fs::path("answers." + name), option);
+}
+
 std::string answer_endings() {
   std::string endings = ".jsonl, .json, .csv, .tsv";
   for (const task::TaskType& type : task::task_types())

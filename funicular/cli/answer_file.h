@@ -18,6 +18,10 @@ enum class AnswerFormat { json_lines, json, keyed, csv, tsv };
 /// pipe or a device may have any name and gets JSON lines.
 AnswerFormat answer_format(const fs::path& file, const char* option);
 
+/// The form of this name, one of answer_format_names(); "": answer_format() decides.
+AnswerFormat answer_format(const std::string& name, const fs::path& file, const char* option);
+const std::vector<std::string>& answer_format_names();
+
 /// The endings that `answer_format` knows, for the help of an option.
 std::string answer_endings();
 

@@ -1,5 +1,6 @@
 // funicular predict: lines in, JSON lines out.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <memory>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/answer_output.h"
 #include "funicular/cli/command.h"
@@ -28,15 +30,20 @@ namespace {
 /// The file or the standard output of the answers.
 class AnswerFile final : public task::AnswerSink {
  public:
-  /// `errors`: answers may be errors.
-  AnswerFile(fs::path path, AnswerFormat form, bool overwrite, bool errors)
-      : path_(std::move(path)), form_(form), overwrite_(overwrite), errors_(errors) {}
+  /// `errors`: answers may be errors. `keep`: columns of the input that each answer has.
+  AnswerFile(fs::path path, AnswerFormat form, bool overwrite, bool errors,
+             const std::vector<std::string>& keep)
+      : path_(std::move(path)), form_(form), overwrite_(overwrite), errors_(errors) {
+    for (const std::string& column : keep)
+      kept_ += fmt::format("{}{}: \"\"", kept_.empty() ? "" : ", ", json_text(Json(task::kept_key(column))));
+  }
 
   void begin(const task::Task& task, const task::Answers& answers) override {
     check_answer_format(form_, task, path_, "--output");
     require_new_file(path_, "--output", overwrite_);
     const std::string example = answers.example();
-    text_.emplace(form_, example.empty() ? "{}" : example, errors_, task.files().separator());
+    text_.emplace(form_, task::with_kept(kept_, example.empty() ? "{}" : example), errors_,
+                  task.files().separator());
     output_.emplace(path_);
     output_->write(text_->begin());
   }
@@ -50,6 +57,7 @@ class AnswerFile final : public task::AnswerSink {
   fs::path path_;
   AnswerFormat form_;
   bool overwrite_, errors_;
+  std::string kept_;  ///< members of the example of an answer
   std::optional<AnswerText> text_;
   std::optional<AnswerOutput> output_;
 };
@@ -77,10 +85,17 @@ class Predict final : public Command {
     arguments.add("input", "FILE", options_.input.path, Effect::input, "the texts")
         .default_text("standard input");
     arguments
+        .add("text", "TEXT", options_.input.row, Effect::input,
+             "answer this text, or this pair of two texts, instead of a file")
+        .default_text("none");
+    arguments
         .add("output", "FILE", output_, Effect::output,
              "file for the answers; appears when it is complete. Its ending sets the form: " +
                  answer_endings())
         .default_text("standard output, as JSON lines");
+    arguments.add("output-format", "NAME", output_format_, Effect::output, "form of the answers")
+        .choices(answer_format_names())
+        .default_text("by the ending of --output");
     arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
@@ -99,6 +114,12 @@ class Predict final : public Command {
         .add("header", header_, Effect::result,
              "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
+    arguments
+        .add("keep", "COLUMN", options_.input.keep, Effect::result,
+             "columns of the table that are written before each answer, such as id; a column called as a key "
+             "of "
+             "the answer becomes input_COLUMN")
+        .default_text("none");
     written_.declare(arguments);
     arguments.add(
         "skip-bad-rows", skip_bad_rows_, Effect::result,
@@ -150,7 +171,8 @@ class Predict final : public Command {
       if (group_.rank() == 0) require_parent_folder(output_, "--output");
     });
     refuse_to_replace_input();
-    AnswerFile answers(output_, answer_format(output_, "--output"), overwrite_, skip_bad_rows_);
+    AnswerFile answers(output_, answer_format(output_format_, output_, "--output"), overwrite_,
+                       skip_bad_rows_, options_.input.keep);
     task::predict(options(), answers);
     return 0;
   }
@@ -202,6 +224,7 @@ class Predict final : public Command {
 
   task::PredictOptions options_{.precision = kAutoPrecision};
   fs::path output_;
+  std::string output_format_;
   FileStyleOptions written_;
   ExitOptions exits_;
   bool pairs_ = false, header_ = true, overwrite_ = false, skip_bad_rows_ = false;

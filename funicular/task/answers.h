@@ -21,6 +21,8 @@ struct InputRow {
   std::vector<std::string> texts;  ///< columns, or of tags the words
   std::string problem = {};        ///< "": none
   uint64_t line = 0;               ///< where the row begins, from 1; 0: not known
+  /// Members of a JSON object that precede the answer's own: what came with the texts. "": nothing.
+  std::string kept = {};
 };
 
 /// A row with its tokens. The samples refer to them.

@@ -69,7 +69,9 @@ StreamCounts predict(const PredictOptions& options, AnswerSink& sink) {
   wanted.model = options.model;
   const bool leads = options.group.rank() == 0;
   std::unique_ptr<RowInput> input;
-  comm::together(options.group, [&] { input = task->open_input(wanted); });
+  comm::together(options.group, [&] {
+    input = wanted.row.empty() ? task->open_input(wanted) : open_one_row(wanted, *task);
+  });
   FolderOptions opened{.precision = options.precision,
                        .max_length = options.max_length,
                        .batch_tokens = options.batch_tokens,

@@ -163,7 +163,9 @@ Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share)
 std::string Predictor::lines(const Window& window) const {
   std::string lines;
   const char* const end = answers_->record_bytes() > 0 ? "" : "\n";
-  for (const Answer& answer : answer(window.rows)) lines += answer.json + end;
+  const std::vector<Answer> answers = answer(window.rows);
+  for (size_t row = 0; row < answers.size(); ++row)
+    lines += with_kept(window.rows[row].row.kept, answers[row].json) + end;
   return lines;
 }
 

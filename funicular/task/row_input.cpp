@@ -5,10 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <set>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/task/registry.h"
+#include "funicular/task/word_input.h"
 
 namespace funicular::task {
 
@@ -40,25 +47,78 @@ std::string number_of_texts(size_t columns) {
 
 }  // namespace
 
-TextInput::TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns)
+void refuse_kept_columns(const InputOptions& options, const Task& task) {
+  if (!options.keep.empty())
+    throw InputError("usage", "--keep works only with tables of texts; {} gives {}", options.model.string(),
+                     task.type().gives);
+}
+
+namespace {
+
+class OneRow final : public RowInput {
+ public:
+  OneRow(InputRow row, int texts) : row_(std::move(row)), texts_(texts) {}
+  std::optional<InputRow> next() override { return std::exchange(row_, std::nullopt); }
+  int texts() const override { return texts_; }
+
+ private:
+  std::optional<InputRow> row_;
+  int texts_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task) {
+  const int texts = options.texts > 0 ? options.texts : task.texts();
+  if (std::ssize(options.row) != texts)
+    throw InputError("usage", "--text: {} reads {}, found {}", options.model.string(),
+                     number_of_texts(static_cast<size_t>(texts)), options.row.size());
+  if (!options.path.empty() || !options.format.empty() || !options.text.empty() || !options.keep.empty())
+    throw InputError(
+        "usage",
+        "--text is one row; leave out --input, --format, --text-column and --keep, which are for files");
+  return std::make_unique<OneRow>(
+      InputRow{.texts = task.reads_words() ? split_words(options.row.front()) : options.row}, texts);
+}
+
+std::string kept_key(const std::string& column) {
+  static const std::set<std::string> taken{"error", "label",         "labels", "layer",
+                                           "model", "probabilities", "score",  "value"};
+  return taken.contains(column) ? "input_" + column : column;
+}
+
+std::string with_kept(const std::string& kept, const std::string& answer) {
+  if (kept.empty()) return answer;
+  return fmt::format("{{{}{}{}", kept, answer == "{}" ? "" : ", ", answer.substr(1));
+}
+
+TextInput::TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
+                     const std::vector<std::string>& keep)
     : input_(path),
       rows_(input_.descriptor, input_.name, layout),
       columns_(columns),
-      lines_(layout.format == format::TextFormat::lines) {}
+      lines_(layout.format == format::TextFormat::lines) {
+  for (const std::string& column : keep) kept_.push_back(json_text(Json(kept_key(column))));
+}
 
 std::optional<InputRow> TextInput::next() {
   const format::Row* const row = rows_.next();
   if (!row) return std::nullopt;
-  if (rows_.problem().empty() && row->columns.size() != columns_)
+  if (rows_.problem().empty() && row->columns.size() != columns_ + kept_.size())
     rows_.refuse(fmt::format("expected {}, found {}", number_of_texts(columns_), row->columns.size()));
   if (!rows_.problem().empty())
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), rows_.line()};
-  if (columns_ > 2) return InputRow{{format::join_columns(row->columns)}, "", rows_.line()};
+  const std::span<const std::string_view> texts = std::span(row->columns).first(columns_);
+  std::string kept;
+  for (size_t i = 0; i < kept_.size(); ++i)
+    kept +=
+        fmt::format("{}{}: {}", i == 0 ? "" : ", ", kept_[i], json_text(Json(row->columns[columns_ + i])));
+  if (columns_ > 2) return InputRow{{format::join_columns(texts)}, "", rows_.line(), std::move(kept)};
   if (columns_ == 1) {
     tabs_ += row->columns[0].find('\t') != std::string_view::npos;
     objects_ += is_json_like(row->columns[0]);
   }
-  return InputRow{{row->columns.begin(), row->columns.end()}, "", rows_.line()};
+  return InputRow{{texts.begin(), texts.end()}, "", rows_.line(), std::move(kept)};
 }
 
 void TextInput::report(int64_t rows) const {

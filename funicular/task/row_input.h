@@ -34,10 +34,15 @@ struct InputOptions {
   int texts = 0;  ///< of a row, as fine-tuning noted them; 0: not noted
   std::vector<std::string> text = {};  ///< columns that were asked for; empty: as the task has them
   std::optional<bool> header = {};     ///< none: as the task has it
+  std::vector<std::string> keep = {};  ///< columns of a table that are written with each answer
   format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};
   fs::path model = {};  ///< for messages
+  /// The texts of one row, in place of a file; of tags the words of the one text.
+  std::vector<std::string> row = {};
 };
+
+class Task;
 
 class RowInput {
  public:
@@ -53,11 +58,24 @@ class RowInput {
   virtual void report(int64_t /*rows*/) const {}
 };
 
+/// The row of InputOptions::row. Throws InputError for another number of texts than the task reads, and for options of
+/// files.
+std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task);
+/// Throws InputError for InputOptions::keep, if the task's answers have no other columns.
+void refuse_kept_columns(const InputOptions& options, const Task& task);
+/// The key under which a column of InputOptions::keep stands in an answer: its name, with "input_" before it if answers
+/// have a key of that name.
+std::string kept_key(const std::string& column);
+/// `answer`, an object of JSON, with the members `kept` before its own (InputRow::kept).
+std::string with_kept(const std::string& kept, const std::string& answer);
+
 /// Rows of `columns` texts: 1, 2 for pairs, or more, which are joined into one text. Rows with another number of
 /// columns are bad.
 class TextInput final : public RowInput {
  public:
-  TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns);
+  /// `keep`: the columns behind these, which become InputRow::kept.
+  TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
+            const std::vector<std::string>& keep = {});
   std::optional<InputRow> next() override;
   int texts() const override { return format::texts_of_columns(columns_); }
   void stop() override { rows_.stop(); }
@@ -68,6 +86,7 @@ class TextInput final : public RowInput {
   const InputFile input_;
   format::StreamRowReader rows_;
   size_t columns_;
+  std::vector<std::string> kept_;  ///< keys, as JSON strings
   bool lines_;
   int64_t tabs_ = 0;     ///< rows of one text that hold a tab
   int64_t objects_ = 0;  ///< rows of one text that begin and end as JSON does

@@ -258,6 +258,7 @@ std::unique_ptr<Answers> Spans::answers(std::vector<std::string> /*labels*/, con
 }
 
 std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
+  refuse_kept_columns(options, *this);
   if (options.format.empty() && format::ending_of(options.path) == ".json") return open_questions(options);
   format::TextOptions layout;
   layout.style = options.style;

@@ -284,6 +284,7 @@ bool is_conll(const InputOptions& options) {
 }  // namespace
 
 std::unique_ptr<RowInput> Tags::open_input(const InputOptions& options) const {
+  refuse_kept_columns(options, *this);
   if (options.pairs || options.format == "tsv" || options.format == "csv" || options.header ||
       options.style.quotes != format::Quotes::automatic)
     throw InputError("usage",

@@ -101,6 +101,7 @@ size_t texts_of_line(const InputOptions& options) {
 /// Lines have no columns.
 format::TextOptions TextTask::lines_layout(const InputOptions& options) const {
   const std::pair<const char*, bool> of_tables[] = {{"text-column", !options.text.empty()},
+                                                    {"keep", !options.keep.empty()},
                                                     {"header", options.header.has_value()}};
   for (const auto& [option, given] : of_tables)
     if (given)
@@ -146,7 +147,8 @@ std::unique_ptr<RowInput> TextTask::open_input(const InputOptions& options) cons
   format::TextOptions layout = lines ? lines_layout(options) : table_layout(options, format);
   layout.bad_rows = options.bad_rows;
   const size_t columns = lines ? texts_of_line(options) : layout.columns.size();
-  return std::make_unique<TextInput>(options.path, layout, columns);
+  for (const std::string& column : options.keep) layout.columns.push_back(format::column_from_text(column));
+  return std::make_unique<TextInput>(options.path, layout, columns, options.keep);
 }
 
 }  // namespace funicular::task

@@ -10,12 +10,12 @@
 
 namespace funicular::task {
 
-namespace {
-
 std::vector<std::string> split_words(std::string_view text) {
   const auto words = format::split_list(text, " ");
   return {words.begin(), words.end()};
 }
+
+namespace {
 
 /// Lines of words with blanks between them, or lists in JSON lines (format/column_list.h), as they arrive.
 class StreamedWords final : public RowInput {

@@ -4,12 +4,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/data/row_source.h"
 #include "funicular/task/row_input.h"
 
 namespace funicular::task {
+
+/// The words of a text, with blanks between them.
+std::vector<std::string> split_words(std::string_view text);
 
 /// Lines of words with blanks between them, or lists of words in JSON lines. The texts of each row are its words.
 /// `columns`: the key of the words; empty: "tokens".

@@ -244,6 +244,39 @@ def evaluated_calibration(lab):
     lab.refuses(["evaluate", "--model", number_model(lab), "--task", "custom", "--regression", "--data", numbers, "--calibrate"], "--calibrate works only with")
 
 
+@PREDICT.row("--keep", "columns of the table stand before each answer")
+def answered_keep(lab):
+    rows = many_columns(lab, "keep.tsv", [("id", "text", "label"), ("7", "film", "pro"), ('a "b"', "book", "contra")])
+    plain = predict(lab, "", "--input", rows)
+    lab.assertEqual(predict(lab, "", "--input", rows, "--keep", "id", "label"),
+                    [{"id": "7", "input_label": "pro", **plain[0]}, {"id": 'a "b"', "input_label": "contra", **plain[1]}])
+    path = lab.folder / "kept.csv"
+    lab.succeeds("predict", "--model", classifier(lab), "--input", rows, "--keep", "id", "--output", path)
+    lines = path.read_text().splitlines()
+    lab.assertEqual((lines[0], lines[1][:2], lines[2][:10]), ("id,label,score,probabilities_contra,probabilities_pro", "7,", '"a ""b""",'))
+    bare = many_columns(lab, "bare.tsv", [("7", "film")])
+    lab.assertEqual(list(predict(lab, "", "--input", bare, "--no-header", "--text-column", 2, "--keep", 1)[0])[:2], ["1", "label"])
+    words = ["predict", "--model", classifier(lab), "--input", rows]
+    lab.refuses([*words, "--keep", "number"], "number")
+    lab.refuses([*words, "--format", "lines", "--keep", "id"], "--keep is for tables")
+
+
+@PREDICT.row("--text", "the text or pair on the command line is answered")
+def answered_text(lab):
+    lab.assertEqual(predict(lab, "", "--text", "film good"), predict(lab, "film good\n"))
+    lab.refuses(["predict", "--model", classifier(lab), "--text", "film", "book"], "found 2")
+    lab.refuses(["predict", "--model", classifier(lab), "--text", "film", "--format", "tsv"], "--text is one row")
+
+
+@PREDICT.row("--output-format", "answers have this form, whatever the file is called")
+def answered_form(lab):
+    words = ["predict", "--model", classifier(lab), "--text", "film"]
+    found = lab.succeeds(*words, "--output-format", "tsv").out.splitlines()
+    lab.assertEqual((len(found), found[0].split("\t")[:2]), (2, ["label", "score"]))
+    lab.assertEqual(len(json.loads(lab.succeeds(*words, "--output-format", "json").out)), 1)
+    lab.assertEqual(lab.succeeds(*words, "--output-format", "jsonl").out, lab.succeeds(*words).out)
+
+
 @PREDICT.row("--abstain", "a row that is less sure gets no label")
 def answered_abstain(lab):
     model = classifier(lab, "bias", bias=[0, 3])
