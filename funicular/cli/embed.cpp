@@ -108,6 +108,7 @@ class Embed final : public Command {
     if (!ranges_.empty() && !ranged)
       throw InputError("usage", "--ranges works only with --vector-type int8 or uint8");
     std::error_code none;
+    if (!fs::is_directory(model_, none)) model::require_folder(model_, "--model");
     for (const fs::path& read : {input_.path, ranges_})
       if (!read.empty() && fs::equivalent(read, output_, none))
         throw InputError("usage", "{} would be replaced by the vectors; choose another --output",

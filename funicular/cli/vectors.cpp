@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "funicular/augment/vector_training.h"
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -15,6 +19,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/cli/word_options.h"
 #include "funicular/data/row_source.h"
+#include "funicular/task/static_vectors.h"
 
 namespace funicular::cli {
 
@@ -56,8 +61,16 @@ class Vectors final : public Command {
                 "is one JSON object.") {
     arguments.example("train word vectors", "funicular vectors --input texts.txt --output vectors.txt");
     arguments.section("Input and output");
+    arguments.example("make static embeddings of an encoder",
+                      "funicular vectors --from MODEL --output static");
     arguments.add("input", "PATH", input_, Effect::input, "text files, or tables with --text-column")
-        .required();
+        .required_unless("from");
+    arguments
+        .add("from", "DIR", static_.from, Effect::input,
+             "make static embeddings of this encoder, without texts: a vector of --size (256) numbers for "
+             "each token; "
+             "--output is then a folder for funicular embed")
+        .default_text("none");
     arguments
         .add("output", "FILE", output_, Effect::output,
              "the vectors, as text; the file appears when it is complete")
@@ -90,6 +103,7 @@ class Vectors final : public Command {
   }
 
   int run() override {
+    if (!static_.from.empty()) return make_static();
     require_parent_folder(output_, "--output");
     require_ending(output_, "--output", {"txt", "vec", "vectors", "glove", "word2vec", "w2v"});
     std::vector<fs::path> read = input_;
@@ -132,6 +146,22 @@ class Vectors final : public Command {
   }
 
  private:
+  int make_static() {
+    static const std::vector<std::string> kUsed{"from", "output", "overwrite", "size", "threads", "config"};
+    for (const Arguments::Setting& setting : arguments.settings())
+      if (setting.given && std::ranges::find(kUsed, setting.name) == kUsed.end())
+        throw InputError("usage", "--{} is for vectors of words; leave it out with --from", setting.name);
+    require_folder_name(output_, "--output");
+    if (fs::exists(output_) && !fs::is_empty(output_) && !overwrite_)
+      throw InputError("usage", "--output {} is there already; choose another folder, or give --overwrite",
+                       output_.string());
+    device_.apply();
+    if (arguments.given("size")) static_.width = options_.size;
+    const int64_t tokens = task::make_static_vectors(static_, output_);
+    fmt::print("{}\n", Json({{"tokens", tokens}, {"size", static_.width}}).dump());
+    return 0;
+  }
+
   /// Everything that decides the vectors; null if an input cannot be read twice.
   Json identity() const {
     Json inputs = Json::array();
@@ -188,6 +218,7 @@ class Vectors final : public Command {
   FileStyleOptions written_;
   WordOptions words_;
   augment::VectorTrainingOptions options_;
+  task::StaticVectorOptions static_;
   DeviceOptions device_;
 };
 

@@ -179,6 +179,17 @@ void read_transformer(SentenceFolder& into, const fs::path& folder) {
     into.max_length = static_cast<int64_t>(found->get<double>());
 }
 
+/// A table's tokeniser may cut texts.
+void read_static(SentenceFolder& into, const fs::path& folder) {
+  const fs::path file = folder / "tokenizer.json";
+  if (!fs::exists(file)) return;
+  const Json json = read_object(file);
+  const auto truncation = json.find("truncation");
+  if (truncation == json.end() || !truncation->is_object()) return;
+  ConfigFields(*truncation, file.string()).read("max_length", into.max_length);
+  if (into.max_length < 1) refuse(file, "the truncation has no positive \"max_length\"");
+}
+
 void read_settings(SentenceFolder& into, const fs::path& folder) {
   const fs::path file = folder / kSettings;
   if (!fs::exists(file)) return;
@@ -261,6 +272,7 @@ void read_module(SentenceFolder& into, const std::string& type, const fs::path& 
     into.encoder = below;
     into.is_static = true;
     into.poolings.clear();
+    read_static(into, folder / below);
   } else if (type == "Pooling") {
     read_pooling(into, folder / below);
   } else if (type == "Dense") {

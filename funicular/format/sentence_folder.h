@@ -43,7 +43,8 @@ struct SentenceFolder {
   fs::path encoder = {};
   bool is_static =
       false;  ///< StaticEmbedding: a table of vectors instead of an encoder; there are no poolings
-  int64_t max_length = 0;  ///< tokens of a text at most, special tokens included; 0: not said
+  int64_t max_length =
+      0;  ///< tokens of a text at most, special ones included; 0: not said, of tables no limit
   bool lower_case = false;
   int64_t width = 0;  ///< of the hidden states that the poolings read; 0: not said
   std::vector<Pooling> poolings = {Pooling::mean};

@@ -211,19 +211,19 @@ SentenceEncoder::SentenceEncoder(const fs::path& folder, std::vector<format::Poo
     modules_.poolings = std::move(plain);
   }
   if (is_static())
-    static_width_ = static_table_width(encoder_folder());
+    static_shape_ = static_table_shape(encoder_folder());
   else
     encoder_.emplace(encoder_folder(), Pretrained::Expect::folder, option);
 }
 
 int64_t SentenceEncoder::max_length() const {
-  if (is_static()) return 0;
+  if (is_static()) return modules_.max_length;
   const int64_t longest = encoder_->config().encoder.longest_sequence();
   return modules_.max_length > 0 ? std::min(modules_.max_length, longest) : longest;
 }
 
 int64_t SentenceEncoder::width() const {
-  return modules_.vector_width(is_static() ? static_width_ : encoder_->config().encoder.width);
+  return modules_.vector_width(is_static() ? static_shape_[1] : encoder_->config().encoder.width);
 }
 
 std::string SentenceEncoder::weights_hash() const {
@@ -239,6 +239,10 @@ std::string SentenceEncoder::weights_hash() const {
 std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
   std::unique_ptr<text::Tokenizer> tokenizer =
       is_static() ? format::load_tokenizer(encoder_folder()) : encoder_->tokenizer();
+  if (is_static() && tokenizer->id_limit() > static_rows())
+    throw InputError("sentence-transformers",
+                     "{}: the tokeniser has {} tokens, and the table {} rows; do the files belong together?",
+                     path_.string(), tokenizer->id_limit(), static_rows());
   if (modules_.lower_case && !keeps_no_case(*tokenizer))
     throw InputError("sentence-transformers",
                      "{}: do_lower_case is true, and the tokeniser keeps upper case; set lowercase in its "
@@ -249,8 +253,9 @@ std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
 
 Model SentenceEncoder::load_static(at::ScalarType dtype, at::Device device) const {
   Model model;
-  Parameter* const table = model.add_parameter(
-      kStaticTable, read_static_table(encoder_folder()).to(device, dtype), ParameterKind::vector);
+  const at::Tensor stored = read_static_table(encoder_folder());
+  const at::Tensor rows = at::cat({stored, at::zeros({1, stored.size(1)})});
+  Parameter* const table = model.add_parameter(kStaticTable, rows.to(device, dtype), ParameterKind::vector);
   const auto options = at::TensorOptions(dtype).device(device);
   const std::vector<StepWeights> steps =
       add_steps(modules_, [&](const std::string& name, const SentenceStep& step) {

@@ -56,6 +56,8 @@ class SentenceEncoder {
   const Pretrained& encoder() const { return *encoder_; }
   /// Tokens of a text at most, special tokens included; 0: any number.
   int64_t max_length() const;
+  /// Rows of the table of a static model. load() adds one of zeros, which stands for a text without tokens.
+  int64_t static_rows() const { return static_shape_[0]; }
   /// Numbers of a vector.
   int64_t width() const;
   /// Tells the weights apart, those of Dense steps included.
@@ -73,7 +75,7 @@ class SentenceEncoder {
   bool has_modules_ = false;
   format::SentenceFolder modules_;
   std::optional<Pretrained> encoder_;
-  int64_t static_width_ = 0;
+  std::vector<int64_t> static_shape_{};
 };
 
 /// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is missing

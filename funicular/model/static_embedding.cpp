@@ -53,8 +53,12 @@ at::Tensor rows_of(const format::TensorEntry& entry, const format::WeightFiles& 
 
 }  // namespace
 
-int64_t static_table_width(const fs::path& folder) {
-  return table_entry(format::WeightFiles(folder)).shape[1];
+std::vector<int64_t> static_table_shape(const fs::path& folder) {
+  const format::WeightFiles files(folder);
+  std::vector<int64_t> shape = table_entry(files).shape;
+  const format::TensorEntry* const mapping = find_entry(files, "mapping");
+  if (mapping && mapping->shape.size() == 1) shape[0] = mapping->shape[0];
+  return shape;
 }
 
 at::Tensor read_static_table(const fs::path& folder) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "funicular/base/file.h"
 #include "funicular/core/batch.h"
@@ -14,8 +15,8 @@ namespace funicular::model {
 /// The table's name in the file, and in a model.
 inline constexpr const char* kStaticTable = "embedding.weight";
 
-/// How wide the vectors of the table in `folder` are. Reads no weights.
-int64_t static_table_width(const fs::path& folder);
+/// Rows and numbers per row of the table that read_static_table gives. Reads no weights.
+std::vector<int64_t> static_table_shape(const fs::path& folder);
 /// The table [tokens, D] in fp32. A table of model2vec that shares rows or weights them is unfolded, so that each token
 /// has its row. Throws InputError for another file.
 at::Tensor read_static_table(const fs::path& folder);

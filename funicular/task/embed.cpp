@@ -33,8 +33,14 @@ text::SequenceTemplate sequence_form(const model::SentenceEncoder& encoder,
   return encoder.is_static() ? text::SequenceTemplate() : tokenizer.sequence();
 }
 
+/// The row of a table of static embeddings that stands for a text without tokens.
+std::optional<uint32_t> no_token(const model::SentenceEncoder& encoder) {
+  if (!encoder.is_static()) return std::nullopt;
+  return static_cast<uint32_t>(encoder.static_rows());
+}
+
 int64_t length_of(const model::SentenceEncoder& encoder, std::optional<int64_t> wanted) {
-  if (encoder.is_static()) return wanted.value_or(0);
+  if (encoder.is_static()) return wanted.value_or(encoder.max_length());
   if (wanted) encoder.encoder().check_max_length(*wanted);
   return wanted.value_or(encoder.max_length());
 }
@@ -116,7 +122,7 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
                                                     .truncate_dim = truncate,
                                                     .normalise = options.normalise,
                                                     .prompt = prompt_,
-                                                    .pools_tokens = !encoder_.is_static()}),
+                                                    .no_token = no_token(encoder_)}),
       PredictorOptions{sequence, options.batch_tokens, options.window});
 }
 

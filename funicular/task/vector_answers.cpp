@@ -23,9 +23,10 @@ void VectorAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row
       options_.prompt + (columns.size() == 1 ? row.row.texts.front() : format::join_columns(columns));
   const text::TokenizedText tokens = tokenizer.tokenize(text);
   const auto& ids = row.tokens.emplace_back(tokens.ids.begin(), tokens.ids.end());
-  if (ids.empty() && !options_.pools_tokens) return;
+  const bool none = ids.empty() && options_.no_token;
   data::Sample& sample = row.samples.emplace_back();
-  sample.columns.push_back({data::TokenSpan(ids.data(), ids.size()), {}});
+  sample.columns.push_back(
+      {none ? data::TokenSpan(&*options_.no_token, 1) : data::TokenSpan(ids.data(), ids.size()), {}});
 }
 
 at::Tensor VectorAnswers::scores(const at::Tensor& vectors) const {
@@ -33,8 +34,7 @@ at::Tensor VectorAnswers::scores(const at::Tensor& vectors) const {
   return options_.normalise ? model::normalise_rows(kept) : kept;
 }
 
-Answer VectorAnswers::answer(const TokenisedRow& row, std::span<const SampleScores> scores) const {
-  if (row.samples.empty()) return {.json = std::string(record_bytes(), '\0')};
+Answer VectorAnswers::answer(const TokenisedRow& /*row*/, std::span<const SampleScores> scores) const {
   const std::vector<float>& values = scores.front().values;
   return {.json = {reinterpret_cast<const char*>(values.data()), record_bytes()}};
 }

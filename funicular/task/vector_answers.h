@@ -16,7 +16,8 @@ struct VectorOptions {
   std::optional<int64_t> truncate_dim{};  ///< the first numbers of each alone
   bool normalise = false;                 ///< afterwards, to length 1
   std::string prompt{};                   ///< stands before each text
-  bool pools_tokens = true;  ///< false: a text without tokens has no sequence, and its vector is 0
+  /// What a text without tokens is read as. None: such a text has special tokens.
+  std::optional<uint32_t> no_token{};
 };
 
 class VectorAnswers final : public Answers {

@@ -8,8 +8,8 @@ int main(int count, char** arguments) {
   if (count != 3) return 2;
   try {
     const funicular::model::SentenceEncoder encoder(arguments[1]);
-    save_sentence_encoder(encoder.load(), encoder.encoder().config(), *encoder.tokenizer(), encoder.modules(),
-                          arguments[2]);
+    funicular::model::save_sentence_encoder(encoder.load(), encoder.encoder().config(), *encoder.tokenizer(),
+                                            encoder.modules(), arguments[2]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

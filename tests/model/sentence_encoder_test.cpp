@@ -227,7 +227,7 @@ TEST(StaticEmbedding, ATextIsTheMeanOfItsRowsWhateverTheFileShares) {
   const Scratch scratch;
   const at::Tensor table = numbers(3, 2);
   write_tensors({{"embeddings", table}}, scratch / "model.safetensors");
-  EXPECT_EQ(static_table_width(scratch.path()), 2);
+  EXPECT_EQ(static_table_shape(scratch.path()), (std::vector<int64_t>{3, 2}));
   const at::Tensor read = read_static_table(scratch.path());
   const MicroBatch batch = batch_of({2, 3});
   const at::Tensor ids = at::tensor(std::vector<int64_t>{0, 2, 1, 1, 2}, at::kLong);

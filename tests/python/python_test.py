@@ -216,6 +216,29 @@ def can_make_terminals():
         return False
 
 
+class Embedding(Module):
+    def test_texts_become_an_array_of_vectors(self):
+        model, texts = self.model(), ["a good film", "old", "a good film"]
+        vectors = funicular.embed(model, texts, precision="fp32", progress=False)
+        self.assertEqual((len(vectors), len(vectors[0])), (3, harness.HIDDEN))
+        self.assertEqual(list(vectors[0]), list(vectors[2]))
+        self.assertNotEqual(list(vectors[0]), list(vectors[1]))
+        short = funicular.embed(model, {"text": texts}, precision="fp32", truncate_dim=3, progress=False)
+        self.assertEqual([list(row) for row in short], [list(row[:3]) for row in vectors])
+
+    def test_without_numpy_they_are_lists(self):
+        model = self.model()
+        wanted = funicular.embed(model, ["old", "film"], precision="fp32", progress=False)
+        with unittest.mock.patch.dict(sys.modules, numpy=None):
+            found = funicular.embed(model, ["old", "film"], precision="fp32", progress=False)
+        self.assertIsInstance(found, list)
+        self.assertEqual(found, [list(row) for row in wanted])
+
+    def test_a_file_that_is_not_there_is_named(self):
+        with self.assertRaisesRegex(FileNotFoundError, "to embed one text, give a list"):
+            funicular.embed("MODEL", "good film")
+
+
 class Start(unittest.TestCase):
     def test_the_program_takes_the_place_of_python(self):
         done = subprocess.run([sys.executable, "-B", "-m", "funicular", "--version"], env={**os.environ, "PYTHONPATH": str(ROOT / "python")},

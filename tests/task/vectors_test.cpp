@@ -167,6 +167,7 @@ std::string whole_file(VectorCode code) {
 
 TEST(VectorOutput, AnInterruptedFileGoesOnBehindItsLastWholeVector) {
   for (const VectorCode code : {VectorCode::float32, VectorCode::int8, VectorCode::ubinary}) {
+    const std::string whole = whole_file(code);
     const Scratch scratch;
     {
       VectorOutput out(output_options(scratch, code));
@@ -178,7 +179,7 @@ TEST(VectorOutput, AnInterruptedFileGoesOnBehindItsLastWholeVector) {
     EXPECT_EQ(out.rows(), 3);
     out.write(records_of(3, kVectors.size()));
     finish(out);
-    EXPECT_EQ(read_file(scratch / "v.npy"), whole_file(code));
+    EXPECT_EQ(read_file(scratch / "v.npy"), whole);
   }
 }
 

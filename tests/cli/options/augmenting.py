@@ -276,6 +276,20 @@ def vectors_input(lab):
     lab.assertEqual(set(trained(lab)), {"the", "and", "cat", "dog", "cow", "sea", "sun"})
 
 
+@VECTORS.row("--from", "each of its tokens gets a static vector")
+def vectors_from(lab):
+    folder = lab.folder / "static"
+    lab.assertEqual(lab.succeeds("vectors", "--from", lab.plain_model(), "--output", folder, "--size", 7).json()["size"], 7)
+    texts, output = lab.folder / "static.txt", lab.folder / "static.jsonl"
+    texts.write_text("good film\n")
+    lab.succeeds("embed", "--model", folder, "--input", texts, "--output", output)
+    vector = json.loads(output.read_text())["embedding"]
+    lab.assertEqual(len(vector), 7)
+    lab.assertAlmostEqual(norm(vector), 1, places=5)
+    lab.refuses(["vectors", "--from", lab.plain_model(), "--output", lab.folder / "other", "--epochs", 3], "--epochs is for vectors of words")
+    lab.refuses(["vectors", "--from", folder, "--output", lab.folder / "other"], "a table of static embeddings already")
+
+
 @VECTORS.row("--output", "the file that they go to, the most frequent first")
 def vectors_output(lab):
     lab.assertEqual(list(trained(lab))[:2], ["the", "and"])
