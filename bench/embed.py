@@ -46,7 +46,7 @@ def peer(args, lines: Path, precision: str, attention: str, environment: dict, s
 
 def best_of_peer(args, lines: Path, precision: str) -> tuple[str, dict, int]:
     few = args.results / "few.txt"
-    few.write_text("".join(line + "\n" for line in lines.read_text().splitlines()[:512]))
+    few.write_text("".join(line + "\n" for line in lines.read_text().splitlines()[:192]))
     tried = [(peer(args, few, precision, attention, environment, SIZES), attention, environment) for attention, environment in CANDIDATES]
     found, attention, environment = min(tried, key=lambda one: one[0]["seconds"])
     return attention, environment, found["batch_size"]

@@ -94,7 +94,9 @@ class Embed final : public Command {
       if (group.rank() == 0) require_new_file(output_, "--output", overwrite_);
     });
     const task::Embedder embedder(model_, embedding_.options());
-    log::info("a text's vector: {}{}", embedder.description(), embedding_.prompt_text(embedder));
+    const bool chosen = !embedder.encoder().has_modules() && !arguments.given("pooling");
+    log::info("a text's vector: {}{}{}", embedder.description(), embedding_.prompt_text(embedder),
+              chosen ? "; the folder has no modules.json, and --pooling was not given" : "");
     write_vectors(embedder, group, made_of);
     return 0;
   }

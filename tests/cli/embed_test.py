@@ -67,6 +67,13 @@ class Embed(ProgramTest):
         (parts / "job.json").write_text("{}")
         self.assertIn("it begins anew", self.succeeds(*self.words(output)).err)
 
+    def test_a_pooling_that_nobody_chose_is_told(self):
+        self.model()
+        self.lines(3)
+        self.assertIn("a text's vector: mean; the folder has no modules.json", self.succeeds(*self.words(self.folder / "a.npy")).err)
+        self.assertNotIn("modules.json", self.succeeds(*self.words(self.folder / "b.npy", pooling="cls")).err)
+        self.assertNotIn("modules.json", self.succeeds(*self.words(self.folder / "c.npy", model=self.sentences())).err)
+
     def test_ranks_share_the_rows(self):
         self.model()
         self.lines(100)
