@@ -38,8 +38,10 @@ constexpr std::string_view kAdapters =
     "--recompute "
     "saves memory";
 constexpr std::string_view kVectors =
-    "vectors of texts are not there yet, nor search by them; the folder OUTPUT/model is one that "
-    "transformers loads";
+    "funicular embed makes vectors of texts, search finds the nearest ones, and evaluate --task retrieval or "
+    "--task similarity measures them";
+constexpr std::string_view kRerankers =
+    "rerankers are not there yet; funicular search finds the nearest vectors";
 constexpr std::string_view kPairs = "write --task custom with two columns: --text-column FIRST SECOND";
 constexpr std::string_view kMasked =
     "funicular pretrain learns hidden tokens, from a token store that funicular tokenize makes";
@@ -141,16 +143,14 @@ constexpr Answer kCommandNames[] = {
     {"fit", "funicular pretrain trains on texts, finetune on rows with labels"},
     {"train-tokenizer", kVocabularies},
     {"tokenizer", kVocabularies},
-    {"embed", kVectors},
     {"encode", kVectors},
     {"embedding", kVectors},
     {"embeddings", kVectors},
     {"similarity", kVectors},
-    {"search", kVectors},
     {"index", kVectors},
     {"retrieve", kVectors},
-    {"rerank", kVectors},
-    {"cluster", kVectors},
+    {"rerank", kRerankers},
+    {"cluster", "texts are not clustered here; funicular embed writes vectors that other programs cluster"},
     {"test", "funicular evaluate measures a model on labelled rows"},
     {"eval", "write funicular evaluate"},
     {"score", "write funicular evaluate"},
@@ -208,7 +208,7 @@ constexpr Answer kTasks[] = {
     {"embeddings", kVectors},
     {"feature-extraction", kVectors},
     {"retrieval", kVectors},
-    {"ranking", kVectors},
+    {"ranking", kRerankers},
     {"multiple-choice", kChoices},
     {"swag", kChoices},
     {"race", kChoices},

@@ -153,8 +153,8 @@ class Usage(ProgramTest):
     def test_words_from_elsewhere_are_answered_by_what_there_is(self):
         for words, answer in {("finetune", "--task", "squad2"): "write --task spans", ("finetune", "--task", "NER"): "write --task tags",
                               ("distill", "--task", "ner"): "a tag for each word is for finetune, evaluate and predict",
-                              ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("embed",): "vectors of texts are not there yet",
-                              ("search", "x"): "there is no command \"search\"", ("train",): "funicular pretrain trains on texts, finetune on rows",
+                              ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("encode",): "funicular embed makes vectors of texts",
+                              ("rerank", "x"): "rerankers are not there yet", ("train",): "funicular pretrain trains on texts, finetune on rows",
                               ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
                               ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
             self.refuses(list(words), answer)
