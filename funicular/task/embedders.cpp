@@ -31,33 +31,23 @@ struct GroupRow {
   std::vector<std::string> columns;  ///< by default
   size_t most_columns;
   std::vector<VectorLoss> losses;  ///< the first is the default
-  const char *reads, *purpose, *words;
+  const char* reads;
 };
 
 const GroupRow& row_of(TextGroup group) {
   static const std::vector<GroupRow> rows{
-      {"pairs",
-       {"anchor", "positive"},
-       2,
-       {VectorLoss::multiple_negatives},
-       "two related texts per row",
-       "train an embedder on pairs of related texts",
-       "--train pairs.jsonl --output runs/embedder"},
+      {"pairs", {"anchor", "positive"}, 2, {VectorLoss::multiple_negatives}, "two related texts per row"},
       {"triplets",
        {"anchor", "positive", "negative"},
        size_t{data::StoreMeta::kMostColumns},
        {VectorLoss::multiple_negatives, VectorLoss::triplet, VectorLoss::margin_mse},
-       "two related texts and others that are not, per row",
-       "",
-       ""},
+       "two related texts and others that are not, per row"},
       {"scores",
        {"sentence1", "sentence2"},
        2,
        {VectorLoss::cosent, VectorLoss::angle, VectorLoss::cosine, VectorLoss::contrastive,
         VectorLoss::online_contrastive},
-       "two texts and their similarity per row",
-       "",
-       ""}};
+       "two texts and their similarity per row"}};
   return rows[static_cast<size_t>(group)];
 }
 
@@ -109,8 +99,7 @@ TaskType Embedders::row(TextGroup group) {
                .options = {"text-column", "label-column", "format", "header", "quotes"},
                .gives = std::string("a vector per text, from ") + own.reads,
                .reads = "TSV, CSV or JSON lines",
-               .answers = "",
-               .example = {own.purpose, own.words}};
+               .answers = ""};
   switch (group) {
     case TextGroup::pairs:
       row.owns = owns<TextGroup::pairs>;

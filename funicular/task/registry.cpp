@@ -16,11 +16,11 @@
 namespace funicular::task {
 
 const std::vector<TaskType>& task_types() {
-  static const std::vector<TaskType> rows{Embedders::row(TextGroup::scores),
-                                          Embedders::row(TextGroup::triplets),
-                                          Embedders::row(TextGroup::pairs),
-                                          Tags::row(),
+  static const std::vector<TaskType> rows{Tags::row(),
                                           Spans::row(),
+                                          Embedders::row(TextGroup::pairs),
+                                          Embedders::row(TextGroup::triplets),
+                                          Embedders::row(TextGroup::scores),
                                           Labels::row(),
                                           Numbers::row(),
                                           Classes::row()};

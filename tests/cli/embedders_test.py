@@ -86,6 +86,15 @@ class Embedders(ProgramTest):
             for a, b in zip(whole, self.losses_of(output)):
                 self.assertAlmostEqual(a, b, delta=2e-4 * abs(a), msg=output)
 
+    def test_gradients_of_fp16_are_scaled_and_scaled_back(self):
+        train, usual = self.pairs(), {"logging_steps": 1, "max_steps": 8, "num_train_epochs": None, "optim": "sgd", "learning_rate": 0.02}
+        self.train("pairs", train, None, output="whole", **usual)
+        self.train("pairs", train, None, "--loss-scale", 256, output="half", precision="fp16", micro_batch_size=3, **usual)
+        whole = self.losses_of("whole")
+        self.assertLess(whole[-1], 0.9 * whole[0])
+        for a, b in zip(whole, self.losses_of("half")):
+            self.assertAlmostEqual(a, b, delta=0.03 * a)
+
     def test_an_interrupted_run_goes_on_as_one_that_was_not(self):
         train, options = self.pairs(), {"num_train_epochs": None, "max_steps": 60, "logging_steps": 1, "micro_batch_size": 4}
         self.succeeds(*self.words("pairs", train, **options))

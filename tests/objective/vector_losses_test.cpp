@@ -231,6 +231,17 @@ TEST(VectorLosses, MatryoshkaIsTheSumOverSizesOfNormalisedVectors) {
   EXPECT_NEAR(mean_of_parts({.matryoshka = {4, 2}}, rows, 1).values.item<double>(), 5.493478378371799, 1e-10);
 }
 
+/// Cosines would not show it: distances do.
+TEST(VectorLosses, CutVectorsHaveLengthOne) {
+  const TensorMap rows = rows_of("triplets");
+  const at::Tensor cut = rows.at(kRowVectors).slice(2, 0, 2);
+  TensorMap by_hand = rows;
+  by_hand[kRowVectors] = cut / cut.norm(2, {-1}, true);
+  const at::Tensor expected = VectorLossOfRows({.loss = VectorLoss::triplet}).of_rows(by_hand);
+  const at::Tensor found = VectorLossOfRows({.loss = VectorLoss::triplet, .matryoshka = {2}}).of_rows(rows);
+  EXPECT_LT((found - expected).abs().max().item<double>(), 1e-12);
+}
+
 /// A missing negative must neither be compared nor learn.
 TEST(VectorLosses, MissingNegativesAreLeftOut) {
   for (const VectorLossOptions& options :
