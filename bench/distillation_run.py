@@ -98,7 +98,7 @@ def run_once(args, teacher, side, seed):
 
 
 def f1_of(args, model):
-    printed = tools.call(args.program, ["evaluate", "--model", model, "--task", "mrpc", "--data", args.data / "dev.tsv", "--precision", "fp32"])
+    printed = tools.call(args.program, ["evaluate", "--model", model, "--task", "mrpc", "--input", args.data / "dev.tsv", "--precision", "fp32"])
     return json.loads(printed.strip().splitlines()[-1])["f1"]
 
 

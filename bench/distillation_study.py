@@ -35,7 +35,7 @@ def train(args, command, output, seed, rows, *words, steps, rate, evaluate=True)
 
 
 def score(args, model):
-    return json.loads(tools.call(args.program, ["evaluate", "--model", model, "--data", args.eval]).splitlines()[-1])[METRICS[args.task]]
+    return json.loads(tools.call(args.program, ["evaluate", "--model", model, "--input", args.eval]).splitlines()[-1])[METRICS[args.task]]
 
 
 def teacher_of(args, seed):

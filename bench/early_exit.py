@@ -43,8 +43,8 @@ def exits_of(args, seed, training):
         call(args, "finetune", "--model", teacher_of(args, seed), *rows(args), "--learning-rate", args.exit_rate, "--seed", seed, "--early-exit",
              training, "--exits-only", "--output", folder / "run")
         model = folder / "run" / "model"
-        curve = call(args, "evaluate", "--model", model, "--data", args.test)["early_exit"]
-        asked = {str(speed): call(args, "evaluate", "--model", model, "--data", args.test, "--speed", speed) for speed in SPEEDS}
+        curve = call(args, "evaluate", "--model", model, "--input", args.test)["early_exit"]
+        asked = {str(speed): call(args, "evaluate", "--model", model, "--input", args.test, "--speed", speed) for speed in SPEEDS}
         return {"curve": curve, "asked": asked}
     return tools.once(folder, make)
 
@@ -57,8 +57,8 @@ def student_of(args, seed):
         call(args, "distill", "--teacher", teacher_of(args, seed), "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", "prediction",
              *rows(args), "--learning-rate", args.rate, "--seed", seed, "--output", folder / "run")
         student = folder / "run" / "model"
-        cascade = call(args, "evaluate", "--model", teacher_of(args, seed), "--data", args.test, "--cascade", student)["cascade"]
-        return {"alone": call(args, "evaluate", "--model", student, "--data", args.test), "cascade": cascade}
+        cascade = call(args, "evaluate", "--model", teacher_of(args, seed), "--input", args.test, "--cascade", student)["cascade"]
+        return {"alone": call(args, "evaluate", "--model", student, "--input", args.test), "cascade": cascade}
     return tools.once(folder, make)
 
 

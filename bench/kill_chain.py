@@ -103,14 +103,14 @@ max-steps = STEPS
 [teacher-tested]
 command = "evaluate"
 model = "runs/teacher/model"
-data = "eval.tsv"
+input = "eval.tsv"
 predictions = "teacher.jsonl"
 output = "tested/teacher"
 
 [student-tested]
 command = "evaluate"
 model = "runs/student/model"
-data = "eval.tsv"
+input = "eval.tsv"
 predictions = "student.jsonl"
 output = "tested/student"
 

@@ -23,7 +23,7 @@ PRECISIONS = ["fp32", "bf16", "int8"]
 
 
 def evaluate(args, model: Path, precision: str) -> dict:
-    done = subprocess.run([args.program, "evaluate", "--model", model, "--task", args.task, "--data", args.data,
+    done = subprocess.run([args.program, "evaluate", "--model", model, "--task", args.task, "--input", args.data,
                            "--precision", precision, *args.more], text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"{model} in {precision}: exit code {done.returncode}\n{done.stderr.strip()[-1500:]}")

@@ -71,7 +71,7 @@ def run_funicular(args, task: str, seed: int, precision: str, initial: Path) -> 
          "--learning-rate", RECIPE["learning_rate"], "--warmup-steps", RECIPE["warmup_steps"], "--resume", "never",
          "--save-steps", 0],  # as the peer, which saves nothing; our model is saved at the end
         args.threads)
-    metrics, more = run([args.program, "evaluate", "--model", output / "model", "--task", task, "--data",
+    metrics, more = run([args.program, "evaluate", "--model", output / "model", "--task", task, "--input",
                          args.data / task / "dev.tsv", "--precision", precision], args.threads)
     found = json.loads(metrics)
     return {"task": task, "seed": seed, "precision": precision, "wall_seconds": round(seconds + more, 2),

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/cli/config_file.h"
 #include "funicular/cli/foreign_options.h"
 
@@ -21,16 +22,6 @@ std::string normalise(std::string_view name) {
   std::string result(name);
   std::replace(result.begin(), result.end(), '_', '-');
   return result;
-}
-
-bool is_option(std::string_view word) {
-  return word.size() > 2 && word.substr(0, 2) == "--";
-}
-
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates,
-                       std::string_view prefix = "") {
-  const std::string best = nearest(word, candidates.data(), candidates.data() + candidates.size());
-  return best.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, best);
 }
 
 template <class T>
@@ -49,100 +40,7 @@ std::optional<bool> parse_switch(std::string_view text) {
   return std::nullopt;
 }
 
-/// The answer to a value that is no choice, which tells what there is in its place; empty: nobody knows the value.
-std::string_view answer_instead_of(std::string_view value, const Declaration& option) {
-  const auto own = option.foreign.find(foreign_spelling(value));
-  return own != option.foreign.end() ? std::string_view(own->second)
-                                     : answer_to_foreign_value(option.name, value);
-}
-
 }  // namespace
-
-Option& Option::alias(std::string name) {
-  declared_.aliases.push_back(normalise(name));
-  return *this;
-}
-
-Option& Option::letter(char letter) {
-  declared_.letter = letter;
-  return *this;
-}
-
-Option& Option::letters(std::string letters) {
-  declared_.letters = std::move(letters);
-  return *this;
-}
-
-Option& Option::choices(std::vector<std::string> values) {
-  declared_.choices = std::move(values);
-  return *this;
-}
-
-Option& Option::suggests(std::vector<std::string> values) {
-  declared_.suggestions = std::move(values);
-  return *this;
-}
-
-Option& Option::accept(std::string spelling, std::string value) {
-  declared_.spellings.emplace(std::move(spelling), std::move(value));
-  return *this;
-}
-
-Option& Option::foreign(std::string value, std::string answer) {
-  declared_.foreign.emplace(std::move(value), std::move(answer));
-  return *this;
-}
-
-Option& Option::required() {
-  declared_.required = true;
-  return *this;
-}
-
-Option& Option::required_unless(std::string other) {
-  declared_.unless = std::move(other);
-  return required();
-}
-
-Option& Option::default_text(std::string text) {
-  declared_.usual = std::move(text);
-  return *this;
-}
-
-Option& Option::common() {
-  declared_.common = true;
-  return *this;
-}
-
-Option& Option::hidden() {
-  declared_.hidden = true;
-  return *this;
-}
-
-Option& Option::range(double low, double high) {
-  declared_.low = low;
-  declared_.high = high;
-  return *this;
-}
-
-Option& Option::above(double low) {
-  declared_.low = low;
-  declared_.low_excluded = true;
-  return *this;
-}
-
-Option& Option::affects(Effect effect) {
-  declared_.effect = effect;
-  return *this;
-}
-
-std::string Option::usual_value() const {
-  double number = 0;
-  if (declared_.kind == Declaration::Kind::toggle && (declared_.usual.empty() || declared_.usual == "on"))
-    return declared_.usual.empty() ? "false" : "true";
-  if (declared_.kind == Declaration::Kind::number && parse_number(std::string_view(declared_.usual), number))
-    return fmt::to_string(number);
-  return declared_.usual;
-}
 
 Arguments::Arguments(std::string command, std::string description)
     : command_(std::move(command)), description_(std::move(description)) {}
@@ -217,6 +115,10 @@ Option& Arguments::add(std::string name, std::function<void()> action, Effect ef
                  });
 }
 
+void Arguments::unnamed(std::vector<std::string> names) {
+  unnamed_ = std::move(names);
+}
+
 void Arguments::positional(std::string value, std::vector<std::string>& target, std::string help) {
   positional_ = {std::move(value), std::move(help), &target};
 }
@@ -227,12 +129,8 @@ void Arguments::rest(std::string value, std::vector<std::string>& target, std::s
 
 Option* Arguments::find(std::string_view name) {
   const std::string wanted = normalise(name);
-  for (auto& option : options_) {
-    if (option->declared_.name == wanted ||
-        std::find(option->declared_.aliases.begin(), option->declared_.aliases.end(), wanted) !=
-            option->declared_.aliases.end())
-      return option.get();
-  }
+  for (auto& option : options_)
+    if (is_called(option->declared_, wanted, command_)) return option.get();
   return nullptr;
 }
 
@@ -254,7 +152,7 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
     candidates.push_back(option->declared_.name);
     candidates.insert(candidates.end(), option->declared_.aliases.begin(), option->declared_.aliases.end());
   }
-  throw InputError(kComponent, "{}: unknown option --{}{} (funicular {} --help-all lists all)", origin, name,
+  throw InputError(kComponent, "{}: unknown option --{}{} (funicular {} --help all lists all)", origin, name,
                    suggestion(normalise(name), candidates, "--"), command_);
 }
 
@@ -278,33 +176,14 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
   } else if (option.declared_.kind == Declaration::Kind::path && text.empty()) {
     throw InputError(kComponent, "{} expects {}, found an empty text", where, option.declared_.value);
   }
-  if (number < option.declared_.low || number > option.declared_.high ||
-      (option.declared_.low_excluded && number <= option.declared_.low)) {
-    const std::string upper =
-        std::isinf(option.declared_.high) ? "" : fmt::format(" and at most {:g}", option.declared_.high);
-    throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where,
-                     option.declared_.low_excluded ? "above" : "at least", option.declared_.low, upper, text);
-  }
-  if (const auto spelling = option.declared_.spellings.find(text);
-      spelling != option.declared_.spellings.end())
-    text = spelling->second;
-  if (!option.declared_.choices.empty() &&
-      std::find(option.declared_.choices.begin(), option.declared_.choices.end(), text) ==
-          option.declared_.choices.end()) {
-    const std::string_view answer = answer_instead_of(text, option.declared_);
-    if (!answer.empty())
-      throw InputError(kComponent, "{} has no {}: {}; expected one of {}", where, text, answer,
-                       fmt::join(option.declared_.choices, ", "));
-    throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
-                     fmt::join(option.declared_.choices, ", "), text,
-                     suggestion(text, option.declared_.choices));
-  }
+  require_in_range(option.declared_, number, text, where);
+  const std::string value = allowed_value(option.declared_, text, where);
   if (!option.declared_.many) option.values_.clear();  // a switch may be given twice
   option.values_.push_back(option.declared_.kind == Declaration::Kind::integer  ? fmt::to_string(whole)
                            : option.declared_.kind == Declaration::Kind::number ? fmt::to_string(number)
                            : option.declared_.kind == Declaration::Kind::toggle ? (whole ? "true" : "false")
-                                                                                : std::string(text));
-  option.store_({text, whole, number});
+                                                                                : value);
+  option.store_({value, whole, number});
   option.given_ = true;
 }
 
@@ -345,7 +224,8 @@ bool Arguments::parse_letter(const std::vector<std::string>& words, size_t& next
 void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) {
   const std::string origin = "funicular " + command_;
   const std::string& word = words[next++];
-  if (word == "--help" || word == "-h") return void(outcome_ = Outcome::help);
+  if (word == "--help" || word == "-h")
+    return void(outcome_ = next < words.size() && words[next] == "all" ? Outcome::help_all : Outcome::help);
   if (word == "--help-all" || word == "--help=all") return void(outcome_ = Outcome::help_all);
   if (rest_.target && (word == "--" || !word.starts_with('-'))) {
     rest_.dashed = word == "--";
@@ -356,6 +236,7 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   }
   if (parse_letter(words, next)) return;
   if (!is_option(word)) {
+    if (!unnamed_.empty()) return words_without_names_.push_back(word);
     if (!positional_.target)
       throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, word);
     positional_.target->push_back(word);
@@ -372,7 +253,7 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
                        name, word.substr(equals + 1), option->declared_.name);
     return set(*option, "false", origin);
   }
-  option = &find_or_refuse(name, origin);
+  if (!option) option = &find_or_refuse(name, origin);
   if (equals == std::string::npos) {
     next = take_values(*option, words, next);
   } else {
@@ -382,17 +263,29 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   }
 }
 
+void Arguments::take_unnamed() {
+  const std::string origin = "funicular " + command_;
+  auto word = words_without_names_.begin();
+  for (const std::string& name : unnamed_) {
+    if (word == words_without_names_.end()) return;
+    Option& option = find_or_refuse(name, origin);
+    if (!option.given_) set(option, *word++, origin);
+  }
+  if (word != words_without_names_.end())
+    throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, *word);
+}
+
 void Arguments::declare_config() {
   if (find(kConfigOption)) return;
   section("General");
-  add(kConfigOption, "FILE", config_, Effect::none,
-      "TOML file with the same keys as the options; the command line wins");
+  add(kConfigOption, "FILE", config_, Effect::none, kConfigHelp);
 }
 
 Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
   declare_config();
   for (size_t next = 0; next < words.size() && outcome_ == Outcome::run;) parse_word(words, next);
   if (outcome_ != Outcome::run) return outcome_;
+  take_unnamed();
   if (!config_.empty()) read_config(config_);
   check_required("funicular " + command_);
   return Outcome::run;

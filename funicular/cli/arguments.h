@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +15,7 @@
 #include <vector>
 
 #include "funicular/cli/config_file.h"
-#include "funicular/cli/option_effects.h"
+#include "funicular/cli/option.h"
 
 namespace funicular::cli {
 
@@ -26,89 +24,6 @@ namespace fs = std::filesystem;
 inline constexpr const char *kConfigOption = "config",
                             *kConfigHelp =
                                 "TOML file with the same keys as the options; the command line wins";
-
-/// An option as it is declared, before the command line is read.
-struct Declaration {
-  enum class Kind { toggle, text, path, integer, number };
-
-  std::string name, value;  ///< `value` names the value in --help, with its unit
-  std::string help;
-  std::string usual{};   ///< the default, or what --help says of one that is decided later
-  std::string group{};   ///< the heading in --help
-  std::string unless{};  ///< the option without which this one is required
-  std::vector<std::string> aliases{}, choices{}, suggestions{};
-  std::map<std::string, std::string, std::less<>> spellings{};
-  std::map<std::string, std::string, std::less<>> foreign{};  ///< see Option::foreign
-  Kind kind = Kind::text;
-  Effect effect = Effect::result;
-  bool many = false, required = false, hidden = false;
-  bool common = false;  ///< --help shows it, and not --help-all alone
-  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-  bool low_excluded = false;
-  char letter = 0;
-  std::string letters{};  ///< a short spelling of several letters
-};
-
-/// One option. Made by Arguments::add, refined by the chained setters.
-class Option {
- public:
-  /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the
-  /// same.
-  Option& alias(std::string name);
-  /// A short spelling: "-n 4" or "-n4".
-  Option& letter(char letter);
-  /// A short spelling of several letters, as mpirun and horovodrun have it: "-np 4".
-  Option& letters(std::string letters);
-  /// The values allowed; anything else is refused with the nearest one suggested.
-  Option& choices(std::vector<std::string> values);
-  /// Values that completion offers, for an option that takes others, too.
-  Option& suggests(std::vector<std::string> values);
-  /// Another spelling of one of the values ("adamw_torch" for "adamw").
-  Option& accept(std::string spelling, std::string value);
-  /// A value that users know from elsewhere and that is no choice here; `answer` says what there is in its place.
-  /// Capitals and underscores in what is given make no difference.
-  Option& foreign(std::string value, std::string answer);
-  /// Must be given, on the command line or in the configuration file.
-  Option& required();
-  /// Must be given unless another option is.
-  Option& required_unless(std::string other);
-  /// Replaces the default shown by --help, for defaults that are decided later ("all cores").
-  Option& default_text(std::string text);
-  /// Makes --help show it: for the options that a first user needs. --help-all shows all.
-  Option& common();
-  /// Hides it from --help (aliases that set a value of their own, such as --bf16).
-  Option& hidden();
-  /// Inclusive limits of a number.
-  Option& range(double low, double high = std::numeric_limits<double>::infinity());
-  /// Numbers above this only.
-  Option& above(double low);
-  /// Replaces the effect, for a command in which a shared option decides something else.
-  Option& affects(Effect effect);
-
-  const std::string& name() const { return declared_.name; }
-  bool given() const { return given_; }
-
- private:
-  friend class Arguments;
-  /// The default in the one spelling of its kind; what --help says of a default that is decided later.
-  std::string usual_value() const;
-
-  Declaration declared_;
-  bool given_ = false;
-  std::vector<std::string> values_;  ///< what was given, each in one spelling
-  /// What was written, read as the option's kind wants it.
-  struct Value {
-    std::string_view text;
-    int64_t whole;  ///< integers; 1 or 0 for a switch
-    double number;
-
-    template <class Number>
-    void read(Number& target) const {
-      target = std::is_integral_v<Number> ? static_cast<Number>(whole) : static_cast<Number>(number);
-    }
-  };
-  std::function<void(const Value&)> store_;
-};
 
 /// The options of one command, bound to the variables that they set. A variable's value at declaration is the
 /// default. Every command has --help, --help-all and --config besides its own. The variables must outlive the
@@ -173,6 +88,9 @@ class Arguments {
   /// out.
   void rivals(std::vector<std::string> names);
 
+  /// Options whose values may stand without their names, in this order. One that is given by its name takes no such word.
+  void unnamed(std::vector<std::string> names);
+
   /// What is left without an option's name, in order; refused unless declared. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
@@ -215,6 +133,8 @@ class Arguments {
   };
   /// Returns the operands that positional() and rest() have declared.
   std::pair<Operand, Operand> operands() const { return {positional_, rest_}; }
+  /// Returns the names that unnamed() has declared.
+  const std::vector<std::string>& unnamed_options() const { return unnamed_; }
   /// Whether the option was given, on the command line or in the file.
   bool given(std::string_view name) const;
 
@@ -236,6 +156,7 @@ class Arguments {
   void set(Option& option, std::string_view text, std::string_view origin);
   size_t take_values(Option& option, const std::vector<std::string>& words, size_t next);
   void parse_word(const std::vector<std::string>& words, size_t& next);
+  void take_unnamed();
   bool parse_letter(const std::vector<std::string>& words, size_t& next);
   std::vector<const Option*> given_or_ruled_out() const;
   void declare_config();
@@ -247,6 +168,7 @@ class Arguments {
   std::string command_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;
   std::vector<std::vector<std::string>> rivals_;
+  std::vector<std::string> unnamed_, words_without_names_;
   Operand positional_, rest_;
   std::vector<Example> examples_;
   fs::path config_;

@@ -15,7 +15,7 @@ namespace funicular::cli {
 namespace {
 
 /// --help shows all options of a command that has no more of them.
-constexpr int64_t kShortHelp = 20;
+constexpr int64_t kShortHelp = 17;
 constexpr size_t kWidth = 100, kHelpColumn = 30;
 
 /// Words of `text` in lines of at most kWidth characters, each line but the first indented.
@@ -50,7 +50,9 @@ std::string columns(const std::string& left, const std::string& right) {
          wrap(right, kHelpColumn) + "\n";
 }
 
-std::string line_of(const Declaration& option) {
+}  // namespace
+
+std::string help_text_of(const Declaration& option) {
   std::string help = option.help;
   if (!option.choices.empty()) help += fmt::format(": {}", fmt::join(option.choices, " | "));
   if (option.required) {
@@ -59,9 +61,16 @@ std::string line_of(const Declaration& option) {
     help += fmt::format(" [{}]", option.usual);
   }
   if (!option.aliases.empty()) help += fmt::format(" (also --{})", fmt::join(option.aliases, ", --"));
+  return help;
+}
+
+namespace {
+
+std::string line_of(const Declaration& option) {
   std::string name = option.letter ? fmt::format("-{}, ", option.letter) : "";
   if (!option.letters.empty()) name += fmt::format("-{}, ", option.letters);
-  return columns(fmt::format("{}--{} {}{}", name, option.name, option.value, option.many ? "…" : ""), help);
+  return columns(fmt::format("{}--{} {}{}", name, option.name, option.value, option.many ? "…" : ""),
+                 help_text_of(option));
 }
 
 /// Options that a user may be told of, but for --config.
@@ -72,25 +81,49 @@ std::vector<const Declaration*> visible(const Arguments& arguments) {
   return found;
 }
 
-std::string usage_of(const Arguments& arguments) {
-  std::string usage = "Usage: funicular " + arguments.command();
+/// The values that need no name, as the usage shows them: "RUN [FILE]".
+std::string unnamed_values(const Arguments& arguments) {
+  std::string text;
+  for (const std::string& name : arguments.unnamed_options())
+    for (const Declaration* option : arguments.declarations())
+      if (option->name == name)
+        text += option->required ? " " + option->value : fmt::format(" [{}]", option->value);
+  return text;
+}
+
+bool is_unnamed(const Arguments& arguments, const std::string& option) {
+  const std::vector<std::string>& names = arguments.unnamed_options();
+  return std::find(names.begin(), names.end(), option) != names.end();
+}
+
+}  // namespace
+
+std::string usage_line_of(const Arguments& arguments) {
+  std::string usage = "funicular " + arguments.command() + unnamed_values(arguments);
   for (const Declaration* option : arguments.declarations())
-    if (option->required)
+    if (option->required && !is_unnamed(arguments, option->name))
       usage += fmt::format(" --{} {}{}", option->name, option->value, option->many ? "…" : "");
   const auto& [first, last] = arguments.operands();
   if (!first.value.empty()) usage += " " + first.value;
-  usage += " [options]" + (last.value.empty() ? "" : " " + last.value);
-  std::string text = wrap(usage, 2) + "\n\n" + wrap(arguments.description(), 0) + "\n";
+  return usage + " [options]" + (last.value.empty() ? "" : " " + last.value);
+}
+
+namespace {
+
+std::string usage_of(const Arguments& arguments) {
+  const auto& [first, last] = arguments.operands();
+  std::string text =
+      wrap("Usage: " + usage_line_of(arguments), 2) + "\n\n" + wrap(arguments.description(), 0) + "\n";
   for (const Arguments::Operand& operand : {first, last})
     if (!operand.value.empty()) text += "\n" + columns(operand.value, operand.help);
   return text;
 }
 
 std::string general_lines(size_t left_out) {
-  const std::string more = left_out > 0 ? fmt::format("; {} more", left_out) : "";
-  return "\nGeneral:\n" + columns("--config FILE", kConfigHelp) +
-         columns("--help", left_out > 0 ? "Show the common options" : "Show this text") +
-         columns("--help-all", "Show all options" + more);
+  const std::string help = left_out > 0
+                               ? fmt::format("Show the common options; --help all shows {} more", left_out)
+                               : "Show this text";
+  return "\nGeneral:\n" + columns("--config FILE", kConfigHelp) + columns("--help [all]", help);
 }
 
 }  // namespace
@@ -119,7 +152,7 @@ std::string help_of(const Arguments& arguments, bool all) {
 }
 
 std::vector<std::string> option_names(const Arguments& arguments) {
-  std::vector<std::string> names{"--config", "--help", "--help-all"};
+  std::vector<std::string> names{"--config", "--help"};
   for (const Declaration* option : visible(arguments)) names.push_back("--" + option->name);
   return names;
 }

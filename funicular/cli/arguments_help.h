@@ -8,8 +8,14 @@
 
 namespace funicular::cli {
 
-/// Returns the text of --help: the common options, or all if the command has few. With `all` the text of --help-all.
+/// Returns the text of --help: the common options, or all if the command has few. With `all` the text of --help all.
 std::string help_of(const Arguments& arguments, bool all);
+
+/// Returns the first line of help, "Usage: " left out: "funicular predict RUN [FILE] [options]".
+std::string usage_line_of(const Arguments& arguments);
+
+/// Returns what help says of an option: its text, choices, default and other names.
+std::string help_text_of(const Declaration& option);
 
 /// All visible names with dashes, for completion.
 std::vector<std::string> option_names(const Arguments& arguments);

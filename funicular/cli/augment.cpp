@@ -21,6 +21,7 @@
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/task/text_task.h"
 
 namespace funicular::cli {
 
@@ -30,14 +31,14 @@ constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
 constexpr int64_t kTokensOnGpu = 16'384;   // of a pass; not measured yet
 
 void declare_rows(Arguments& arguments, TaskOptions& task) {
-  task.declare_name(arguments, task::text_task_names()).required();
+  task.declare_name(arguments, task::text_task_names()).default_text("custom");
   arguments
       .add("text-column", "COLUMN", task.text, Effect::result,
            "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
            "numbers from 1")
       .common()
       .alias("text-columns")
-      .default_text("text");
+      .default_text("as --model was fine-tuned, else text");
   arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
       .choices({"tsv", "csv", "jsonl"})
       .default_text("by the file's name");
@@ -68,7 +69,10 @@ class Augment final : public Command {
                 "line of "
                 "output is one JSON object that counts rows, variants and words.") {
     arguments.example("make variants of rows",
-                      "funicular augment --model MODEL --task custom --input train.tsv --output more.tsv");
+                      "funicular augment --model MODEL --input train.tsv --output more.tsv");
+    arguments.example("vary another column",
+                      "funicular augment --model MODEL --input reviews.csv --text-column review "
+                      "--output more.csv");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder with a head that guesses hidden words");
     arguments.add("input", "FILE", input_, Effect::input, "the rows")
@@ -170,6 +174,7 @@ class Augment final : public Command {
   bool published() const { return compat_ == "tinybert"; }
 
   void open() {
+    if (task_.name.empty()) task_.name = task::TextTask::kOption;
     device_.apply();
     if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens"))
       options_.batch_tokens = kTokensOnGpu;
@@ -177,8 +182,8 @@ class Augment final : public Command {
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();
     precision_ = resolve_inference_precision(precision_, device_.place());
-    refuse_columns_of_named_task();
-    const std::shared_ptr<const task::Task> task = task::find_task(task_.name, task_.files(arguments));
+    pretrained_.emplace(model_);
+    const std::shared_ptr<const task::Task> task = task_.task_for(*pretrained_, arguments);
     const data::TextFileSourceOptions columns = task->columns();
     format::TextOptions layout;
     layout.format = columns.format ? *columns.format : format::guess_text_format(input_);
@@ -189,7 +194,6 @@ class Augment final : public Command {
     check_layout(columns, *layout.format);
     table_.emplace(input_, layout);
     if (layout.bad_rows->count() > 0) log::warning("{}", layout.bad_rows->summary("left out"));
-    pretrained_.emplace(model_);
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(2, tokenizer_->sequence());
     const int64_t published = augment::published_variants(task->name());
@@ -241,13 +245,6 @@ class Augment final : public Command {
       throw InputError(
           "usage",
           "--text-column names the column of the labels, which no variant changes; expected columns of text");
-  }
-
-  void refuse_columns_of_named_task() const {
-    if (task_.name == "custom") return;
-    for (const char* option : {"text-column", "format", "header"})
-      if (arguments.given(option))
-        throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, task_.name);
   }
 
   /// All that decides the output.

@@ -96,6 +96,7 @@ void BenchOptions::declare_measured(Arguments& arguments) {
   arguments
       .add("model", "NAME|DIR", model_name, Effect::input_or_name,
            "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
+      .takes_model()
       .common()
       .default_text("base; of techniques: small");
   arguments
@@ -133,6 +134,7 @@ void BenchOptions::declare_techniques(Arguments& arguments) {
       .common()
       .default_text("generated rows");
   arguments.add("tokenizer", "DIR", tokenizer, Effect::tokenizer, "folder of the store's tokeniser")
+      .takes_model()
       .default_text("the model's folder");
   arguments
       .add("repetitions", "N", techniques.repetitions, Effect::result,

@@ -55,6 +55,7 @@ class StepReader {
     for (const chain::Entry& entry : written_.entries)
       entries.push_back({.key = entry.key, .values = entry.values, .origin = entry.origin});
     arguments_.parse_entries(std::move(entries), written_.origin);
+    require_output();
     step_.name = written_.name;
     step_.origin = written_.origin;
     step_.command = written_.command;
@@ -66,6 +67,17 @@ class StepReader {
   }
 
  private:
+  bool trains() const {
+    return written_.command == "pretrain" || written_.command == "finetune" || written_.command == "distill";
+  }
+
+  /// A folder that follows from another name is none that the next step can name.
+  void require_output() const {
+    if (trains() && !arguments_.given("output"))
+      throw InputError("chain", "{}: a step of a chain names the folder of its run: output = \"RUN\"",
+                       written_.origin);
+  }
+
   /// A pipeline that updates weights while it is full empties for a save, so that other saves give other weights.
   void take_saves() {
     const auto schedule = step_.options.find("schedule");
@@ -146,13 +158,11 @@ class StepReader {
   void take_output(const Arguments::Setting& setting) {
     step_.options[setting.name] = setting.values;
     if (!setting.given) return;
-    const std::string& command = written_.command;
-    const bool trains = command == "pretrain" || command == "finetune" || command == "distill";
     step_.outputs.push_back(
         {.option = setting.name,
          .path = setting.values.front(),
          .origin = origin_of(setting.name),
-         .made = trains && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
+         .made = trains() && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
   }
 
   const chain::WrittenStep& written_;

@@ -40,6 +40,7 @@ Option& declare_evaluated_rows(Arguments& arguments, Whole& target) {
 
 Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value) {
   return arguments.add("model", std::move(value), target, Effect::input, std::move(help))
+      .takes_model()
       .alias("model-name-or-path")
       .required();
 }
@@ -66,7 +67,6 @@ Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const 
   return arguments
       .add("micro-batch-tokens", "TOKENS", target, Effect::rounding,
            "real tokens per forward pass at most; " + remark)
-      .common()
       .range(static_cast<double>(least));
 }
 

@@ -31,10 +31,13 @@ class Compare final : public Command {
                 "trained on flatter it: give others, or --eval-fraction as it was given to pretrain.") {
     arguments.example("compare a model with the one that it was adapted from",
                       "funicular compare --models MODEL runs/domain/model --input texts.txt");
+    arguments.example("get the numbers for a script",
+                      "funicular compare --models MODEL runs/domain --input texts.txt --json");
     arguments.section("Input");
     arguments
         .add("models", "DIR", folders_, Effect::input,
              "model folders: the first is what the others are compared with")
+        .takes_model()
         .alias("model")
         .required();
     arguments

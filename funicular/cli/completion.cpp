@@ -159,6 +159,7 @@ class Completion final : public Command {
             "every new shell, add that line to ~/.bashrc, to ~/.zshrc behind compinit, or to "
             "~/.config/fish/config.fish. The script asks with a COMMAND for what can follow that.") {
     arguments.example("load completion into this shell", "source <(funicular completion bash)");
+    arguments.example("keep it for zsh", "funicular completion zsh");
     arguments.positional("SHELL [COMMAND]", words_,
                          "the shell: bash, zsh or fish; a command, and its options are printed");
   }

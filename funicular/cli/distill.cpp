@@ -22,15 +22,17 @@ namespace funicular::cli {
 namespace {
 
 void declare_data(Arguments& arguments, task::DistillOptions& options, TaskOptions& task) {
-  arguments.add("data", "STORE", options.data, Effect::input, "of the stage general: token store to train on")
+  arguments
+      .add("data", "STORE", options.data, Effect::input, "token store to train on, for the stage general")
       .common()
       .default_text("none");
   arguments
       .add("eval-data", "STORE", options.eval_data, Effect::input,
-           "of the stage general: token store to evaluate on")
+           "token store to evaluate on, for the stage general")
       .default_text("none");
-  task.declare_name(arguments, task::text_task_names(), "of the other stages: the task").default_text("none");
-  arguments.add("train", "FILE", options.train_file, Effect::input, "of the other stages: training rows")
+  task.declare_name(arguments, task::text_task_names(), "with --train: the task")
+      .default_text("the teacher's");
+  arguments.add("train", "FILE", options.train_file, Effect::input, "training rows, for the other stages")
       .common()
       .alias("train-file")
       .default_text("none");
@@ -53,11 +55,14 @@ class Distill final : public Command {
                 "learn the teacher's layers, prediction its answers. RUN/model is the student of the best "
                 "evaluation, "
                 "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+    arguments.example("let a small model learn the layers of a large one",
+                      "funicular distill --teacher BIG --student 3-layers --data a.tokens --output runs/s");
     arguments.example(
-        "let a small model learn the layers of a large one",
-        "funicular distill --teacher BIG --student 3-layers --stage general --data a.tokens --output runs/s");
+        "let it learn the answers of a fine-tuned model",
+        "funicular distill --teacher runs/a --student runs/s --train train.tsv --output runs/small");
     arguments.section("Input and output");
     arguments.add("teacher", "DIR", options_.teacher, Effect::input, "model folder of the teacher")
+        .takes_model()
         .required_unless("soft-columns");
     arguments
         .add("student", "NAME|DIR|FILE", options_.student, Effect::input_or_name,
@@ -65,11 +70,17 @@ class Distill final : public Command {
                          "model folder, whose "
                          "weights are the start",
                          fmt::join(model::student_names(), ", ")))
+        .takes_model()
         .required();
-    arguments.add("stage", "NAME", options_.stage, Effect::result, "what is learnt")
+    arguments
+        .add("stage", "NAME", options_.stage, Effect::result,
+             "what the student learns: the teacher's layers on any text (general) or on the task's rows "
+             "(intermediate), or its answers (prediction)")
         .choices(task::distillation_stages())
-        .required();
+        .common()
+        .default_text("general with --data, prediction with --train");
     declare_data(arguments, options_, task_options_);
+    training_.declare_output(arguments);
     task_options_.declare_bad_rows(arguments);
     arguments
         .add("soft-columns", "COLUMN", options_.soft_columns, Effect::result,
@@ -109,7 +120,11 @@ class Distill final : public Command {
                             options_.train_file, options_.eval_file});
     const task::DistillResult result = task::distill(options());
     if (result.cache_interrupted) return static_cast<int>(ExitCode::interrupted);
-    return report_result(result.fit, result.options, training_.group(), task::with_cut({}, result.cut));
+    return report_result(result.fit, result.options, training_.group(), task::with_cut({}, result.cut),
+                         general()
+                             ? fmt::format("funicular distill --student {} --stage intermediate",
+                                           training_.run.output.string())
+                             : fmt::format("funicular evaluate {} FILE", training_.run.output.string()));
   }
 
  private:
@@ -118,7 +133,13 @@ class Distill final : public Command {
   bool has_teacher() const { return options_.soft_columns.empty(); }
   bool evaluates() const { return !options_.eval_file.empty() || !options_.eval_data.empty(); }
 
+  /// Rows to evaluate on may be left out, and the teacher says its task.
+  bool is_optional(const std::string& option) const {
+    return option.starts_with("eval") || (option == "task" && has_teacher());
+  }
+
   void check_usage() {
+    if (options_.stage.empty()) options_.stage = options_.data.empty() ? "prediction" : "general";
     if (!evaluates()) training_.refuse_evaluation_options(general() ? "--eval-data STORE" : "--eval FILE");
     using Given = std::vector<std::pair<const char*, bool>>;
     const Given of_documents{{"data", !options_.data.empty()}, {"eval-data", !options_.eval_data.empty()}};
@@ -128,7 +149,7 @@ class Distill final : public Command {
     for (const auto& [option, given] : general() ? of_rows : of_documents)
       if (given) throw InputError("usage", "--{} is not for --stage {}", option, options_.stage);
     for (const auto& [option, given] : general() ? of_documents : of_rows)
-      if (!given && !std::string(option).starts_with("eval"))
+      if (!given && !is_optional(option))
         throw InputError("usage", "--stage {} expects --{}", options_.stage, option);
     if (!prediction() && !has_teacher())
       throw InputError("usage", "--soft-columns is not for --stage {}", options_.stage);
@@ -145,7 +166,9 @@ class Distill final : public Command {
 
   const task::DistillOptions& options() {
     fill(options_, training_);
-    if (!general()) options_.task = task_options_.task(arguments);
+    if (!general())
+      options_.task = has_teacher() ? task_options_.task_for(model::Pretrained(options_.teacher), arguments)
+                                    : task_options_.task(arguments);
     options_.bad_rows = task_options_.bad_rows();
     distillation_.apply(options_.terms, prediction());
     distillation_.warn_of_idle_options(arguments, options_.terms);

@@ -51,7 +51,7 @@ void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& op
       .above(0);
   arguments
       .add("teacher-precision", "NAME", options.teacher_precision, Effect::result,
-           "arithmetic of the teacher: fp32, bf16, fp16 or int8")
+           "arithmetic of the teacher")
       .choices(model::inference_precisions())
       .default_text("as --precision");
 }

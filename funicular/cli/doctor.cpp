@@ -220,8 +220,11 @@ class Doctor final : public Command {
                 "and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
     arguments.example("check this machine and a model", "funicular doctor --model MODEL");
-    arguments.add("model", "DIR", model_, Effect::input,
-                  "also check this model folder, or a config.json alone");
+    arguments.example("predict the memory of four processes",
+                      "funicular doctor --model MODEL --ranks 4 --batch-size 64");
+    arguments
+        .add("model", "DIR", model_, Effect::input, "also check this model folder, or a config.json alone")
+        .takes_model();
     arguments.add("data", "STORE", data_, Effect::input,
                   "also verify this token store, and that it was made for the model");
     arguments.add("output", "DIR", output_, Effect::output,

@@ -41,16 +41,17 @@ class Evaluate final : public Command {
                 "of pairs of texts. Under funicular launch the ranks "
                 "share the rows: the same result, sooner. If the model has exits, the "
                 "object also has accuracy against layers and rows per second.") {
-    arguments.example("measure a classifier", "funicular evaluate --model runs/a/model --data test.tsv");
-    arguments.example("measure a masked language model",
-                      "funicular evaluate --model MODEL --task mlm --data texts.tokens");
+    arguments.example("measure a classifier", "funicular evaluate runs/a test.tsv");
+    arguments.example("measure a masked language model", "funicular evaluate MODEL texts.tokens --task mlm");
+    arguments.unnamed({"model", "input"});
     arguments.section("Input");
-    declare_model(arguments, options_.model, "model folder");
+    declare_model(arguments, options_.model, "folder of a run or of a model", "RUN");
     task_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
     arguments
-        .add("data", "FILE|STORE|FOLDER", options_.data, Effect::input,
-             "the rows; for mlm a token store, for retrieval a folder")
+        .add("input", "FILE|FOLDER", options_.data, Effect::input,
+             "rows with labels; for --task mlm a token store, for --task retrieval a folder")
         .alias("validation-file")
+        .formerly("data")
         .required();
     declare_max_length(arguments, options_.max_length, "longer rows are truncated")
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");

@@ -29,6 +29,7 @@ void ExitOptions::declare(Arguments& arguments) {
   arguments
       .add("cascade", "DIR", cascade, Effect::input,
            "folder of a small model that is asked first; --model answers the rows that it is not sure of")
+      .takes_model()
       .default_text("none");
 }
 

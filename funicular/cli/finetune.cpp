@@ -2,19 +2,23 @@
 
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <ranges>
 #include <string>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/embedder_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/launch/environment.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/finetune.h"
+#include "funicular/task/outcome.h"
 
 namespace funicular::cli {
 
@@ -33,27 +37,33 @@ class Finetune final : public Command {
   Finetune()
       : Command(
             "finetune",
-            "Trains a pre-trained model for a task: " + what_can_be_learnt() +
-                ". The other names are tasks of GLUE, with the files of GLUE. RUN/model is the model of the "
+            "Trains a pre-trained model on rows with labels. A file and a model are enough: the columns and "
+            "the task are guessed and said, a tenth of the rows is held out for evaluation, and the run's "
+            "folder is "
+            "runs/NAME. " +
+                what_can_be_learnt() +
+                ". The other names of --task are tasks of GLUE, with the files of GLUE. RUN/model is the "
+                "model of the "
                 "best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
                 "its metrics.") {
-    for (const task::TaskType& type : std::views::reverse(task::task_types()))
-      if (!type.example.purpose.empty())
-        arguments.example(type.example.purpose,
-                          "funicular finetune --model MODEL " + type.asked_for() + " " + type.example.words);
+    arguments.example("learn the labels of a table", "funicular finetune reviews.csv --model MODEL");
+    for (const task::TaskType& type : task::task_types())
+      if (type.name == "tags")
+        arguments.example(type.example.purpose, fmt::format("funicular finetune --model MODEL {} {}",
+                                                            type.asked_for(), type.example.words));
+    arguments.unnamed({"train"});
     arguments.section("Input and output");
-    declare_model(arguments, options_.model, "pre-trained model folder");
-    task_.declare_name(arguments, task::task_names()).required();
+    declare_model(arguments, options_.model,
+                  "pre-trained model: its folder, or its name in the local Hub cache");
     arguments.add("train", "FILE", options_.train_file, Effect::input, "training rows")
         .alias("train-file")
         .required();
-    arguments
-        .add("eval", "FILE", options_.eval_file, Effect::input,
-             "rows to evaluate on; the best model is chosen by them")
-        .common()
-        .alias("validation-file")
-        .default_text("none");
+    declare_evaluation();
+    task_.declare_name(arguments, task::task_names()).default_text("guessed from the training rows");
+    training_.declare_output(arguments).required(false).default_text(
+        "runs/NAME, from the name of the training file");
     task_.declare_bad_rows(arguments);
+    task_.declare(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(
@@ -76,18 +86,75 @@ class Finetune final : public Command {
         .range(0, 0.999);
     declare_early_exit();
     embedding_.declare(arguments);
-    task_.declare(arguments);
   }
 
   int run() override {
-    if (options_.eval_file.empty()) training_.refuse_evaluation_options("--eval FILE");
+    set_defaults();
+    if (options_.eval_file.empty() && options_.eval_fraction == 0)
+      training_.refuse_evaluation_options("--eval FILE or --eval-fraction SHARE");
     training_.apply();
     training_.check_output({options_.model, options_.train_file, options_.eval_file});
+    options_.task = task_.task_of_rows(options_.train_file, arguments);
+    drop_idle_fraction();
     const task::RunResult result = task::finetune(options());
-    return report_result(result.fit, result.options, training_.group(), task::with_cut({}, result.cut));
+    if (!result.fit.interrupted && training_.group().rank() == 0)
+      task::report_outcome(options_, result, *mistakes_);
+    OrderedJson beside = task::with_cut({}, result.cut);
+    if (result.baseline) beside["baseline"] = result.baseline->json();
+    return report_result(result.fit, result.options, training_.group(), beside, next_step(result));
   }
 
  private:
+  void declare_evaluation() {
+    arguments
+        .add("eval", "FILE", options_.eval_file, Effect::input,
+             "rows to evaluate on; the best model is chosen by them")
+        .common()
+        .alias("validation-file")
+        .default_text("a part of the training rows");
+    arguments
+        .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
+             "share of the training rows that is held out for evaluation: of each label, equal texts on one "
+             "side; 0: none")
+        .common()
+        .default_text("0.1; with both --task and --output 0")
+        .range(0, 0.9);
+    arguments.rivals({"eval", "eval-fraction"});
+    arguments
+        .add("mistakes", "N", mistakes_, Effect::none,
+             "mistakes of the model to show at the end, the most certain ones")
+        .default_text("3; with both --task and --output 0")
+        .range(0, 1000);
+  }
+
+  /// Commands with --task and --output are those of version 0.2 and before: they hold out nothing.
+  void set_defaults() {
+    const bool short_form = task_.name.empty() || training_.run.output.empty();
+    if (!options_.eval_file.empty() && eval_fraction_ > 0)
+      throw InputError("usage", "--eval and --eval-fraction are both given; give one of them");
+    options_.eval_fraction = !options_.eval_file.empty() ? 0 : eval_fraction_.value_or(short_form ? 0.1 : 0);
+    if (!mistakes_) mistakes_ = short_form ? 3 : 0;
+    if (!training_.run.output.empty()) return;
+    training_.run.output = fs::path("runs") / options_.train_file.stem();
+    if (launch::read_environment().rank == 0)
+      log::info("the run's folder is {} (--output RUN names another)", training_.run.output.string());
+  }
+
+  /// A share that nobody asked for is held out only where the task can.
+  void drop_idle_fraction() {
+    if (eval_fraction_ || options_.eval_fraction == 0 || options_.task->splits_rows()) return;
+    options_.eval_fraction = 0;
+    log::info("no rows are held out of {} files; --eval FILE gives rows to evaluate on",
+              options_.task->name());
+  }
+
+  std::string next_step(const task::RunResult& result) const {
+    const std::string run = result.options.output.string(), ending = options_.train_file.extension().string();
+    if (result.fit.best_evaluation.empty())
+      return fmt::format("funicular evaluate {} labelled{}", run, ending);
+    return fmt::format("funicular predict {} new{}", run, ending);
+  }
+
   void declare_early_exit() {
     arguments.add("early-exit", "NAME", options_.early_exit.training, task::exit_training_names(),
                   Effect::result,
@@ -101,7 +168,6 @@ class Finetune final : public Command {
 
   const task::FinetuneOptions& options() {
     fill(options_, training_);
-    options_.task = task_.task(arguments);
     options_.bad_rows = task_.bad_rows();
     options_.class_weights = class_weights();
     embedding_.apply(arguments, options_);
@@ -124,6 +190,8 @@ class Finetune final : public Command {
   TaskOptions task_;
   EmbedderOptions embedding_;
   std::vector<std::string> class_weights_;
+  std::optional<double> eval_fraction_;
+  std::optional<int64_t> mistakes_;
   TrainingOptions training_;
 };
 

@@ -6,31 +6,19 @@
 #include <string>
 #include <utility>
 
+#include "funicular/cli/training_arguments.h"
+
 namespace funicular::cli {
 
 namespace {
-
-constexpr std::string_view kEvaluation =
-    "finetune evaluates where --eval is given (pretrain: --eval-data or --eval-fraction), at the end of each "
-    "epoch "
-    "or every --eval-steps N";
-constexpr std::string_view kCommands =
-    "each is a command: funicular pretrain and finetune train, evaluate measures, predict answers";
-constexpr std::string_view kRecords =
-    "every run writes metrics.jsonl and TensorBoard events into --output, and nothing to other services; "
-    "leave it "
-    "out";
-constexpr std::string_view kSharding =
-    "several processes share the state with --strategy zero1, zero2 or zero3, started by funicular launch -n "
-    "N -- …";
 
 constexpr std::string_view kProcesses =
     "funicular launch -n N -- funicular … starts N processes, and torchrun or srun do too; --devices N is of "
     "--strategy dp and of pipelines";
 
 constexpr std::string_view kWindows =
-    "only --task spans reads long texts in windows, by --stride of finetune; --max-length goes up to the "
-    "model's longest, and longer texts can be divided into rows of their own";
+    "only --task spans reads long texts in windows, by --stride of finetune. --max-length goes up to the "
+    "model's longest; divide longer texts into rows of their own";
 constexpr std::string_view kAnswers =
     "write --task spans: answers that are spans of a context, from SQuAD's JSON";
 constexpr std::string_view kAdapters =
@@ -48,9 +36,8 @@ constexpr std::string_view kMasked =
 constexpr std::string_view kGenerators = "encoders write no texts; a model of this kind is not there";
 constexpr std::string_view kChoices = "choices among several texts are not there yet; write --task custom";
 constexpr std::string_view kVocabularies =
-    "a new vocabulary is not trained yet: train one with Hugging Face's tokenizers, whose tokenizer.json is "
-    "read "
-    "here, or give a model new words with funicular vocabulary propose and extend";
+    "a new vocabulary is not trained yet. Train one with Hugging Face's tokenizers, whose tokenizer.json is "
+    "read here, or give a model new words with funicular vocabulary propose and extend";
 
 using Answer = std::pair<std::string_view, std::string_view>;
 
@@ -75,22 +62,6 @@ constexpr Answer kOptions[] = {
      "the number of ranks does not change in a run; --max-restarts K starts all again after a failure"},
     {"max-np",
      "the number of ranks does not change in a run; --max-restarts K starts all again after a failure"},
-    {"eval-strategy", kEvaluation},
-    {"evaluation-strategy", kEvaluation},
-    {"do-train", kCommands},
-    {"do-eval", kCommands},
-    {"do-predict", kCommands},
-    {"report-to", kRecords},
-    {"logging-dir", kRecords},
-    {"logging-strategy", "--logging-steps N sets how often; 0: never"},
-    {"save-strategy", "--save-steps N saves every N steps and at the end; 0: only when interrupted"},
-    {"load-best-model-at-end",
-     "it always is: OUTPUT/model is that of the best evaluation, by --metric-for-best-model; leave it out"},
-    {"greater-is-better", "it follows from --metric-for-best-model; leave it out"},
-    {"overwrite-output-dir",
-     "a run goes on where it stopped; to begin anew give another --output, or remove that one"},
-    {"deepspeed", kSharding},
-    {"fsdp", kSharding},
     {"zero-stage", "write --zero 1, 2 or 3, with pipelines and slices too"},
     {"tensor-model-parallel-size", "write --tensor-parallel N"},
     {"pipeline-model-parallel-size", "write --pipeline-parallel N"},
@@ -100,15 +71,7 @@ constexpr Answer kOptions[] = {
     {"nproc-per-node", kProcesses},
     {"num-processes", kProcesses},
     {"nnodes", kProcesses},
-    {"group-by-length", "no padding is computed, so that rows need no grouping; leave it out"},
-    {"torch-compile", "the kernels are compiled already; leave it out"},
-    {"tf32", "--precision says what is computed in"},
-    {"fp16-full-eval", "--precision says what is computed in"},
-    {"bf16-full-eval", "--precision says what is computed in"},
     {"dataset-name", "data are files: give them with --train and --eval (pretrain: --data)"},
-    {"push-to-hub", "OUTPUT/model is a folder that transformers loads; upload it with hf upload"},
-    {"label-names", "--label-column says where the labels are"},
-    {"local-rank", "funicular launch, torchrun, srun and mpirun tell each process its rank; leave it out"},
     {"no-cuda", "--device cpu is the default"},
     {"fp32", "write --precision fp32"},
     {"stride", kWindows},
@@ -138,9 +101,12 @@ constexpr Answer kOptions[] = {
     {"preprocessing-num-workers", "tokenize --threads N"},
 };
 
+constexpr std::string_view kTrainings =
+    "did you mean finetune, which learns from rows with labels, or pretrain, which learns from texts?";
+
 constexpr Answer kCommandNames[] = {
-    {"train", "funicular pretrain trains on texts, finetune on rows with labels"},
-    {"fit", "funicular pretrain trains on texts, finetune on rows with labels"},
+    {"train", kTrainings},
+    {"fit", kTrainings},
     {"train-tokenizer", kVocabularies},
     {"tokenizer", kVocabularies},
     {"encode", kVectors},
@@ -169,8 +135,8 @@ constexpr Answer kCommandNames[] = {
     {"quantize", "evaluate and predict have --precision int8; a quantised model is not written yet"},
     {"prune", "pruning is not there yet; funicular distill trains a smaller model"},
     {"compress", "funicular distill trains a smaller model"},
-    {"download", "models are folders: get one with hf download NAME --local-dir DIR"},
-    {"pull", "models are folders: get one with hf download NAME --local-dir DIR"},
+    {"download", "run hf download NAME; then --model NAME finds it"},
+    {"pull", "run hf download NAME; then --model NAME finds it"},
     {"push", "OUTPUT/model is a folder that transformers loads; upload it with hf upload"},
     {"upload", "OUTPUT/model is a folder that transformers loads; upload it with hf upload"},
     {"preprocess", "funicular tokenize makes a token store of texts; finetune reads its files as they are"},
@@ -244,7 +210,8 @@ std::string foreign_spelling(std::string_view name) {
 }
 
 std::string_view answer_to_foreign_option(std::string_view name) {
-  return answer_of(kOptions, name);
+  const std::string_view answer = answer_to_training_argument(name);
+  return answer.empty() ? answer_of(kOptions, name) : answer;
 }
 
 std::string_view answer_to_foreign_command(std::string_view name) {

@@ -22,7 +22,10 @@
 #include "funicular/cli/command_list.h"
 #include "funicular/cli/commands_library.h"
 #include "funicular/cli/foreign_options.h"
+#include "funicular/cli/help_pages.h"
+#include "funicular/cli/manual.h"
 #include "funicular/cli/option_reference.h"
+#include "funicular/cli/training_arguments.h"
 #include "funicular/cli/version.h"
 #include "funicular/launch/environment.h"
 
@@ -32,26 +35,6 @@ namespace {
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
-std::string overview() {
-  std::string text =
-      "Usage: funicular COMMAND [options]\n\n"
-      "Trains BERT-family language models: from raw text to a fine-tuned model that answers.\n\nCommands:\n";
-  for (const std::string& name : command_names())
-    text += fmt::format("  {:<12}{}\n", name, command_summary(name));
-  return text +
-         "\n  funicular COMMAND --help    the command's common options, with defaults and units\n"
-         "  funicular COMMAND --help-all all of its options\n"
-         "  funicular --version         versions of Funicular and LibTorch\n\n"
-         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted by a signal: "
-         "nothing unfinished is left, repeat the command.\n"
-         "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
-         "FUNICULAR_LOG_TIMES=off leaves out the time that begins each message where standard error is no "
-         "terminal.\n"
-         "FUNICULAR_ALLOCATOR=caching|small-pages|system sets where tensors take their memory from.\n"
-         "FUNICULAR_VERIFY_FIRST=BYTES sets how much of a token store is verified before it is used, not "
-         "meanwhile.\n";
 }
 
 void require_command(const std::string& name) {
@@ -100,6 +83,20 @@ Arguments::Outcome parse(Arguments& arguments, const std::vector<std::string>& w
 /// Horovod's program is `launch`, which takes its options: as a command, or where this program is called so by a link.
 constexpr std::string_view kHorovodrun = "horovodrun";
 
+/// Pages for documents, and the help that belongs to no command.
+bool is_page(std::string_view name) {
+  return name == "--markdown" || name == "--man" || name == "--training-arguments" || name == "environment";
+}
+
+std::string page_of(const std::vector<std::string>& words) {
+  if (words[1] == "--markdown") return option_reference();
+  if (words[1] == "--training-arguments") return training_arguments_page();
+  if (words[1] == "environment") return environment_help();
+  if (words.size() < 3) return manual_page();
+  require_command(words[2]);
+  return manual_page(words[2]);
+}
+
 /// `command` keeps what was run.
 int run(std::vector<std::string> words, std::unique_ptr<Command>& command) {
   if (words.empty()) {
@@ -109,13 +106,16 @@ int run(std::vector<std::string> words, std::unique_ptr<Command>& command) {
   if (words[0] == kHorovodrun) words[0] = "launch";
   const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
   if (help && (words.size() == 1 || words[1] == "--help")) return print(overview()), 0;
-  if (help && words[1] == "--markdown") return print(option_reference()), 0;
+  if (help && is_page(words[1])) return print(page_of(words)), 0;
   if (words[0] == "--version") return print(version_text()), 0;
   const std::string& name = help ? words[1] : words[0];
   require_command(name);
   command = make_command(name);
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  const Arguments::Outcome asked = help ? Arguments::Outcome::help : parse(command->arguments, rest);
+  const bool all = help && words.size() > 2 && words[2] == "all";
+  const Arguments::Outcome asked = !help ? parse(command->arguments, rest)
+                                   : all ? Arguments::Outcome::help_all
+                                         : Arguments::Outcome::help;
   if (asked != Arguments::Outcome::run)
     return print(help_of(command->arguments, asked == Arguments::Outcome::help_all)), 0;
   refuse_ranks(name);

@@ -45,10 +45,13 @@ class Mask final : public Command {
             "{what stood there|what is shown}, in colours on a terminal.") {
     arguments.example("show masked sequences of a text",
                       "funicular mask --tokenizer MODEL --input texts.txt --show");
+    arguments.example("count what whole words change",
+                      "funicular mask --tokenizer MODEL --data texts.tokens --whole-words");
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
+        .takes_model()
         .alias("model")
         .required();
     arguments

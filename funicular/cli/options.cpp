@@ -148,7 +148,6 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
   arguments
       .add("patience", "N", options.run.patience, Effect::result,
            "stop after N evaluations without a better one; 0: never")
-      .common()
       .alias("early-stopping-patience")
       .range(0);
   arguments
@@ -157,8 +156,7 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
       .default_text("the task's");
   arguments
       .add("resume", "auto|never|PATH", options.run.resume, Effect::result,
-           "go on from the newest valid checkpoint of --output, from "
-           "none, or from the one in PATH")
+           "checkpoint to resume from: the newest valid one of --output, none, or the one in PATH")
       .alias("resume-from-checkpoint");
 }
 
@@ -229,14 +227,17 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
 
 }  // namespace
 
-void TrainingOptions::declare(Arguments& arguments) {
-  arguments_ = &arguments;
-  arguments
+Option& TrainingOptions::declare_output(Arguments& arguments) {
+  return arguments
       .add("output", "RUN", run.output, Effect::output,
            "folder of the run: checkpoints, metrics and, in RUN/model, the model")
       .common()
       .alias("output-dir")
       .required();
+}
+
+void TrainingOptions::declare(Arguments& arguments) {
+  arguments_ = &arguments;
   declare_batch(*this, arguments);
   declare_optimisation(*this, arguments);
   declare_saving(*this, arguments);
@@ -379,7 +380,7 @@ at::ScalarType TrainingOptions::dtype() const {
 }
 
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
-                  const comm::Group& group, const OrderedJson& beside_scores) {
+                  const comm::Group& group, const OrderedJson& beside_scores, const std::string& next) {
   group.barrier();
   if (result.interrupted) {
     log::info("the same command goes on from there (the run is in {})", options.output.string());
@@ -398,6 +399,7 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
   log::info("the model{} is in {}",
             result.best_step > 0 ? fmt::format(" of step {}, the best evaluation,", result.best_step) : "",
             (options.output / "model").string());
+  if (!next.empty()) log::info("next: {}", next);
   fmt::print("{}\n", json_text(json));
   return 0;
 }

@@ -40,7 +40,9 @@ struct TrainingOptions : RankOptions {
 
   std::string best_metric;  ///< empty: the command's default
 
-  /// Declares all of them under headings.
+  /// Declares --output, which is required; it belongs with the inputs.
+  Option& declare_output(Arguments& arguments);
+  /// Declares all others under headings.
   void declare(Arguments& arguments);
   /// Checks what one option alone cannot tell, applies --device and --threads, and joins the other ranks.
   /// Throws InputError.
@@ -81,8 +83,9 @@ inline constexpr const char* kHeadRun = "head";
 
 /// Writes how a training ended to standard output, as one JSON object, and returns the exit code. The object has the
 /// best evaluation, if there was one, with the keys of `beside_scores`. Rank 0 writes it; returns when all ranks are
-/// here.
+/// here. `next`: what to do next, for people.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
-                  const comm::Group& group, const OrderedJson& beside_scores = OrderedJson::object());
+                  const comm::Group& group, const OrderedJson& beside_scores = OrderedJson::object(),
+                  const std::string& next = "");
 
 }  // namespace funicular::cli

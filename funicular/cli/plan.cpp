@@ -55,6 +55,9 @@ class Plan final : public Command {
             "its backward pass, or I and W its two parts.") {
     arguments.example("show a pipeline schedule",
                       "funicular plan --schedule 1f1b --pipeline-parallel 4 --micro-batches 8");
+    arguments.example(
+        "see two stages of which the first is slower",
+        "funicular plan --schedule gpipe --forward-time 2,1 --pipeline-parallel 2 --micro-batches 6");
     arguments
         .add("schedule", "NAME|FILE", schedule_, Effect::result,
              fmt::format("one of {}; or a file of rows", fmt::join(pipeline::recipe_names(), ", ")))
@@ -75,8 +78,9 @@ class Plan final : public Command {
         .range(1, 64)
         .default_text("the schedule's least");
     arguments
-        .add("replicas", "R,…", replicas_, Effect::result,
+        .add("ranks-per-stage", "R,…", replicas_, Effect::result,
              "ranks of each stage, such as 2,1: a stage on several ranks, which take micro-batches in turn")
+        .formerly("replicas")
         .default_text("one each");
     arguments.add("forward-time", "TIMES", forward_, Effect::result,
                   "of a micro-batch on each stage, with commas between them, or one for all, in any unit");
@@ -134,7 +138,7 @@ class Plan final : public Command {
       throw InputError("usage", "funicular plan needs --schedule NAME|FILE, or --measured FILE");
     if (measured_.empty()) return;
     for (const char* option : {"schedule", "pipeline-parallel", "micro-batches", "stages-per-rank",
-                               "replicas", "forward-time", "input-time", "weight-time", "update-time"})
+                               "ranks-per-stage", "forward-time", "input-time", "weight-time", "update-time"})
       if (arguments.given(option))
         throw InputError("usage", "--{} is told by --measured {}; leave it out", option, measured_.string());
   }
@@ -158,7 +162,7 @@ class Plan final : public Command {
     if (made)
       return pipeline::make_schedule(schedule_, static_cast<int>(ranks_), static_cast<int>(micro_batches_),
                                      static_cast<int>(chunks_.value_or(0)));
-    for (const char* option : {"pipeline-parallel", "micro-batches", "stages-per-rank", "replicas"})
+    for (const char* option : {"pipeline-parallel", "micro-batches", "stages-per-rank", "ranks-per-stage"})
       if (arguments.given(option))
         throw InputError("usage", "--{} is told by the rows of {}; leave it out", option, schedule_);
     return pipeline::read_schedule(schedule_);
@@ -166,18 +170,20 @@ class Plan final : public Command {
 
   pipeline::Schedule made_replicated() const {
     std::vector<int> replicas;
-    for (const double count : numbers_of("replicas", replicas_)) {
+    for (const double count : numbers_of("ranks-per-stage", replicas_)) {
       if (count != std::floor(count) || count < 1 || count > 4096)
-        throw InputError("usage", "--replicas expects whole numbers from 1 to 4096, found \"{}\"", replicas_);
+        throw InputError("usage", "--ranks-per-stage expects whole numbers from 1 to 4096, found \"{}\"",
+                         replicas_);
       replicas.push_back(static_cast<int>(count));
     }
     const int ranks = std::accumulate(replicas.begin(), replicas.end(), 0);
     if (arguments.given("pipeline-parallel") && ranks != ranks_)
-      throw InputError("usage", "--replicas {} are {} ranks, and --pipeline-parallel says {}; leave one out",
+      throw InputError("usage",
+                       "--ranks-per-stage {} are {} ranks, and --pipeline-parallel says {}; leave one out",
                        replicas_, ranks, ranks_);
     if (chunks_.value_or(1) != 1)
-      throw InputError("usage",
-                       "--replicas needs a schedule with one stage per rank; leave --stages-per-rank out");
+      throw InputError(
+          "usage", "--ranks-per-stage needs a schedule with one stage per rank; leave --stages-per-rank out");
     return pipeline::make_replicated(schedule_, replicas, static_cast<int>(micro_batches_));
   }
 

@@ -76,13 +76,14 @@ class Predict final : public Command {
                 "object, or a row of a CSV or TSV file, for each text in the same order. " +
                     answers_of_tasks() +
                     "Under funicular launch the ranks share the rows of a file: the same answers, sooner.") {
-    arguments.example("classify lines",
-                      "funicular predict --model runs/a/model --input lines.txt --output answers.jsonl");
+    arguments.example("answer the rows of a table", "funicular predict runs/a new.csv --output answers.csv");
     arguments.example("answer twice as fast with a model that has exits",
-                      "funicular predict --model runs/exits/model --input lines.txt --speed 2");
+                      "funicular predict runs/exits lines.txt --speed 2");
+    arguments.unnamed({"model", "input"});
     arguments.section("Input and output");
-    declare_model(arguments, options_.model, "fine-tuned model folder");
+    declare_model(arguments, options_.model, "folder of a run, or of a fine-tuned model", "RUN");
     arguments.add("input", "FILE", options_.input.path, Effect::input, "the texts")
+        .common()
         .default_text("standard input");
     arguments
         .add("text", "TEXT", options_.input.row, Effect::input,
@@ -92,6 +93,7 @@ class Predict final : public Command {
         .add("output", "FILE", output_, Effect::output,
              "file for the answers; appears when it is complete. Its ending sets the form: " +
                  answer_endings())
+        .common()
         .default_text("standard output, as JSON lines");
     arguments.add("output-format", "NAME", output_format_, Effect::output, "form of the answers")
         .choices(answer_format_names())

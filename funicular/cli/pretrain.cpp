@@ -36,6 +36,7 @@ void declare_generator(Arguments& arguments, fs::path& generator, objective::Ele
   arguments
       .add("generator", "DIR|random", generator, Effect::input_or_name,
            "with --objective electra: folder of the generator to go on with, or random: a new one")
+      .takes_model()
       .default_text("that in the model's folder, else random");
   arguments
       .add("generator-size", "SHARE", electra.generator_size, Effect::result,
@@ -111,6 +112,7 @@ class Pretrain final : public Command {
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
         .common()
+        .takes_model()
         .alias("tokenizer-name")
         .default_text("the model's folder");
     arguments.add("eval-data", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
@@ -131,6 +133,7 @@ class Pretrain final : public Command {
         .common()
         .choices(recipe_names())
         .default_text("none");
+    training_.declare_output(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
     arguments
@@ -368,7 +371,8 @@ class Pretrain final : public Command {
     return report_result(
         trainer.fit(model, *seen,
                     {.data = unseen ? &*unseen : nullptr, .metrics = unseen ? metrics.get() : nullptr}),
-        options, training_.group());
+        options, training_.group(), OrderedJson::object(),
+        fmt::format("funicular finetune FILE --model {}", options.output.string()));
   }
 
   void choose_best(train::TrainerOptions& options) const {

@@ -35,11 +35,13 @@ class Probe final : public Command {
                 "report --input "
                 "OUTPUT draws the layers.") {
     arguments.example("see which layers tell the classes apart",
-                      "funicular probe --model MODEL --task custom --train train.tsv --eval eval.tsv "
+                      "funicular probe --model MODEL --train train.tsv --eval eval.tsv --output runs/probe");
+    arguments.example("probe the embeddings and the last layer of a base model",
+                      "funicular probe --model MODEL --train train.tsv --eval eval.tsv --layers 0 12 "
                       "--output runs/probe");
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "folder of any encoder");
-    task_.declare_name(arguments, task::task_names()).required();
+    task_.declare_name(arguments, task::task_names()).default_text("guessed from the training rows");
     arguments.add("train", "FILE", options_.train_file, Effect::input, "training rows")
         .alias("train-file")
         .required();
@@ -101,7 +103,7 @@ class Probe final : public Command {
   }
 
   const task::ProbeOptions& options() {
-    options_.task = task_.task(arguments);
+    options_.task = task_.task_of_rows(options_.train_file, arguments);
     options_.bad_rows = task_.bad_rows();
     options_.mean = pooling_ == "mean";
     options_.layers = layers();

@@ -84,13 +84,13 @@ class Prove final : public Command {
             "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
             "update weights while "
             "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
-            "Exit code 1 if a "
-            "difference is larger than "
-            "docs/numerics.md promises. Without --model and --data: a small BERT with random weights, and "
+            "Exit code 1 if a difference is larger than docs/numerics.md promises. Without --model and "
+            "--data: a small BERT with random weights, and "
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
             "reference: an independent step in float64, of ordinary LibTorch operations.") {
     arguments.example("compare two layouts", "funicular prove single \"ddp -n 2\"");
+    arguments.example("check a layout's result", "funicular prove reference \"zero2 -n 2\"");
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes, or reference");
     arguments.add("all", all_, Effect::result,
                   "the reference, and every strategy on 1 to 4 ranks, with accumulation and recomputation, "
@@ -100,6 +100,7 @@ class Prove final : public Command {
              "what is learnt; --all takes the reference for each")
         .choices(prove::objective_names());
     arguments.add("model", "DIR|config.json", task_.model, Effect::input, "what to train")
+        .takes_model()
         .default_text("a small BERT");
     arguments
         .add("layers", "N", task_.layers, Effect::result,

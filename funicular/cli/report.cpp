@@ -23,6 +23,8 @@ class Report final : public Command {
                 "run comes from. "
                 "Prints the comparison of the models as text.") {
     arguments.example("compare two runs", "funicular report --input runs/a runs/b --output report.html");
+    arguments.example("show an evaluation's mistakes",
+                      "funicular report --input results --output results.html");
     arguments
         .add("input", "FOLDER", inputs_, Effect::input,
              "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "

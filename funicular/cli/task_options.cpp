@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/data/named_tasks.h"
+#include "funicular/task/table_guess.h"
 
 namespace funicular::cli {
 
@@ -30,8 +32,8 @@ Option& TaskOptions::declare_name(Arguments& arguments, const std::vector<std::s
                        .choices(names);
   const bool all = names.size() > task::text_task_names().size();
   for (const task::TaskType& type : task::task_types()) {
-    const bool there = std::find(names.begin(), names.end(), type.option) != names.end() &&
-                       (all || type.is_distilled);
+    const bool there =
+        std::find(names.begin(), names.end(), type.option) != names.end() && (all || type.is_distilled);
     for (const std::string& name : type.foreign)
       option.foreign(name,
                      there ? fmt::format("write {} for {}, from {}", type.asked_for(), type.gives, type.reads)
@@ -136,6 +138,19 @@ std::string TaskOptions::type() const {
 std::shared_ptr<const task::Task> TaskOptions::task(const Arguments& arguments) const {
   refuse_columns(arguments);
   return task::find_task(type(), files(arguments));
+}
+
+std::shared_ptr<const task::Task> TaskOptions::task_of_rows(const fs::path& file,
+                                                            const Arguments& arguments) {
+  if (!name.empty()) return task(arguments);
+  std::string known = type();
+  // --no-regression says that numbers are classes.
+  if (known.empty() && arguments.given("regression")) known = "classes";
+  const task::TableGuess guess = task::guess_task(file, files(arguments), known);
+  name = guess.task->name();
+  refuse_columns(arguments);
+  if (!guess.said.empty()) log::info("{}", guess.said);
+  return guess.task;
 }
 
 std::shared_ptr<const task::Task> TaskOptions::task_for(const model::Pretrained& pretrained,

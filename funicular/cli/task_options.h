@@ -36,6 +36,8 @@ struct TaskOptions {
   task::FileOptions files(const Arguments& arguments) const;
   /// The task of --task, --multi-label and --regression. Refuses columns as refuse_columns does.
   std::shared_ptr<const task::Task> task(const Arguments& arguments) const;
+  /// Without --task: guesses the task and its columns from the file's rows, and says what it has guessed. Else as task().
+  std::shared_ptr<const task::Task> task_of_rows(const fs::path& file, const Arguments& arguments);
   /// For a model's folder: what is not given is as in fine-tuning. An empty `name` becomes the noted one. Throws InputError if
   /// there is none.
   std::shared_ptr<const task::Task> task_for(const model::Pretrained& pretrained, const Arguments& arguments);

@@ -76,16 +76,20 @@ class Tokenize final : public Command {
                 "75). With --verify it makes nothing, and reads a store that is there.") {
     arguments.example("make a token store of a text",
                       "funicular tokenize --tokenizer MODEL --input texts.txt --output texts.tokens");
+    arguments.example(
+        "take the texts of a table",
+        "funicular tokenize --tokenizer MODEL --input rows.csv --text-column text --output rows.tokens");
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
+        .takes_model()
         .required_unless("verify");
     arguments.add("input", "PATH", inputs_, Effect::input, "files, or folders of files")
         .required_unless("verify");
     arguments.add("output", "STORE", output_, Effect::output, "the store to make, by convention NAME.tokens")
         .required_unless("verify");
-    arguments.add("overwrite", overwrite_, Effect::none, "replace the store if there is one");
+    arguments.add("overwrite", overwrite_, Effect::none, "replace the store if there is one").common();
     arguments
         .add("verify", "STORE", verify_, Effect::input,
              "instead: read all of a store, compare it with its checksums, and say whether it is sound")
@@ -140,6 +144,7 @@ class Tokenize final : public Command {
         .add("format", "NAME", format_, Effect::result,
              "text: a line a row, documents separated by blank lines; lines: each line a "
              "document; tsv; csv; jsonl")
+        .common()
         .choices({"text", "lines", "tsv", "csv", "jsonl"})
         .default_text("by each file's name");
     arguments
@@ -147,6 +152,7 @@ class Tokenize final : public Command {
              "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a "
              "number "
              "from 1, a name in the header, or a key")
+        .common()
         .alias("text-columns")
         .default_text("jsonl: text");
     arguments.add("separate-columns", separate_columns_, Effect::result,
@@ -167,7 +173,10 @@ class Tokenize final : public Command {
         .add("label-names", "NAME", label_names_, Effect::result,
              "the classes in the order of their numbers; others are refused")
         .default_text("those in the input");
-    arguments.add("header", header_, Effect::result, "tsv, csv: the first row names the columns");
+    arguments
+        .add("header", header_, Effect::result,
+             "the first row of TSV and CSV names the columns; --no-header: it is data")
+        .common();
     written_.declare(arguments);
     declare_words(arguments, words_, "the tokeniser says which tokens begin words, for masking");
     arguments
@@ -191,24 +200,35 @@ class Tokenize final : public Command {
     options.separate_columns = separate_columns_;
     options.style = written_.style();
     require_text_column(files, options.format);
+    tell_of_header(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     options.bad_rows = bad_rows_ = std::make_shared<format::BadRows>(skip_bad_rows_);
     if (label_type_ == "set") options.lists = format::Lists::last;
     return std::make_unique<data::TextFileSource>(files, options);
   }
 
+  static bool is_table(const fs::path& file, std::optional<format::TextFormat> format) {
+    const format::TextFormat own = format ? *format : format::guess_text_format(file);
+    return own == format::TextFormat::tsv || own == format::TextFormat::csv;
+  }
+
+  /// Earlier versions took the first row for data unless --header was given.
+  void tell_of_header(const std::vector<fs::path>& files, std::optional<format::TextFormat> format) const {
+    const auto table = std::find_if(files.begin(), files.end(),
+                                    [&](const fs::path& file) { return is_table(file, format); });
+    if (table != files.end() && !arguments.given("header"))
+      log::info("{}: the first row names the columns; --no-header: it is data", table->string());
+  }
+
   /// Of a table that is given without a word the first column might be the labels.
   void require_text_column(const std::vector<fs::path>& files,
                            std::optional<format::TextFormat> format) const {
     if (!text_columns_.empty()) return;
-    for (const fs::path& file : files) {
-      const format::TextFormat own = format ? *format : format::guess_text_format(file);
-      if (own == format::TextFormat::tsv || own == format::TextFormat::csv)
+    for (const fs::path& file : files)
+      if (is_table(file, format))
         throw InputError("usage",
-                         "{} is {}: give the column to tokenise, --text-column 1 or, with a header, --header "
-                         "--text-column NAME",
-                         file.string(), format::text_format_name(own));
-    }
+                         "{} is a table: give the column to tokenise, --text-column NAME or --text-column 1",
+                         file.string());
   }
 
   std::unique_ptr<data::RowSource> open_task(const std::vector<fs::path>& files) {
@@ -278,7 +298,7 @@ class Tokenize final : public Command {
                                              words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
   FileStyleOptions written_;
-  bool overwrite_ = false, header_ = false, skip_bad_rows_ = false, separate_columns_ = false;
+  bool overwrite_ = false, header_ = true, skip_bad_rows_ = false, separate_columns_ = false;
   std::shared_ptr<format::BadRows> bad_rows_;
   int64_t threads_ = 0;
 };

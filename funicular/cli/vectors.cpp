@@ -60,6 +60,8 @@ class Vectors final : public Command {
                 "of output "
                 "is one JSON object.") {
     arguments.example("train word vectors", "funicular vectors --input texts.txt --output vectors.txt");
+    arguments.example("train small ones of the frequent words",
+                      "funicular vectors --input texts.txt --output small.txt --min-count 20 --size 50");
     arguments.section("Input and output");
     arguments.example("make static embeddings of an encoder",
                       "funicular vectors --from MODEL --output static");

@@ -46,6 +46,7 @@ class Vocabulary final : public Command {
     arguments.positional("propose|extend", action_, "what to do");
     arguments.section("Input and output");
     arguments.add("model", "DIR", model_, Effect::input, "model folder with a WordPiece tokeniser")
+        .takes_model()
         .alias("model-name-or-path")
         .required();
     arguments
@@ -68,11 +69,13 @@ class Vocabulary final : public Command {
     written_.declare(arguments, /*tables=*/false);
     arguments.add("count", "N", proposal_.count, Effect::result, "propose: at most so many words").range(1);
     arguments
-        .add("least-times", "N", proposal_.least_times, Effect::result,
+        .add("min-count", "N", proposal_.least_times, Effect::result,
              "propose: words that stand there so often")
+        .formerly("least-times")
         .range(1);
     arguments
-        .add("least-pieces", "N", proposal_.least_pieces, Effect::result, "propose: words of so many pieces")
+        .add("min-pieces", "N", proposal_.least_pieces, Effect::result, "propose: words of so many pieces")
+        .formerly("least-pieces")
         .range(2);
   }
 
@@ -127,7 +130,7 @@ class Vocabulary final : public Command {
               counted.tokens, counted.words.size());
     if (counted.unknown)
       log::info("{} tokens are unknown: their words can be added, but not be proposed", counted.unknown);
-    if (proposed == 0) return log::warning("no word is frequent enough; --least-times sets how often is");
+    if (proposed == 0) return log::warning("no word is frequent enough; --min-count sets how often is");
     const data::Recount now = data::recount(counted, text::with_new_words(tokenizer, words));
     log::info("with these {} words the text has {} tokens, {:.1f} % fewer", proposed, now.tokens,
               100.0 * (1.0 - static_cast<double>(now.tokens) / static_cast<double>(counted.tokens)));
@@ -150,7 +153,7 @@ class Vocabulary final : public Command {
   }
 
   int extend() {
-    refuse(kPropose, {"input", "data", "encoding", "count", "least-times", "least-pieces"});
+    refuse(kPropose, {"input", "data", "encoding", "count", "min-count", "min-pieces"});
     for (const char* option : {"words", "output"})
       if (!arguments.given(option))
         throw InputError("usage", "funicular vocabulary extend: --{} is required", option);

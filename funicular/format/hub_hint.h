@@ -7,8 +7,8 @@
 
 namespace funicular::format {
 
-/// How a model on a hub is downloaded, behind "; ", where `folder` looks like its name (bert-base-uncased); "" where it looks
-/// like a path.
+/// Returns "; " and the line that downloads the model if `folder` looks like its name on a hub (bert-base-uncased), and "" if it
+/// looks like a path.
 std::string hub_hint(const fs::path& folder);
 
 }  // namespace funicular::format

@@ -13,12 +13,27 @@
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/classification.h"
 #include "funicular/task/calibration.h"
+#include "funicular/task/column_facts.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
 #include "funicular/task/row_answers.h"
 #include "funicular/task/row_sheet.h"
+#include "funicular/task/table_guess.h"
 
 namespace funicular::task {
+
+namespace {
+
+/// Numbers that are many, or have a fraction, may be measured and not chosen.
+Suits classes_suit(const ColumnFacts& labels) {
+  if (labels.many_values || labels.lists > 0 || !labels.separator().empty()) return Suits::no;
+  if (!labels.all_numbers()) return Suits::yes;
+  const bool few = labels.values.size() <= kMostGrades;
+  if (labels.fractions == 0) return few ? Suits::yes : Suits::perhaps;
+  return few ? Suits::perhaps : Suits::no;
+}
+
+}  // namespace
 
 TaskType Classes::row() {
   TaskType row = row_of_tables<Classes>("classes");
@@ -28,6 +43,7 @@ TaskType Classes::row() {
   row.example = {"classify texts", "--train train.tsv --eval eval.tsv --output runs/a"};
   row.is_distilled = true;
   row.owns = [](const format::ModelConfig&) { return true; };
+  row.suits = classes_suit;
   row.foreign = {"classification",
                  "text-classification",
                  "sequence-classification",

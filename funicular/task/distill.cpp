@@ -193,8 +193,7 @@ void Distilling::open_task() {
   if (leads())
     report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
                  {max_length_, longest_sequence()}, *tokenizer_);
-  const model::TaskNote note{o_.task->name(), o_.task->texts(), max_length_, o_.truncation, {}};
-  if (prediction()) note.store_in(config_);
+  if (prediction()) note_of(*o_.task, max_length_, o_.truncation).store_in(config_);
 }
 
 void Distilling::open_task_stores() {

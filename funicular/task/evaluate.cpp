@@ -78,7 +78,7 @@ void Measurement::require_equal_on_all_ranks() const {
   comm::require_equal(o_.group, "evaluate", [&] {
     std::map<std::string, std::string> all = o_.identity;
     const fs::path data = fs::is_directory(o_.data) ? o_.data / data::kMetaFile : o_.data;
-    all["the data of --data"] = hash_text(hash_file(data));
+    all["the rows of --input"] = hash_text(hash_file(data));
     all["the weights of --model"] = pretrained_.weights_hash();
     all["the length of sequences"] = std::to_string(length_);
     return all;
@@ -129,7 +129,7 @@ OrderedJson Measurement::measure(const Model& model, const objective::Objective&
   std::optional<Progress> progress;
   ProgressOptions shown;
   shown.unit = "rows";
-  if (leads()) progress.emplace("evaluate", static_cast<uint64_t>(samples.size()), shown);
+  if (leads() && !o_.quiet) progress.emplace("evaluate", static_cast<uint64_t>(samples.size()), shown);
   const auto done = [&](int64_t rows) {
     if (progress) progress->update(static_cast<uint64_t>(rows));
   };
@@ -184,7 +184,7 @@ void require_texts(const Task& task, const model::Pretrained& pretrained) {
 
 void require_file(const Task& task, const fs::path& data) {
   if (!fs::is_directory(data)) return;
-  throw InputError("evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data.string(),
+  throw InputError("evaluate", "--input {}: task {} takes a file of rows, found a folder{}", data.string(),
                    task.name(),
                    fs::exists(data / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
 }
@@ -286,13 +286,15 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const objective::Objective& objective = exits ? *with : *plain;
   const Model model = exits ? load_with_exits(pretrained, objective, options.precision, options.device)
                             : measurement.load(objective);
-  const TemporaryFolder stores;
-  const Store store = open_rows(options.group, stores.path(), [&](const fs::path& place, bool verify) {
-    return open_store(task, options.data, "eval", tokenizer, place,
-                      {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
-  });
+  const TemporaryFolder temporary;
+  const Store store =
+      open_rows(options.group, options.stores.empty() ? temporary.path() : options.stores,
+                [&](const fs::path& place, bool verify) {
+                  return open_store(task, options.data, "eval", tokenizer, place,
+                                    {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
+                });
   found.cut = cut_rows(*store, task.longest_row(length), tokenizer);
-  if (measurement.leads()) {
+  if (measurement.leads() && !options.quiet) {
     task.report_evaluation(labels, pretrained);
     report_cut(found.cut, options.data.string(), {length, config.encoder.longest_sequence()},
                "the scores cover the rest");

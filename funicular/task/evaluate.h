@@ -43,6 +43,9 @@ struct EvaluateOptions {
   /// evaluations read.
   bool calibrate = false;
 
+  fs::path stores{};   ///< folder that keeps the tokenised rows; empty: a temporary one
+  bool quiet = false;  ///< says nothing of the rows and shows no progress
+
   comm::Group group{};  ///< ranks that share the rows; the result has the bits of one process
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };

@@ -20,6 +20,7 @@
 #include "funicular/objective/layer_metrics.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/task/cut_texts.h"
+#include "funicular/task/held_out.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
@@ -53,7 +54,7 @@ class Finetuning {
   train::TrainerOptions trainer_options(const objective::Objective& objective) const;
 
   const FinetuneOptions& o_;
-  const Task& task_;
+  const Task &task_, &eval_task_;
   const model::Pretrained pretrained_;
   format::ModelConfig config_;  ///< with the classes of this run
   const std::vector<std::string> classes_of_model_;
@@ -65,6 +66,7 @@ class Finetuning {
 Finetuning::Finetuning(const FinetuneOptions& options)
     : o_(options),
       task_(*options.task),
+      eval_task_(options.eval_task ? *options.eval_task : *options.task),
       pretrained_(options.model),
       config_(pretrained_.config()),
       classes_of_model_(model::class_names(config_)) {
@@ -145,14 +147,13 @@ void Finetuning::open_own_stores() {
   task_.check_training({*train_store_, o_.train_file});
   if (o_.eval_file.empty()) return;
   options.labels = train_store_->meta().label_names;
-  eval_store_ = open_store(task_, o_.eval_file, "eval", *tokenizer_, folder, options);
+  eval_store_ = open_store(eval_task_, o_.eval_file, "eval", *tokenizer_, folder, options);
 }
 
 void Finetuning::describe_model() {
   task_.describe_in(config_, train_store_->meta().label_names);
   check_best_metric(metric_names());
-  model::TaskNote note{task_.name(), task_.texts(), max_length_, o_.truncation, Json::object()};
-  if (const Json columns = task_.note(); !columns.is_null()) note.source[kColumnsNote] = columns;
+  model::TaskNote note = note_of(task_, max_length_, o_.truncation);
   if (trains_exits()) note.source[objective::kExitsNote] = exits_note(config_, o_.early_exit);
   note.store_in(config_);
 }
@@ -285,7 +286,7 @@ RunResult Finetuning::run() {
   TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);
   const train::DatasetSource seen(*objective, *rows.samples);
   TaskSamples held_out;
-  if (eval_store_) held_out = task_.samples(*objective, *tokenizer_, eval_store_, o_.eval_file);
+  if (eval_store_) held_out = eval_task_.samples(*objective, *tokenizer_, eval_store_, o_.eval_file);
   const std::unique_ptr<Metrics> metrics = std::move((eval_store_ ? held_out : rows).metrics);
   const auto save = [&](const fs::path& folder) {
     format::ModelConfig saved = config_;
@@ -299,6 +300,9 @@ RunResult Finetuning::run() {
   }
   const train::DatasetSource unseen(*objective, *held_out.samples);
   result.fit = fit(model, o_, result.options, seen, {&unseen, metrics.get()}, save);
+  result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
+  result.eval_file = o_.eval_file;
+  result.baseline = find_baseline(*train_store_, *eval_store_);
   result.cut = cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_);
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;
@@ -306,7 +310,9 @@ RunResult Finetuning::run() {
 
 }  // namespace
 
-RunResult finetune(const FinetuneOptions& options) {
+RunResult finetune(const FinetuneOptions& given) {
+  FinetuneOptions options = given;
+  hold_out_rows(options);
   if (!options.early_exit.two_runs()) return Finetuning(options).run();
   require_one_class(*options.task, "--early-exit");
   FinetuneOptions encoder = options, exits = options;

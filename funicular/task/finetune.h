@@ -21,9 +21,12 @@ struct ClassWeights {
 };
 
 struct FinetuneOptions : RunOptions {
-  fs::path model{};                             ///< folder of the pre-trained model
-  fs::path train_file{}, eval_file{};           ///< the rows; no eval_file: no evaluation
-  std::shared_ptr<const Task> task{};           ///< see find_task
+  fs::path model{};                         ///< folder of the pre-trained model
+  fs::path train_file{}, eval_file{};       ///< the rows; no eval_file: no evaluation
+  std::shared_ptr<const Task> task{};       ///< see find_task
+  std::shared_ptr<const Task> eval_task{};  ///< reads eval_file; null: `task`
+  /// Without eval_file: the share of train_file's rows that is held out for evaluation; 0: none.
+  double eval_fraction = 0;
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
 
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest

@@ -209,8 +209,6 @@ void require_classes(const FileRows& rows, size_t least) {
 
 namespace {
 
-constexpr size_t kMostGrades = 20;  // classes of a scale
-
 /// Whether all names are numbers, with a decimal point or a decimal comma, and some have a fraction.
 bool are_measurements(const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(),

@@ -1,6 +1,7 @@
 #pragma once
 // Messages about the labels of a file's rows before they are learnt.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 namespace funicular::task {
 
 struct FileRows;
+
+/// Numbers that are classes are grades of a scale, and a scale has no more of them.
+inline constexpr size_t kMostGrades = 20;
 
 /// The first ten names, in quotes where their end could not be seen.
 std::string show_classes(const std::vector<std::string>& classes);

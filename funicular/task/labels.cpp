@@ -12,10 +12,12 @@
 #include "funicular/objective/metrics.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/task/calibration.h"
+#include "funicular/task/column_facts.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
 #include "funicular/task/row_answers.h"
 #include "funicular/task/row_sheet.h"
+#include "funicular/task/table_guess.h"
 
 namespace funicular::task {
 
@@ -25,6 +27,9 @@ TaskType Labels::row() {
   row.gives = "any number of labels per text";
   row.answers = "A model of several labels per text gives them and the probabilities of all.";
   row.owns = objective::is_multi_label;
+  row.suits = [](const ColumnFacts& labels) {
+    return labels.lists > 0 || !labels.separator().empty() ? Suits::yes : Suits::no;
+  };
   row.foreign = {"multi-label", "multilabel", "multi-label-classification"};
   return row;
 }

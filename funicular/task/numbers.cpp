@@ -6,10 +6,24 @@
 #include "funicular/model/heads.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/objective/regression.h"
+#include "funicular/task/column_facts.h"
+#include "funicular/task/label_report.h"
 #include "funicular/task/row_answers.h"
 #include "funicular/task/row_sheet.h"
+#include "funicular/task/table_guess.h"
 
 namespace funicular::task {
+
+namespace {
+
+Suits numbers_suit(const ColumnFacts& labels) {
+  if (!labels.all_numbers()) return Suits::no;
+  const bool few = !labels.many_values && labels.values.size() <= kMostGrades;
+  if (labels.fractions > 0) return few ? Suits::perhaps : Suits::yes;
+  return few ? Suits::no : Suits::perhaps;
+}
+
+}  // namespace
 
 TaskType Numbers::row() {
   TaskType row = row_of_tables<Numbers>("numbers");
@@ -18,6 +32,7 @@ TaskType Numbers::row() {
   row.answers = "A regression model gives its value.";
   row.is_distilled = true;
   row.owns = model::is_regression;
+  row.suits = numbers_suit;
   row.foreign = {"regression"};
   return row;
 }

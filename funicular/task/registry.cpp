@@ -69,6 +69,10 @@ std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files
   return type.make(type, std::move(files), named);
 }
 
+std::shared_ptr<const Task> with_files(const Task& task, FileOptions files) {
+  return task.type().make(task.type(), std::move(files), data::find_named_task(task.name()));
+}
+
 std::shared_ptr<const Task> task_of(const model::Pretrained& pretrained, FileOptions said) {
   const model::TaskNote note = pretrained.note();
   const TaskType& type = type_of(pretrained.config());

@@ -11,6 +11,9 @@
 
 namespace funicular::task {
 
+struct ColumnFacts;
+enum class Suits;
+
 struct TaskType {
   std::string name;       ///< "classes"
   std::string option;     ///< the value of --task: "custom"
@@ -33,6 +36,10 @@ struct TaskType {
       {};  ///< names of the task elsewhere, which are answered by how to ask for it here
   /// A file of answers whose name ends so has one object, {id: answer}; empty: there is no such form.
   std::string keyed_ending = {};
+  /// How well the cells of a label column suit the task, for guesses about files (table_guess.h). Null: not at all.
+  Suits (*suits)(const ColumnFacts& labels) = nullptr;
+  /// Whether the file itself tells that it is the task's, by its name or its first bytes. Null: it never does.
+  bool (*reads_file)(const fs::path& file) = nullptr;
 
   /// How one asks for it: "--task custom --regression".
   std::string asked_for() const;
@@ -52,6 +59,9 @@ std::vector<std::string> text_task_names();
 /// A task by a name of task_names() or of task_types(); "custom" is "classes". Throws InputError for another name,
 /// suggesting the nearest.
 std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files = {});
+
+/// The same task with other options of its files.
+std::shared_ptr<const Task> with_files(const Task& task, FileOptions files);
 
 /// The task of a model's folder, with the columns of its fine-tuning unless `said` has others.
 std::shared_ptr<const Task> task_of(const model::Pretrained& pretrained, FileOptions said = {});

@@ -2,6 +2,8 @@
 // The options of a training run of a task, and the run itself: fine-tuning and distillation share them.
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "funicular/base/file.h"
@@ -9,6 +11,7 @@
 #include "funicular/core/model.h"
 #include "funicular/data/cut_rows.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/task/baseline.h"
 #include "funicular/task/task.h"
 #include "funicular/train/trainer.h"
 
@@ -34,6 +37,10 @@ struct RunResult {
   train::FitResult fit{};
   train::TrainerOptions options{};  ///< as the trainer had them
   data::CutRows cut{};              ///< texts of the evaluation that the model does not read whole
+  std::shared_ptr<const Task>
+      eval_task{};  ///< with `eval_file`, the rows of the evaluation; null: there was none
+  fs::path eval_file{};
+  std::optional<Baseline> baseline{};  ///< on these rows
 };
 
 /// Whether training begins with given weights: there is no checkpoint to resume from, or it is not to be used.

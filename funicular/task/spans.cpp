@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -40,6 +41,19 @@ double rounded(double score) {
 
 }  // namespace
 
+namespace {
+
+/// Whether the key of SQuAD's contexts stands in the first bytes.
+bool begins_as_squad(const fs::path& file) {
+  std::string begin(size_t{64} << 10, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<size_t>(stream.gcount()));
+  return begin.find("\"paragraphs\"") != begin.npos;
+}
+
+}  // namespace
+
 TaskType Spans::row() {
   return {
       .name = "spans",
@@ -57,7 +71,9 @@ TaskType Spans::row() {
       },
       .aliases = {"squad", "qa"},
       .foreign = {"squad2", "squad-v2", "squadv2", "question-answering", "extractive-qa"},
-      .keyed_ending = ".squad.json"};
+      .keyed_ending = ".squad.json",
+      .reads_file =
+          [](const fs::path& file) { return format::ending_of(file) == ".json" && begins_as_squad(file); }};
 }
 
 Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}

@@ -34,6 +34,8 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   if (!columns.style.encoding.empty()) style += " in " + columns.style.encoding;
   if (columns.style.quotes != format::Quotes::automatic)
     style += fmt::format(" quotes {}", format::quotes_name(columns.style.quotes));
+  if (task.files().split)
+    text += fmt::format(" {} of {}", task.files().held_out ? "held out" : "kept", task.files().split->key());
   text += task.row_key(options.bad_rows && options.bad_rows->skip() ? " without bad rows" : "", style);
   return hash_bytes(text);
 }

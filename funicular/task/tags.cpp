@@ -73,7 +73,12 @@ TaskType Tags::row() {
       },
       .foreign = {"ner", "pos", "chunk", "chunking", "tagging", "token-classification", "sequence-labeling",
                   "named-entity-recognition", "conll", "conll2003", "conll-2003", "wnut", "wnut-17",
-                  "multiconer", "ontonotes", "panx"}};
+                  "multiconer", "ontonotes", "panx"},
+      .reads_file =
+          [](const fs::path& file) {
+            const std::string ending = format::ending_of(file);
+            return ending == ".conll" || ending == ".conllu" || ending == ".bio" || ending == ".iob";
+          }};
 }
 
 Tags::Tags(const TaskType& type, FileOptions files) : Task(type, "tags", std::move(files)) {

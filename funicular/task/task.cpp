@@ -65,4 +65,10 @@ std::vector<std::string> Task::labels_of(const format::ModelConfig& config, cons
   return model::class_names(config);
 }
 
+model::TaskNote note_of(const Task& task, int64_t max_length, const std::string& truncation) {
+  model::TaskNote note{task.name(), task.texts(), max_length, truncation, Json::object()};
+  if (const Json columns = task.note(); !columns.is_null()) note.source[kColumnsNote] = columns;
+  return note;
+}
+
 }  // namespace funicular::task

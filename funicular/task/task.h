@@ -11,6 +11,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/data/row_source.h"
+#include "funicular/data/row_split.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/model_config.h"
 #include "funicular/model/pretrained.h"
@@ -37,6 +38,9 @@ struct FileOptions {
   std::string label_separator = {};    ///< stands between the labels of a row; "": a comma
   std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's own
   format::FileStyle style = {};
+  /// Which rows are read: those of one side of a split. Null: all.
+  std::shared_ptr<const data::RowSplit> split = {};
+  bool held_out = false;  ///< the side of `split`
 
   /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no
   /// sense.
@@ -124,6 +128,8 @@ class Task {
   /// The file's rows, with the labels called by their names. Throws InputError.
   virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file,
                                                      const RowsOptions& options) const = 0;
+  /// Whether the task can read a part of a file's rows (FileOptions::split).
+  virtual bool splits_rows() const { return false; }
   /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in
   /// it. Older stores are found by the order of the words.
   virtual std::string row_key(const std::string& bad_rows, const std::string& style) const {
@@ -189,5 +195,8 @@ class Task {
   std::string name_;
   FileOptions files_;
 };
+
+/// What config.json's "funicular" keeps of a task and of how its texts become sequences.
+model::TaskNote note_of(const Task& task, int64_t max_length, const std::string& truncation);
 
 }  // namespace funicular::task

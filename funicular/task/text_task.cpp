@@ -58,8 +58,13 @@ std::unique_ptr<data::RowSource> TextTask::open_rows(const fs::path& file, const
   data::TextFileSourceOptions layout = columns();
   layout.bad_rows = options.bad_rows;
   if (!options.labelled) layout.label_column.reset();
-  if (!named_) return std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(layout));
-  return std::make_unique<data::NamedLabelSource>(file, layout, named_->label_names, named_->spellings);
+  std::unique_ptr<data::RowSource> rows;
+  if (named_)
+    rows = std::make_unique<data::NamedLabelSource>(file, layout, named_->label_names, named_->spellings);
+  else
+    rows = std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(layout));
+  if (!files().split) return rows;
+  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
 }
 
 Json TextTask::note() const {

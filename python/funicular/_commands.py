@@ -139,7 +139,7 @@ def model_of(model):
 
 def evaluate(model, data, *, progress=None, **options):
     """The metrics of a model, or of a Run's model, on rows with labels, as a dictionary. Data as for finetune."""
-    with files({"model": model_of(model), **options}, LABELLED, data=data) as given:
+    with files({"model": model_of(model), **options}, LABELLED, input=data) as given:
         return last_json(_process.run(["evaluate", *words_of(given)], progress, quiet=True))
 
 

@@ -42,7 +42,7 @@ precision = "fp32"
 [tested]
 command = "evaluate"
 model = "runs/labels/model"
-data = "eval.tsv"
+input = "eval.tsv"
 predictions = "answers.jsonl"
 precision = "fp32"
 """

@@ -185,7 +185,7 @@ class Finetune(ProgramTest):
         refused = run("launch", "-n", 2, "--", "sh", "-c",
                       f"{PROGRAM} evaluate --model {self.folder / 'run' / 'model'} --data {self.folder}/part-$RANK.tsv")
         self.assertEqual(refused.code, 2, refused.err)
-        self.assertIn("the data of --data differs: rank 1 has", refused.err)
+        self.assertIn("the rows of --input differs: rank 1 has", refused.err)
 
     def test_ranks_with_another_option_that_changes_the_result_are_refused(self):
         model = self.model()

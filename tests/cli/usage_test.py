@@ -69,11 +69,12 @@ class Help(ProgramTest):
             short, whole = (self.succeeds(command, words).out for words in ("--help", "--help-all"))
             shown, every = (re.findall(r"^  (?:-\w+, )*(--[a-z][a-z0-9-]*)", text, re.M) for text in (short, whole))
             self.assertLessEqual(set(shown), set(every), command)
-            self.assertLessEqual(len(shown), 26, f"{command}: 20 to 23, --config, --help and --help-all")
-            self.assertEqual(self.succeeds(command, "--help=all").out, whole)
+            self.assertLessEqual(len(shown), 20, f"{command}: about 15, --config and --help twice")
+            for words in ([command, "--help=all"], [command, "--help", "all"], ["help", command, "all"]):
+                self.assertEqual(self.succeeds(*words).out, whole)
             left_out = len(every) - len(shown)
             if left_out:
-                self.assertRegex(short, rf"--help-all +Show all options; {left_out} more\n")
+                self.assertRegex(short, rf"--help \[all\] +Show the common options; --help all shows {left_out} more\n")
         self.assertIn("--learning-rate", self.succeeds("finetune", "--help").out)
         self.assertNotIn("--hysteresis", self.succeeds("finetune", "--help").out)
 
@@ -81,14 +82,42 @@ class Help(ProgramTest):
         for command in self.commands():
             text = self.succeeds(command, "--help").out
             examples = re.findall(r"^  # .*\n  (.*)$", text.split("\nExamples:\n")[1], re.M)
-            self.assertTrue(1 <= len(examples) <= 3, command)
+            self.assertTrue(2 <= len(examples) <= 3, command)
+            without_name = {"finetune": ["--train"], "evaluate": ["--model", "--input"], "predict": ["--model"]}.get(command, [])
             required = re.findall(r"^  (?:-\w+, )*(--[a-z-]+) (?:[^-]|\n  )*?\(required\)", text, re.M)
             for example in examples:
                 words = shlex.split(example.removeprefix("source <(").removesuffix(")"))
                 self.assertEqual(words[:2], ["funicular", command])
                 end = words.index("--") if "--" in words else len(words)
                 self.succeeds(*words[1:end], "--help", *words[end:])
-                self.assertEqual([option for option in required if option not in words], [], example)
+                self.assertEqual([option for option in required if option not in [*words, *without_name]], [], example)
+
+    def test_commands_stand_in_groups_and_variables_on_a_page_of_their_own(self):
+        text = self.succeeds("--help").out
+        groups = re.findall(r"^([A-Z].*):\n((?:  [a-z]+ +[A-Z].*\n)+)", text, re.M)
+        self.assertEqual([title for title, _ in groups], ["Learn from rows with labels", "Learn from texts", "Run", "This machine"])
+        self.assertNotIn("FUNICULAR_", text)
+        variables = self.succeeds("help", "environment").out
+        for name in ("FUNICULAR_LOG=", "FUNICULAR_LOG_TIMES=", "FUNICULAR_ALLOCATOR=", "FUNICULAR_VERIFY_FIRST=", "HF_HUB_CACHE"):
+            self.assertIn(name, variables)
+
+    def test_every_command_has_a_manual_page(self):
+        pages = {command: self.succeeds("help", "--man", command).out for command in self.commands()}
+        pages[""] = self.succeeds("help", "--man").out
+        for command, page in pages.items():
+            self.assertTrue(page.startswith(f".TH FUNICULAR{command and chr(92) + '-' + command.upper()} 1 "), page[:60])
+            for section in ("NAME", "SYNOPSIS", "EXIT STATUS"):
+                self.assertIn(f"\n.SH {section}\n", page)
+            # A line is a request that is meant, or text that cannot be one.
+            for line in page.splitlines():
+                self.assertRegex(line, r"^(\.(TH|SH|SS|TP|nf|fi)\b|\\|[0-9a-z]+)", f"{command}: {line}")
+            if command:
+                options = {name.replace("-", chr(92) + "-") for name in re.findall(r"^  (?:-\w+, )*(--[a-z][a-z0-9-]*)", self.succeeds(command, "--help", "all").out, re.M)}
+                self.assertEqual([name for name in options - {chr(92) + "-" + chr(92) + "-help", chr(92) + "-" + chr(92) + "-config"} if name not in page], [], command)
+            if shutil.which("man"):
+                done = subprocess.run(["man", "--warnings", "-l", "-"], input=page, capture_output=True, text=True, check=False,
+                                      env={**os.environ, "MANROFFSEQ": "", "LC_ALL": "C.UTF-8"})
+                self.assertEqual((done.returncode, done.stderr), (0, ""), command)
 
     def test_reference_in_the_docs_is_what_the_program_prints(self):
         page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "options.md"
@@ -154,7 +183,7 @@ class Usage(ProgramTest):
         for words, answer in {("finetune", "--task", "squad2"): "write --task spans", ("finetune", "--task", "NER"): "write --task tags",
                               ("distill", "--task", "ner"): "a tag for each word is for finetune, evaluate and predict",
                               ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("encode",): "funicular embed makes vectors of texts",
-                              ("rerank", "x"): "rerankers are not there yet", ("train",): "funicular pretrain trains on texts, finetune on rows",
+                              ("rerank", "x"): "rerankers are not there yet", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
                               ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
                               ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
             self.refuses(list(words), answer)
@@ -164,18 +193,18 @@ class Usage(ProgramTest):
         self.refuses(["finetune", "--learning_rat", "1"], "did you mean --learning-rate?")
 
     def test_option_without_its_value(self):
-        self.refuses(["evaluate", "--model"], "--model expects DIR")
-        self.refuses(["evaluate", "--model", "--task", "cola"], "--model expects DIR")
+        self.refuses(["evaluate", "--model"], "--model expects RUN")
+        self.refuses(["evaluate", "--model", "--task", "cola"], "--model expects RUN")
 
     def test_required_option_missing(self):
-        self.refuses(["finetune", "--model", "m"], "--task NAME is required")
+        self.refuses(["finetune", "--model", "m"], "--train FILE is required")
 
     def test_option_given_twice(self):
         self.refuses(["evaluate", "--model", "a", "--model", "b"], "--model is given twice")
         self.refuses(["evaluate", "--model=a", "--model=b"], "--model is given twice")
 
     def test_word_that_belongs_to_no_option(self):
-        self.refuses(["evaluate", "stray"], 'unexpected argument "stray"')
+        self.refuses(["tokenize", "stray"], 'unexpected argument "stray"')
         self.refuses(["launch", "-N", "2", "--", "true"], 'unexpected argument "-N"', "options begin with --")
 
     def test_numbers_are_read_strictly(self):

@@ -15,7 +15,7 @@ class Models(ProgramTest):
 
     def test_folder_that_is_missing_a_file_or_empty(self):
         self.refuses(self.predict(self.folder / "none"), "no such folder")
-        self.refuses(self.predict("google/bert_uncased_L-2"), "no such folder; a model on a hub is downloaded first")
+        self.refuses(self.predict("google/bert_uncased_L-2"), "no such folder; to download the model of this name")
         (self.folder / "file").write_text("")
         self.refuses(self.predict(self.folder / "file"), "expected a folder with config.json, found a file")
         (self.folder / "empty").mkdir()
@@ -232,12 +232,12 @@ class Stores(ProgramTest):
         model = self.model()
         table = write_rows(self.folder / "rows.tsv", ("label", "text"), [("pro", "the film")])
         words = ["tokenize", "--tokenizer", model, "--input", table, "--output", self.folder / "new.tokens"]
-        self.refuses(words, "rows.tsv is tsv: give the column to tokenise", "--header --text-column NAME")
+        self.refuses(words, "rows.tsv is a table: give the column to tokenise", "--header --text-column NAME")
         self.assertIn("1 rows, 1 documents, 2 tokens", self.succeeds(*words, "--header", "--text-column", "text").err)
 
     def test_tokeniser_that_is_a_hubs(self):
         words = ["tokenize", "--tokenizer", "bert-base-uncased", "--input", __file__, "--output", self.folder / "new.tokens"]
-        self.refuses(words, "no such file or folder; a model on a hub is downloaded first")
+        self.refuses(words, "no such file or folder; to download the model of this name")
 
     def test_tokeniser_of_other_weights_is_told(self):
         model = self.model()

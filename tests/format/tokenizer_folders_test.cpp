@@ -12,13 +12,13 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-const char* const kVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nfilm\ngood\nGood\n##s\n";
+const char* const kFolderVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nfilm\ngood\nGood\n##s\n";
 
 class TokenizerFolders : public testing::Test {
  protected:
   void SetUp() override {
     scratch_.put("config.json", R"({"model_type": "bert"})");
-    scratch_.put("vocab.txt", kVocabulary);
+    scratch_.put("vocab.txt", kFolderVocabulary);
   }
 
   Ids ids(std::string_view text) const { return load_tokenizer(scratch_.path())->tokenize(text).ids; }
@@ -101,7 +101,7 @@ TEST_F(TokenizerFolders, TheClassesSettingsHoldOverTokenizerJson) {
   EXPECT_EQ(ids("Good good"), (Ids{7, 7})) << "tokenizer.json as it stands";
   EXPECT_NE(warnings().find("tokenizer.json holds"), std::string::npos);
   settings(R"({"tokenizer_class": "BertTokenizer"})");
-  scratch_.put("vocab.txt", std::string(kVocabulary).replace(38, 4, "fine"));
+  scratch_.put("vocab.txt", std::string(kFolderVocabulary).replace(38, 4, "fine"));
   EXPECT_NE(warnings().find("line 8 is \"fine\", and in tokenizer.json that token is \"good\""),
             std::string::npos);
 }
@@ -153,7 +153,7 @@ TEST_F(TokenizerFolders, TheLargestIdLeavesNoneForATokenThatFollows) {
 }
 
 TEST_F(TokenizerFolders, ATokenOnTwoLinesHasTheIdOfTheLast) {
-  scratch_.put("vocab.txt", std::string(kVocabulary) + "film\nlast\n");
+  scratch_.put("vocab.txt", std::string(kFolderVocabulary) + "film\nlast\n");
   EXPECT_EQ(ids("film last"), (Ids{10, 11}));
   EXPECT_NE(warnings().find("1 tokens stand on a second line"), std::string::npos);
   EXPECT_NE(warnings().find("\"film\" is on the lines 7 and 11"), std::string::npos);

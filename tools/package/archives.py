@@ -1,6 +1,7 @@
 """The tarball and the Debian package: the program with LibTorch's libraries beside it, for machines without a network."""
 
 import gzip
+import re
 import shutil
 import subprocess
 import tarfile
@@ -58,6 +59,13 @@ def depends(dumps):
     return [f"libc6 (>= {'.'.join(map(str, elf.newest(dumps, 'GLIBC')))})", "libgcc-s1", f"libstdc++6 (>= {elf.libstdcxx(dumps)[1]})"]
 
 
+def manual_pages(program):
+    """name -> text, of the program and of each of its commands."""
+    commands = re.findall(r"^  ([a-z]+)  +[A-Z]", elf.output(program, "--help"), re.M)
+    return {"funicular": elf.output(program, "help", "--man"),
+            **{f"funicular-{command}": elf.output(program, "help", "--man", command) for command in commands}}
+
+
 def deb(parts, scratch, dist):
     root = scratch / "deb"
     folder = root / "usr/lib/funicular"
@@ -69,6 +77,10 @@ def deb(parts, scratch, dist):
     texts["copyright"] = texts.pop("LICENSE")
     write_all(root / "usr/share/doc/funicular", texts)
     write_all(root / "usr/share/bash-completion/completions", {"funicular": completion})
+    manuals = root / "usr/share/man/man1"
+    manuals.mkdir(parents=True)
+    for page, text in manual_pages(folder / "bin/funicular").items():
+        (manuals / f"{page}.1.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     kilobytes = sum(file.lstat().st_size for file in root.rglob("*")) // 1024
     dumps = [*parts.dumps, *elf.version_info(parts.torch_needed().values())]
     write_all(root / "DEBIAN", {"control": control(parts.version, parts.machine, depends(dumps), kilobytes)})

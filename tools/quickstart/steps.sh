@@ -47,7 +47,7 @@ classify() {
 
   title "6. Evaluate on texts that neither training nor the choice of a model has seen"
   for run in adapted plain; do
-    show funicular evaluate --model "$folder/runs/labels-$run/model" --task custom --data "$folder/data/test.tsv" \
+    show funicular evaluate --model "$folder/runs/labels-$run/model" --task custom --input "$folder/data/test.tsv" \
       >"$folder/evaluation-$run.json"
     cat "$folder/evaluation-$run.json"
   done
@@ -96,7 +96,7 @@ write_chain() {
   chain_step alone distill 'teacher = "runs/adapt/model"' 'train = "data/train.tsv"' 'terms = "hard"' "${common[@]}" 'output = "small/alone"'
   local model
   for model in teacher:runs/labels-adapted student:small/student alone:small/alone; do
-    chain_step "test-${model%%:*}" evaluate "model = \"${model#*:}/model\"" 'task = "custom"' 'data = "data/test.tsv"' \
+    chain_step "test-${model%%:*}" evaluate "model = \"${model#*:}/model\"" 'task = "custom"' 'input = "data/test.tsv"' \
       "output = \"small/tested/${model%%:*}\""
   done
   chain_step page report 'input = ["small/tested/teacher", "small/tested/student", "small/tested/alone", "runs/labels-adapted", "small/student", "small/alone"]' \

@@ -102,7 +102,7 @@ def evaluated_task(lab):
     lab.assertEqual(set(evaluate(lab, **masked(lab))), {"perplexity", "loss", "samples"})
 
 
-@EVALUATE.row("--data", "its rows are what it is measured on")
+@EVALUATE.row("--input", "its rows are what it is measured on")
 def evaluated_data(lab):
     model, share = classifier(lab, "bias", bias=[0, 3]), softmax([0, 3])
     for name, labels in (("a.tsv", ["pro"]), ("b.tsv", ["pro", "contra", "contra"])):

@@ -402,6 +402,26 @@ def skip_bad_rows(lab):
     lab.refuses_to_train("ragged.tsv:3", "--skip-bad-rows", train=path)
 
 
+@FINETUNE.row("--eval-fraction", "that share of each label's rows is evaluated on, and the rest is trained on")
+def eval_fraction_of_rows(lab):
+    rows = lab.labelled("fraction", lab.texts([3 + number % 9 for number in range(300)]))
+    for share in (0.2, 0.5):
+        run = lab.train(train=rows, eval_fraction=share, eval=None)
+        stores = {path.name.split("-")[0]: json.loads((path / "meta.json").read_text())["rows"] for path in (run.folder / "data").iterdir()}
+        lab.assertEqual(stores["train"] + stores["eval"], 300)
+        lab.assertAlmostEqual(stores["eval"] / 300, share, delta=0.02)
+    lab.assertFalse(lab.train(train=rows, eval=None).evaluations)
+
+
+@FINETUNE.row("--mistakes", "so many are shown")
+def mistakes(lab):
+    rows = lab.labelled("mistaken", lab.texts([3 + number % 9 for number in range(60)]))
+    for count in (0, 2):
+        words = ["finetune", "--model", lab.plain_model(), "--task", "custom", "--train", rows, "--eval", rows, "--output", lab.folder / f"mistakes-{count}",
+                 "--max-steps", 1, "--learning-rate", 1e-30, "--max-length", 16, "--mistakes", count]
+        lab.assertEqual(lab.succeeds(*words).err.count(", and the model says "), count)
+
+
 @FINETUNE.row("--eval", "evaluations are of it, with the loss that funicular evaluate finds; its rows are not trained on")
 def evaluation(lab):
     for name, texts in (("three", ["old song", "old", "song"]), ("two", ["not dull", "dull"])):

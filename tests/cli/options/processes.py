@@ -388,16 +388,16 @@ def planned_chunks(lab):
     lab.refuses(["plan", "--schedule", "1f1b", "-v", "2"], "expected 1 stages a rank, found 2")
 
 
-@PLAN.row("--replicas", "each stage lies on so many ranks")
+@PLAN.row("--ranks-per-stage", "each stage lies on so many ranks")
 def planned_replicas(lab):
-    rows = rows_of(lab, "--schedule", "gpipe", "--replicas", "2,1", "-m", 3)
+    rows = rows_of(lab, "--schedule", "gpipe", "--ranks-per-stage", "2,1", "-m", 3)
     lab.assertEqual(rows, ["0F0 0F2 0B0 0B2".split(), "0F1 0B1".split(), "1F0 1F1 1F2 1B0 1B1 1B2".split()])
-    peaks = [rank["peak_in_flight"] for rank in planned(lab, "--schedule", "1f1b", "--replicas", "1,2,1", "-m", 12)["ranks"]]
+    peaks = [rank["peak_in_flight"] for rank in planned(lab, "--schedule", "1f1b", "--ranks-per-stage", "1,2,1", "-m", 12)["ranks"]]
     lab.assertEqual(peaks, [5, 2, 2, 1])
-    lab.assertEqual(planned(lab, "--schedule", "gpipe", "--replicas", "2,2", "-p", 4)["stages"], 2)
-    lab.refuses(["plan", "--schedule", "gpipe", "--replicas", "2,1", "-p", 4], "--replicas 2,1 are 3 ranks, and --pipeline-parallel says 4")
-    lab.refuses(["plan", "--schedule", "gpipe", "--replicas", "2,0.5"], "--replicas expects whole numbers from 1 to 4096", '"2,0.5"')
-    lab.refuses(["plan", "--schedule", "zb-v", "--replicas", "2,1"], "zb-v has one rank a stage")
+    lab.assertEqual(planned(lab, "--schedule", "gpipe", "--ranks-per-stage", "2,2", "-p", 4)["stages"], 2)
+    lab.refuses(["plan", "--schedule", "gpipe", "--ranks-per-stage", "2,1", "-p", 4], "--ranks-per-stage 2,1 are 3 ranks, and --pipeline-parallel says 4")
+    lab.refuses(["plan", "--schedule", "gpipe", "--ranks-per-stage", "2,0.5"], "--ranks-per-stage expects whole numbers from 1 to 4096", '"2,0.5"')
+    lab.refuses(["plan", "--schedule", "zb-v", "--ranks-per-stage", "2,1"], "zb-v has one rank a stage")
     path = lab.folder / "replicated.txt"
     path.write_text("0F0 0B0\n0F1 0B0\n1F0 1B0 1F1 1B1\n")
     lab.refuses(["plan", "--schedule", path], f"{path}:2, rank 1: 0B0 stands here")

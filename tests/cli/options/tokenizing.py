@@ -106,7 +106,7 @@ def task(lab):
 
 @TOKENIZE.row("--separate-columns", "more than two columns stay apart, which are one text without it")
 def separate_columns(lab):
-    words = ["--format", "tsv", "--text-column", 3, 1, 2]
+    words = ["--format", "tsv", "--no-header", "--text-column", 3, 1, 2]
     store = tokenize(lab, "film\tbook\tsong\nold\tbad\tfilm book\n", *words, "--separate-columns")
     lab.assertEqual((store.meta["columns"], store.rows), (3, ["song", "film", "book", "film book", "old", "bad"]))
     lab.assertEqual(tokenize(lab, "film\tbook\tsong\n", *words).rows, ["song film book"])
@@ -117,8 +117,8 @@ def file_format(lab):
     text = "film\nbook\n\nsong\n"
     lab.assertEqual(tokenize(lab, text, "--format", "text").documents, [0, 2, 3])
     lab.assertEqual(tokenize(lab, text, "--format", "lines").documents, [0, 1, 2, 3])
-    lab.assertEqual(tokenize(lab, "film\tbook\n", "--format", "tsv", "--text-column", 2).rows, ["book"])
-    lab.assertEqual(tokenize(lab, "film,book\n", "--format", "csv", "--text-column", 2).rows, ["book"])
+    lab.assertEqual(tokenize(lab, "film\tbook\n", "--format", "tsv", "--no-header", "--text-column", 2).rows, ["book"])
+    lab.assertEqual(tokenize(lab, "film,book\n", "--format", "csv", "--no-header", "--text-column", 2).rows, ["book"])
     lab.assertEqual(tokenize(lab, '{"text": "old"}\n', "--format", "jsonl").rows, ["old"])
 
 
@@ -143,7 +143,7 @@ def label_column(lab):
 @TOKENIZE.row("--label-type", "classes have numbers, a set has any number of them, values are numbers")
 def label_type(lab):
     rows = tabs([("1.5", "film"), ("-2", "book")])
-    words = ["--format", "tsv", "--text-column", 2, "--label-column", 1, "--label-type"]
+    words = ["--format", "tsv", "--no-header", "--text-column", 2, "--label-column", 1, "--label-type"]
     lab.assertEqual(tokenize(lab, rows, *words, "value").labels, [1.5, -2])
     store = tokenize(lab, rows, *words, "class")
     lab.assertEqual((store.labels, store.meta["labels"]["names"]), ([1, 0], ["-2", "1.5"]))
@@ -153,7 +153,7 @@ def label_type(lab):
 
 @TOKENIZE.row("--label-separator", "what stands between the labels of a set")
 def label_separator(lab):
-    words = ["--format", "tsv", "--text-column", 2, "--label-column", 1, "--label-type", "set"]
+    words = ["--format", "tsv", "--no-header", "--text-column", 2, "--label-column", 1, "--label-type", "set"]
     for more, names in ((["--label-separator", "|"], ["a", "b"]), ([], ["a|b"])):
         lab.assertEqual(tokenize(lab, tabs([("a|b", "film")]), *words, *more).meta["labels"]["names"], names)
 
@@ -168,7 +168,7 @@ def label_names(lab):
 
 @TOKENIZE.row("--header", "the first row names the columns; without it, it is data")
 def header(lab):
-    for words, rows in ((["--header"], ["film", "book"]), ([], ["o ##n ##e", "film", "book"])):
+    for words, rows in (([], ["film", "book"]), (["--header"], ["film", "book"]), (["--no-header"], ["o ##n ##e", "film", "book"])):
         lab.assertEqual(tokenize(lab, tabs(TABLE), "--format", "tsv", "--text-column", 1, *words).rows, rows)
 
 
@@ -215,7 +215,7 @@ def word_refs(lab):
 @TOKENIZE.row("--skip-bad-rows", "a row that cannot be read is left out; without it, the command stops there")
 def skip_bad_rows(lab):
     text = "film\t1\nbook\nsong\t2\n"
-    words = ["--format", "tsv", "--text-column", 1, "--label-column", 2]
+    words = ["--format", "tsv", "--no-header", "--text-column", 1, "--label-column", 2]
     lab.assertEqual(tokenize(lab, text, *words, "--skip-bad-rows").rows, ["film", "song"])
     lab.refuses(["tokenize", "--tokenizer", lab.plain_model(), "--input", lab.folder / "in.txt", "--output", lab.folder / "x.tokens", *words],
                 "in.txt:2")

@@ -159,15 +159,15 @@ def count(lab):
     lab.assertEqual([line.split("\t")[0] for line in propose(lab, "--count", 2).out.splitlines()], ["xyz", "songs"])
 
 
-@PROPOSE.row("--least-times", "rarer words are not listed")
+@PROPOSE.row("--min-count", "rarer words are not listed")
 def least_times(lab):
-    lab.assertEqual([line.split("\t")[0] for line in propose(lab, "--least-times", 6).out.splitlines()], ["songs", "ab"])
-    lab.assertIn("--least-times sets how often", propose(lab, "--least-times", 50).err)
+    lab.assertEqual([line.split("\t")[0] for line in propose(lab, "--min-count", 6).out.splitlines()], ["songs", "ab"])
+    lab.assertIn("--min-count sets how often", propose(lab, "--min-count", 50).err)
 
 
-@PROPOSE.row("--least-pieces", "words of fewer pieces are not listed")
+@PROPOSE.row("--min-pieces", "words of fewer pieces are not listed")
 def least_pieces(lab):
-    lab.assertEqual([line.split("\t")[0] for line in propose(lab, "--least-pieces", 3).out.splitlines()], ["xyz"])
+    lab.assertEqual([line.split("\t")[0] for line in propose(lab, "--min-pieces", 3).out.splitlines()], ["xyz"])
 
 
 @EXTEND.row("--config", "a file's keys are options")

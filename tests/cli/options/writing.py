@@ -37,7 +37,7 @@ def tokenized_encoding(lab):
 @tokenizing.TOKENIZE.row("--quotes", QUOTES)
 def tokenized_quotes(lab):
     def rows(text, *words):
-        return tokenizing.tokenize(lab, text, "--format", "tsv", "--text-column", 1, *words).rows
+        return tokenizing.tokenize(lab, text, "--format", "tsv", "--no-header", "--text-column", 1, *words).rows
     everywhere, somewhere = '"film"\tpro\n"book"\tcontra\n', '"film"\tpro\nbook\tcontra\n'
     for text, words, quoted in ((everywhere, [], True), (everywhere, ["--quotes", "none"], False), (somewhere, [], False),
                                 (somewhere, ["--quotes", "auto"], False), (somewhere, ["--quotes", "csv"], True)):

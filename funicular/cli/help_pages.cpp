@@ -1,0 +1,84 @@
+#include "funicular/cli/help_pages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "funicular/cli/command_list.h"
+
+namespace funicular::cli {
+
+namespace {
+
+struct CommandGroup {
+  std::string_view title;
+  std::vector<std::string> commands;
+};
+
+/// A command that no group names stands under the last title.
+std::vector<CommandGroup> command_groups() {
+  std::vector<CommandGroup> groups{
+      {"Learn from rows with labels", {"finetune", "evaluate", "predict", "distill", "augment", "probe"}},
+      {"Learn from texts", {"tokenize", "vocabulary", "mask", "pretrain", "vectors", "compare"}},
+      {"Run", {"chain", "report", "launch", "prove", "plan"}},
+      {"This machine", {"bench", "doctor", "completion"}},
+      {"More", {}}};
+  for (const std::string& name : command_names()) {
+    const auto has = [&](const CommandGroup& group) {
+      return std::find(group.commands.begin(), group.commands.end(), name) != group.commands.end();
+    };
+    if (std::none_of(groups.begin(), groups.end(), has)) groups.back().commands.push_back(name);
+  }
+  std::erase_if(groups, [](const CommandGroup& group) { return group.commands.empty(); });
+  return groups;
+}
+
+struct Variable {
+  std::string_view name, help;
+};
+
+constexpr std::array kVariables{
+    Variable{"FUNICULAR_LOG=debug|info|warning|error", "the messages that are shown [info]"},
+    Variable{"FUNICULAR_LOG_TIMES=off", "no time before each message where standard error is no terminal"},
+    Variable{"FUNICULAR_ALLOCATOR=caching|small-pages|system",
+             "where tensors take their memory from [caching]"},
+    Variable{"FUNICULAR_VERIFY_FIRST=BYTES",
+             "how much of a token store is verified before it is used [268435456]"},
+    Variable{"HF_HUB_CACHE, HF_HOME",
+             "the local Hub cache in which --model NAME is looked up [~/.cache/huggingface]"},
+};
+
+}  // namespace
+
+std::string overview() {
+  std::string text =
+      "Usage: funicular COMMAND [options]\n\n"
+      "Trains BERT-family language models: from raw text to a fine-tuned model that answers.\n\n"
+      "  funicular finetune reviews.csv --model MODEL    a table with texts and labels is enough\n"
+      "  funicular predict runs/reviews new.csv          the model answers\n";
+  for (const CommandGroup& group : command_groups()) {
+    text += fmt::format("\n{}:\n", group.title);
+    for (const std::string& name : group.commands)
+      text += fmt::format("  {:<12}{}\n", name, command_summary(name));
+  }
+  return text +
+         "\n  funicular COMMAND --help      the command's common options and examples\n"
+         "  funicular COMMAND --help all  all of its options, in groups\n"
+         "  funicular help environment    environment variables\n"
+         "  funicular --version           versions of Funicular and LibTorch\n\n"
+         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted: repeat the command "
+         "to resume.\n";
+}
+
+std::string environment_help() {
+  std::string text = "Environment variables:\n";
+  for (const Variable& variable : kVariables)
+    text += fmt::format("  {}\n      {}\n", variable.name, variable.help);
+  return text;
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,106 @@
+#include "funicular/data/row_split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "funicular/base/hash.h"
+
+namespace funicular::data {
+
+namespace {
+
+/// A label with fewer rows gives none away.
+constexpr uint64_t kFewestRows = 5;
+
+/// Numbers labels by their names.
+class LabelNumbers {
+ public:
+  uint32_t of(const std::string& label) {
+    return numbers_.emplace(label, static_cast<uint32_t>(numbers_.size())).first->second;
+  }
+  size_t size() const { return numbers_.size(); }
+
+ private:
+  std::unordered_map<std::string, uint32_t> numbers_;
+};
+
+/// How many rows of a label may be held out.
+uint64_t share_of(uint64_t rows, double fraction) {
+  if (rows < kFewestRows) return 0;
+  const auto share = static_cast<uint64_t>(std::llround(fraction * static_cast<double>(rows)));
+  return std::clamp<uint64_t>(share, 1, rows - 1);
+}
+
+}  // namespace
+
+RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of)
+    : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)) {}
+
+std::string RowSplit::key() const {
+  return fmt::format("{:g} {}", fraction_, seed_);
+}
+
+uint64_t RowSplit::hash_of(const SourceRow& row) const {
+  std::string text(reinterpret_cast<const char*>(&seed_), sizeof(seed_));
+  for (const std::string_view column : row.columns) {
+    const uint64_t size = column.size();  // so that ("ab", "c") differs from ("a", "bc")
+    text.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    text += column;
+  }
+  return hash_bytes(text);
+}
+
+std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows,
+                                                 std::vector<uint64_t>& rows_of_label) const {
+  std::vector<Text> texts;
+  std::unordered_map<uint64_t, size_t> places;
+  LabelNumbers numbers;
+  for (size_t piece = 0; piece < rows.pieces(); ++piece)
+    rows.read(piece, [&](const SourceRow& row) {
+      const uint64_t hash = hash_of(row);
+      const auto [place, is_new] = places.emplace(hash, texts.size());
+      if (is_new) texts.push_back({.hash = hash});
+      Text& text = texts[place->second];
+      ++text.rows;
+      for (const std::string& label : labels_of_ ? labels_of_(row.label) : std::vector<std::string>{""}) {
+        const uint32_t number = numbers.of(label);
+        rows_of_label.resize(numbers.size());
+        ++rows_of_label[number];
+        if (std::find(text.labels.begin(), text.labels.end(), number) == text.labels.end())
+          text.labels.push_back(number);
+      }
+    });
+  return texts;
+}
+
+void RowSplit::choose(const RowSource& rows) const {
+  std::call_once(chosen_, [&] {
+    std::vector<uint64_t> left;  // how many rows of each label may still be held out
+    std::vector<Text> texts = read_texts(rows, left);
+    for (uint64_t& count : left) count = share_of(count, fraction_);
+    std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.hash < b.hash; });
+    for (const Text& text : texts) {
+      const auto allows = [&](uint32_t label) { return left[label] >= text.rows; };
+      if (text.labels.empty() || !std::all_of(text.labels.begin(), text.labels.end(), allows)) continue;
+      for (const uint32_t label : text.labels) left[label] -= text.rows;
+      held_out_.insert(text.hash);
+      held_out_rows_ += text.rows;
+    }
+  });
+}
+
+bool RowSplit::holds_out(const SourceRow& row) const {
+  return held_out_.contains(hash_of(row));
+}
+
+uint64_t SplitSource::read(size_t piece, const RowSink& sink) const {
+  split_->choose(*rows_);
+  return rows_->read(piece, [&](const SourceRow& row) {
+    if (split_->holds_out(row) == held_out_) sink(row);
+  });
+}
+
+}  // namespace funicular::data

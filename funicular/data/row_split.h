@@ -1,0 +1,72 @@
+#pragma once
+// Rows of a file that are held out for evaluation: which, and the rows of one side.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "funicular/data/row_source.h"
+
+namespace funicular::data {
+
+/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. Whether a text is held out
+/// depends on the seed and on the other rows with its label, and not on the order of the rows.
+class RowSplit {
+ public:
+  /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
+  /// 0 < fraction < 1.
+  using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
+  RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr);
+
+  /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row with
+  /// several labels, all labels must allow it. Reads the rows the first time alone; threads may call it together.
+  void choose(const RowSource& rows) const;
+  /// Returns whether the row is held out, once choose() has returned.
+  bool holds_out(const SourceRow& row) const;
+  /// Returns how many rows choose() has held out.
+  uint64_t held_out_rows() const { return held_out_rows_; }
+  /// Returns words that tell splits apart, for the keys of stores: "0.1 42".
+  std::string key() const;
+
+ private:
+  struct Text {
+    uint64_t hash = 0;               ///< of the text, with the seed
+    uint64_t rows = 0;               ///< that have the text
+    std::vector<uint32_t> labels{};  ///< of these rows
+  };
+  std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label) const;
+  uint64_t hash_of(const SourceRow& row) const;
+
+  double fraction_;
+  uint64_t seed_;
+  LabelsOf labels_of_;
+  mutable std::once_flag chosen_;
+  mutable std::unordered_set<uint64_t> held_out_;
+  mutable uint64_t held_out_rows_ = 0;
+};
+
+/// The rows of one side of a split, in their order.
+class SplitSource final : public RowSource {
+ public:
+  /// `held_out`: which side.
+  SplitSource(std::unique_ptr<RowSource> rows, std::shared_ptr<const RowSplit> split, bool held_out)
+      : rows_(std::move(rows)), split_(std::move(split)), held_out_(held_out) {}
+  int columns() const override { return rows_->columns(); }
+  bool has_labels() const override { return rows_->has_labels(); }
+  size_t pieces() const override { return rows_->pieces(); }
+  uint64_t piece_bytes(size_t piece) const override { return rows_->piece_bytes(piece); }
+  uint64_t read(size_t piece, const RowSink& sink) const override;
+
+ private:
+  std::unique_ptr<RowSource> rows_;
+  std::shared_ptr<const RowSplit> split_;
+  bool held_out_;
+};
+
+}  // namespace funicular::data

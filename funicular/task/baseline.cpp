@@ -1,0 +1,61 @@
+#include "funicular/task/baseline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "funicular/task/label_report.h"
+
+namespace funicular::task {
+
+namespace {
+
+Baseline most_frequent_class(const data::TokenStore& trained, const data::TokenStore& evaluated) {
+  const std::vector<int64_t> known = rows_of_classes(trained), asked = rows_of_classes(evaluated);
+  const auto most = static_cast<size_t>(std::max_element(known.begin(), known.end()) - known.begin());
+  const std::string& name = trained.meta().label_names.at(most);
+  return {fmt::format("always \"{}\"", name), "accuracy",
+          static_cast<double>(asked.at(most)) / static_cast<double>(evaluated.rows())};
+}
+
+Baseline mean_number(const data::TokenStore& trained, const data::TokenStore& evaluated) {
+  double sum = 0, error = 0;
+  for (int64_t row = 0; row < trained.rows(); ++row) sum += trained.row(row).label;
+  const double mean = sum / static_cast<double>(trained.rows());
+  for (int64_t row = 0; row < evaluated.rows(); ++row) error += std::abs(evaluated.row(row).label - mean);
+  return {fmt::format("always {:.4g}", mean), "mean_absolute_error",
+          error / static_cast<double>(evaluated.rows())};
+}
+
+/// Where all texts have the same probability of a label, its average precision is the share of the rows that have it.
+Baseline no_choice(const data::TokenStore& evaluated) {
+  const std::vector<int64_t> rows = rows_of_classes(evaluated);
+  double sum = 0;
+  for (const int64_t count : rows) sum += static_cast<double>(count) / static_cast<double>(evaluated.rows());
+  return {"the same for each text", "average_precision", sum / static_cast<double>(rows.size())};
+}
+
+}  // namespace
+
+OrderedJson Baseline::json() const {
+  return {{"answer", answer}, {metric, score}};
+}
+
+std::optional<Baseline> find_baseline(const data::TokenStore& trained, const data::TokenStore& evaluated) {
+  switch (evaluated.meta().labels) {
+    case data::LabelKind::classes:
+      return most_frequent_class(trained, evaluated);
+    case data::LabelKind::values:
+      return mean_number(trained, evaluated);
+    case data::LabelKind::sets:
+      return no_choice(evaluated);
+    case data::LabelKind::none:
+    case data::LabelKind::tags:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace funicular::task

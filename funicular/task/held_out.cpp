@@ -1,0 +1,62 @@
+#include "funicular/task/held_out.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/data/row_split.h"
+#include "funicular/format/column_list.h"
+#include "funicular/task/registry.h"
+
+namespace funicular::task {
+
+namespace {
+
+data::RowSplit::LabelsOf labels_for(const Task& task) {
+  if (task.label_kind() == data::LabelKind::classes)
+    return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
+  if (task.label_kind() != data::LabelKind::sets) return nullptr;
+  return [separator = task.files().separator()](std::string_view label) {
+    const std::vector<std::string_view> labels = format::split_list(label, separator);
+    // Rows without a label are one kind of rows, too.
+    return labels.empty() ? std::vector<std::string>{""}
+                          : std::vector<std::string>(labels.begin(), labels.end());
+  };
+}
+
+}  // namespace
+
+void hold_out_rows(FinetuneOptions& options) {
+  if (options.eval_fraction == 0 || !options.eval_file.empty()) return;
+  const Task& whole = *options.task;
+  if (!whole.splits_rows())
+    throw InputError("usage", "--eval-fraction works only with tables; give rows for {} with --eval FILE",
+                     whole.type().asked_for());
+  const auto split =
+      std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed, labels_for(whole));
+  split->choose(*whole.open_rows(options.train_file, {.bad_rows = options.bad_rows}));
+  const bool leads = options.group.rank() == 0;
+  if (split->held_out_rows() == 0) {
+    if (leads)
+      log::warning(
+          "{}: each label has too few rows to hold some out, so the model is not evaluated; give rows with "
+          "--eval FILE",
+          options.train_file.string());
+    return;
+  }
+  FileOptions kept = whole.files(), held_out = whole.files();
+  kept.split = held_out.split = split;
+  held_out.held_out = true;
+  options.eval_file = options.train_file;
+  options.eval_task = with_files(whole, held_out);
+  options.task = with_files(whole, kept);
+  if (leads)
+    log::info(
+        "{}: {} rows are held out for evaluation, as large a share of each label; --eval FILE gives other "
+        "rows",
+        options.train_file.string(), split->held_out_rows());
+}
+
+}  // namespace funicular::task

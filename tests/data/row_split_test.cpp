@@ -1,0 +1,130 @@
+#include "funicular/data/row_split.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace funicular::data {
+namespace row_split_tests {
+
+using Rows = std::vector<MemorySource::Row>;
+
+RowSplit::LabelsOf one_label() {
+  return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
+}
+
+/// The rows of one side.
+Rows side(const Rows& rows, const std::shared_ptr<const RowSplit>& split, bool held_out) {
+  const SplitSource source(
+      std::make_unique<MemorySource>(rows, static_cast<int>(rows[0].columns.size()), true, 7), split,
+      held_out);
+  Rows found;
+  for (size_t piece = 0; piece < source.pieces(); ++piece)
+    source.read(piece, [&](const SourceRow& row) {
+      found.push_back({{row.columns.begin(), row.columns.end()}, std::string(row.label)});
+    });
+  return found;
+}
+
+std::multiset<std::string> texts(const Rows& rows) {
+  std::multiset<std::string> all;
+  for (const auto& row : rows) all.insert(row.columns[0]);
+  return all;
+}
+
+Rows labelled(const std::map<std::string, int>& counts) {
+  Rows rows;
+  for (const auto& [label, count] : counts)
+    for (int i = 0; i < count; ++i) rows.push_back({{label + " " + std::to_string(i)}, label});
+  return rows;
+}
+
+TEST(RowSplit, EachLabelGivesTheSameShare) {
+  const Rows rows = labelled({{"common", 200}, {"rare", 30}, {"few", 4}});
+  const auto split = std::make_shared<RowSplit>(0.1, 42, one_label());
+  std::map<std::string, int> counts;
+  for (const auto& row : side(rows, split, true)) ++counts[row.label];
+  EXPECT_EQ(counts, (std::map<std::string, int>{{"common", 20}, {"rare", 3}}));
+  EXPECT_EQ(split->held_out_rows(), 23u);
+}
+
+TEST(RowSplit, EachRowIsOnOneSide) {
+  const Rows rows = labelled({{"a", 50}, {"b", 50}});
+  const auto split = std::make_shared<RowSplit>(0.3, 1, one_label());
+  std::multiset<std::string> both = texts(side(rows, split, true));
+  EXPECT_EQ(both.size(), 30u);
+  both.merge(texts(side(rows, split, false)));
+  EXPECT_EQ(both, texts(rows));
+}
+
+TEST(RowSplit, EqualTextsStayTogether) {
+  Rows rows = labelled({{"a", 40}, {"b", 40}});
+  const Rows again(rows.begin(), rows.begin() + 20);
+  rows.insert(rows.end(), again.begin(), again.end());
+  const auto split = std::make_shared<RowSplit>(0.25, 3, one_label());
+  const std::multiset<std::string> kept = texts(side(rows, split, false)),
+                                   held_out = texts(side(rows, split, true));
+  EXPECT_FALSE(held_out.empty());
+  for (const std::string& text : held_out) EXPECT_FALSE(kept.contains(text)) << text;
+}
+
+TEST(RowSplit, ColumnsOfAPairAreNotRunTogether) {
+  Rows rows;
+  for (int i = 0; i < 40; ++i) {
+    const std::string text(static_cast<size_t>(i) + 2, 'x');
+    rows.push_back({{text.substr(1), "x"}, "a"});
+    rows.push_back({{text, ""}, "a"});
+  }
+  const auto split = std::make_shared<RowSplit>(0.5, 3, one_label());
+  EXPECT_EQ(side(rows, split, true).size(), 40u);
+  const Rows held_out = side(rows, split, true);
+  const auto count =
+      std::count_if(held_out.begin(), held_out.end(), [](const auto& row) { return row.columns[1].empty(); });
+  EXPECT_NE(count, 20);  // the two rows of a length are chosen on their own
+}
+
+TEST(RowSplit, TheOrderOfTheRowsDoesNotMatterAndTheSeedDoes) {
+  Rows rows = labelled({{"a", 60}, {"b", 60}});
+  const auto held_out = [&rows](uint64_t seed) {
+    return texts(side(rows, std::make_shared<RowSplit>(0.2, seed, one_label()), true));
+  };
+  const auto first = held_out(5), other = held_out(6);
+  std::reverse(rows.begin(), rows.end());
+  EXPECT_EQ(held_out(5), first);
+  EXPECT_NE(first, other);
+}
+
+TEST(RowSplit, ALabelOfATextWithSeveralLabelsStaysInTraining) {
+  // "rare" stands only in rows that repeat the text of others.
+  Rows rows = labelled({{"a", 50}});
+  for (int i = 0; i < 3; ++i) rows.push_back({{"a " + std::to_string(i)}, "rare"});
+  const auto split = std::make_shared<RowSplit>(0.9, 8, one_label());
+  std::set<std::string> kept;
+  for (const auto& row : side(rows, split, false)) kept.insert(row.label);
+  EXPECT_TRUE(kept.contains("rare"));
+  for (const auto& row : side(rows, split, true)) EXPECT_NE(row.label, "rare");
+}
+
+TEST(RowSplit, ARowOfSeveralLabelsIsHeldOutIfAllAllowIt) {
+  Rows rows;
+  for (int i = 0; i < 60; ++i) rows.push_back({{"x " + std::to_string(i)}, i % 20 == 0 ? "a,once" : "a,b"});
+  const auto split = std::make_shared<RowSplit>(0.2, 2, [](std::string_view label) {
+    const size_t comma = label.find(',');
+    return std::vector<std::string>{std::string(label.substr(0, comma)),
+                                    std::string(label.substr(comma + 1))};
+  });
+  const Rows held_out = side(rows, split, true);
+  EXPECT_EQ(held_out.size(), 11u);  // a fifth of the 57 rows with b
+  for (const auto& row : held_out) EXPECT_EQ(row.label, "a,b");
+}
+
+TEST(RowSplit, WithoutLabelsAShareOfAllRowsIsHeldOut) {
+  const auto split = std::make_shared<RowSplit>(0.1, 2);
+  EXPECT_EQ(side(labelled({{"1.5", 30}, {"2.5", 70}}), split, true).size(), 10u);
+  EXPECT_EQ(split->key(), "0.1 2");
+}
+
+}  // namespace row_split_tests
+}  // namespace funicular::data
