@@ -187,8 +187,7 @@ constexpr const char* kFieldsIntroduction = R"(# TrainingArguments
 Every field of `TrainingArguments` of transformers 5, and what `funicular finetune` has for it. `funicular help --training-arguments`
 prints this page, and a test compares the names with the installed class.
 
-A field may be written with underscores, as in a script for `Trainer`: `--per_device_train_batch_size 16`. Fields that are not options
-are answered by what the table says.
+A field may be written with underscores or with dashes. If a field is no option, the program answers with what the table says.
 
 )";
 

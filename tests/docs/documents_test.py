@@ -207,7 +207,7 @@ def pattern_of(line):
         return r"precision: (bf16|fp32), .* \(--precision auto\)"
     text = re.escape(line)
     text = re.sub(r"(?<![\w])(\d|\\\.(?=\d)|\\-(?=\d)|e\\-\d)+", lambda number: r"[-+.e\d]+", text)
-    return re.sub(r'(?<="label": ")\w+|(?<=always ")\w+', r"\\w+", text)
+    return re.sub(r'("label":\\ "|always\\ ")\w+', lambda found: found[1] + r"\w+", text)
 
 
 class TerminalSession(unittest.TestCase):
