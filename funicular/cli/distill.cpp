@@ -32,7 +32,9 @@ void declare_data(Arguments& arguments, task::DistillOptions& options, TaskOptio
       .default_text("none");
   task.declare_name(arguments, task::text_task_names(), "with --train: the task")
       .default_text("the teacher's");
-  arguments.add("train", "FILE", options.train_file, Effect::input, "training rows, for the other stages")
+  arguments
+      .add("train", "FILE", options.train_file, Effect::input,
+           "training rows of the stages intermediate and prediction")
       .common()
       .alias("train-file")
       .default_text("none");

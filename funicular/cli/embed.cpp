@@ -76,7 +76,7 @@ class Embed final : public Command {
              "of int8 and uint8: the smallest and the largest number of each dimension, as an earlier embed "
              "wrote "
              "them to OUTPUT.ranges.npy")
-        .default_text("those of the vectors themselves");
+        .default_text("taken from the vectors");
     arguments.section("Machine");
     embedding_.declare_machine(arguments);
   }

@@ -20,7 +20,7 @@ class EmbeddingOptions {
   void declare(Arguments& arguments, bool roles = true);
   /// --precision, --micro-batch-tokens, --window, --device, --threads.
   void declare_machine(Arguments& arguments);
-  /// Applies --device and --threads, joins the other ranks and chooses the precision.
+  /// Applies --device and --threads, joins the ranks and chooses the precision.
   comm::Group join();
   task::EmbedderOptions options() const;
   /// ", with the prompt …"; "" without one.

@@ -67,7 +67,7 @@ class Evaluate final : public Command {
         .add("calibrate", options_.calibrate, Effect::result,
              "find the temperature that makes the rows' labels most probable and keep it in the model's "
              "config.json, "
-             "for predict; the rows must not be those that trained the model")
+             "for predict; the rows must be new to the model")
         .common();
     arguments
         .add("predictions", "FILE", predictions_, Effect::output,

@@ -42,7 +42,7 @@ class Finetune final : public Command {
             "folder is "
             "runs/NAME. " +
                 what_can_be_learnt() +
-                ". The other names of --task are tasks of GLUE, with the files of GLUE. RUN/model is the "
+                ". Other names of --task are tasks of GLUE, with its files. RUN/model is the "
                 "model of the "
                 "best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
                 "its metrics.") {
@@ -127,7 +127,7 @@ class Finetune final : public Command {
         .range(0, 1000);
   }
 
-  /// Commands with --task and --output are those of version 0.2 and before: they hold out nothing.
+  /// With --task and --output a command holds out nothing, as in version 0.1.
   void set_defaults() {
     const bool short_form = task_.name.empty() || training_.run.output.empty();
     if (!options_.eval_file.empty() && eval_fraction_ > 0)

@@ -101,27 +101,7 @@ class Predict final : public Command {
     arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, Effect::result, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
-    arguments
-        .add("format", "NAME", options_.input.format, Effect::result,
-             "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
-             "fine-tuned on; conll: a word a line, of models of tags")
-        .choices({"lines", "tsv", "csv", "jsonl", "conll"})
-        .default_text("by the file's name; lines of standard input");
-    arguments
-        .add("text-column", "COLUMN", options_.input.text, Effect::result,
-             "of tables: one text column, or two for pairs, or more, which are joined into one text")
-        .alias("text-columns")
-        .default_text("as in fine-tuning, else text");
-    arguments
-        .add("header", header_, Effect::result,
-             "the first row of TSV and CSV names the columns; --no-header: it is data")
-        .default_text("as in fine-tuning, else on");
-    arguments
-        .add("keep", "COLUMN", options_.input.keep, Effect::result,
-             "columns of the table that are written before each answer, such as id; a column called as a key "
-             "of "
-             "the answer becomes input_COLUMN")
-        .default_text("none");
+    declare_table();
     written_.declare(arguments);
     arguments.add(
         "skip-bad-rows", skip_bad_rows_, Effect::result,
@@ -140,6 +120,29 @@ class Predict final : public Command {
         .default_text("1024; 1 at a terminal")
         .range(1, 1 << 20);
     device_.declare(arguments);
+  }
+
+  void declare_table() {
+    arguments
+        .add("format", "NAME", options_.input.format, Effect::result,
+             "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
+             "fine-tuned on; conll: a word a line, of models of tags")
+        .choices({"lines", "tsv", "csv", "jsonl", "conll"})
+        .default_text("by the file's name; lines of standard input");
+    arguments
+        .add("text-column", "COLUMN", options_.input.text, Effect::result,
+             "of tables: one text column, or two for pairs, or more, which are joined into one text")
+        .alias("text-columns")
+        .default_text("as in fine-tuning, else text");
+    arguments
+        .add("header", header_, Effect::result,
+             "the first row of TSV and CSV names the columns; --no-header: it is data")
+        .default_text("as in fine-tuning, else on");
+    arguments
+        .add("keep", "COLUMN", options_.input.keep, Effect::result,
+             "columns of the table that stand before each answer, such as id; input_NAME if the answer has a "
+             "key NAME")
+        .default_text("none");
   }
 
   void declare_decision() {

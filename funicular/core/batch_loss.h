@@ -13,8 +13,8 @@
 namespace funicular {
 
 /// Names that such a loss shares with the head that calls it. The head gives these outputs (LossSink::output):
-/// vectors [R, C, D], one for each of a row's C texts, and draws [R] int64, which tell the rows apart. The draws are
-/// a tensor of the batch, too. The head also gives what else the loss reads.
+/// vectors [R, C, D], one per text of a row, and draws [R] int64, which tell the rows apart. The draws are a tensor
+/// of the batch, too. The head also gives what else the loss reads.
 inline constexpr const char *kRowVectors = "row_vectors", *kRowDraws = "row_draws";
 /// The trainer gives each micro-batch these tensors before a step: gradients [R, C, D] and losses [R]. The head adds
 /// the losses, whose gradient is the product of its vectors with the gradients: a sum over rows.
@@ -33,7 +33,7 @@ class BatchLoss {
   struct Result {
     at::Tensor values;  ///< [N]: the loss is their sum, divided by the count of the loss term
     at::Tensor
-        gradients;  ///< [N, C, D]: those of that sum by the vectors; undefined if they were not asked for
+        gradients;  ///< [N, C, D]: gradients of the sum by the vectors; undefined if nobody asked for them
   };
   /// `rows`: the head's outputs for all N rows of the global batch, in its order. The result is the part of rows
   /// [begin, end): parts that cover all rows add up to the whole. Holds some rows of a table [N, N] at a time, never

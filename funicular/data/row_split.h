@@ -15,8 +15,8 @@
 
 namespace funicular::data {
 
-/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. Whether a text is held out
-/// depends on the seed and on the other rows with its label, and not on the order of the rows.
+/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. The seed and the rows of
+/// a label decide which of its texts are held out. The order of the rows does not.
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
@@ -24,8 +24,9 @@ class RowSplit {
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
   RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr);
 
-  /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row with
-  /// several labels, all labels must allow it. Reads the rows the first time alone; threads may call it together.
+  /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row
+  /// with several labels, all labels must allow it. Reads the rows the first time alone; threads may call it
+  /// together.
   void choose(const RowSource& rows) const;
   /// Returns whether the row is held out, once choose() has returned.
   bool holds_out(const SourceRow& row) const;

@@ -22,8 +22,9 @@ std::string npy_header(NpyType type, int64_t rows, int64_t columns);
 /// A memory-mapped table.
 class NpyFile {
  public:
-  /// Throws InputError that names the file and what was found. Refuses numbers other than float32, int8 and uint8, tables that
-  /// are not two-dimensional or lie column by column, and files shorter or longer than their header says.
+  /// Throws InputError that names the file and what was found. Refuses numbers other than float32, int8 and uint8.
+  /// Refuses tables that are not two-dimensional or lie column by column. Refuses files whose size is not the one of
+  /// their header.
   explicit NpyFile(const fs::path& path);
 
   const fs::path& path() const { return path_; }

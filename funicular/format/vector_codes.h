@@ -1,6 +1,6 @@
 #pragma once
-// Vectors in fewer bits: bytes between the smallest and the largest number of each dimension, or one bit per number. The
-// values are those of sentence-transformers' quantize_embeddings.
+// Vectors in fewer bits: bytes between the smallest and the largest number of each dimension, or one bit per number.
+// The values equal those of quantize_embeddings in sentence-transformers.
 
 #include <cstdint>
 #include <span>
@@ -24,9 +24,9 @@ struct VectorRanges {
   void add(std::span<const float> vector);
 };
 
-/// Appends the code of a vector to `out`. int8 and uint8 need `ranges` of the same width.
-/// uint8 is floor((x − least) / ((most − least) / 255)), between 0 and 255. int8 is uint8 − 128. ubinary holds the bits x > 0,
-/// the first in the highest bit of a byte. binary is ubinary − 128.
+/// Appends the code of a vector to `out`. int8 and uint8 need `ranges` of the same width. uint8 is floor((x − least)
+/// / ((most − least) / 255)), between 0 and 255. int8 is uint8 − 128. ubinary holds the bits x > 0, the first in the
+/// highest bit of a byte. binary is ubinary − 128.
 void append_code(VectorCode code, std::span<const float> vector, const VectorRanges& ranges,
                  std::string& out);
 

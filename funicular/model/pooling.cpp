@@ -24,7 +24,7 @@ std::vector<int64_t> left_out(const MicroBatch& batch) {
   return all;
 }
 
-/// The tokens that a pooling reads: those of each sequence, end to end.
+/// The tokens that a pooling reads, sequence by sequence, end to end.
 struct ReadTokens {
   at::Tensor rows;       ///< [T'] int64, rows of the packed batch; undefined: all
   at::Tensor lengths;    ///< [S] int64

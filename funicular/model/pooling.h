@@ -10,8 +10,8 @@
 
 namespace funicular::model {
 
-/// A tensor [S] int64 of the batch: how many tokens at the beginning of each sequence the poolings leave out, such as those of
-/// a prompt. Missing: none. At least one token of each sequence stays.
+/// A tensor [S] int64 of the batch: how many first tokens of each sequence the poolings leave out, such as a
+/// prompt's. Missing: none. At least one token of each sequence stays.
 inline constexpr const char* kPromptTokens = "prompt_tokens";
 
 /// Hidden states of all tokens [T, H] → [S, H] in the type of the sums: float32, or float64 for float64. Special tokens

@@ -1,6 +1,6 @@
 #pragma once
-// Sentence encoders: an encoder, poolings, Dense layers and a normalisation, which give one vector for each text. Training
-// and embedding share them.
+// Sentence encoders: an encoder, poolings, Dense layers and a normalisation, which give one vector for each text.
+// Training and embedding share them.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,8 @@ namespace funicular::model {
 
 /// The activation and the output of the head: [S, D], float32, or float64 for float64.
 inline constexpr const char* kVectors = "vectors";
-/// Begins the names of the weights of Dense steps: "sentence.0.weight". They are in no model.safetensors of the encoder.
+/// Begins the names of the weights of Dense steps: "sentence.0.weight". They are in no model.safetensors of the
+/// encoder.
 inline constexpr const char* kSentenceWeights = "sentence.";
 
 /// x / max(‖x‖, 1e-12) for each row.
@@ -60,7 +61,7 @@ class SentenceEncoder {
   int64_t static_rows() const { return static_shape_[0]; }
   /// Numbers of a vector.
   int64_t width() const;
-  /// Tells the weights apart, those of Dense steps included.
+  /// Tells the weights apart, including the weights of Dense steps.
   std::string weights_hash() const;
   /// Throws InputError where the folder asks for lower case and the tokeniser tells upper case from lower case.
   std::unique_ptr<text::Tokenizer> tokenizer() const;
@@ -78,8 +79,8 @@ class SentenceEncoder {
   std::vector<int64_t> static_shape_{};
 };
 
-/// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is missing
-/// or has another shape. Steps that are not stored keep their values.
+/// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is
+/// missing or has another shape. Steps that are not stored keep their values.
 void load_sentence_steps(Model& model, const format::SentenceFolder& modules, const fs::path& folder);
 
 /// Writes a folder that sentence-transformers reads: the encoder's weights and configuration, the tokeniser, the

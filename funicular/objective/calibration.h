@@ -12,7 +12,7 @@
 namespace funicular::objective {
 
 /// The temperature T at which softmax(logits / T), or sigmoid(logits / T) for several labels, makes the labels most
-/// probable (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017), from e⁻³ to e³. logits: [R, C].
+/// probable, from e⁻³ to e³. Guo et al., "On Calibration of Modern Neural Networks", ICML 2017. logits: [R, C].
 /// labels: [R] int64 for classes, [R, C] of 0 and 1 for several labels.
 double fit_temperature(const at::Tensor& logits, const at::Tensor& labels);
 

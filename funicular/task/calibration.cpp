@@ -50,6 +50,11 @@ double temperature_in(const Json& note) {
   return temperature;
 }
 
+Json without_calibration(Json note) {
+  note.erase(kCalibrationNote);
+  return note;
+}
+
 at::Tensor cooled(const at::Tensor& logits, double temperature) {
   return temperature == 1 ? logits : logits / temperature;
 }

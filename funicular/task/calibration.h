@@ -19,6 +19,8 @@ inline constexpr const char* kCalibrationNote = "calibration";
 /// The temperature that `note` (config.json's key "funicular") keeps; 1 if it keeps none. Throws InputError unless it
 /// is a positive number.
 double temperature_in(const Json& note);
+/// The note for a model whose rows leave early: its exits have temperatures of their own (model::ExitRule).
+Json without_calibration(Json note);
 /// The logits divided by the temperature. With 1 they keep their bits.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 

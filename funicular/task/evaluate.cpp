@@ -302,9 +302,8 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   }
   TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
   if (exits) rows.metrics = with_mean_layers(std::move(rows.metrics));
-  Json kept = note.source;
-  if (exits) kept.erase(kCalibrationNote);  // exits have temperatures of their own
-  found.sheet = task.sheet(std::move(rows.metrics), labels, kept);
+  found.sheet =
+      task.sheet(std::move(rows.metrics), labels, exits ? without_calibration(note.source) : note.source);
   const auto begin = std::chrono::steady_clock::now();
   found.scores = measurement.measure(model, objective, *rows.samples, found.sheet.get(), exits);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));

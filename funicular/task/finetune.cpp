@@ -30,6 +30,16 @@ namespace funicular::task {
 
 namespace {
 
+void check_class_loss(const Task& task, const FinetuneOptions& options) {
+  if (task.weighs_classes()) return;
+  const ClassWeights& weights = options.class_weights;
+  if (options.label_smoothing > 0 || weights.balanced || !weights.weights.empty())
+    throw InputError("usage", "{} works only with one class per text or per word; {} gives {}",
+                     options.label_smoothing > 0 ? "--label-smoothing" : "--class-weights",
+                     task.type().more.empty() ? task.type().asked_for() : task.type().more,
+                     task.type().gives);
+}
+
 class Finetuning {
  public:
   explicit Finetuning(const FinetuneOptions& options);
@@ -40,7 +50,6 @@ class Finetuning {
   bool trains_exits() const { return o_.early_exit.wanted(); }
   void check_early_exit() const;
   MetricNames metric_names() const;
-  void check_class_loss() const;
   void check_best_metric(const MetricNames& known) const;
   void open_stores();
   void open_own_stores();
@@ -70,7 +79,7 @@ Finetuning::Finetuning(const FinetuneOptions& options)
       pretrained_(options.model),
       config_(pretrained_.config()),
       classes_of_model_(model::class_names(config_)) {
-  check_class_loss();
+  check_class_loss(task_, o_);
   check_early_exit();
   if (!trains_exits()) check_best_metric(task_.metrics(task_.label_names()));
   max_length_ = o_.max_length.value_or(task_.default_length());
@@ -81,16 +90,6 @@ Finetuning::Finetuning(const FinetuneOptions& options)
   open_stores();
   describe_model();
   if (leads()) report_rows();
-}
-
-void Finetuning::check_class_loss() const {
-  if (task_.weighs_classes()) return;
-  const ClassWeights& weights = o_.class_weights;
-  if (o_.label_smoothing > 0 || weights.balanced || !weights.weights.empty())
-    throw InputError("usage", "{} works only with one class per text or per word; {} gives {}",
-                     o_.label_smoothing > 0 ? "--label-smoothing" : "--class-weights",
-                     task_.type().more.empty() ? task_.type().asked_for() : task_.type().more,
-                     task_.type().gives);
 }
 
 void Finetuning::check_early_exit() const {

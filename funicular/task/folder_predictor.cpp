@@ -38,8 +38,8 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   auto objective =
       task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
   Json note = options.decision.over(pretrained_, *task_);
-  // Exits have temperatures of their own (ExitRule), and a cascade's answers come from two models.
-  if (options.small || options.exits.given()) note.erase(kCalibrationNote);
+  // A cascade's answers come from two models.
+  if (options.small || options.exits.given()) note = without_calibration(std::move(note));
   auto answers = task_->answers(labels, note);
   if (options.small) {
     require_cascade(*options.small, pretrained_);

@@ -115,7 +115,7 @@ bool BestRows::before(const Neighbour& a, const Neighbour& b) const {
   return ties_ ? ties_(a.row, b.row) : a.row < b.row;
 }
 
-/// Puts those of the scores of the newest rows that are among the best k into the heap.
+/// Puts the scores of the newest rows that are among the best k into the heap.
 void BestRows::offer(std::vector<Neighbour>& kept, const float* scores, int64_t count) const {
   const auto later = [this](const Neighbour& a, const Neighbour& b) { return before(a, b); };
   float least = kept.size() < k_ ? -std::numeric_limits<float>::infinity() : kept.front().score;

@@ -7,9 +7,9 @@
 
 namespace funicular::task {
 
-/// Tells the score of the best model on its evaluated rows, what RunResult::baseline scores there, and the `mistakes` mistakes
-/// of which the model is most certain. These are asked of the saved model, on the rows that the training has tokenised.
-/// `options`: those of the training. For one process, once the run has ended.
+/// Tells what the best model scored, what RunResult::baseline scores on the same rows, and the `mistakes` most
+/// certain mistakes. These are asked of the saved model, on the rows that the training has tokenised. `options`: of
+/// the training. For one process, once the run has ended.
 void report_outcome(const FinetuneOptions& options, const RunResult& result, int64_t mistakes);
 
 }  // namespace funicular::task

@@ -63,8 +63,8 @@ class RowInput {
 std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task);
 /// Throws InputError for InputOptions::keep, if the task's answers have no other columns.
 void refuse_kept_columns(const InputOptions& options, const Task& task);
-/// The key under which a column of InputOptions::keep stands in an answer: its name, with "input_" before it if answers
-/// have a key of that name.
+/// The key of a column of InputOptions::keep in an answer: its name, with "input_" before it if answers have such a
+/// key.
 std::string kept_key(const std::string& column);
 /// `answer`, an object of JSON, with the members `kept` before its own (InputRow::kept).
 std::string with_kept(const std::string& kept, const std::string& answer);

@@ -20,7 +20,7 @@ struct VectorOutputOptions {
   fs::path path{};
   VectorForm form = VectorForm::npy;
   format::VectorCode code = format::VectorCode::float32;
-  format::VectorRanges ranges{};  ///< for int8 and uint8; empty: those of the vectors themselves
+  format::VectorRanges ranges{};  ///< for int8 and uint8; empty: taken from the vectors
   int64_t width = 0;
   Json
       identity{};  ///< everything that decides the vectors: unfinished work of another identity is thrown away
@@ -29,15 +29,16 @@ struct VectorOutputOptions {
 /// Keeps unfinished work in the folder PATH.parts. The memory does not grow with the rows.
 class VectorOutput {
  public:
-  /// Finds unfinished work of the same identity, or begins. Throws InputError where another command works at the same file.
+  /// Finds unfinished work of the same identity, or begins. Throws InputError where another command works at the same
+  /// file.
   explicit VectorOutput(VectorOutputOptions options);
 
   /// Vectors that are there already.
   int64_t rows() const { return rows_; }
   /// Appends whole records of `width` float32 numbers, and hands them to the system: they survive this process.
   void write(std::string_view records);
-  /// Codes the vectors, gives the file its name and removes the folder. Ranges that were found in the vectors are written
-  /// beside it, PATH.ranges.npy. `written` is called with the complete file before it gets its name.
+  /// Codes the vectors, gives the file its name and removes the folder. Ranges that were found in the vectors are
+  /// written beside it, PATH.ranges.npy. `written` is called with the complete file before it gets its name.
   void finish(const std::function<void(const fs::path& file)>& written);
 
   /// PATH.parts

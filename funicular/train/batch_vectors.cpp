@@ -74,7 +74,7 @@ class Table {
   int64_t filled_ = 0;
 };
 
-/// Leaves of the outputs those that the loss reads.
+/// Leaves only the outputs that the loss reads.
 void keep_read(parallel::EvalResult& result, const BatchLoss& loss) {
   std::vector<std::string> read = loss.reads();
   read.insert(read.end(), {kRowVectors, kRowDraws});
