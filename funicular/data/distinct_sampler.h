@@ -1,6 +1,6 @@
 #pragma once
-// Batches in which no text stands in two rows. If the other rows of a batch are negatives, a repeated text would be a
-// wrong negative.
+// Batches in which no text stands in two rows. If rows are each other's negatives, a repeated text would be a wrong
+// negative.
 
 #include <cstdint>
 #include <functional>

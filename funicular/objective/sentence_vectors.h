@@ -26,8 +26,8 @@ struct SentenceVectorOptions {
 
 /// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, the C texts of a row side by side;
 /// `row_draws` [R] int64; `labels` [R] float64 where the loss reads them; `present_texts` [R, C] where rows have
-/// several negatives, some of which may be missing. A sequence's draw is its row's draw times C plus the column, so
-/// that no two texts drop the same units. Count: R, by the name of the loss.
+/// several negatives, some of which may be missing. The draw of a sequence is its row's draw times C plus the column,
+/// so that no two texts drop the same units. Count: R, by the name of the loss.
 ///
 /// In an evaluation only losses of single rows are terms: VectorMetrics compares rows.
 class SentenceVectors : public RowObjective {

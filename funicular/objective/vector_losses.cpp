@@ -235,7 +235,7 @@ class OneSize {
   OneSize(const VectorLossOptions& options, const TensorMap& rows, at::Tensor vectors, bool differentiate)
       : options_(options), rows_(rows), vectors_(std::move(vectors)), differentiate_(differentiate) {}
 
-  /// The losses of rows [begin, end), and zeros for rows outside.
+  /// The losses of rows [begin, end), and zeros for all rows beside.
   at::Tensor losses(int64_t begin, int64_t end) const {
     return options_.loss == VectorLoss::multiple_negatives ? of_negatives(begin, end) : of_scores(begin, end);
   }

@@ -21,7 +21,7 @@
 
 namespace funicular::objective {
 
-/// Names of outputs besides those of core/batch_loss.h.
+/// Names of more outputs than core/batch_loss.h has.
 inline constexpr const char* kRowLabels = "labels";  ///< [R]
 inline constexpr const char* kPresentTexts =
     "present_texts";  ///< [R, C]: 1, or 0 where a row has fewer texts
@@ -52,7 +52,7 @@ struct VectorLossOptions {
   Comparison comparison = Comparison::one_way;
   double scale = 20;          ///< of cosines: 1 / temperature
   double hardness = 0;        ///< by which a row's own negatives weigh more, the more similar they are
-  double batch_hardness = 0;  ///< the same of the other rows' texts
+  double batch_hardness = 0;  ///< by which the texts of other rows weigh more
   std::optional<double> margin = {};  ///< none: 5 of triplets, 0.5 of contrastive
   /// Sizes to which vectors are cut and normalised; the loss is the sum over all of them. Empty: vectors as they are.
   std::vector<int64_t> matryoshka = {};

@@ -48,8 +48,8 @@ enum class ReferenceKind {
   several_labels,
   tags,
   distillation,
-  related_texts,  ///< rows are anchor, positive and negative, one after the other
-  scored_texts    ///< rows are two texts each, one after the other
+  related_texts,  ///< rows are anchor, positive and negative, in this order
+  scored_texts    ///< rows are pairs of neighbouring texts
 };
 
 struct ReferenceLossSettings {

@@ -33,7 +33,7 @@ class Embedders final : public Task {
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override;
-  /// Rows have several sequences; report_training counts the sequences that are cut.
+  /// Rows have several sequences, each of which is cut by itself.
   int64_t longest_row(int64_t /*max_length*/) const override { return INT32_MAX; }
 
   MetricNames metrics(const std::vector<std::string>& labels) const override;

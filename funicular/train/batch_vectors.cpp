@@ -74,7 +74,7 @@ class Table {
   int64_t filled_ = 0;
 };
 
-/// Leaves only the outputs that the loss reads.
+/// Drops the outputs that the loss does not read.
 void keep_read(parallel::EvalResult& result, const BatchLoss& loss) {
   std::vector<std::string> read = loss.reads();
   read.insert(read.end(), {kRowVectors, kRowDraws});
@@ -128,7 +128,7 @@ void add_vector_gradients(const BatchLoss& loss, GlobalBatch& batch, parallel::S
   parallel::EvalResult own = strategy.evaluate(batch.micro_batches);
   keep_read(own, loss);
   const TensorMap rows = rows_of_batch(std::move(own), places, group);
-  // Sums over ranks have another order than those of one rank. Whoever asks for its bits gets them: each rank
+  // Sums over ranks have another order than the sum of one rank. A deterministic run has one rank's bits: each rank
   // computes all rows.
   const bool divided = group.size() > 1 && strategy.data_share().cut == parallel::DataShare::Cut::balanced;
   const int64_t ranks = divided ? group.size() : 1, rank = divided ? group.rank() : 0;
