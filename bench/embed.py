@@ -78,8 +78,10 @@ def main() -> None:
     args = parser.parse_args()
     args.results.mkdir(parents=True, exist_ok=True)
     lines = lines_of(args)
-    found = [compare(args, lines, precision) for precision in args.precisions]
-    (args.results / "embed.json").write_text(json.dumps(found, indent=1) + "\n")
+    found = []
+    for precision in args.precisions:
+        found.append(compare(args, lines, precision))
+        (args.results / "embed.json").write_text(json.dumps(found, indent=1) + "\n")
     print("| precision | ours, lines/s | sentence-transformers, lines/s | once started, lines/s | ratio | least | largest |\n|---|---|---|---|---|---|---|")
     for one in found:
         print(f"| {one['precision']} | {one['ours']:.0f} | {one['peer']:.0f} | {one['peer_once_started']:.0f} | {one['ratio']:.2f} | "
