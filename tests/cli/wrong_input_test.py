@@ -21,7 +21,7 @@ class Models(ProgramTest):
         (self.folder / "empty").mkdir()
         self.refuses(self.predict(self.folder / "empty"), "has no config.json")
         self.model("empty/model")
-        self.refuses(self.predict(self.folder / "empty"), "the folder of a run; its model is", "empty/model")
+        self.refuses(self.predict(self.folder / "empty"), "empty/model lacks weights")
 
     def test_model_without_a_classifier(self):
         model = self.model()
@@ -232,7 +232,7 @@ class Stores(ProgramTest):
         model = self.model()
         table = write_rows(self.folder / "rows.tsv", ("label", "text"), [("pro", "the film")])
         words = ["tokenize", "--tokenizer", model, "--input", table, "--output", self.folder / "new.tokens"]
-        self.refuses(words, "rows.tsv is a table: give the column to tokenise", "--header --text-column NAME")
+        self.refuses(words, "rows.tsv is a table: give the column to tokenise", "--text-column NAME or --text-column 1")
         self.assertIn("1 rows, 1 documents, 2 tokens", self.succeeds(*words, "--header", "--text-column", "text").err)
 
     def test_tokeniser_that_is_a_hubs(self):
