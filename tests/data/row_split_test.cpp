@@ -70,6 +70,13 @@ TEST(RowSplit, EqualTextsStayTogether) {
   for (const std::string& text : held_out) EXPECT_FALSE(kept.contains(text)) << text;
 }
 
+TEST(RowSplit, ARepeatedTextCountsAsOftenAsItStands) {
+  Rows rows;
+  for (int i = 0; i < 100; ++i) rows.push_back({{"text " + std::to_string(i % 20)}, "a"});
+  const auto split = std::make_shared<RowSplit>(0.2, 3, one_label());
+  EXPECT_EQ(side(rows, split, true).size(), 20u);
+}
+
 TEST(RowSplit, ColumnsOfAPairAreNotRunTogether) {
   Rows rows;
   for (int i = 0; i < 40; ++i) {

@@ -53,6 +53,7 @@ TEST_F(ModelFolder, AnIncompleteDownloadIsNoModel) {
 
 TEST_F(ModelFolder, ACommitLeadsNowhereElse) {
   cached("models--org--good");
+  fs::create_directories(cache() / "models--org--bad" / "snapshots");
   write(cache() / "models--org--bad" / "refs" / "main", "../../models--org--good/snapshots/c0ffee");
   EXPECT_EQ(find_model_folder("org/bad"), "org/bad");
 }
