@@ -66,6 +66,7 @@ class Search final : public Command {
              "vectors (.npy), or texts: lines, TSV, CSV or JSON lines")
         .required();
     arguments.add("model", "DIR", model_, Effect::input, "folder of the sentence encoder that embeds texts")
+        .takes_model()
         .default_text("none: the queries are vectors");
     arguments.add("neighbours", "K", k_, Effect::result, "nearest vectors per query")
         .letter('k')

@@ -72,6 +72,7 @@ class Vectors final : public Command {
              "make static embeddings of this encoder, without texts: a vector of --size (256) numbers for "
              "each token; "
              "--output is then a folder for funicular embed")
+        .takes_model()
         .default_text("none");
     arguments
         .add("output", "FILE", output_, Effect::output,
