@@ -204,6 +204,7 @@ void Embedders::describe_in(format::ModelConfig& config, const std::vector<std::
   config.num_labels = 2;
   config.problem_type = "";
   config.architectures = {format::family_of(config).class_of(model::Head::none.architecture)};
+  config.source["funicular"]["task"] = name();  // an encoder alone tells no task
 }
 
 void Embedders::check_training(const FileRows& rows) const {
