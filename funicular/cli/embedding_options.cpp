@@ -9,7 +9,7 @@
 
 namespace funicular::cli {
 
-void EmbeddingOptions::declare(Arguments& arguments, bool roles) {
+void EmbeddingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments.section("Vectors");
   arguments
@@ -19,17 +19,15 @@ void EmbeddingOptions::declare(Arguments& arguments, bool roles) {
       .choices(format::pooling_names())
       .common()
       .default_text("as the folder says, else mean");
-  if (roles) {
-    arguments
-        .add("role", "NAME", options_.role, task::text_role_names(), Effect::result,
-             "takes the model's prompt for a query or a document")
-        .common();
-    arguments
-        .add("prompt-name", "NAME", options_.prompt_name, Effect::result, "the model's prompt of this name")
-        .default_text("the model's default prompt");
-    arguments.add("prompt", "TEXT", prompt_, Effect::result, "stands before each text, as it is")
-        .default_text("as --prompt-name or --role says");
-  }
+  arguments
+      .add("role", "NAME", options_.role, task::text_role_names(), Effect::result,
+           "takes the model's prompt for a query or a document")
+      .common();
+  arguments
+      .add("prompt-name", "NAME", options_.prompt_name, Effect::result, "the model's prompt of this name")
+      .default_text("the model's default prompt");
+  arguments.add("prompt", "TEXT", prompt_, Effect::result, "stands before each text, as it is")
+      .default_text("as --prompt-name or --role says");
   arguments
       .add("truncate-dim", "N", options_.truncate_dim, Effect::result,
            "keep the first N numbers of each vector")

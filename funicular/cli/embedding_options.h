@@ -15,9 +15,8 @@ namespace funicular::cli {
 
 class EmbeddingOptions {
  public:
-  /// --pooling, --prompt, --prompt-name, --role, --truncate-dim, --normalize, --max-length. `roles`: whether the command embeds
-  /// texts of one role, which the user names.
-  void declare(Arguments& arguments, bool roles = true);
+  /// --pooling, --prompt, --prompt-name, --role, --truncate-dim, --normalize, --max-length.
+  void declare(Arguments& arguments);
   /// --precision, --micro-batch-tokens, --window, --device, --threads.
   void declare_machine(Arguments& arguments);
   /// Applies --device and --threads, joins the ranks and chooses the precision.

@@ -64,9 +64,9 @@ struct SentenceFolder {
 /// Whether the folder holds a modules.json.
 bool is_sentence_folder(const fs::path& folder);
 
-/// Reads the files of both forms: up to 5.3, and from 5.4 on. Weights and the encoder are not read. Throws InputError that
-/// names the file and what was found. Refuses modules other than Transformer, Pooling, Dense, Normalize, Dropout and
-/// StaticEmbedding, an order of modules that gives no vector, and paths outside of the folder.
+/// Reads the files of both forms: up to 5.3, and from 5.4 on. Weights and the encoder are not read. Throws InputError
+/// that names the file and what was found. Refuses modules other than Transformer, Pooling, Dense, Normalize, Dropout
+/// and StaticEmbedding, an order of modules that gives no vector, and paths outside of the folder.
 SentenceFolder read_sentence_folder(const fs::path& folder);
 
 /// Writes modules.json and the configurations of the modules in the form of versions up to 5.3, which later ones read

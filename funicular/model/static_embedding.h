@@ -1,6 +1,6 @@
 #pragma once
-// Static embeddings: a table with a vector for each token, whose mean is the text's vector. The module StaticEmbedding of
-// sentence-transformers; the models of model2vec.
+// Static embeddings: a table with a vector for each token, whose mean is the text's vector. The module
+// StaticEmbedding of sentence-transformers; the models of model2vec.
 
 #include <ATen/core/Tensor.h>
 

@@ -79,8 +79,8 @@ struct EmbedOptions {
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };
 
-/// Gives the vectors of the rows of a file, in their order: whole records of width() float32 numbers, on rank 0 alone. Says
-/// what was doubtful in the rows. Several ranks call it with the same options. Throws as predict() does.
+/// Gives the vectors of the rows of a file, in their order: whole records of width() float32 numbers, on rank 0
+/// alone. Says what was doubtful in the rows. Several ranks call it with the same options. Throws as predict() does.
 StreamCounts embed(const Embedder& embedder, const EmbedOptions& options,
                    const std::function<void(std::string_view)>& write);
 

@@ -22,8 +22,9 @@ struct RetrievalSet {
   std::vector<std::set<std::string>> relevant;  ///< ids of documents for each query; some may not be there
 };
 
-/// Reads corpus.jsonl and queries.jsonl: objects with _id and text; documents may have a title. Reads qrels/SPLIT.tsv: a header,
-/// then query-id, corpus-id and score; a score above 0 is relevant. Throws InputError that names file and line.
+/// Reads corpus.jsonl and queries.jsonl: objects with _id and text; documents may have a title. Reads
+/// qrels/SPLIT.tsv: a header, then query-id, corpus-id and score; a score above 0 is relevant. Throws InputError that
+/// names file and line.
 RetrievalSet read_retrieval_set(const fs::path& folder, const std::string& split = "test");
 
 /// What was found for a query: ids, the best first, and how many documents are relevant to it.
@@ -32,15 +33,15 @@ struct RankedQuery {
   int64_t relevant = 0;
 };
 
-/// {"accuracy@1", …, "precision@k", "recall@k", "ndcg@10", "mrr@10", "map@100"}, means over the queries. A gain is 0 or 1. nDCG
-/// divides by the best order of all relevant documents, MAP by the smaller of k and their number.
+/// {"accuracy@1", …, "precision@k", "recall@k", "ndcg@10", "mrr@10", "map@100"}, means over the queries. A gain is 0
+/// or 1. nDCG divides by the best order of all relevant documents, MAP by the smaller of k and their number.
 OrderedJson retrieval_metrics(const std::vector<RankedQuery>& queries);
 
 /// Documents that are kept per query: as many as the metrics read.
 inline constexpr int64_t kRankedDocuments = 100;
 
-/// Embeds queries and documents, each with the model's prompt for them, and scores the search. The vectors of the documents are not
-/// kept. Documents of equal score are ordered by id.
+/// Embeds queries and documents, each with the model's prompt for them, and scores the search. The vectors of the
+/// documents are not kept. Documents of equal score are ordered by id.
 OrderedJson evaluate_retrieval(const fs::path& model, const RetrievalSet& set, EmbedderOptions options);
 
 struct ScoredPairs {

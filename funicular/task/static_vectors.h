@@ -1,5 +1,6 @@
 #pragma once
-// Static embeddings of an encoder: a vector for each token of its vocabulary, made without data. The recipe of model2vec.
+// Static embeddings of an encoder: a vector for each token of its vocabulary, made without data. The recipe of
+// model2vec.
 
 #include <c10/core/Device.h>
 
@@ -13,17 +14,18 @@ namespace funicular::task {
 struct StaticVectorOptions {
   fs::path from{};      ///< folder of an encoder
   int64_t width = 256;  ///< numbers of a vector: principal components
-  /// `a` of the weights a / (a + p). The frequency p of a token is taken as proportional to 1 / (rank + 2), where the rank is that
-  /// of its id, from 0.
+  /// `a` of the weights a / (a + p). The frequency p of a token is taken as proportional to 1 / (rank + 2), where the
+  /// rank is that of its id, from 0.
   double frequency = 1e-4;
   int64_t batch_tokens = 4096;
   at::Device device = at::kCPU;
 };
 
-/// Embeds each token between the special tokens, as the mean of all of them. Projects the centred vectors to their principal
-/// components, and weighs rare tokens more. Tokens called [unused…] have no vector. Writes a folder of sentence-transformers with
-/// the modules StaticEmbedding and Normalize. Rows of special and unknown tokens are 0, so that they have no part in a text's vector.
-/// Returns how many tokens have a vector. Throws InputError for a folder that cannot be read, and for a width above the encoder's.
+/// Embeds each token between the special tokens, as the mean of all of them. Projects the centred vectors to their
+/// principal components, and weighs rare tokens more. Tokens called [unused…] have no vector. Writes a folder of
+/// sentence-transformers with the modules StaticEmbedding and Normalize. Rows of special and unknown tokens are 0, so
+/// that they have no part in a text's vector. Returns how many tokens have a vector. Throws InputError for a folder
+/// that cannot be read, and for a width above the encoder's.
 int64_t make_static_vectors(const StaticVectorOptions& options, const fs::path& output);
 
 }  // namespace funicular::task

@@ -1,5 +1,5 @@
-// Claims about folders of sentence-transformers: both forms are read as the same modules, one form is written, and what cannot
-// be read is named.
+// Claims about folders of sentence-transformers: both forms are read as the same modules, one form is written, and
+// what cannot be read is named.
 
 #include "funicular/format/sentence_folder.h"
 

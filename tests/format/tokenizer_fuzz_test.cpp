@@ -1,4 +1,5 @@
-// Damaged folders of tokenisers: each is refused, or read so that every token of its files is there and every id in range.
+// Damaged folders of tokenisers: each is refused, or read so that every token of its files is there and every id in
+// range.
 
 #include <gtest/gtest.h>
 

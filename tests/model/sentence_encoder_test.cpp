@@ -1,5 +1,5 @@
-// Claims about sentence encoders: each pooling is its formula over the packed rows, with its gradient; Dense layers and the
-// normalisation follow; a folder comes back as it was written.
+// Claims about sentence encoders: each pooling is its formula over the packed rows, with its gradient; Dense layers
+// and the normalisation follow; a folder comes back as it was written.
 #include "funicular/model/sentence_encoder.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ at::Tensor numbers(int64_t rows, int64_t columns) {
   return (at::arange(rows * columns, at::kDouble) * 0.7).sin().view({rows, columns});
 }
 
-/// The pooling of one sequence's rows, as sentence-transformers defines it. `skipped`: tokens left out at the beginning.
+/// The pooling of one sequence's rows, as sentence-transformers defines it. `skipped`: tokens left out at the
+/// beginning.
 at::Tensor pooled(const at::Tensor& rows, Pooling pooling, int64_t skipped) {
   const at::Tensor read = rows.narrow(0, skipped, rows.size(0) - skipped);
   const auto n = static_cast<double>(read.size(0));

@@ -1,5 +1,5 @@
-// Claims about vectors: their codes and files are numpy's and sentence-transformers', the search is exact, the metrics are the
-// published ones, and an interrupted file goes on.
+// Claims about vectors: their codes and files are numpy's and sentence-transformers', the search is exact, the
+// metrics are the published ones, and an interrupted file goes on.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
