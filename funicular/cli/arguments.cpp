@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/config_file.h"
 #include "funicular/cli/foreign_options.h"
+#include "funicular/cli/required_options.h"
 
 namespace funicular::cli {
 
@@ -287,7 +288,8 @@ Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
   if (outcome_ != Outcome::run) return outcome_;
   take_unnamed();
   if (!config_.empty()) read_config(config_);
-  check_required("funicular " + command_);
+  require_options(*this, "funicular " + command_);
+  warn_of_path_among_values(*this);
   return Outcome::run;
 }
 
@@ -295,7 +297,7 @@ void Arguments::parse_entries(std::vector<ConfigEntry> entries, const std::strin
   declare_config();
   take_entries(std::move(entries), /*from_config=*/false);
   if (!config_.empty()) read_config(config_);
-  check_required(origin);
+  require_options(*this, origin);
 }
 
 void Arguments::rivals(std::vector<std::string> names) {
@@ -347,14 +349,6 @@ void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
     throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.declared_.name,
                      entry.values.size());
   for (const std::string& value : entry.values) set(option, value, entry.origin);
-}
-
-void Arguments::check_required(const std::string& origin) const {
-  for (const auto& option : options_)
-    if (option->declared_.required && !option->given_ &&
-        (option->declared_.unless.empty() || !given(option->declared_.unless)))
-      throw InputError(kComponent, "{}: --{} {} is required: {}", origin, option->declared_.name,
-                       option->declared_.value, option->declared_.help);
 }
 
 void Arguments::example(std::string purpose, std::string command) {

@@ -163,7 +163,6 @@ class Arguments {
   void read_config(const fs::path& path);
   void take_entries(std::vector<ConfigEntry> entries, bool from_config);
   void set_from_config(Option& option, const ConfigEntry& entry);
-  void check_required(const std::string& origin) const;
 
   std::string command_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;

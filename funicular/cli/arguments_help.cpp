@@ -52,7 +52,7 @@ std::string columns(const std::string& left, const std::string& right) {
 
 }  // namespace
 
-std::string help_text_of(const Declaration& option) {
+std::string help_text_of(const Declaration& option, bool aliases) {
   std::string help = option.help;
   if (!option.choices.empty()) help += fmt::format(": {}", fmt::join(option.choices, " | "));
   if (option.required) {
@@ -60,7 +60,8 @@ std::string help_text_of(const Declaration& option) {
   } else if (!option.usual.empty()) {
     help += fmt::format(" [{}]", option.usual);
   }
-  if (!option.aliases.empty()) help += fmt::format(" (also --{})", fmt::join(option.aliases, ", --"));
+  if (aliases && !option.aliases.empty())
+    help += fmt::format(" (also --{})", fmt::join(option.aliases, ", --"));
   return help;
 }
 

@@ -14,8 +14,8 @@ std::string help_of(const Arguments& arguments, bool all);
 /// Returns the first line of help, "Usage: " left out: "funicular predict RUN [FILE] [options]".
 std::string usage_line_of(const Arguments& arguments);
 
-/// Returns what help says of an option: its text, choices, default and other names.
-std::string help_text_of(const Declaration& option);
+/// Returns what help says of an option: its text, choices and default, and its other names if `aliases`.
+std::string help_text_of(const Declaration& option, bool aliases = true);
 
 /// All visible names with dashes, for completion.
 std::vector<std::string> option_names(const Arguments& arguments);

@@ -58,7 +58,7 @@ class Embed final : public Command {
         .default_text("by the file's name");
     arguments
         .add("text-column", "COLUMN", input_.text, Effect::result,
-             "of tables: the column of the texts; several are joined into one text")
+             "column of the texts in a table; several columns are joined into one text")
         .alias("text-columns")
         .default_text("text");
     arguments
@@ -73,9 +73,9 @@ class Embed final : public Command {
         .common();
     arguments
         .add("ranges", "FILE", ranges_, Effect::input,
-             "of int8 and uint8: the smallest and the largest number of each dimension, as an earlier embed "
-             "wrote "
-             "them to OUTPUT.ranges.npy")
+             "smallest and largest number of each dimension, for int8 and uint8, as an earlier embed wrote "
+             "them "
+             "to OUTPUT.ranges.npy")
         .default_text("taken from the vectors");
     arguments.section("Machine");
     embedding_.declare_machine(arguments);

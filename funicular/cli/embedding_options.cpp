@@ -14,7 +14,7 @@ void EmbeddingOptions::declare(Arguments& arguments) {
   arguments.section("Vectors");
   arguments
       .add("pooling", "NAME", poolings_, Effect::result,
-           "of folders without modules.json: how a text's tokens become its vector; several stand side by "
+           "how a text's tokens become its vector, in folders without modules.json; several stand side by "
            "side")
       .choices(format::pooling_names())
       .common()

@@ -13,6 +13,7 @@
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
+#include "funicular/model/sentence_encoder.h"
 #include "funicular/task/evaluate.h"
 #include "funicular/task/retrieval.h"
 
@@ -102,7 +103,7 @@ class Evaluate final : public Command {
     require_folder_name(output_, "--output");
     refuse_to_replace_the_rows();
     if (task_.name == kRetrieval || task_.name == kSimilarity) return embedder();
-    model::Pretrained pretrained(options_.model);
+    model::Pretrained pretrained = model::open_encoder(options_.model, /*reads_modules=*/false);
     if (task_.name.empty()) task_.name = pretrained.note().task;
     if (task_.name == kMaskedLm) return masked_lm(std::move(pretrained));
     task::EvaluateOptions options = this->options();

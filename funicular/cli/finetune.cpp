@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
@@ -95,6 +96,7 @@ class Finetune final : public Command {
     training_.apply();
     training_.check_output({options_.model, options_.train_file, options_.eval_file});
     options_.task = task_.task_of_rows(options_.train_file, arguments);
+    if (is_output_guessed_) accept_guessed_output();
     drop_idle_fraction();
     const task::RunResult result = task::finetune(options());
     if (!result.fit.interrupted && training_.group().rank() == 0)
@@ -136,8 +138,33 @@ class Finetune final : public Command {
     if (!mistakes_) mistakes_ = short_form ? 3 : 0;
     if (!training_.run.output.empty()) return;
     training_.run.output = fs::path("runs") / options_.train_file.stem();
+    is_output_guessed_ = true;
+  }
+
+  /// Refuses a folder that holds the run of another file, or a model that the run would replace.
+  void accept_guessed_output() const {
+    const fs::path& run = training_.run.output;
+    std::error_code ignored;
+    const auto resolved = [&](const fs::path& path) {
+      return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+    };
+    Json known;
+    if (fs::is_regular_file(run / "run.json", ignored))
+      known = parse_json_or_null(read_file(run / "run.json"));
+    if (known.is_object() && known.contains("train_file") && known["train_file"].is_string()) {
+      const fs::path other = known["train_file"].get<std::string>();
+      if (resolved(other) != resolved(options_.train_file))
+        throw InputError("usage", "{} holds the run of {}; give --output RUN", run.string(), other.string());
+    }
+    const fs::path checkpoints = run / "checkpoints";
+    const bool resumes = fs::is_directory(checkpoints, ignored) && !fs::is_empty(checkpoints, ignored);
+    if (fs::exists(run / "model", ignored) && !resumes)
+      throw InputError("usage",
+                       "{} holds a model, but no checkpoint to resume from, and a new run would replace the "
+                       "model; give --output RUN",
+                       run.string());
     if (launch::read_environment().rank == 0)
-      log::info("the run's folder is {} (--output RUN names another)", training_.run.output.string());
+      log::info("the run's folder is {} (--output RUN names another)", run.string());
   }
 
   /// A share that nobody asked for is held out only where the task can.
@@ -152,6 +179,8 @@ class Finetune final : public Command {
     const std::string run = result.options.output.string(), ending = options_.train_file.extension().string();
     if (result.fit.best_evaluation.empty())
       return fmt::format("funicular evaluate {} labelled{}", run, ending);
+    if (options_.task->type().answers.empty())
+      return fmt::format("funicular embed --model {} --input texts.txt --output vectors.npy", run);
     return fmt::format("funicular predict {} new{}", run, ending);
   }
 
@@ -192,6 +221,7 @@ class Finetune final : public Command {
   std::vector<std::string> class_weights_;
   std::optional<double> eval_fraction_;
   std::optional<int64_t> mistakes_;
+  bool is_output_guessed_ = false;
   TrainingOptions training_;
 };
 

@@ -105,7 +105,7 @@ int run(std::vector<std::string> words, std::unique_ptr<Command>& command) {
   }
   if (words[0] == kHorovodrun) words[0] = "launch";
   const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
-  if (help && (words.size() == 1 || words[1] == "--help")) return print(overview()), 0;
+  if (help && (words.size() == 1 || words[1] == "--help" || words[1] == "all")) return print(overview()), 0;
   if (help && is_page(words[1])) return print(page_of(words)), 0;
   if (words[0] == "--version") return print(version_text()), 0;
   const std::string& name = help ? words[1] : words[0];

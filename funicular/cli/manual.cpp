@@ -17,14 +17,16 @@ namespace {
 /// Text as troff prints it: no letter of it is a request or an escape.
 std::string plain(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
     if (c == '\\')
       safe += "\\e";
     else if (c == '-')
       safe += "\\-";
     else
       safe += c;
-    if (c == '\n') safe += "\\&";  // a point or an apostrophe may follow
+    // A point or an apostrophe may follow. At the end of the text a request of the page follows, such as .fi.
+    if (c == '\n' && at + 1 < text.size()) safe += "\\&";
   }
   return "\\&" + safe;
 }
@@ -47,7 +49,7 @@ std::string option_entry(const Declaration& option) {
   for (const std::string& alias : option.aliases) names += fmt::format(", \\fB{}\\fR", plain("--" + alias));
   if (!option.value.empty())
     names += fmt::format(" \\fI{}\\fR", plain(option.value + (option.many ? "…" : "")));
-  return fmt::format(".TP\n{}\n{}\n", names, plain(help_text_of(option)));
+  return fmt::format(".TP\n{}\n{}\n", names, plain(help_text_of(option, /*aliases=*/false)));
 }
 
 std::string options_of(const Arguments& arguments) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/base/json_text.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/answer_output.h"
 #include "funicular/cli/command.h"
@@ -34,8 +33,8 @@ class AnswerFile final : public task::AnswerSink {
   AnswerFile(fs::path path, AnswerFormat form, bool overwrite, bool errors,
              const std::vector<std::string>& keep)
       : path_(std::move(path)), form_(form), overwrite_(overwrite), errors_(errors) {
-    for (const std::string& column : keep)
-      kept_ += fmt::format("{}{}: \"\"", kept_.empty() ? "" : ", ", json_text(Json(task::kept_key(column))));
+    for (const std::string& key : task::kept_keys(keep))
+      kept_ += fmt::format("{}{}: \"\"", kept_.empty() ? "" : ", ", key);
   }
 
   void begin(const task::Task& task, const task::Answers& answers) override {

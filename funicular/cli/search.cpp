@@ -19,6 +19,7 @@
 #include "funicular/cli/embedding_options.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/output_paths.h"
+#include "funicular/launch/environment.h"
 #include "funicular/task/nearest.h"
 #include "funicular/task/vector_output.h"
 
@@ -82,18 +83,21 @@ class Search final : public Command {
         .add("ids", "FILE", ids_, Effect::input,
              "a line for each vector of the index: its name in the output")
         .default_text("rows by number");
-    arguments.add("ranges", "FILE", ranges_, Effect::input, "of an int8 index: what its bytes stand for")
-        .default_text("INDEX.ranges.npy where it is there");
+    arguments
+        .add("ranges", "FILE", ranges_, Effect::input,
+             "smallest and largest number of each dimension of an int8 or uint8 index")
+        .default_text("INDEX.ranges.npy");
     arguments
         .add("output", "FILE", output_, Effect::output,
              "file for the results, as JSON lines; appears when it is complete")
         .common()
         .default_text("standard output");
     arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
-    arguments.add("format", "NAME", input_.format, Effect::result, "of texts: lines, tsv, csv or jsonl")
+    arguments
+        .add("format", "NAME", input_.format, Effect::result, "format of the texts: lines, tsv, csv or jsonl")
         .choices({"lines", "tsv", "csv", "jsonl"})
         .default_text("by the file's name");
-    arguments.add("text-column", "COLUMN", input_.text, Effect::result, "of tables: the column of the texts")
+    arguments.add("text-column", "COLUMN", input_.text, Effect::result, "column of the texts in a table")
         .alias("text-columns")
         .default_text("text");
     written_.declare(arguments);
@@ -103,6 +107,8 @@ class Search final : public Command {
   }
 
   int run() override {
+    if (launch::read_environment().size > 1)
+      throw InputError("usage", "search runs in one process; leave out funicular launch");
     require_parent_folder(output_, "--output");
     require_ending(output_, "--output", {"jsonl", "ndjson"});
     require_new_file(output_, "--output", overwrite_);

@@ -14,11 +14,13 @@
 #include "funicular/base/log.h"
 #include "funicular/base/made_record.h"
 #include "funicular/base/progress.h"
+#include "funicular/chain/step.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/word_options.h"
 #include "funicular/data/row_source.h"
+#include "funicular/format/sentence_folder.h"
 #include "funicular/task/static_vectors.h"
 
 namespace funicular::cli {
@@ -78,7 +80,8 @@ class Vectors final : public Command {
         .add("output", "FILE", output_, Effect::output,
              "the vectors, as text; the file appears when it is complete")
         .required();
-    arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --output if there is one");
+    arguments.add("overwrite", overwrite_, Effect::none,
+                  "replace the file or folder of --output if there is one");
     arguments
         .add("output-format", "NAME", form_, Effect::result,
              "word2vec's begins with a line of the numbers of words and of numbers")
@@ -88,12 +91,12 @@ class Vectors final : public Command {
         .default_text("by the first file's name");
     arguments
         .add("text-column", "COLUMN", columns_, Effect::result,
-             "of tables: columns with texts, by name, JSON key, or number from 1")
+             "columns with texts in a table, by name, JSON key, or number from 1")
         .alias("text-columns")
         .default_text("the first, or text");
     arguments
         .add("header", header_, Effect::result,
-             "of TSV and CSV: the first row names the columns; --no-header: it is data")
+             "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("on");
     written_.declare(arguments);
     words_.declare(arguments);
@@ -154,15 +157,31 @@ class Vectors final : public Command {
     for (const Arguments::Setting& setting : arguments.settings())
       if (setting.given && std::ranges::find(kUsed, setting.name) == kUsed.end())
         throw InputError("usage", "--{} is for vectors of words; leave it out with --from", setting.name);
-    require_folder_name(output_, "--output");
-    if (fs::exists(output_) && !fs::is_empty(output_) && !overwrite_)
-      throw InputError("usage", "--output {} is there already; choose another folder, or give --overwrite",
-                       output_.string());
+    check_static_output();
     device_.apply();
     if (arguments.given("size")) static_.width = options_.size;
     const int64_t tokens = task::make_static_vectors(static_, output_);
     fmt::print("{}\n", Json({{"tokens", tokens}, {"size", static_.width}}).dump());
     return 0;
+  }
+
+  /// --overwrite replaces no more than a folder that this command has made.
+  void check_static_output() const {
+    require_folder_name(output_, "--output");
+    if (chain::lies_in(output_, static_.from) || chain::lies_in(static_.from, output_))
+      throw InputError("usage",
+                       "--output {}: the encoder's folder is {}, and it would be replaced; choose a folder "
+                       "outside of it",
+                       output_.string(), static_.from.string());
+    if (!fs::exists(output_) || (fs::is_directory(output_) && fs::is_empty(output_))) return;
+    if (!format::is_sentence_folder(output_) || !format::read_sentence_folder(output_).is_static)
+      throw InputError("usage",
+                       "--output {}: expected a new folder, or one with static embeddings to overwrite; "
+                       "choose another folder",
+                       output_.string());
+    if (!overwrite_)
+      throw InputError("usage", "--output {} is there already; choose another folder, or give --overwrite",
+                       output_.string());
   }
 
   /// Everything that decides the vectors; null if an input cannot be read twice.
@@ -200,11 +219,11 @@ class Vectors final : public Command {
     layout.format = format;
     const bool table = format == format::TextFormat::tsv || format == format::TextFormat::csv;
     if (!table && arguments.given("header"))
-      throw InputError("usage", "--header is of TSV and CSV; the format is {}",
+      throw InputError("usage", "--header works only with TSV and CSV; the format is {}",
                        format::text_format_name(format));
     if ((format == format::TextFormat::text || format == format::TextFormat::lines) &&
         arguments.given("text-column"))
-      throw InputError("usage", "--text-column is of tables; the format is {}",
+      throw InputError("usage", "--text-column works only with tables; the format is {}",
                        format::text_format_name(format));
     layout.header = table && header_;
     layout.style = written_.style();

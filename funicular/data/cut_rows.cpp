@@ -25,4 +25,22 @@ CutRows count_cut_rows(const TokenStore& store, int64_t room) {
   return found;
 }
 
+CutRows count_cut_texts(const TokenStore& store, int64_t room) {
+  const int64_t limit = std::max<int64_t>(room, 0);
+  if (static_cast<int64_t>(store.meta().longest_row) <= limit) return count_cut_rows(store, limit);
+  CutRows found;
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    int64_t left_out = 0;
+    for (const Sample::Column& column : store.row(row).columns) {
+      const auto tokens = static_cast<int64_t>(column.tokens.size());
+      found.tokens += tokens;
+      left_out += std::max<int64_t>(tokens - limit, 0);
+    }
+    ++found.rows;
+    found.cut += left_out > 0;
+    found.tokens_left_out += left_out;
+  }
+  return found;
+}
+
 }  // namespace funicular::data

@@ -44,4 +44,8 @@ struct CutRows {
 /// only if the labels are tags.
 CutRows count_cut_rows(const TokenStore& store, int64_t room);
 
+/// The same where each text of a row is a sequence of its own with room for `room` tokens. A row is cut if one of its
+/// texts is.
+CutRows count_cut_texts(const TokenStore& store, int64_t room);
+
 }  // namespace funicular::data

@@ -1,7 +1,10 @@
 #include "funicular/data/distinct_sampler.h"
 
 #include <algorithm>
-#include <deque>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -17,18 +20,68 @@ struct Row {
 /// A batch that is being filled.
 class OpenBatch {
  public:
-  /// Takes the row unless one of its texts is there.
-  bool take(const Row& row) {
+  explicit OpenBatch(size_t most) : most_(most) {}
+  bool full() const { return draws.size() == most_; }
+  bool has(uint64_t text) const { return texts_.contains(text); }
+  /// Takes the row, or returns the first of its texts that is there.
+  std::optional<uint64_t> take(const Row& row) {
     for (const uint64_t text : row.texts)
-      if (texts_.contains(text)) return false;
+      if (has(text)) return text;
     texts_.insert(row.texts.begin(), row.texts.end());
     draws.push_back(row.draw);
-    return true;
+    return std::nullopt;
   }
   std::vector<Draw> draws;
 
  private:
+  size_t most_;
   std::unordered_set<uint64_t> texts_;
+};
+
+/// The rows that wait, in a queue for each text that kept them out of a batch. A batch that has the text passes over
+/// the whole queue, so the work does not grow with the rows that wait.
+class WaitingRows {
+ public:
+  /// `place`: the row's place in the epoch's order. `text`: stands in the batch that is open.
+  void add(uint64_t text, size_t place, Row row) {
+    Queue one;
+    one.emplace(place, std::move(row));
+    insert(text, one.extract(one.begin()));
+  }
+
+  /// Offers the rows to the batch in the epoch's order, until it is full.
+  void fill(OpenBatch& batch) {
+    std::vector<uint64_t> passed;
+    while (!batch.full() && !heads_.empty()) {
+      const uint64_t text = heads_.begin()->second;
+      heads_.erase(heads_.begin());
+      if (batch.has(text)) {
+        passed.push_back(text);
+        continue;
+      }
+      Queue& queue = queues_.at(text);
+      Queue::node_type row = queue.extract(queue.begin());
+      if (queue.empty())
+        queues_.erase(text);
+      else
+        heads_.emplace(queue.begin()->first, text);
+      if (const std::optional<uint64_t> common = batch.take(row.mapped())) insert(*common, std::move(row));
+    }
+    for (const uint64_t text : passed) heads_.emplace(queues_.at(text).begin()->first, text);
+  }
+
+ private:
+  using Queue = std::map<size_t, Row>;  // by place
+
+  void insert(uint64_t text, Queue::node_type row) {
+    Queue& queue = queues_[text];
+    if (!queue.empty()) heads_.erase({queue.begin()->first, text});
+    queue.insert(std::move(row));
+    heads_.emplace(queue.begin()->first, text);
+  }
+
+  std::unordered_map<uint64_t, Queue> queues_;
+  std::set<std::pair<size_t, uint64_t>> heads_;  // the first place of each queue, and its text
 };
 
 }  // namespace
@@ -43,17 +96,15 @@ DistinctSampler::Epoch DistinctSampler::walk(int64_t epoch) const {
   options.batch_size = size_;
   const std::vector<Draw> order = Sampler(size_, options).batch(epoch);
   Epoch batches;
-  std::deque<Row> waiting;
+  WaitingRows waiting;
   size_t next = 0;
   for (int64_t number = 0; number < batches_per_epoch(); ++number) {
-    OpenBatch batch;
-    std::deque<Row> still;
-    for (Row& row : waiting)
-      if (batch.draws.size() == most || !batch.take(row)) still.push_back(std::move(row));
-    for (; batch.draws.size() < most && next < order.size(); ++next)
-      if (Row row{order[next], texts_of_(order[next].sample_id)}; !batch.take(row))
-        still.push_back(std::move(row));
-    waiting = std::move(still);
+    OpenBatch batch(most);
+    waiting.fill(batch);
+    for (; !batch.full() && next < order.size(); ++next) {
+      Row row{order[next], texts_of_(order[next].sample_id)};
+      if (const std::optional<uint64_t> common = batch.take(row)) waiting.add(*common, next, std::move(row));
+    }
     batches.push_back(std::move(batch.draws));
   }
   return batches;

@@ -7,6 +7,9 @@
 #include <unordered_map>
 
 #include "funicular/base/hash.h"
+#include "funicular/text/normalizer.h"
+#include "funicular/text/unicode_tables.h"
+#include "funicular/text/utf8.h"
 
 namespace funicular::data {
 
@@ -34,18 +37,38 @@ uint64_t share_of(uint64_t rows, double fraction) {
   return std::clamp<uint64_t>(share, 1, rows - 1);
 }
 
+/// Returns the text in lower case, with one blank for each run of blanks and none at the ends.
+std::string comparable(std::string_view text) {
+  constexpr uint8_t kBlank = text::unicode::space | text::unicode::white;
+  std::string found;
+  found.reserve(text.size());
+  bool blank = false;
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    const uint32_t code = text::next_code_point(at, end);
+    if ((text::flags_of(code) & kBlank) != 0) {
+      blank = true;
+      continue;
+    }
+    if (blank && !found.empty()) found += ' ';
+    blank = false;
+    for (const uint32_t lower : text::lower_case(code)) text::append_code_point(lower, found);
+  }
+  return found;
+}
+
 }  // namespace
 
 RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of)
     : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)) {}
 
 std::string RowSplit::key() const {
-  return fmt::format("{:g} {}", fraction_, seed_);
+  return fmt::format("{:g} {} comparable", fraction_, seed_);
 }
 
 uint64_t RowSplit::hash_of(const SourceRow& row) const {
   std::string text(reinterpret_cast<const char*>(&seed_), sizeof(seed_));
-  for (const std::string_view column : row.columns) {
+  for (const std::string_view written : row.columns) {
+    const std::string column = comparable(written);
     const uint64_t size = column.size();  // so that ("ab", "c") differs from ("a", "bc")
     text.append(reinterpret_cast<const char*>(&size), sizeof(size));
     text += column;

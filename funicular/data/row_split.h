@@ -15,8 +15,9 @@
 
 namespace funicular::data {
 
-/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. The seed and the rows of
-/// a label decide which of its texts are held out. The order of the rows does not.
+/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. Texts are equal if they
+/// differ only in upper and lower case (Unicode's) or in blanks. The seed and the rows of a label decide which of its
+/// texts are held out. The order of the rows does not.
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
@@ -32,12 +33,12 @@ class RowSplit {
   bool holds_out(const SourceRow& row) const;
   /// Returns how many rows choose() has held out.
   uint64_t held_out_rows() const { return held_out_rows_; }
-  /// Returns words that tell splits apart, for the keys of stores: "0.1 42".
+  /// Returns words that tell splits apart, for the keys of stores: "0.1 42 comparable".
   std::string key() const;
 
  private:
   struct Text {
-    uint64_t hash = 0;               ///< of the text, with the seed
+    uint64_t hash = 0;               ///< of the text as it is compared, with the seed
     uint64_t rows = 0;               ///< that have the text
     std::vector<uint32_t> labels{};  ///< of these rows
   };

@@ -7,8 +7,8 @@
 
 namespace funicular::format {
 
-/// Returns "; " and the line that downloads the model if `folder` looks like its name on a hub (bert-base-uncased), and "" if it
-/// looks like a path.
+/// Returns "; " and the line that downloads the model if `folder` looks like its name on a hub (bert-base-uncased). Returns ""
+/// if `folder` looks like a path, or if its parent folder exists (runs/a).
 std::string hub_hint(const fs::path& folder);
 
 }  // namespace funicular::format

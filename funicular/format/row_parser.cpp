@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/text_encoding.h"
 #include "funicular/format/column_list.h"
 #include "funicular/format/row_rules.h"
@@ -52,6 +53,7 @@ std::string RowParser::encoding_problem(std::string_view row, std::string_view t
 std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns,
                              std::string_view text) {
   columns.clear();
+  kept_.clear();
   problem_at_ = 0;
   if (std::string problem = encoding_problem(row, text); !problem.empty()) return problem;
   if (layout_.format == TextFormat::jsonl) return parse_object(row, columns);
@@ -150,22 +152,27 @@ std::string RowParser::shortage() const {
   return fmt::format("{} columns", fields_.size());
 }
 
-std::string RowParser::select(std::vector<std::string_view>& columns) const {
-  const size_t last =
-      layout_.indices.empty() ? 0 : *std::max_element(layout_.indices.begin(), layout_.indices.end());
+void RowParser::keep_fields() {
+  for (const size_t index : layout_.kept_indices) kept_.push_back(json_text(Json(fields_[index])));
+}
+
+std::string RowParser::select(std::vector<std::string_view>& columns) {
+  size_t last = 0;
+  for (const size_t index : layout_.indices) last = std::max(last, index);
+  for (const size_t index : layout_.kept_indices) last = std::max(last, index);
   // A row without any separator is most often a part of a text that holds a line end.
   const size_t least = std::max<size_t>(last + 1, 2);
   const bool early = may_end_early() && fields_.size() < layout_.header_columns && fields_.size() >= least;
   if (layout_.header_columns > 0 && fields_.size() != layout_.header_columns && !early)
     return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header_columns,
                        separator_name(), fields_.size());
+  const bool chosen = !layout_.indices.empty() || !layout_.kept_indices.empty();
+  if (chosen && last >= fields_.size())
+    return fmt::format("expected at least {} {}-separated columns, found {}", last + 1, separator_name(),
+                       fields_.size());
   if (layout_.indices.empty()) columns = fields_;
-  for (const size_t index : layout_.indices) {
-    if (index >= fields_.size())
-      return fmt::format("expected at least {} {}-separated columns, found {}", last + 1, separator_name(),
-                         fields_.size());
-    columns.push_back(fields_[index]);
-  }
+  for (const size_t index : layout_.indices) columns.push_back(fields_[index]);
+  keep_fields();
   return {};
 }
 
@@ -211,6 +218,16 @@ std::string text_of_list(const Json& list, std::string& text) {
   return {};
 }
 
+/// Says that the parser has made a float of an integer beyond 64 bits.
+std::string problem_of_number(const std::string& key, const Json& value, std::string_view row) {
+  if (!value.is_number_float() || std::abs(value.get<double>()) < 0x1p63) return {};
+  const std::string_view number = long_integer(row);
+  if (number.empty()) return {};
+  return fmt::format(
+      "the key \"{}\": the number {} has more digits than 64 bits hold; write it in quotes, as a string", key,
+      number);
+}
+
 /// At most so many as fit into a line.
 std::string shown_keys(const Json& object) {
   constexpr size_t kMost = 12;
@@ -251,16 +268,16 @@ std::string RowParser::parse_object(std::string_view row, std::vector<std::strin
     const auto found = object.find(layout_.keys[i]);
     if (found == object.end())
       return fmt::format("the key \"{}\" is missing; found {}", layout_.keys[i], shown_keys(object));
-    // The parser has made a float of an integer beyond 64 bits.
-    if (found->is_number_float() && std::abs(found->get<double>()) >= 0x1p63)
-      if (const std::string_view number = long_integer(row); !number.empty())
-        return fmt::format(
-            "the key \"{}\": the number {} has more digits than 64 bits hold; write it in quotes, as a "
-            "string",
-            layout_.keys[i], number);
+    if (std::string problem = problem_of_number(layout_.keys[i], *found, row); !problem.empty())
+      return problem;
     const std::string problem = found->is_array() && may_be_list(i) ? text_of_list(*found, storage_[i])
                                                                     : text_of_value(*found, storage_[i]);
     if (!problem.empty()) return fmt::format("the key \"{}\": {}", layout_.keys[i], problem);
+  }
+  for (const std::string& key : layout_.kept_keys) {
+    const Json value = object.value(key, Json());
+    if (std::string problem = problem_of_number(key, value, row); !problem.empty()) return problem;
+    kept_.push_back(json_text(value));
   }
   columns.assign(storage_.begin(), storage_.end());
   return {};

@@ -256,6 +256,15 @@ std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
   return indices;
 }
 
+std::vector<size_t> resolve_kept(const std::vector<Column>& kept, const TextOptions& options,
+                                 TextFormat format, const std::vector<std::string>& header,
+                                 const std::string& name) {
+  std::vector<size_t> indices;
+  if (!has_columns(format)) return indices;
+  for (const Column& column : kept) indices.push_back(resolve(column, options, header, name));
+  return indices;
+}
+
 std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat format) {
   std::vector<std::string> keys;
   if (format != TextFormat::jsonl) return keys;

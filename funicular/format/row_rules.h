@@ -65,6 +65,11 @@ std::vector<std::string> parse_header(TextFormat format, const Fields& fields, s
 /// The columns that are asked for, by index; of formats without columns none.
 std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
                                 const std::vector<std::string>& header, const std::string& name);
+/// Returns the indices of `kept` columns, which may repeat each other and the columns of the options. Returns none if the
+/// format has no columns.
+std::vector<size_t> resolve_kept(const std::vector<Column>& kept, const TextOptions& options,
+                                 TextFormat format, const std::vector<std::string>& header,
+                                 const std::string& name);
 /// The keys that are asked for; of other formats than jsonl none.
 std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat format);
 

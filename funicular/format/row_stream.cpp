@@ -37,16 +37,31 @@ constexpr size_t kWideBytes = 4;  // of a stream, which show UTF-16 and UTF-32
       name, line, kMaximumStreamRow, bytes);
 }
 
+TextOptions with_columns(TextOptions options, const std::vector<Column>& columns) {
+  options.columns = columns;
+  return options;
+}
+
+std::vector<std::string> keys_of(const std::vector<Column>& kept, TextFormat format) {
+  std::vector<std::string> keys;
+  if (format == TextFormat::jsonl)
+    for (const Column& column : kept) keys.push_back(std::get<std::string>(column));
+  return keys;
+}
+
 }  // namespace
 
-StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions options)
+StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions options,
+                                 std::vector<Column> kept)
     : descriptor_(descriptor),
       name_(std::move(name)),
       options_(std::move(options)),
+      kept_(std::move(kept)),
       format_(options_.format.value_or(TextFormat::lines)),
       fields_(fields_of(format_, options_.style)),
       quotes_open_(format_ == TextFormat::tsv && options_.style.quotes == Quotes::automatic) {
   check_options(options_, format_, name_);
+  check_options(with_columns(options_, kept_), format_, name_);
 }
 
 void StreamRowReader::map_regular_file() {
@@ -103,6 +118,8 @@ void StreamRowReader::make_parser() {
                             .fields = fields_,
                             .indices = resolve_all(options_, format_, header_, name_),
                             .keys = resolve_keys(options_, format_),
+                            .kept_indices = resolve_kept(kept_, options_, format_, header_, name_),
+                            .kept_keys = keys_of(kept_, format_),
                             .header_columns = header_.size(),
                             .lists = options_.lists,
                             .encoding = options_.style.encoding});

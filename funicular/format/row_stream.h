@@ -20,11 +20,13 @@ namespace funicular::format {
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
-  /// or is `lines`.
-  StreamRowReader(int descriptor, std::string name, TextOptions options = {});
+  /// or is `lines`. `kept`: columns, or keys of jsonl, that kept() gives.
+  StreamRowReader(int descriptor, std::string name, TextOptions options = {}, std::vector<Column> kept = {});
   /// As RowReader::next, but where bad rows are to be skipped (TextOptions::bad_rows) they are given, too, without
   /// columns, so that each row can have its answer. Row::offset counts bytes of the stream.
   const Row* next();
+  /// Returns the kept columns of the row that was given last, each as JSON (RowParser::kept).
+  const std::vector<std::string>& kept() const { return parser_->kept(); }
   /// What is wrong with the row that was given last; "" unless it is a bad one.
   const std::string& problem() const { return problem_; }
   /// Says that the row that was given last is a bad one: throws InputError "name:line: PROBLEM" unless such rows are
@@ -53,6 +55,7 @@ class StreamRowReader {
   std::atomic<bool> stopped_{false};
   std::string name_;
   TextOptions options_;
+  std::vector<Column> kept_;
   TextFormat format_;
   Fields fields_;
   bool quotes_open_ = false;  ///< whether Quotes::automatic has not decided yet

@@ -58,7 +58,6 @@ struct SentenceFolder {
 
   /// How wide a text's vector is where hidden states are `width` wide.
   int64_t vector_width(int64_t width) const;
-  bool normalises() const { return !steps.empty() && steps.back().kind == SentenceStep::Kind::normalise; }
 };
 
 /// Whether the folder holds a modules.json.

@@ -112,20 +112,22 @@ int64_t count_step_parameters(const SentenceFolder& modules) {
   return count;
 }
 
-void check_sentence(const SentenceFolder& modules, const format::ModelConfig& config) {
+void check_sentence(const SentenceFolder& modules, const format::ModelConfig& config,
+                    const fs::path& folder) {
+  const std::string where = folder.empty() ? "" : folder.string() + ": ";
   const int64_t width = config.encoder.width;
   if (modules.width > 0 && modules.width != width)
     throw InputError(
         "sentence-transformers",
-        "the pooling reads hidden states of {} numbers, and the encoder gives {}; do the folder's files "
+        "{}the pooling reads hidden states of {} numbers, and the encoder gives {}; do the folder's files "
         "belong together?",
-        modules.width, width);
+        where, modules.width, width);
   int64_t found = width * std::ssize(modules.poolings);
   for (const SentenceStep& step : modules.steps) {
     if (step.kind != SentenceStep::Kind::dense) continue;
     if (step.inputs != found)
-      throw InputError("sentence-transformers", "a Dense module reads {} numbers, and gets {}", step.inputs,
-                       found);
+      throw InputError("sentence-transformers", "{}a Dense module reads {} numbers, and gets {}", where,
+                       step.inputs, found);
     found = step.outputs;
   }
 }
@@ -188,7 +190,7 @@ Head sentence_head(const SentenceFolder& modules, SentenceHeadOptions options) {
             [=](const format::ModelConfig& config) {
               return count_step_parameters(modules) + (options.pooler ? Head::none.parameters(config) : 0);
             },
-            [=](const format::ModelConfig& config) { check_sentence(modules, config); }};
+            [=](const format::ModelConfig& config) { check_sentence(modules, config, options.folder); }};
   if (reads_one_row(modules))
     head.rows = [pooling = modules.poolings[0]](const MicroBatch& batch) {
       return pooled_rows(batch, pooling);
@@ -229,11 +231,7 @@ int64_t SentenceEncoder::width() const {
 std::string SentenceEncoder::weights_hash() const {
   std::string all = is_static() ? hash_text(hash_file(format::WeightFiles(encoder_folder()).path()))
                                 : encoder_->weights_hash();
-  for (const SentenceStep& step : modules_.steps)
-    if (!step.folder.empty())
-      for (const fs::path& file : format::WeightFiles(path_ / step.folder).files())
-        all += hash_text(hash_file(file));
-  return hash_text(hash_bytes(all));
+  return hash_text(hash_bytes(all + hash_sentence_steps(modules_, path_)));
 }
 
 std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
@@ -243,11 +241,7 @@ std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
     throw InputError("sentence-transformers",
                      "{}: the tokeniser has {} tokens, and the table {} rows; do the files belong together?",
                      path_.string(), tokenizer->id_limit(), static_rows());
-  if (modules_.lower_case && !keeps_no_case(*tokenizer))
-    throw InputError("sentence-transformers",
-                     "{}: do_lower_case is true, and the tokeniser keeps upper case; set lowercase in its "
-                     "tokenizer.json",
-                     path_.string());
+  require_case(modules_, *tokenizer, path_);
   return tokenizer;
 }
 
@@ -285,12 +279,42 @@ Model SentenceEncoder::load(at::ScalarType dtype, at::Device device) const {
     model = load_static(dtype, device);
   } else {
     ModelOptions options = encoder_->options(dtype, device);
-    options.head = sentence_head(modules_, {.pooler = has_pooler(*encoder_)});
+    options.head = sentence_head(modules_, {.pooler = has_pooler(*encoder_), .folder = path_});
     model = build_model(options);
     encoder_->load_all(model, options.head, kSentenceWeights);
   }
   load_sentence_steps(model, modules_, path_);
   return model;
+}
+
+Pretrained open_encoder(const fs::path& folder, bool reads_modules) {
+  if (!format::is_sentence_folder(folder) || (!reads_modules && fs::exists(folder / "config.json")))
+    return Pretrained(folder);
+  const SentenceFolder modules = format::read_sentence_folder(folder);
+  if (modules.is_static)
+    throw InputError(
+        "model",
+        "--model {}: a table of static embeddings cannot be trained yet; expected the folder of an "
+        "encoder. To measure the table, give evaluate --task retrieval or similarity",
+        folder.string());
+  return Pretrained(modules.encoder.empty() ? folder : folder / modules.encoder);
+}
+
+void require_case(const SentenceFolder& modules, const text::Tokenizer& tokenizer, const fs::path& folder) {
+  if (modules.lower_case && !keeps_no_case(tokenizer))
+    throw InputError("sentence-transformers",
+                     "{}: do_lower_case is true, and the tokeniser keeps upper case; set lowercase in its "
+                     "tokenizer.json",
+                     folder.string());
+}
+
+std::string hash_sentence_steps(const SentenceFolder& modules, const fs::path& folder) {
+  std::string all;
+  for (const SentenceStep& step : modules.steps)
+    if (!step.folder.empty())
+      for (const fs::path& file : format::WeightFiles(folder / step.folder).files())
+        all += hash_text(hash_file(file));
+  return all;
 }
 
 void load_sentence_steps(Model& model, const SentenceFolder& modules, const fs::path& folder) {

@@ -32,6 +32,7 @@ struct SentenceHeadOptions {
   /// Makes the encoder's pooler, which nothing reads, so that the folder that is written holds what transformers'
   /// BertModel expects.
   bool pooler = false;
+  fs::path folder = {};  ///< where the modules were read; messages name it
   /// Gets the vectors of a batch: a loss. Null: there is none.
   std::function<void(const at::Tensor& vectors, const Pass& pass)> use = {};
 };
@@ -78,6 +79,18 @@ class SentenceEncoder {
   std::optional<Pretrained> encoder_;
   std::vector<int64_t> static_shape_{};
 };
+
+/// The encoder of a folder that training starts from, which may lie below a sentence folder. `reads_modules`: false for
+/// a task that needs the encoder alone; modules.json is then read only if `folder` has no config.json. Throws InputError
+/// for a table of static embeddings.
+Pretrained open_encoder(const fs::path& folder, bool reads_modules);
+
+/// Throws InputError if the folder asks for lower case and the tokeniser tells upper case from lower case.
+void require_case(const format::SentenceFolder& modules, const text::Tokenizer& tokenizer,
+                  const fs::path& folder);
+
+/// Hashes of the weights of the Dense steps, one behind the other; "" if no step is stored.
+std::string hash_sentence_steps(const format::SentenceFolder& modules, const fs::path& folder);
 
 /// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is
 /// missing or has another shape. Steps that are not stored keep their values.

@@ -23,7 +23,7 @@ double fit_temperature(const at::Tensor& logits, const at::Tensor& labels) {
   };
   // Golden section: the loss has one minimum in 1 / T, and the logarithm keeps their order.
   const double ratio = (std::sqrt(5.0) - 1) / 2;
-  double low = -3, high = 3;
+  double low = -kTemperatureLogarithm, high = kTemperatureLogarithm;
   for (int step = 0; step < 40; ++step) {
     const double a = high - ratio * (high - low), b = low + ratio * (high - low);
     if (loss(a) < loss(b))

@@ -11,9 +11,12 @@
 
 namespace funicular::objective {
 
+/// The search for a temperature ends at e to this power, and at its inverse.
+inline constexpr double kTemperatureLogarithm = 3;
+
 /// The temperature T at which softmax(logits / T), or sigmoid(logits / T) for several labels, makes the labels most
-/// probable, from e⁻³ to e³. Guo et al., "On Calibration of Modern Neural Networks", ICML 2017. logits: [R, C].
-/// labels: [R] int64 for classes, [R, C] of 0 and 1 for several labels.
+/// probable. Guo et al., "On Calibration of Modern Neural Networks", ICML 2017. logits: [R, C]. labels: [R] int64 for
+/// classes, [R, C] of 0 and 1 for several labels.
 double fit_temperature(const at::Tensor& logits, const at::Tensor& labels);
 
 /// Answers that may be right or wrong, with how sure they are.

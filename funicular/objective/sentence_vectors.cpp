@@ -69,18 +69,6 @@ SentenceVectors::SentenceVectors(const text::Tokenizer& tokenizer, const Sentenc
       options_(options),
       loss_(std::make_shared<VectorLossOfRows>(options.loss)) {}
 
-std::shared_ptr<const data::Dataset> SentenceVectors::samples(
-    std::shared_ptr<const data::TokenStore> store) const {
-  if (options_.labelled && options_.loss.reads_classes())
-    for (int64_t row = 0; row < store->rows(); ++row)
-      if (const double label = store->row(row).label; label != 0 && label != 1)
-        throw InputError("loss",
-                         "{}: row {} has the label {}; --loss {} expects 1 (similar) or 0. For other numbers "
-                         "choose --loss cosent",
-                         store->folder().string(), row + 1, label, options_.loss.name());
-  return RowObjective::samples(std::move(store));
-}
-
 int64_t SentenceVectors::length(const data::Sample& sample) const {
   int64_t tokens = 0;
   for (size_t column = 0; column < sample.columns.size(); ++column)
@@ -114,11 +102,12 @@ MicroBatch SentenceVectors::collate(std::span<const data::Sample> samples, const
 }
 
 model::Head SentenceVectors::head() const {
-  return model::sentence_head(
-      options_.modules,
-      {.pooler = options_.pooler, .use = [loss = loss_](const at::Tensor& vectors, const Pass& pass) {
-         add_vector_loss(*loss, vectors, pass);
-       }});
+  return model::sentence_head(options_.modules,
+                              {.pooler = options_.pooler,
+                               .folder = options_.folder,
+                               .use = [loss = loss_](const at::Tensor& vectors, const Pass& pass) {
+                                 add_vector_loss(*loss, vectors, pass);
+                               }});
 }
 
 Model SentenceVectors::build(model::ModelOptions encoder) const {
@@ -157,6 +146,8 @@ std::map<std::string, std::string> SentenceVectors::identity() const {
   std::map<std::string, std::string> all = RowObjective::identity();
   all["objective"] = "sentence vectors";
   all["modules"] = describe_modules(options_.modules);
+  if (const std::string dense = model::hash_sentence_steps(options_.modules, options_.folder); !dense.empty())
+    all["dense_weights"] = hash_text(hash_bytes(dense));
   options_.loss.add_identity(all);
   return all;
 }

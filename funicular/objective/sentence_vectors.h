@@ -33,7 +33,6 @@ struct SentenceVectorOptions {
 class SentenceVectors : public RowObjective {
  public:
   SentenceVectors(const text::Tokenizer& tokenizer, const SentenceVectorOptions& options);
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   int64_t length(const data::Sample& sample) const override;
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   model::Head head() const override;
@@ -48,6 +47,8 @@ class SentenceVectors : public RowObjective {
                  const fs::path& folder) const override;
   std::map<std::string, std::string> identity() const override;
   const std::shared_ptr<const VectorLossOfRows>& loss() const { return loss_; }
+  /// Whether labels are read where the loss asks for them.
+  bool is_labelled() const { return options_.labelled; }
 
  private:
   SentenceVectorOptions options_;

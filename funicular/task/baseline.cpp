@@ -20,12 +20,17 @@ Baseline most_frequent_class(const data::TokenStore& trained, const data::TokenS
           static_cast<double>(asked.at(most)) / static_cast<double>(evaluated.rows())};
 }
 
-Baseline mean_number(const data::TokenStore& trained, const data::TokenStore& evaluated) {
-  double sum = 0, error = 0;
-  for (int64_t row = 0; row < trained.rows(); ++row) sum += trained.row(row).label;
-  const double mean = sum / static_cast<double>(trained.rows());
-  for (int64_t row = 0; row < evaluated.rows(); ++row) error += std::abs(evaluated.row(row).label - mean);
-  return {fmt::format("always {:.4g}", mean), "mean_absolute_error",
+/// No constant has a smaller mean absolute error on the training rows than their median.
+Baseline median_number(const data::TokenStore& trained, const data::TokenStore& evaluated) {
+  std::vector<double> numbers;
+  for (int64_t row = 0; row < trained.rows(); ++row) numbers.push_back(trained.row(row).label);
+  const auto upper = numbers.begin() + std::ssize(numbers) / 2;
+  std::nth_element(numbers.begin(), upper, numbers.end());
+  const double lower = numbers.size() % 2 == 1 ? *upper : *std::max_element(numbers.begin(), upper);
+  const double median = lower + (*upper - lower) / 2;
+  double error = 0;
+  for (int64_t row = 0; row < evaluated.rows(); ++row) error += std::abs(evaluated.row(row).label - median);
+  return {fmt::format("always {:.4g}", median), "mean_absolute_error",
           error / static_cast<double>(evaluated.rows())};
 }
 
@@ -48,7 +53,7 @@ std::optional<Baseline> find_baseline(const data::TokenStore& trained, const dat
     case data::LabelKind::classes:
       return most_frequent_class(trained, evaluated);
     case data::LabelKind::values:
-      return mean_number(trained, evaluated);
+      return median_number(trained, evaluated);
     case data::LabelKind::sets:
       return no_choice(evaluated);
     case data::LabelKind::none:

@@ -18,8 +18,9 @@ struct Baseline {
   OrderedJson json() const;
 };
 
-/// The most frequent class of the training rows; for numbers their mean; for several labels per text no answer, whose average
-/// precision is each label's share. None for tags and for rows without labels. Both stores number their classes alike.
+/// Returns the answer that is best on the training rows by the metric that is shown. It is the most frequent class,
+/// or the median of numbers. For several labels per text it is no answer, whose average precision is each label's
+/// share. Returns none for tags and for rows without labels. Both stores number their classes alike.
 std::optional<Baseline> find_baseline(const data::TokenStore& trained, const data::TokenStore& evaluated);
 
 }  // namespace funicular::task

@@ -1,7 +1,9 @@
 #include "funicular/task/calibration.h"
 
 #include <torch/types.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 
 #include "funicular/base/error.h"
@@ -57,6 +59,22 @@ Json without_calibration(Json note) {
 
 at::Tensor cooled(const at::Tensor& logits, double temperature) {
   return temperature == 1 ? logits : logits / temperature;
+}
+
+bool at_bound(const Json& calibration) {
+  constexpr double kNear = 1e-3;
+  return std::abs(std::log(calibration["temperature"].get<double>())) >
+         objective::kTemperatureLogarithm - kNear;
+}
+
+void require_calibratable(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  if (fs::is_symlink(file))
+    throw InputError("usage",
+                     "--calibrate: {} is a link into a cache; copy the model to a folder of its own first",
+                     file.string());
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw InputError("usage", "--calibrate: cannot write to {}: {}", folder.string(), errno_text(errno));
 }
 
 void keep_calibration(const fs::path& folder, const Json& calibration) {

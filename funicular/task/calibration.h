@@ -24,6 +24,12 @@ Json without_calibration(Json note);
 /// The logits divided by the temperature. With 1 they keep their bits.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 
+/// Whether the temperature is as small or as large as the search allows.
+bool at_bound(const Json& calibration);
+
+/// Throws InputError unless config.json can be written. A link is refused: it leads into a cache that other programs
+/// read.
+void require_calibratable(const fs::path& folder);
 /// Writes the calibration into the folder's config.json, which keeps everything else.
 void keep_calibration(const fs::path& folder, const Json& calibration);
 

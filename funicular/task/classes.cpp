@@ -24,11 +24,12 @@ namespace funicular::task {
 
 namespace {
 
-/// Numbers that are many, or have a fraction, may be measured and not chosen.
+/// Numbers that are many, or have a fraction, may be measured and not chosen. A few cells among them may be missing
+/// values, such as "unknown".
 Suits classes_suit(const ColumnFacts& labels) {
   if (labels.many_values || labels.lists > 0 || !labels.separator().empty()) return Suits::no;
-  if (!labels.all_numbers()) return Suits::yes;
   const bool few = labels.values.size() <= kMostGrades;
+  if (!labels.all_numbers()) return labels.mostly_numbers() && !few ? Suits::no : Suits::yes;
   if (labels.fractions == 0) return few ? Suits::yes : Suits::perhaps;
   return few ? Suits::perhaps : Suits::no;
 }

@@ -1,8 +1,8 @@
 #include "funicular/task/column_facts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,19 +12,24 @@
 #include "funicular/format/bad_rows.h"
 #include "funicular/format/column_list.h"
 #include "funicular/format/delimited.h"
+#include "funicular/task/cell_kinds.h"
+#include "funicular/task/header_guess.h"
 
 namespace funicular::task {
 
 namespace {
 
 constexpr size_t kMostValues = 4096, kLongestValue = 200;
-/// A name of a column is shorter than this.
-constexpr size_t kLongestName = 48;
+/// A column that no name marks is one of classes only with at most so many values, in so many rows each in the
+/// median.
+constexpr size_t kMostClasses = 50;
+constexpr uint64_t kFewestRows = 5;
+/// Cells that are not numbers, for messages.
+constexpr size_t kMostExamples = 3;
+/// Objects of JSON lines whose keys are columns.
+constexpr size_t kObjectsForKeys = 100;
 
-uint64_t count_characters(std::string_view text) {
-  return static_cast<uint64_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
-}
+constexpr std::array<const char*, 3> kBetweenLabels{",", ";", "|"};
 
 uint64_t count_words(std::string_view text) {
   uint64_t words = 0;
@@ -37,11 +42,19 @@ uint64_t count_words(std::string_view text) {
   return words;
 }
 
-bool is_number(std::string_view text) {
-  return read_number_with_comma(format::without_blanks(text)).has_value();
-}
-
 }  // namespace
+
+void ColumnFacts::Parts::add(std::string_view cell, const char* separator) {
+  if (many) return;
+  const std::vector<std::string_view> found = format::split_list(cell, separator);
+  combined = combined || found.size() > 1;
+  for (const std::string_view label : found) {
+    if (labels.contains(label)) continue;
+    many = label.size() > kLongestValue || labels.size() == kMostValues;
+    if (many) return labels.clear();
+    labels.emplace(label);
+  }
+}
 
 void ColumnFacts::add(std::string_view cell) {
   if (cell.empty()) return;
@@ -49,30 +62,45 @@ void ColumnFacts::add(std::string_view cell) {
   lists += cell.front() == format::kListMark;
   characters += count_characters(cell);
   words += count_words(cell);
-  if (is_number(cell)) {
+  if (const auto value = read_number_with_comma(format::without_blanks(cell))) {
     ++numbers;
-    const auto value = read_number_with_comma(format::without_blanks(cell));
-    fractions += *value != static_cast<double>(static_cast<int64_t>(*value));
+    fractions += *value != std::trunc(*value);
+  } else if (not_numbers.size() < kMostExamples) {
+    not_numbers.emplace_back(cell.substr(0, kLongestValue));
   }
-  if (many_values) return;
-  if (cell.size() > kLongestValue || (values.size() == kMostValues && !values.contains(std::string(cell)))) {
-    many_values = true;
-    values.clear();
+  const auto known = values.find(std::string(cell));
+  if (known != values.end()) {
+    ++known->second;
     return;
   }
-  ++values[std::string(cell)];
+  for (size_t i = 0; i < kBetweenLabels.size(); ++i) parts[i].add(cell, kBetweenLabels[i]);
+  if (many_values) return;
+  many_values = cell.size() > kLongestValue || values.size() == kMostValues;
+  if (many_values)
+    values.clear();
+  else
+    values.emplace(cell, 1);
 }
 
+bool ColumnFacts::looks_like_classes() const {
+  if (!repeats() || values.size() < 2 || values.size() > kMostClasses) return false;
+  std::vector<uint64_t> rows;
+  size_t unlike = 0;  // dates and ids
+  for (const auto& [value, count] : values) {
+    rows.push_back(count);
+    unlike += is_date(value) || is_code(value);
+  }
+  const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
+  std::nth_element(rows.begin(), middle, rows.end());
+  return *middle >= kFewestRows && unlike * 10 < values.size() * 9;
+}
+
+/// With too many different cells to compare, each label must stand in two cells in the mean.
 std::string ColumnFacts::separator() const {
-  for (const char* const separator : {",", ";", "|"}) {
-    std::set<std::string_view> parts;
-    bool combined = false;
-    for (const auto& [value, count] : values) {
-      const std::vector<std::string_view> labels = format::split_list(value, separator);
-      combined = combined || labels.size() > 1;
-      parts.insert(labels.begin(), labels.end());
-    }
-    if (combined && parts.size() < values.size()) return separator;
+  for (size_t i = 0; i < kBetweenLabels.size(); ++i) {
+    const auto& [labels, combined, many] = parts[i];
+    const bool fewer = many_values ? labels.size() * 2 <= filled : labels.size() < values.size();
+    if (combined && !many && fewer) return kBetweenLabels[i];
   }
   return "";
 }
@@ -91,36 +119,30 @@ format::TextFormat table_format(const fs::path& file, const FileOptions& said) {
   return format;
 }
 
-/// The keys of the first object whose values are texts, numbers or lists.
+/// Returns the keys of the first objects whose values are texts, numbers or lists.
 std::vector<std::string> keys_of(const fs::path& file, const FileOptions& said) {
   const format::TextFile text(file, {.format = format::TextFormat::jsonl, .style = said.style});
-  const std::string_view rows = text.text().substr(text.whole().begin);
-  const auto first = parse_json_or_null<OrderedJson>(rows.substr(0, rows.find('\n')));
+  std::string_view rows = text.text().substr(text.whole().begin);
   std::vector<std::string> keys;
-  if (first.is_object())
-    for (const auto& [key, value] : first.items())
-      if (!value.is_object()) keys.push_back(key);
+  for (size_t object = 0; object < kObjectsForKeys && !rows.empty(); ++object) {
+    const size_t end = rows.find('\n');
+    const auto found = parse_json_or_null<OrderedJson>(rows.substr(0, end));
+    rows.remove_prefix(end == rows.npos ? rows.size() : end + 1);
+    if (!found.is_object()) continue;
+    for (const auto& [key, value] : found.items())
+      if (!value.is_object() && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
   if (keys.empty())
     throw InputError("task", "{}:1: expected a JSON object with a text and a label", file.string());
   return keys;
-}
-
-/// Whether a first row of these cells is a row like the next ones.
-bool is_data(const std::vector<std::string>& first, const std::vector<ColumnFacts>& columns) {
-  for (size_t i = 0; i < first.size(); ++i) {
-    const std::string& cell = first[i];
-    if (cell.empty()) continue;
-    if (count_characters(cell) > kLongestName || is_number(cell) || columns[i].values.contains(cell))
-      return true;
-  }
-  return false;
 }
 
 void read_table(TableFacts& table, const fs::path& file, const FileOptions& said) {
   const format::TextFile text(
       file,
       {.format = table.format, .style = said.style, .bad_rows = std::make_shared<format::BadRows>(true)});
-  std::vector<std::string> first;
+  std::vector<std::string>& first = table.first;
+  uint64_t repeated = 0;  // rows like the first one
   format::RowReader reader(text);
   while (const format::Row* row = reader.next()) {
     if (first.empty()) {
@@ -130,9 +152,10 @@ void read_table(TableFacts& table, const fs::path& file, const FileOptions& said
     }
     if (row->columns.size() != first.size()) continue;
     ++table.rows;
+    repeated += std::equal(first.begin(), first.end(), row->columns.begin());
     for (size_t i = 0; i < first.size(); ++i) table.columns[i].add(row->columns[i]);
   }
-  table.header = said.header.value_or(!is_data(first, table.columns));
+  table.header = said.header ? *said.header : is_header(first, table.columns, repeated, file);
   if (!table.header && !first.empty()) ++table.rows;
   for (size_t i = 0; i < first.size(); ++i)
     if (table.header)

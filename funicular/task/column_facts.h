@@ -1,9 +1,13 @@
 #pragma once
 // What the columns of a table hold, read once and whole: the ground of guesses about a file (table_guess.h).
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/base/file.h"
@@ -24,6 +28,17 @@ struct ColumnFacts {
   /// The different cells with their counts, as long as they are few and short.
   std::map<std::string, uint64_t> values{};
   bool many_values = false;  ///< `values` is not complete
+  /// The first cells that are not numbers.
+  std::vector<std::string> not_numbers{};
+
+  /// The labels of the cells, if a separator stands between them.
+  struct Parts {
+    std::set<std::string, std::less<>> labels{};
+    bool combined = false;  ///< whether a cell has several labels
+    bool many = false;      ///< `labels` is not complete
+    void add(std::string_view cell, const char* separator);
+  };
+  std::array<Parts, 3> parts{};  ///< one for each separator that separator() knows
 
   void add(std::string_view cell);
   double mean_characters() const {
@@ -31,21 +46,27 @@ struct ColumnFacts {
   }
   double mean_words() const { return filled ? static_cast<double>(words) / static_cast<double>(filled) : 0; }
   bool all_numbers() const { return filled > 0 && numbers == filled; }
+  /// Whether at least 9 of 10 cells are numbers.
+  bool mostly_numbers() const { return filled > 0 && numbers * 10 >= filled * 9; }
   /// Whether cells repeat each other, so that they may be classes.
   bool repeats() const { return !many_values && values.size() * 2 <= filled; }
+  /// Whether cells repeat each other as classes do: few values, each in several rows, no dates and no ids.
+  bool looks_like_classes() const;
   /// Returns what separates the labels of a cell ("," ";" "|") if the cells are combinations of fewer labels, else "".
   std::string separator() const;
 };
 
 struct TableFacts {
   format::TextFormat format = format::TextFormat::csv;
-  bool header = false;  ///< whether the first row names the columns
+  bool header = false;               ///< whether the first row names the columns
+  std::vector<std::string> first{};  ///< the cells of the first row; empty: JSON lines
   std::vector<ColumnFacts> columns{};
   uint64_t rows = 0;
 };
 
-/// Reads the file. `said`: what the user says about it. Without FileOptions::header a header is guessed. Rows that make no sense are
-/// passed over. Throws InputError for a file that is no table.
+/// Reads the file. `said`: what the user says about it. Without FileOptions::header a header is guessed
+/// (header_guess.h). Rows that make no sense are passed over. Throws InputError for a file that is no table, and for a
+/// first row that may be either.
 TableFacts read_facts(const fs::path& file, const FileOptions& said);
 
 }  // namespace funicular::task

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "funicular/base/log.h"
 
@@ -19,10 +20,11 @@ std::string part_of(int64_t part, int64_t all, double share, std::string_view wh
 
 }  // namespace
 
-data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer) {
-  // Three columns and more are sequences of their own.
-  const int texts = std::min(store.meta().columns, 2);
-  return data::count_cut_rows(store, max_length - tokenizer.sequence().special_count(texts));
+data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer,
+                       bool texts_apart) {
+  const auto room_of = [&](int texts) { return max_length - tokenizer.sequence().special_count(texts); };
+  return texts_apart ? data::count_cut_texts(store, room_of(1))
+                     : data::count_cut_rows(store, room_of(store.meta().columns));
 }
 
 void report_cut(const data::CutRows& cut, std::string_view of, SequenceLimit limit,
@@ -31,13 +33,16 @@ void report_cut(const data::CutRows& cut, std::string_view of, SequenceLimit lim
   std::vector<std::string> parts;
   if (cut.words > 0) parts.push_back(part_of(cut.words_left_out, cut.words, cut.word_share(), "words"));
   if (cut.tokens > 0) parts.push_back(part_of(cut.tokens_left_out, cut.tokens, cut.token_share(), "tokens"));
-  const std::string text = fmt::format(
-      "{}: {} of {} rows are longer than {} tokens: {} are not read, and {}; {}", of, cut.cut, cut.rows,
-      limit.max_length, fmt::join(parts, " and "), consequence,
-      limit.max_length < limit.longest
+  const std::string longer =
+      limit.longest < std::numeric_limits<int32_t>::max()
           ? fmt::format("raise --max-length, up to the model's longest, {}, or divide these texts",
                         limit.longest)
-          : "the model takes no more tokens: divide these texts");
+          : "raise --max-length or divide these texts";
+  const std::string text = fmt::format(
+      "{}: {} of {} rows {} longer than {} tokens: {} are not read, and {}; {}", of, cut.cut, cut.rows,
+      limit.texts_apart ? "have a text that is" : "are", limit.max_length, fmt::join(parts, " and "),
+      consequence,
+      limit.max_length < limit.longest ? longer : "the model takes no more tokens: divide these texts");
   if (std::max(cut.word_share(), cut.token_share()) > kMuch)
     log::warning("{}", text);
   else

@@ -39,6 +39,11 @@ std::optional<uint32_t> no_token(const model::SentenceEncoder& encoder) {
   return static_cast<uint32_t>(encoder.static_rows());
 }
 
+/// The special tokens of a sequence that texts for a table of static embeddings do not get.
+int64_t unused_special(const model::SentenceEncoder& encoder, const text::Tokenizer& tokenizer) {
+  return encoder.is_static() ? tokenizer.sequence().special_count(1) : 0;
+}
+
 int64_t length_of(const model::SentenceEncoder& encoder, std::optional<int64_t> wanted) {
   if (encoder.is_static()) return wanted.value_or(encoder.max_length());
   if (wanted) encoder.encoder().check_max_length(*wanted);
@@ -122,7 +127,8 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
                                                     .truncate_dim = truncate,
                                                     .normalise = options.normalise,
                                                     .prompt = prompt_,
-                                                    .no_token = no_token(encoder_)}),
+                                                    .no_token = no_token(encoder_),
+                                                    .special_tokens = unused_special(encoder_, *tokenizer_)}),
       PredictorOptions{sequence, options.batch_tokens, options.window});
 }
 
@@ -172,10 +178,11 @@ StreamCounts embed(const Embedder& embedder, const EmbedOptions& options,
       },
       share_of(options.group));
   const std::string name = options.input.path.empty() ? "standard input" : options.input.path.string();
-  if (!embedder.encoder().is_static())
-    report_cut(done.cut, name,
-               {embedder.max_length(), embedder.encoder().encoder().config().encoder.longest_sequence()},
-               "the vectors come from the rest");
+  const model::SentenceEncoder& encoder = embedder.encoder();
+  report_cut(done.cut, name,
+             {embedder.max_length(),
+              encoder.is_static() ? kAnyLength : encoder.encoder().config().encoder.longest_sequence()},
+             "the vectors come from the rest");
   if (done.textless.count > 0)
     log::warning("{}: {} of {} rows have no text, the first is line {}; their vectors mean nothing", name,
                  done.textless.count, done.rows, done.textless.first_line);

@@ -11,6 +11,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/number.h"
 #include "funicular/core/loss_watch.h"
 #include "funicular/format/family.h"
 #include "funicular/model/sentence_encoder.h"
@@ -185,6 +186,7 @@ std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer
     if (!options.embedding.pooling.empty())
       plain.push_back(format::parse_pooling(options.embedding.pooling, "--pooling"));
     own.modules = model::SentenceEncoder(options.embedding.folder, std::move(plain)).modules();
+    model::require_case(own.modules, tokenizer, options.embedding.folder);
   }
   // A vector as a whole must stay good, too.
   const int64_t width = own.modules.vector_width(config.encoder.width);
@@ -193,6 +195,49 @@ std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer
       !sizes.empty() && std::find(sizes.begin(), sizes.end(), width) == sizes.end())
     sizes.insert(sizes.begin(), width);
   return std::make_unique<objective::SentenceVectors>(tokenizer, own);
+}
+
+int64_t Embedders::default_length(const fs::path& model) const {
+  const int64_t said = format::is_sentence_folder(model) ? format::read_sentence_folder(model).max_length : 0;
+  return said > 0 ? said : Task::default_length(model);
+}
+
+/// Stores know no lines: for the message the file is read again.
+void Embedders::check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const {
+  int64_t wrong = 0;
+  const auto label_at = [&](int64_t row) { return rows.store.row(row).label; };
+  while (wrong < rows.store.rows() && (label_at(wrong) == 0 || label_at(wrong) == 1)) ++wrong;
+  if (wrong == rows.store.rows()) return;
+  const std::string text =
+      fmt::format("the label {}: --loss {} expects 1 (similar) or 0. For other numbers choose --loss cosent",
+                  label_at(wrong), loss.name());
+  int64_t row = 0;
+  try {
+    const auto source = open_rows(rows.file, {});
+    for (size_t piece = 0; piece < source->pieces(); ++piece)
+      source->read(piece, [&](const data::SourceRow& read) {
+        if (!(read.decimal_commas ? read_number_with_comma(read.label) : read_number(read.label)))
+          throw data::BadRow("");
+        if (row++ == wrong) throw data::BadRow("found " + text);
+      });
+  } catch (const InputError&) {
+    if (row > wrong) throw;  // otherwise a row that was left out
+  }
+  throw InputError("loss", "{}: row {} of the rows that are read has {}", rows.file.string(), wrong + 1,
+                   text);
+}
+
+TaskSamples Embedders::samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
+                               std::shared_ptr<const data::TokenStore> store, const fs::path& file) const {
+  const auto& vectors = dynamic_cast<const objective::SentenceVectors&>(objective);
+  const objective::VectorLossOptions& loss = vectors.loss()->options();
+  if (vectors.is_labelled() && loss.reads_classes()) check_labels(loss, {*store, file});
+  if (vectors.is_labelled() && loss.loss == VectorLoss::margin_mse && store->meta().columns > 3)
+    throw InputError("loss",
+                     "{}: a row has {} negatives; --loss margin-mse reads one margin per row and expects one "
+                     "negative. Write a row per negative, or choose --loss multiple-negatives or triplet",
+                     file.string(), store->meta().columns - 2);
+  return Task::samples(objective, tokenizer, std::move(store), file);
 }
 
 double Embedders::diverged_at() const {

@@ -33,13 +33,17 @@ class Embedders final : public Task {
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override;
-  /// Rows have several sequences, each of which is cut by itself.
-  int64_t longest_row(int64_t /*max_length*/) const override { return INT32_MAX; }
+  bool texts_are_sequences() const override { return true; }
+  /// The length that a folder of sentence-transformers says, if it says one.
+  int64_t default_length(const fs::path& model) const override;
 
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;
+  /// Throws InputError for rows that the loss cannot learn from; it names the line of a wrong label.
+  TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
+                      std::shared_ptr<const data::TokenStore> store, const fs::path& file) const override;
   double diverged_at() const override;
   void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
   void check_training(const FileRows& rows) const override;
@@ -60,6 +64,7 @@ class Embedders final : public Task {
 
  private:
   bool is_labelled() const { return columns_.label_column.has_value(); }
+  void check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const;
   objective::VectorLossOptions loss_of(const ObjectiveOptions& options) const;
 
   TextGroup group_;

@@ -46,15 +46,17 @@ class Measurement {
   bool leads() const { return o_.group.rank() == 0; }
   int64_t length() const { return length_; }
 
-  /// `otherwise`: the length if none is given.
-  void take_length(int64_t otherwise);
+  /// `otherwise`: the length if none is given. `has_modules`: the model is a folder of sentence-transformers.
+  void take_length(int64_t otherwise, bool has_modules = false);
+  /// The length of the model's training, or its longest, if none is given.
+  void take_length(const Task& task);
   Model load(const objective::Objective& objective) const;
   /// `exits`: where rows leave; none: at the end of the model.
   OrderedJson measure(const Model& model, const objective::Objective& objective, const data::Dataset& samples,
                       Metrics* metrics, const std::optional<model::ExitRule>& exits = {}) const;
 
  private:
-  void require_equal_on_all_ranks() const;
+  void require_equal_on_all_ranks(bool has_modules) const;
   std::map<std::string, double> run(const Model& model, const train::Source& source, Metrics* metrics,
                                     const train::EvaluationProgress& progress,
                                     const std::optional<model::ExitRule>& exits) const;
@@ -68,18 +70,27 @@ class Measurement {
   int64_t length_ = 0;
 };
 
-void Measurement::take_length(int64_t otherwise) {
+void Measurement::take_length(int64_t otherwise, bool has_modules) {
   length_ = o_.max_length.value_or(otherwise);
   pretrained_.check_max_length(length_);
-  require_equal_on_all_ranks();
+  require_equal_on_all_ranks(has_modules);
 }
 
-void Measurement::require_equal_on_all_ranks() const {
+void Measurement::take_length(const Task& task) {
+  const int64_t noted = pretrained_.note().max_length;
+  take_length(noted > 0 ? noted : pretrained_.config().encoder.longest_sequence(),
+              task.texts_are_sequences() && format::is_sentence_folder(o_.model));
+}
+
+void Measurement::require_equal_on_all_ranks(bool has_modules) const {
   comm::require_equal(o_.group, "evaluate", [&] {
     std::map<std::string, std::string> all = o_.identity;
     const fs::path data = fs::is_directory(o_.data) ? o_.data / data::kMetaFile : o_.data;
     all["the rows of --input"] = hash_text(hash_file(data));
     all["the weights of --model"] = pretrained_.weights_hash();
+    if (has_modules)
+      all["the Dense weights of --model"] =
+          model::hash_sentence_steps(format::read_sentence_folder(o_.model), o_.model);
     all["the length of sequences"] = std::to_string(length_);
     return all;
   });
@@ -156,12 +167,13 @@ void require_kind(const Task& task, const model::Pretrained& pretrained) {
                    task.type().gives, own.asked_for());
 }
 
-void check_answering(const Task& task, const EvaluateOptions& options) {
+void check_answering(const Task& task, const model::Pretrained& pretrained, const EvaluateOptions& options) {
   if (!options.cascade.empty() && options.group.size() > 1)
     throw InputError("usage", "--cascade is measured by one process; leave out funicular launch");
   if (options.exits.given() || !options.cascade.empty())
     require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
   if (!options.calibrate) return;
+  require_calibratable(pretrained.path());
   const std::string& kind = task.type().name;
   if (kind != "classes" && kind != "labels")
     throw InputError("usage", "--calibrate works only with classes or several labels per text; {} gives {}",
@@ -239,11 +251,11 @@ void calibrate(Evaluation& found, const model::Pretrained& pretrained) {
             (pretrained.path() / "config.json").string(), calibration["temperature"].get<double>(),
             calibration["rows"].get<int64_t>(), found.reliability["before"]["ece"].get<double>(),
             found.reliability["ece"].get<double>());
-  if (found.reliability.value("area_under_risk_coverage", 1.0) == 0)
+  if (at_bound(calibration))
     log::warning(
-        "every row was answered rightly, so the calibration says only that the model is sure; calibrate with "
-        "rows "
-        "that are new to it");
+        "the temperature lies at the end of the search, as if every row were answered rightly; calibrate "
+        "with rows "
+        "that are new to the model");
 }
 
 void judge(Evaluation& found, const model::Pretrained& pretrained, bool calibrates) {
@@ -265,7 +277,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const model::TaskNote note = pretrained.note();
   Evaluation found{.task = options.task ? options.task : task_of(pretrained)};
   const Task& task = *found.task;
-  measurement.take_length(note.max_length > 0 ? note.max_length : config.encoder.longest_sequence());
+  measurement.take_length(task);
   require_kind(task, pretrained);
   require_texts(task, pretrained);
   require_file(task, options.data);
@@ -277,7 +289,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                                 .labels = labels,
                                 .embedding = {.folder = options.model}};
   std::optional<model::ExitRule> exits;
-  check_answering(task, options);
+  check_answering(task, pretrained, options);
   if (options.exits.given()) exits = exit_rule(pretrained, options.exits);
   const auto plain = task.objective(tokenizer, config, wanted);
   const auto with =
@@ -293,11 +305,11 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                   return open_store(task, options.data, "eval", tokenizer, place,
                                     {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
                 });
-  found.cut = cut_rows(*store, task.longest_row(length), tokenizer);
+  const SequenceLimit limit{length, config.encoder.longest_sequence(), task.texts_are_sequences()};
+  found.cut = cut_rows(*store, task.longest_row(length), tokenizer, limit.texts_apart);
   if (measurement.leads() && !options.quiet) {
     task.report_evaluation(labels, pretrained);
-    report_cut(found.cut, options.data.string(), {length, config.encoder.longest_sequence()},
-               "the scores cover the rest");
+    report_cut(found.cut, options.data.string(), limit, "the scores cover the rest");
     report_evaluated(*store, options.data, options.model, tokenizer);
   }
   TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);

@@ -76,13 +76,13 @@ Finetuning::Finetuning(const FinetuneOptions& options)
     : o_(options),
       task_(*options.task),
       eval_task_(options.eval_task ? *options.eval_task : *options.task),
-      pretrained_(options.model),
+      pretrained_(model::open_encoder(options.model, task_.texts_are_sequences())),
       config_(pretrained_.config()),
       classes_of_model_(model::class_names(config_)) {
   check_class_loss(task_, o_);
   check_early_exit();
   if (!trains_exits()) check_best_metric(task_.metrics(task_.label_names()));
-  max_length_ = o_.max_length.value_or(task_.default_length());
+  max_length_ = o_.max_length.value_or(task_.default_length(o_.model));
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
   model::check_sizes(config_, o_.model);
   tokenizer_ = pretrained_.tokenizer();
@@ -159,8 +159,10 @@ void Finetuning::describe_model() {
 
 void Finetuning::report_rows() const {
   task_.report_training({*train_store_, o_.train_file});
-  report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
-               {task_.longest_row(max_length_), config_.encoder.longest_sequence()}, *tokenizer_);
+  report_texts(
+      *train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
+      {task_.longest_row(max_length_), config_.encoder.longest_sequence(), task_.texts_are_sequences()},
+      *tokenizer_);
 }
 
 /// Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
@@ -302,7 +304,8 @@ RunResult Finetuning::run() {
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
   result.baseline = find_baseline(*train_store_, *eval_store_);
-  result.cut = cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_);
+  result.cut =
+      cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_, task_.texts_are_sequences());
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;
 }

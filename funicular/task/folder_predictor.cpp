@@ -37,9 +37,15 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   PredictorOptions predicting{sequence_, options.batch_tokens, options.window};
   auto objective =
       task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
+  const bool staged = options.small || options.exits.given();
+  if (staged && options.decision.abstain_accuracy)
+    throw InputError(
+        "usage",
+        "--abstain-accuracy was measured on the whole model, and here rows leave early or a small model "
+        "answers; give --abstain with a probability");
   Json note = options.decision.over(pretrained_, *task_);
   // A cascade's answers come from two models.
-  if (options.small || options.exits.given()) note = without_calibration(std::move(note));
+  if (staged) note = without_calibration(std::move(note));
   auto answers = task_->answers(labels, note);
   if (options.small) {
     require_cascade(*options.small, pretrained_);

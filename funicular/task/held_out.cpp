@@ -32,7 +32,7 @@ void hold_out_rows(FinetuneOptions& options) {
   if (options.eval_fraction == 0 || !options.eval_file.empty()) return;
   const Task& whole = *options.task;
   if (!whole.splits_rows())
-    throw InputError("usage", "--eval-fraction works only with tables; give rows for {} with --eval FILE",
+    throw InputError("usage", "--eval-fraction cannot hold out rows for {} yet; give rows with --eval FILE",
                      whole.type().asked_for());
   const auto split =
       std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed, labels_for(whole));

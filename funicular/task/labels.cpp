@@ -85,8 +85,9 @@ void Labels::report_trained(const FileRows& evaluated) const {
   for (size_t label = 0; label < rows.size(); ++label)
     if (rows[label] < kLeast) rare.push_back(labels.at(label));
   if (!rare.empty())
-    log::info("{} of {} labels keep the threshold 0.5, because fewer than {} rows of {} have them: {}",
-              rare.size(), rows.size(), kLeast, evaluated.file.string(), show_classes(rare));
+    log::info(
+        "{} of {} labels keep the threshold 0.5, because fewer than {} of the evaluated rows have them: {}",
+        rare.size(), rows.size(), kLeast, show_classes(rare));
 }
 
 namespace {

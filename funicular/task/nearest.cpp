@@ -188,6 +188,10 @@ std::vector<std::vector<Neighbour>> nearest_in_file(const format::NpyFile& index
     throw InputError("search",
                      "the ranges are of {} numbers, and the index has {} per row; expected the same",
                      ranges.least.size(), index.columns());
+  if (!bits && index.type() != format::NpyType::float32 && ranges.empty() && index.rows() > 0 &&
+      index.columns() == width)
+    throw InputError("usage", "--index {}: bytes need the ranges that they stand for; give --ranges FILE",
+                     index.path().string());
   NearestRows numbers(queries, k, similarity);
   BestRows best(queries.size(0), k, nullptr);
   const std::vector<uint64_t> asked = bits ? bits_of(queries) : std::vector<uint64_t>();

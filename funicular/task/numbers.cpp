@@ -17,8 +17,8 @@ namespace funicular::task {
 namespace {
 
 Suits numbers_suit(const ColumnFacts& labels) {
-  if (!labels.all_numbers()) return Suits::no;
   const bool few = !labels.many_values && labels.values.size() <= kMostGrades;
+  if (!labels.all_numbers()) return labels.mostly_numbers() && !few ? Suits::perhaps : Suits::no;
   if (labels.fractions > 0) return few ? Suits::perhaps : Suits::yes;
   return few ? Suits::no : Suits::perhaps;
 }

@@ -50,7 +50,7 @@ class Probing {
 Probing::Probing(const ProbeOptions& options)
     : o_(options), task_(*options.task), pretrained_(options.model), config_(pretrained_.config()) {
   check_task();
-  max_length_ = o_.max_length.value_or(task_.default_length());
+  max_length_ = o_.max_length.value_or(task_.default_length(o_.model));
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
   tokenizer_ = pretrained_.tokenizer();
   pretrained_.check_columns(task_.texts(), tokenizer_->sequence());

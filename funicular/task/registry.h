@@ -21,7 +21,8 @@ struct TaskType {
   std::vector<std::string> options = {};  ///< of the command line: they describe its files
   std::string gives = {};                 ///< what its models give: "one class per text"
   std::string reads = {};                 ///< the files it learns from: "TSV, CSV or JSON lines"
-  std::string answers = {};               ///< a sentence or two of predict's help on its answers
+  std::string answers =
+      {};  ///< a sentence or two of predict's help on its answers; empty: predict refuses its models, and embed takes them
   /// For the help of finetune: a purpose, and the words that follow --task and the name.
   struct {
     std::string purpose, words;

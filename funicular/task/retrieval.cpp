@@ -98,7 +98,7 @@ Relevant read_qrels(const fs::path& file) {
   return found;
 }
 
-/// Calls use(vectors, first row) for the vectors of the texts, some at a time.
+/// Calls use(vectors) for the vectors of the texts, some at a time.
 template <class Use>
 void for_each_block(const Embedder& embedder, const std::vector<std::string>& texts, const Use& use) {
   for (size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -81,10 +81,18 @@ std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& 
       InputRow{.texts = task.reads_words() ? split_words(options.row.front()) : options.row}, texts);
 }
 
-std::string kept_key(const std::string& column) {
+std::vector<std::string> kept_keys(const std::vector<std::string>& columns) {
   static const std::set<std::string> taken{"error", "label",         "labels", "layer",
                                            "model", "probabilities", "score",  "value"};
-  return taken.contains(column) ? "input_" + column : column;
+  std::vector<std::string> keys;
+  for (const std::string& column : columns) {
+    std::string key = json_text(Json(taken.contains(column) ? "input_" + column : column));
+    if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      throw InputError("usage", "--keep {}: two columns would have the key {} in each answer; leave one out",
+                       column, key);
+    keys.push_back(std::move(key));
+  }
+  return keys;
 }
 
 std::string with_kept(const std::string& kept, const std::string& answer) {
@@ -92,33 +100,40 @@ std::string with_kept(const std::string& kept, const std::string& answer) {
   return fmt::format("{{{}{}{}", kept, answer == "{}" ? "" : ", ", answer.substr(1));
 }
 
+namespace {
+
+std::vector<format::Column> columns_of(const std::vector<std::string>& names) {
+  std::vector<format::Column> columns;
+  for (const std::string& name : names) columns.push_back(format::column_from_text(name));
+  return columns;
+}
+
+}  // namespace
+
 TextInput::TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
                      const std::vector<std::string>& keep)
     : input_(path),
-      rows_(input_.descriptor, input_.name, layout),
+      rows_(input_.descriptor, input_.name, layout, columns_of(keep)),
       columns_(columns),
-      lines_(layout.format == format::TextFormat::lines) {
-  for (const std::string& column : keep) kept_.push_back(json_text(Json(kept_key(column))));
-}
+      kept_(kept_keys(keep)),
+      lines_(layout.format == format::TextFormat::lines) {}
 
 std::optional<InputRow> TextInput::next() {
   const format::Row* const row = rows_.next();
   if (!row) return std::nullopt;
-  if (rows_.problem().empty() && row->columns.size() != columns_ + kept_.size())
+  if (rows_.problem().empty() && row->columns.size() != columns_)
     rows_.refuse(fmt::format("expected {}, found {}", number_of_texts(columns_), row->columns.size()));
   if (!rows_.problem().empty())
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), rows_.line()};
-  const std::span<const std::string_view> texts = std::span(row->columns).first(columns_);
   std::string kept;
   for (size_t i = 0; i < kept_.size(); ++i)
-    kept +=
-        fmt::format("{}{}: {}", i == 0 ? "" : ", ", kept_[i], json_text(Json(row->columns[columns_ + i])));
-  if (columns_ > 2) return InputRow{{format::join_columns(texts)}, "", rows_.line(), std::move(kept)};
+    kept += fmt::format("{}{}: {}", i == 0 ? "" : ", ", kept_[i], rows_.kept()[i]);
+  if (columns_ > 2) return InputRow{{format::join_columns(row->columns)}, "", rows_.line(), std::move(kept)};
   if (columns_ == 1) {
     tabs_ += row->columns[0].find('\t') != std::string_view::npos;
     objects_ += is_json_like(row->columns[0]);
   }
-  return InputRow{{texts.begin(), texts.end()}, "", rows_.line(), std::move(kept)};
+  return InputRow{{row->columns.begin(), row->columns.end()}, "", rows_.line(), std::move(kept)};
 }
 
 void TextInput::report(int64_t rows) const {

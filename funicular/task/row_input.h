@@ -63,9 +63,9 @@ class RowInput {
 std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task);
 /// Throws InputError for InputOptions::keep, if the task's answers have no other columns.
 void refuse_kept_columns(const InputOptions& options, const Task& task);
-/// The key of a column of InputOptions::keep in an answer: its name, with "input_" before it if answers have such a
-/// key.
-std::string kept_key(const std::string& column);
+/// Returns the keys of the columns of InputOptions::keep in an answer, as JSON. A key is the column's name, with "input_"
+/// before it if answers have such a key. Throws InputError if two columns have the same key.
+std::vector<std::string> kept_keys(const std::vector<std::string>& columns);
 /// `answer`, an object of JSON, with the members `kept` before its own (InputRow::kept).
 std::string with_kept(const std::string& kept, const std::string& answer);
 
@@ -73,7 +73,7 @@ std::string with_kept(const std::string& kept, const std::string& answer);
 /// columns are bad.
 class TextInput final : public RowInput {
  public:
-  /// `keep`: the columns behind these, which become InputRow::kept.
+  /// `keep`: the columns that become InputRow::kept.
   TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
             const std::vector<std::string>& keep = {});
   std::optional<InputRow> next() override;
@@ -86,7 +86,7 @@ class TextInput final : public RowInput {
   const InputFile input_;
   format::StreamRowReader rows_;
   size_t columns_;
-  std::vector<std::string> kept_;  ///< keys, as JSON strings
+  std::vector<std::string> kept_;  ///< keys (kept_keys)
   bool lines_;
   int64_t tabs_ = 0;     ///< rows of one text that hold a tab
   int64_t objects_ = 0;  ///< rows of one text that begin and end as JSON does

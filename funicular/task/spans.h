@@ -25,7 +25,7 @@ class Spans final : public Task {
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override { return files().note(); }
-  int64_t default_length() const override { return 384; }
+  int64_t default_length(const fs::path& /*model*/) const override { return 384; }
   /// Windows read each context whole.
   int64_t longest_row(int64_t /*max_length*/) const override { return INT32_MAX; }
 

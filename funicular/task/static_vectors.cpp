@@ -3,11 +3,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <system_error>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
-#include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/format/sentence_folder.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
@@ -102,9 +103,14 @@ int64_t make_static_vectors(const StaticVectorOptions& options, const fs::path& 
   modules.poolings.clear();
   modules.steps = {format::SentenceStep::normalisation()};
   modules.similarity = source.modules().similarity;
-  write_sentence_folder(modules, output);
-  model::write_tensors({{model::kStaticTable, table}}, output / "model.safetensors");
-  format::save_tokenizer(output, *tokenizer);
+  const fs::path place = (fs::absolute(output) / "").lexically_normal().parent_path();
+  make_directories(place.parent_path());
+  const Temporary folder(place, Temporary::Kind::folder);
+  write_sentence_folder(modules, folder.path());
+  model::write_tensors({{model::kStaticTable, table}}, folder.path() / "model.safetensors");
+  format::save_tokenizer(folder.path(), *tokenizer);
+  std::error_code ignored;
+  fs::remove_all(put_in_place(folder.path(), place), ignored);
   return count;
 }
 

@@ -23,7 +23,8 @@ struct StaticVectorOptions {
 
 /// Embeds each token between the special tokens, as the mean of all of them. Projects the centred vectors to their
 /// principal components, and weighs rare tokens more. Tokens called [unused…] have no vector. Writes a folder of
-/// sentence-transformers with the modules StaticEmbedding and Normalize. Rows of special and unknown tokens are 0, so
+/// sentence-transformers with the modules StaticEmbedding and Normalize, which appears when it is complete. A folder
+/// that is there is replaced with all its files. Rows of special and unknown tokens are 0, so
 /// that they have no part in a text's vector. Returns how many tokens have a vector. Throws InputError for a folder
 /// that cannot be read, and for a width above the encoder's.
 int64_t make_static_vectors(const StaticVectorOptions& options, const fs::path& output);

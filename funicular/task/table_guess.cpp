@@ -4,13 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
-#include <utility>
+#include <cctype>
+#include <string_view>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/task/column_facts.h"
+#include "funicular/task/column_names.h"
+#include "funicular/task/header_guess.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/row_ids.h"
 
@@ -18,33 +19,16 @@ namespace funicular::task {
 
 namespace {
 
-using Names = std::vector<std::string_view>;
-
-// Names of columns, in the form that plain() gives. "text" and "label" come before all others.
-const Names kLabels{"label",     "labels",    "class",     "classes",  "category", "categories", "target",
-                    "sentiment", "rating",    "stars",     "score",    "topic",    "intent",     "tag",
-                    "tags",      "genre",     "polarity",  "emotion",  "priority", "y",          "gold",
-                    "goldlabel", "labelname", "classname", "labeltext"};
-const Names kTexts{"text",    "sentence", "review",     "content",   "comment",  "body",
-                   "message", "tweet",    "document",   "utterance", "question", "query",
-                   "post",    "abstract", "reviewtext", "fulltext"};
-/// Names of columns that often stand beside the text.
-const Names kShortTexts{"title", "headline", "subject", "description", "summary"};
-const std::vector<std::pair<std::string_view, std::string_view>> kPairs{
-    {"sentence1", "sentence2"}, {"text1", "text2"},         {"texta", "textb"},   {"question1", "question2"},
-    {"premise", "hypothesis"},  {"sentencea", "sentenceb"}, {"query", "passage"}, {"question", "sentence"},
-    {"first", "second"},        {"question", "answer"}};
-
-/// Letters and digits in small letters: "Review_Text" is "reviewtext".
-std::string plain(std::string_view name) {
-  std::string text;
-  for (const unsigned char c : name)
-    if (std::isalnum(c) || c >= 0x80) text += static_cast<char>(std::tolower(c));
-  return text;
-}
-
-bool is_among(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), plain(name)) != names.end();
+/// Returns the word as a shell reads it: in quotes, unless it needs none.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kSafe = "_-./:+@%,";
+  const auto is_safe = [&](unsigned char c) {
+    return (c < 0x80 && std::isalnum(c)) || c >= 0x80 || kSafe.find(static_cast<char>(c)) != kSafe.npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_safe)) return word;
+  std::string quoted;
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return "'" + quoted + "'";
 }
 
 /// The guess about one table.
@@ -57,16 +41,19 @@ class Guess {
 
  private:
   size_t none() const { return table_.columns.size(); }
-  /// A column as options write it: its name, or its number from 1.
+  bool is_json() const { return table_.format == format::TextFormat::jsonl; }
+  /// A column as options write it: its name, or its number from 1. A name of digits would be read as a number.
   std::string word(size_t column) const {
     const std::string& name = table_.columns[column].name;
-    return name.empty() ? std::to_string(column + 1) : name;
+    const bool digits = name.find_first_not_of("0123456789") == name.npos;
+    return name.empty() || (digits && !is_json()) ? std::to_string(column + 1) : name;
   }
   std::string words(const std::vector<size_t>& columns) const {
     std::vector<std::string> all;
-    for (const size_t column : columns) all.push_back(word(column));
+    for (const size_t column : columns) all.push_back(shell_word(word(column)));
     return fmt::format("{}", fmt::join(all, " "));
   }
+  std::string all_columns() const;
   size_t find(const std::string& written) const;
   size_t by_name(std::string_view name) const;
   std::vector<size_t> free_columns(const Names& names) const;
@@ -81,6 +68,10 @@ class Guess {
   void find_label_by_cells();
   void find_texts_by_cells();
   const TaskType& find_type(const std::string& type) const;
+  void refuse_cells_that_are_no_numbers(const TaskType& type) const;
+  [[noreturn]] void refuse_kinds(const std::vector<const TaskType*>& kinds) const;
+  std::string said(const TaskType& type) const;
+  std::string separator_of(const TaskType& type) const;
   std::string options_of(const TaskType& type) const;
   FileOptions files(const TaskType& type) const;
 
@@ -99,7 +90,9 @@ size_t Guess::find(const std::string& written) const {
 
 size_t Guess::by_name(std::string_view name) const {
   for (size_t i = 0; i < table_.columns.size(); ++i)
-    if (is_free(i) && plain(table_.columns[i].name) == name) return i;
+    if (is_free(i) && table_.columns[i].filled * 2 > table_.rows &&
+        plain_name(table_.columns[i].name) == name)
+      return i;
   return none();
 }
 
@@ -111,21 +104,32 @@ std::vector<size_t> Guess::free_columns(const Names& names) const {
   return found;
 }
 
+std::string Guess::all_columns() const {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < table_.columns.size(); ++i) all.push_back(fmt::format("\"{}\"", word(i)));
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
 void Guess::refuse(std::string_view what, std::string_view option,
                    const std::vector<size_t>& candidates) const {
-  std::vector<std::string> all, some;
-  for (size_t i = 0; i < table_.columns.size(); ++i) all.push_back(fmt::format("\"{}\"", word(i)));
-  for (const size_t column : candidates) some.push_back(fmt::format("--{} {}", option, word(column)));
+  std::vector<std::string> some;
+  for (const size_t column : candidates)
+    some.push_back(fmt::format("--{} {}", option, shell_word(word(column))));
   throw InputError(
-      "task", "{}: which column is the {}? The columns are {}; give {}", file_.string(), what,
-      fmt::join(all, ", "),
+      "task", "{}: which column is the {}? The columns are {}; give {}", file_.string(), what, all_columns(),
       some.empty() ? fmt::format("--{} COLUMN", option) : fmt::format("{}", fmt::join(some, " or ")));
 }
 
-/// A column that is no column of the file is told by whoever reads the rows.
 void Guess::take_what_is_said() {
-  if (!said_.label.empty()) label_ = find(said_.label);
-  for (const std::string& written : said_.text) texts_.push_back(find(written));
+  const auto column = [this](const std::string& written) {
+    const size_t found = find(written);
+    if (found == none())
+      throw InputError("task", "{}: there is no column \"{}\"; the columns are {}", file_.string(), written,
+                       all_columns());
+    return found;
+  };
+  if (!said_.label.empty()) label_ = column(said_.label);
+  for (const std::string& written : said_.text) texts_.push_back(column(written));
 }
 
 void Guess::find_texts_by_name() {
@@ -160,17 +164,19 @@ void Guess::find_label_by_name() {
   if (found.size() == 1) label_ = found.front();
 }
 
-/// Classes are short and repeat.
+/// Classes are short and repeat. If no column looks like classes, the message names those whose cells repeat.
 void Guess::find_label_by_cells() {
   if (label_ != none()) return;
-  std::vector<size_t> found;
+  std::vector<size_t> found, repeating;
   for (size_t i = 0; i < table_.columns.size(); ++i) {
     const ColumnFacts& column = table_.columns[i];
     if (is_free(i) && column.repeats() && column.values.size() > 1 && column.mean_words() < 5 &&
-        !is_id_name(column.name))
-      found.push_back(i);
+        !is_id_name(column.name)) {
+      repeating.push_back(i);
+      if (column.looks_like_classes()) found.push_back(i);
+    }
   }
-  if (found.size() != 1) refuse("label", "label-column", found);
+  if (found.size() != 1) refuse("label", "label-column", found.empty() ? repeating : found);
   label_ = found.front();
 }
 
@@ -197,51 +203,88 @@ const TaskType& Guess::find_type(const std::string& type) const {
     if (suits == Suits::perhaps) possible.push_back(&row);
   }
   if (sure.empty()) sure = possible;
-  if (sure.size() == 1) return *sure.front();
+  if (sure.size() != 1) refuse_kinds(sure);
+  refuse_cells_that_are_no_numbers(*sure.front());
+  return *sure.front();
+}
+
+/// Reading numbers would stop at the first cell that is not a number, so such a column is refused here.
+void Guess::refuse_cells_that_are_no_numbers(const TaskType& type) const {
+  const ColumnFacts& column = table_.columns[label_];
+  if (type.more != "--regression" || column.all_numbers()) return;
+  throw InputError(
+      "task",
+      "{}: {} of {} cells of the column \"{}\" are not numbers ({}). To learn the numbers, correct "
+      "the cells, or give --regression --skip-bad-rows; to learn each cell as a class, give "
+      "--no-regression",
+      file_.string(), column.filled - column.numbers, column.filled, word(label_),
+      shown_cells(column.not_numbers));
+}
+
+/// `kinds`: the tasks that the cells suit; empty: they suit none.
+void Guess::refuse_kinds(const std::vector<const TaskType*>& kinds) const {
   std::vector<std::string> choices;
-  for (const TaskType* row : sure)
+  for (const TaskType* row : kinds)
     choices.push_back(fmt::format("for {} give {}", row->gives, options_of(*row)));
-  throw InputError("task", "{}: the column \"{}\" may hold several kinds of labels: {}", file_.string(),
-                   word(label_),
-                   choices.empty() ? "give --task" : fmt::format("{}", fmt::join(choices, "; ")));
+  if (!choices.empty())
+    throw InputError("task", "{}: the column \"{}\" may hold several kinds of labels: {}", file_.string(),
+                     word(label_), fmt::join(choices, "; "));
+  for (const TaskType& row : task_types()) {
+    if (!row.suits || (row.more == "--regression" && !table_.columns[label_].mostly_numbers())) continue;
+    choices.push_back(
+        fmt::format("for {} give {}", row.gives, row.more.empty() ? "--no-regression" : row.more));
+  }
+  throw InputError("task",
+                   "{}: the column \"{}\" has too many different cells, or too long ones, for a guess: {}",
+                   file_.string(), word(label_), fmt::join(choices, "; "));
+}
+
+std::string Guess::separator_of(const TaskType& type) const {
+  if (type.more != "--multi-label") return "";
+  return said_.label_separator.empty() ? table_.columns[label_].separator() : said_.label_separator;
 }
 
 std::string Guess::options_of(const TaskType& type) const {
-  return fmt::format("{} --text-column {} --label-column {}{}", type.asked_for(), words(texts_), word(label_),
-                     table_.header || table_.format == format::TextFormat::jsonl ? "" : " --no-header");
+  std::string options = fmt::format("{} --text-column {} --label-column {}", type.asked_for(), words(texts_),
+                                    shell_word(word(label_)));
+  if (!table_.header && !is_json()) options += " --no-header";
+  const std::string separator = separator_of(type);
+  if (!separator.empty() && separator != ",") options += " --label-separator " + shell_word(separator);
+  return options;
 }
 
 FileOptions Guess::files(const TaskType& type) const {
   FileOptions files = said_;
-  if (table_.format != format::TextFormat::jsonl) files.header = table_.header;
+  if (!is_json()) files.header = table_.header;
   files.label = word(label_);
   files.text.clear();
   for (const size_t column : texts_) files.text.push_back(word(column));
-  if (type.name == "labels" && files.label_separator.empty())
-    files.label_separator = table_.columns[label_].separator();
+  if (files.label_separator.empty()) files.label_separator = separator_of(type);
   return files;
+}
+
+std::string Guess::said(const TaskType& type) const {
+  std::vector<std::string> unread;
+  for (size_t i = 0; i < table_.columns.size(); ++i)
+    if (is_free(i)) unread.push_back(word(i));
+  return fmt::format("{}: {} rows; {}{} from the column{} {}, learnt from {}{}. The same in options: {}",
+                     file_.string(), table_.rows,
+                     table_.header || is_json() || said_.header
+                         ? ""
+                         : fmt::format("no header: the first row is data ({}); ", shown_cells(table_.first)),
+                     type.gives, texts_.size() > 1 ? "s" : "", words(texts_), word(label_),
+                     unread.empty() ? "" : fmt::format(" (not read: {})", fmt::join(unread, ", ")),
+                     options_of(type));
 }
 
 TableGuess Guess::take(const std::string& type) {
   take_what_is_said();
-  const auto is_wrong = [&](size_t column) { return column == none(); };
-  if (std::any_of(texts_.begin(), texts_.end(), is_wrong) || (!said_.label.empty() && label_ == none()))
-    return {find_task(type.empty() ? "classes" : type, said_),
-            ""};  // whoever opens the rows names the column
   find_label_by_name();
   find_texts_by_name();
   find_label_by_cells();
   find_texts_by_cells();
   const TaskType& found = find_type(type);
-  std::vector<std::string> unread;
-  for (size_t i = 0; i < table_.columns.size(); ++i)
-    if (is_free(i)) unread.push_back(word(i));
-  return {
-      find_task(found.name, files(found)),
-      fmt::format("{}: {} rows; {} from the column{} {}, learnt from {}{}. The same in options: {}",
-                  file_.string(), table_.rows, found.gives, texts_.size() > 1 ? "s" : "", words(texts_),
-                  word(label_), unread.empty() ? "" : fmt::format(" (not read: {})", fmt::join(unread, ", ")),
-                  options_of(found))};
+  return {find_task(found.name, files(found)), said(found)};
 }
 
 }  // namespace

@@ -151,7 +151,10 @@ class Task {
   virtual TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                               std::shared_ptr<const data::TokenStore> store, const fs::path& file) const;
   /// Tokens of a sequence at most, if no length is given.
-  virtual int64_t default_length() const { return kDefaultLength; }
+  /// `model`: the folder whose training begins.
+  virtual int64_t default_length(const fs::path& /*model*/) const { return kDefaultLength; }
+  /// Whether each text of a row is a sequence of its own, which is cut by itself.
+  virtual bool texts_are_sequences() const { return false; }
   /// Tokens of a row at most that are read whole, special tokens included.
   virtual int64_t longest_row(int64_t max_length) const { return max_length; }
   /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).

@@ -152,7 +152,6 @@ std::unique_ptr<RowInput> TextTask::open_input(const InputOptions& options) cons
   format::TextOptions layout = lines ? lines_layout(options) : table_layout(options, format);
   layout.bad_rows = options.bad_rows;
   const size_t columns = lines ? texts_of_line(options) : layout.columns.size();
-  for (const std::string& column : options.keep) layout.columns.push_back(format::column_from_text(column));
   return std::make_unique<TextInput>(options.path, layout, columns, options.keep);
 }
 

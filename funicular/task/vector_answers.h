@@ -18,6 +18,7 @@ struct VectorOptions {
   std::string prompt{};                   ///< stands before each text
   /// What a text without tokens is read as. None: such a text has special tokens.
   std::optional<uint32_t> no_token{};
+  int64_t special_tokens = 0;  ///< of the tokeniser's sequences that this model's texts do not get
 };
 
 class VectorAnswers final : public Answers {
@@ -32,6 +33,9 @@ class VectorAnswers final : public Answers {
   void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const override;
   at::Tensor scores(const at::Tensor& vectors) const override;
   Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
+  void count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const override {
+    Answers::count_cut(row, room + options_.special_tokens, cut);
+  }
 
  private:
   VectorOptions options_;

@@ -135,10 +135,21 @@ void VectorOutput::write(std::string_view records) {
 void VectorOutput::find_ranges() {
   for_each_vector(format::NpyFile(part_),
                   [&](std::span<const float> vector) { options_.ranges.add(vector); });
-  if (options_.ranges.empty()) return;
-  write_file_atomically(ranges_of(options_.path), npy_header(format::NpyType::float32, 2, options_.width) +
-                                                      std::string(bytes_of(options_.ranges.least)) +
-                                                      std::string(bytes_of(options_.ranges.most)));
+}
+
+/// Comes before the file gets its name: no file stands beside the ranges of another one, even if the command is killed.
+void VectorOutput::replace_ranges() const {
+  const fs::path file = ranges_of(options_.path);
+  if (!is_ranged(options_.code) || options_.ranges.empty()) {
+    fs::remove(file);
+    return;
+  }
+  const std::string contents = npy_header(format::NpyType::float32, 2, options_.width) +
+                               std::string(bytes_of(options_.ranges.least)) +
+                               std::string(bytes_of(options_.ranges.most));
+  if (fs::exists(file) && read_file(file) == contents) return;
+  fs::remove(options_.path);
+  write_file_atomically(file, contents);
 }
 
 void VectorOutput::write_coded(const fs::path& file) const {
@@ -167,12 +178,14 @@ void VectorOutput::finish(const std::function<void(const fs::path& file)>& writt
   put_header(part_, npy_header(format::NpyType::float32, rows_, options_.width));
   if (options_.form == VectorForm::npy && options_.code == format::VectorCode::float32) {
     written(part_);
+    replace_ranges();
     fs::rename(part_, options_.path);
   } else {
     if (is_ranged(options_.code) && options_.ranges.empty()) find_ranges();
     Temporary temporary(options_.path, Temporary::Kind::file);
     write_coded(temporary.path());
     written(temporary.path());
+    replace_ranges();
     temporary.rename_file();
   }
   sync_path(fs::absolute(options_.path).parent_path());

@@ -37,8 +37,8 @@ class VectorOutput {
   int64_t rows() const { return rows_; }
   /// Appends whole records of `width` float32 numbers, and hands them to the system: they survive this process.
   void write(std::string_view records);
-  /// Codes the vectors, gives the file its name and removes the folder. Ranges that were found in the vectors are
-  /// written beside it, PATH.ranges.npy. `written` is called with the complete file before it gets its name.
+  /// Codes the vectors, gives the file its name and removes the folder. The ranges of int8 and uint8 are written to
+  /// PATH.ranges.npy; the ranges of an earlier file are removed. `written` is called with the complete file before it gets its name.
   void finish(const std::function<void(const fs::path& file)>& written);
 
   /// PATH.parts
@@ -49,6 +49,7 @@ class VectorOutput {
   size_t record() const { return static_cast<size_t>(options_.width) * sizeof(float); }
   void open();
   void find_ranges();
+  void replace_ranges() const;
   void write_coded(const fs::path& file) const;
 
   VectorOutputOptions options_;

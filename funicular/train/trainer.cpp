@@ -138,11 +138,15 @@ FitResult TrainingLoop::run() {
 
 /// Rows that come in no batch of the first epoch.
 void TrainingLoop::tell_left_out() const {
-  const int64_t rows = training_.first() ? training_.draws.left_out() : 0;
-  if (rows > 0)
-    log::info(
-        "the first epoch leaves out {} of {} rows: each has a text that other rows of every batch have, too",
-        rows, training_.data.size());
+  const int64_t rows = training_.first() ? training_.draws.left_out() : 0, all = training_.data.size();
+  if (rows == 0) return;
+  const std::string text = fmt::format(
+      "the first epoch leaves out {} of {} rows: each has a text that other rows of every batch have, too",
+      rows, all);
+  if (20 * rows > all)
+    log::warning("{}; --no-distinct-batches trains on all rows", text);
+  else
+    log::info("{}", text);
 }
 
 void TrainingLoop::train() {

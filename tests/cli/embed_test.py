@@ -84,6 +84,15 @@ class Embed(ProgramTest):
             for x, y in zip(left, right, strict=True):
                 self.assertAlmostEqual(x, y, places=5)
 
+    def test_search_runs_in_one_process(self):
+        self.model()
+        vectors = self.folder / "v.npy"
+        self.lines(4)
+        self.succeeds(*self.words(vectors))
+        self.refuses(["launch", "-n", 2, "--", PROGRAM, "search", "--index", vectors, "--queries", vectors],
+                     "search runs in one process; leave out funicular launch")
+        self.assertIn("neighbours", self.succeeds("search", "--index", vectors, "--queries", vectors).out)
+
     def test_order_is_kept_whatever_the_window(self):
         self.model()
         self.lines(60)

@@ -16,7 +16,7 @@ def related(count, seed):
     return rows
 
 
-class Embedders(ProgramTest):
+class EmbedderTest(ProgramTest):
     def write(self, name, lines):
         path = self.folder / name
         path.write_text("".join(json.dumps(line) + "\n" if isinstance(line, dict) else line + "\n" for line in lines))
@@ -42,6 +42,8 @@ class Embedders(ProgramTest):
     def train(self, task, train, held_out, *more, **options):
         return self.succeeds(*self.words(task, train, held_out, **options), *more)
 
+
+class Embedders(EmbedderTest):
     def test_learn_from_pairs_triplets_and_scores(self):
         held_out = self.pairs("eval.jsonl", 40, 2)
         found = self.train("pairs", self.pairs(), held_out).json()
@@ -60,7 +62,9 @@ class Embedders(ProgramTest):
 
     def test_evaluate_repeats_the_scores_of_training(self):
         held_out = self.pairs("eval.jsonl", 40, 2)
-        best = self.train("pairs", self.pairs(), held_out).json()
+        trained = self.train("pairs", self.pairs(), held_out)
+        self.assertIn(f"next: funicular embed --model {self.folder / 'run'} --input texts.txt --output vectors.npy", trained.err)
+        best = trained.json()
         model = self.folder / "run" / "model"
         found = self.succeeds("evaluate", "--model", model, "--data", held_out, "--predictions", self.folder / "answers.jsonl").json()
         for name in ("mrr", "accuracy", "loss"):
@@ -163,11 +167,104 @@ class Embedders(ProgramTest):
                 ("scores", self.scores("two.jsonl", 8, label="x"), ["--label-column", "x", "--loss", "triplet"], ["does not fit"]),
         ):
             self.refuses([*self.words(task, train, resume="never"), *options], *phrases)
-        classes = self.write("half.jsonl", [{"sentence1": "film", "sentence2": "book", "score": 0.5}])
-        self.refuses([*self.words("scores", classes), "--loss", "contrastive"], "row 1 has the label 0.5", "expects 1 (similar) or 0")
+        classes = self.write("half.jsonl", [{"sentence1": "film", "sentence2": "book", "score": score} for score in (1, 0.5)])
+        for skip in ([], ["--skip-bad-rows"]):
+            self.refuses([*self.words("scores", classes), "--loss", "contrastive", *skip], "half.jsonl:2", "the label 0.5", "expects 1 (similar) or 0")
+        for bad in ("{broken", json.dumps({"sentence1": "film", "sentence2": "book", "score": "much"})):
+            broken = self.write("broken.jsonl", [bad, *classes.read_text().splitlines()])
+            self.refuses([*self.words("scores", broken), "--loss", "contrastive", "--skip-bad-rows"], "broken.jsonl: row 2 of the rows that are read",
+                         "the label 0.5")
+        self.refuses([*self.words("pairs", pairs), "--eval-fraction", 0.5], "cannot hold out rows for --task pairs yet")
         self.refuses([*self.words("custom", self.custom_files()[0]), "--scale", 10], "--scale works only with --task pairs, triplets or scores")
         self.refuses(self.words("pairs", self.pairs("one.jsonl", 1)), "one.jsonl", "expected at least two")
         self.refuses([*self.words("pair", pairs)], "--task", "pairs")
+
+    def test_one_margin_is_not_given_to_several_negatives(self):
+        rows = [{"anchor": a, "positive": p, "negative": [n, "not " + n], "margin": 0.5} for a, p, n in related(8, 1)]
+        train = self.write("margins.jsonl", rows)
+        self.refuses([*self.words("triplets", train), "--loss", "margin-mse", "--label-column", "margin"], "margins.jsonl", "2 negatives",
+                     "expects one negative")
+
+    def test_texts_that_are_cut_are_told(self):
+        train = self.pairs()
+        options = {"max_length": 6, "num_train_epochs": 1}
+        found = self.train("pairs", train, self.pairs("eval.jsonl", 40, 2), **options)
+        self.assertIn("pairs.jsonl: 48 of 48 rows have a text that is longer than 6 tokens", found.err)
+        self.assertIn("eval.jsonl: 40 of 40 rows have a text", found.err)
+        said = self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--data", train)
+        self.assertIn("48 of 48 rows have a text that is longer than 6 tokens", said.err)
+        self.assertEqual(said.json()["cut"]["rows"], 48)
+        self.assertNotIn("longer than", self.train("pairs", train, None, output="whole", num_train_epochs=1, max_length=8).err)
+
+
+class SentenceFolders(EmbedderTest):
+    """Training that starts from a folder of sentence-transformers."""
+
+    def sentences(self, name="sentences", below="", dense=False, **transformer):
+        folder = self.folder / name
+        self.model(f"{name}/{below}" if below else name)
+        modules = ["Transformer", "Pooling"] + ["Dense"] * dense
+        paths = [below, "1_Pooling", "2_Dense"]
+        (folder / "modules.json").write_text(json.dumps([{"idx": at, "name": str(at), "path": paths[at], "type": f"sentence_transformers.models.{kind}"}
+                                                         for at, kind in enumerate(modules)]))
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": HIDDEN, "pooling_mode_mean_tokens": True}))
+        (folder / below / "sentence_bert_config.json").write_text(json.dumps(transformer))
+        if dense:
+            (folder / "2_Dense").mkdir()
+            (folder / "2_Dense/config.json").write_text(json.dumps({"in_features": HIDDEN, "out_features": 4, "bias": False,
+                                                                    "activation_function": "torch.nn.modules.linear.Identity"}))
+            self.write_dense(folder, 1)
+        return folder
+
+    def write_dense(self, folder, scale):
+        weights = array.array("f", [scale * (1 + at % 5) / 10 for at in range(4 * HIDDEN)])
+        write_safetensors(folder / "2_Dense/model.safetensors", {"linear.weight": ([4, HIDDEN], weights)})
+
+    def length_of(self, output):
+        return json.loads((self.folder / output / "model/sentence_bert_config.json").read_text())["max_seq_length"]
+
+    def test_the_folder_says_the_length(self):
+        train, usual = self.pairs(), {"num_train_epochs": None, "max_steps": 1}
+        folder = self.sentences(max_seq_length=11)
+        self.train("pairs", train, None, model=folder, max_length=None, output="own", **usual)
+        self.assertEqual(self.length_of("own"), 11)
+        self.train("pairs", train, None, model=folder, max_length=9, output="given", **usual)
+        self.assertEqual(self.length_of("given"), 9)
+
+    def test_the_encoder_may_lie_below(self):
+        folder = self.sentences(below="0_Transformer", dense=True, max_seq_length=12)
+        self.train("pairs", self.pairs(), None, model=folder, max_length=None, num_train_epochs=1)
+        self.assertEqual(self.length_of("run"), 12)
+        self.succeeds("evaluate", "--model", self.folder / "run/model", "--data", self.pairs())
+        (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]))
+        self.refuses(self.words("pairs", self.pairs(), model=folder), "a table of static embeddings cannot be trained yet")
+        self.refuses(["evaluate", "--model", folder, "--data", self.pairs()], "--task retrieval or similarity")
+
+    def test_a_table_of_static_embeddings_tells_what_it_cuts(self):
+        folder = self.sentences()
+        (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]))
+        write_safetensors(folder / "model.safetensors", {"embedding.weight": ([len(VOCABULARY), 3], array.array("f", [1.0] * 3 * len(VOCABULARY)))})
+        texts = self.write("texts.txt", ["the film", "the old film", "the very old film"])
+        said = self.succeeds("embed", "--model", folder, "--input", texts, "--output", self.folder / "v.npy", "--max-length", 3).err
+        self.assertIn("1 of 3 rows are longer than 3 tokens: 1 of 9 tokens", said)
+        self.assertIn("raise --max-length or divide", said)
+
+    def test_a_tokeniser_that_keeps_case_is_refused_before_training(self):
+        folder = self.sentences(do_lower_case=True)
+        (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "tokenizer_class": "BertTokenizer"}))
+        self.refuses(self.words("pairs", self.pairs(), model=folder), "sentences: do_lower_case is true, and the tokeniser keeps upper case")
+
+    def test_a_run_ends_where_the_dense_weights_change(self):
+        folder = self.sentences(dense=True)
+        self.train("pairs", self.pairs(), None, model=folder, num_train_epochs=1)
+        self.write_dense(folder, 2)
+        self.refuses(self.words("pairs", self.pairs(), model=folder, num_train_epochs=1), "dense_weights was")
+
+    def test_modules_that_do_not_fit_are_named_with_their_folder(self):
+        folder = self.sentences()
+        (folder / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 7, "pooling_mode_mean_tokens": True}))
+        self.refuses(self.words("pairs", self.pairs(), model=folder), "sentences: the pooling reads hidden states of 7 numbers")
 
 
 if __name__ == "__main__":

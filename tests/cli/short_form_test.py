@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shlex
 
 from harness import *
 
@@ -70,6 +71,36 @@ class ShortForm(ProgramTest):
         self.refuses(words, 'which column is the label? The columns are "id", "review", "sentiment", "stars"',
                      "give --label-column sentiment or --label-column stars")
         self.assertIn("learnt from stars", self.succeeds(*words, "--label-column", "stars").err)
+
+    def test_the_printed_options_say_the_same(self):
+        pairs = ["pro;long", "contra", "pro", "contra;long"]
+        rows = [{"Full Text": row["review"], "Label Name": pairs[number % 4]} for number, row in enumerate(reviews())]
+        words = self.words("--max-steps", 2)
+        words[1] = self.table("kinds.csv", rows, keep=("Full Text", "Label Name"))
+        said = self.succeeds(*words).err
+        options = shlex.split(re.search(r"The same in options: (.*)", said).group(1))
+        self.assertEqual(options[-2:], ["--label-separator", ";"])
+        self.succeeds(*words, *options, "--eval-fraction", 0.1, "--output", "other")
+        self.assertTrue(read_safetensors("runs/kinds/model/model.safetensors") == read_safetensors("other/model/model.safetensors"))
+
+    def test_a_folder_that_nobody_named_keeps_its_run(self):
+        def words(folder, *more):
+            (self.folder / folder).mkdir(exist_ok=True)
+            found = self.words("--max-steps", 2, *more)
+            found[1] = self.table(f"{folder}/train.csv")
+            return found
+        self.assertIn("the run's folder is runs/train", self.succeeds(*words("d1")).err)
+        refused = self.refuses(words("d2"), "runs/train holds the run of d1/train.csv; give --output RUN")
+        self.assertNotIn("the run's folder is", refused.err)
+        self.succeeds(*words("d2", "--output", "runs/second"))
+        self.succeeds(*words("d1"))
+        os.rename("runs/train/checkpoints", "checkpoints")
+        self.refuses(words("d1"), "runs/train holds a model, but no checkpoint to resume from", "give --output RUN")
+
+    def test_the_folder_is_told_after_the_guess(self):
+        words = self.words()
+        words[1] = self.table("two.csv", keep=("review", "sentiment", "stars"))
+        self.assertNotIn("the run's folder is", self.refuses(words, "which column is the label?").err)
 
     def test_rows_are_held_out_as_they_are_asked_for(self):
         def rows(*more):

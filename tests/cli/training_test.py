@@ -12,7 +12,7 @@ class Finetune(ProgramTest):
         result = self.succeeds(*self.finetune_words(self.model(), num_train_epochs=12))
         metrics = result.json()
         self.assertGreaterEqual(metrics["accuracy"], 0.9)
-        self.assertEqual(set(metrics), {"accuracy", "macro_f1", "loss", "best_step", "last_loss", "steps", "seconds"})
+        self.assertEqual(set(metrics), {"accuracy", "macro_f1", "loss", "best_step", "last_loss", "steps", "seconds", "baseline"})
         names = {path.name for path in (self.folder / "run").iterdir()}
         self.assertLessEqual({"run.json", "metrics.jsonl", "model", "checkpoints"}, names)
         self.assertLessEqual({"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer_config.json"},

@@ -95,11 +95,17 @@ class Help(ProgramTest):
     def test_commands_stand_in_groups_and_variables_on_a_page_of_their_own(self):
         text = self.succeeds("--help").out
         groups = re.findall(r"^([A-Z].*):\n((?:  [a-z]+ +[A-Z].*\n)+)", text, re.M)
-        self.assertEqual([title for title, _ in groups], ["Learn from rows with labels", "Learn from texts", "Run", "This machine"])
+        self.assertEqual([title for title, _ in groups], ["Learn from rows with labels", "Learn from texts", "Vectors of texts", "Run", "This machine"])
         self.assertNotIn("FUNICULAR_", text)
         variables = self.succeeds("help", "environment").out
         for name in ("FUNICULAR_LOG=", "FUNICULAR_LOG_TIMES=", "FUNICULAR_ALLOCATOR=", "FUNICULAR_VERIFY_FIRST=", "HF_HUB_CACHE"):
             self.assertIn(name, variables)
+
+    def test_help_of_all_lists_the_commands_and_says_where_all_options_are(self):
+        text = self.succeeds("help", "all").out
+        self.assertEqual(text, self.succeeds("--help").out)
+        self.assertIn("COMMAND --help all", text)
+        self.assertRegex(text, r"\n  finetune +Train a model for classes, labels, numbers, tags, spans or embeddings\n")
 
     def test_every_command_has_a_manual_page(self):
         pages = {command: self.succeeds("help", "--man", command).out for command in self.commands()}
@@ -108,6 +114,9 @@ class Help(ProgramTest):
             self.assertTrue(page.startswith(f".TH FUNICULAR{command and chr(92) + '-' + command.upper()} 1 "), page[:60])
             for section in ("NAME", "SYNOPSIS", "EXIT STATUS"):
                 self.assertIn(f"\n.SH {section}\n", page)
+            self.assertNotRegex(page, r"(?m)^\\&\.(TH|SH|SS|TP|nf|fi)\b", command)
+            self.assertEqual(page.count(".nf\n"), page.count("\n.fi\n"), command)
+            self.assertNotIn("(also ", page, "the names of an option stand in its heading")
             # A line is a request that is meant, or text that cannot be one.
             for line in page.splitlines():
                 self.assertRegex(line, r"^(\.(TH|SH|SS|TP|nf|fi)\b|\\|[0-9a-z]+)", f"{command}: {line}")
@@ -198,6 +207,14 @@ class Usage(ProgramTest):
 
     def test_required_option_missing(self):
         self.refuses(["finetune", "--model", "m"], "--train FILE is required")
+
+    def test_option_of_several_values_that_took_the_file_is_told(self):
+        rows = write_rows(self.folder / "new.tsv", ("id", "text"), [("7", "film")])
+        told = self.refuses(["predict", "--text", "hello", self.folder], "--model RUN is required", f'--text took "{self.folder}"; put files before options')
+        self.assertEqual(told.err.count("took"), 1)
+        self.refuses(["predict", "--model", "nowhere", "--keep", "id", rows], f'--input is not given, and --keep took "{rows}"; put files before options')
+        for words in (["predict", "--text", "hello", "nowhere"], ["predict", "nowhere", rows, "--keep", "id", "text"]):
+            self.assertNotIn("took", self.refuses(words).err)
 
     def test_option_given_twice(self):
         self.refuses(["evaluate", "--model", "a", "--model", "b"], "--model is given twice")

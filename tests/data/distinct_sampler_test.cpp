@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace funicular::data {
@@ -74,6 +78,63 @@ TEST(DistinctSampler, ABatchIsAFunctionOfItsNumber) {
     for (const Draw& draw : backward.batch(number)) again.push_back(draw.draw_id);
     EXPECT_EQ(again, seen[static_cast<size_t>(number)]) << number;
   }
+}
+
+/// The rule as it is told: each batch takes the earliest rows that are left, unless one of their texts is there.
+std::vector<std::vector<int64_t>> plainly(int64_t size, Sampler::Options options, int64_t batches,
+                                          const std::function<std::vector<uint64_t>(int64_t)>& texts) {
+  const auto most = static_cast<size_t>(options.batch_size);
+  options.batch_size = size;
+  std::vector<Draw> left = Sampler(size, options).batch(0);
+  std::vector<std::vector<int64_t>> all;
+  for (int64_t number = 0; number < batches; ++number) {
+    std::set<uint64_t> seen;
+    std::vector<int64_t> batch;
+    std::vector<Draw> still;
+    for (const Draw& draw : left) {
+      const std::vector<uint64_t> own = texts(draw.sample_id);
+      if (batch.size() == most ||
+          std::ranges::any_of(own, [&](uint64_t text) { return seen.contains(text); })) {
+        still.push_back(draw);
+        continue;
+      }
+      seen.insert(own.begin(), own.end());
+      batch.push_back(draw.draw_id);
+    }
+    left = std::move(still);
+    all.push_back(std::move(batch));
+  }
+  return all;
+}
+
+TEST(DistinctSampler, BatchesAreThoseOfThePlainRule) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 300; ++round) {
+    const auto size = static_cast<int64_t>(1 + random() % 120);
+    const uint64_t kinds = 1 + random() % 60;
+    const auto texts = static_cast<int>(1 + random() % 3);
+    std::vector<std::vector<uint64_t>> rows(static_cast<size_t>(size));
+    for (std::vector<uint64_t>& row : rows)
+      for (int i = 0; i < texts; ++i) row.push_back(random() % kinds);
+    const auto of = [&](int64_t row) { return rows[static_cast<size_t>(row)]; };
+    const Sampler::Options options{.seed = random(), .batch_size = static_cast<int64_t>(1 + random() % 12)};
+    const DistinctSampler sampler(size, options, of);
+    const auto expected = plainly(size, options, sampler.batches_per_epoch(), of);
+    for (int64_t number = 0; number < sampler.batches_per_epoch(); ++number) {
+      std::vector<int64_t> found;
+      for (const Draw& draw : sampler.batch(number)) found.push_back(draw.draw_id);
+      ASSERT_EQ(found, expected[static_cast<size_t>(number)]) << round << " " << number;
+    }
+  }
+}
+
+/// Walking all waiting rows for each batch would take minutes.
+TEST(DistinctSampler, RowsThatWaitCostNothing) {
+  const auto start = std::chrono::steady_clock::now();
+  const DistinctSampler sampler(200'000, {.seed = 3, .batch_size = 16},
+                                [](int64_t) { return std::vector<uint64_t>{1}; });
+  EXPECT_EQ(sampler.left_out(0), 200'000 - sampler.batches_per_epoch());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST(DistinctSampler, OneTextInAllRowsLeavesOneRowPerBatch) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -70,6 +71,22 @@ TEST(RowSplit, EqualTextsStayTogether) {
   for (const std::string& text : held_out) EXPECT_FALSE(kept.contains(text)) << text;
 }
 
+TEST(RowSplit, TextsThatDifferInCaseOrBlanksStayTogether) {
+  const std::array<std::string, 5> forms{"\xC3\x84rger mit {}", "\xC3\xA4RGER MIT {}",
+                                         " \xC3\x84rger  mit {}", "\xC3\x84rger mit {} \xC2\xA0",
+                                         "\xC3\x84rger\tmit\n{}"};
+  Rows rows;
+  for (int i = 0; i < 40; ++i)
+    for (std::string form : forms)
+      rows.push_back({{form.replace(form.find("{}"), 2, std::to_string(i))}, "a"});
+  const auto split = std::make_shared<RowSplit>(0.25, 3, one_label());
+  std::map<int, int> counts;  // held out, by the number in the text
+  for (const auto& row : side(rows, split, true))
+    ++counts[std::stoi(row.columns[0].substr(row.columns[0].find_first_of("0123456789")))];
+  EXPECT_EQ(counts.size(), 10u);
+  for (const auto& [number, count] : counts) EXPECT_EQ(count, 5) << number;
+}
+
 TEST(RowSplit, ARepeatedTextCountsAsOftenAsItStands) {
   Rows rows;
   for (int i = 0; i < 100; ++i) rows.push_back({{"text " + std::to_string(i % 20)}, "a"});
@@ -130,7 +147,7 @@ TEST(RowSplit, ARowOfSeveralLabelsIsHeldOutIfAllAllowIt) {
 TEST(RowSplit, WithoutLabelsAShareOfAllRowsIsHeldOut) {
   const auto split = std::make_shared<RowSplit>(0.1, 2);
   EXPECT_EQ(side(labelled({{"1.5", 30}, {"2.5", 70}}), split, true).size(), 10u);
-  EXPECT_EQ(split->key(), "0.1 2");
+  EXPECT_EQ(split->key(), "0.1 2 comparable");
 }
 
 }  // namespace row_split_tests

@@ -42,6 +42,40 @@ TEST(StreamRowReader, ABadRowThatIsNotRefusedIsGivenInItsPlaceWithoutColumns) {
   EXPECT_EQ(read("a\tb\nc\nd\te\n", options, ";expected at le;;"), (Found{{2, 1}, {0, 2}, {2, 3}}));
 }
 
+TEST(StreamRowReader, KeptColumnsAreJsonAndMayRepeatTheTexts) {
+  const Scratch scratch;
+  const auto read = [&](const char* text, TextOptions options, std::vector<Column> kept) {
+    const int descriptor = ::open(scratch.put("a", text).c_str(), O_RDONLY);
+    StreamRowReader reader(descriptor, "stream", std::move(options), std::move(kept));
+    std::string found;
+    while (const Row* row = reader.next()) {
+      found += row->columns.front();
+      for (const std::string& value : reader.kept()) found += " " + value;
+      found += ";";
+    }
+    ::close(descriptor);
+    return found;
+  };
+  const TextOptions table{.format = TextFormat::csv, .header = true, .columns = {"text"}};
+  EXPECT_EQ(read("id,text\n7,a\n\"x \"\"y\"\"\",b\n", table, {"text", "id"}),
+            "a \"a\" \"7\";b \"b\" \"x \\\"y\\\"\";");
+  EXPECT_NE(
+      error_of([&] { read("id,text\n7,a\n", table, {"number"}); }).find("there is no column \"number\""),
+      std::string::npos);
+  const TextOptions objects{.format = TextFormat::jsonl, .columns = {"text"}};
+  EXPECT_EQ(
+      read("{\"text\": \"a\", \"id\": 7}\n{\"text\": \"b\", \"id\": true}\n{\"text\": \"c\", \"id\": null}\n"
+           "{\"text\": \"d\"}\n{\"text\": \"e\", \"id\": [1, {\"a\": \"x\"}]}\n{\"text\": \"f\", \"id\": "
+           "\"7\"}\n",
+           objects, {"id", "text"}),
+      "a 7 \"a\";b true \"b\";c null \"c\";d null \"d\";e [1,{\"a\":\"x\"}] \"e\";f \"7\" \"f\";");
+  // A rounded id would be another one.
+  EXPECT_NE(error_of([&] {
+              read("{\"text\": \"a\", \"id\": 123456789012345678901}\n", objects, {"id"});
+            }).find("more digits than 64 bits hold"),
+            std::string::npos);
+}
+
 TEST(BadRows, AreCountedOnceAndTheFirstAreToldInTheOrderOfTheFile) {
   BadRows bad(true);
   const auto note = [&](const std::string& file, uint64_t offset) {

@@ -100,5 +100,15 @@ TEST_F(ModelFolder, PathsAreNoNames) {
   EXPECT_NE(hub_hint("org/name").find("hf download org/name"), std::string::npos);
 }
 
+TEST_F(ModelFolder, AMissingFolderBesideOthersIsNoName) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_.path());
+  EXPECT_NE(hub_hint("runs/form"), "");
+  fs::create_directory("runs");
+  EXPECT_EQ(hub_hint("runs/form"), "");
+  EXPECT_NE(hub_hint("form"), "");
+  fs::current_path(before);
+}
+
 }  // namespace model_folder_tests
 }  // namespace funicular::format

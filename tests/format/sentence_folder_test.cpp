@@ -79,7 +79,7 @@ void expect_modules(const SentenceFolder& read) {
   EXPECT_EQ(read.steps[0].activation, "identity");
   EXPECT_EQ(read.steps[0].folder, "2_Dense");
   EXPECT_EQ(read.steps[1].kind, Kind::normalise);
-  EXPECT_TRUE(read.normalises());
+  EXPECT_EQ(read.steps.back().kind, SentenceStep::Kind::normalise);
   EXPECT_EQ(read.prompts, (std::map<std::string, std::string>{{"document", ""}, {"query", "q: "}}));
   EXPECT_EQ(read.default_prompt, "query");
   EXPECT_EQ(read.similarity, "dot");
@@ -142,7 +142,7 @@ TEST(SentenceFolder, AnOldFolderOfThreeBooleansAndAnOlderNameOfTheTransformerIsR
   EXPECT_EQ(read.max_length, 75);
   EXPECT_EQ(read.poolings, std::vector{Pooling::max});
   EXPECT_TRUE(read.include_prompt && read.steps.empty());
-  EXPECT_FALSE(read.normalises());
+  EXPECT_TRUE(read.steps.empty() || read.steps.back().kind != SentenceStep::Kind::normalise);
 }
 
 TEST(SentenceFolder, StaticEmbeddingsNeedNoPooling) {
@@ -151,7 +151,8 @@ TEST(SentenceFolder, StaticEmbeddingsNeedNoPooling) {
               R"([{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
                   {"idx": 1, "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}])");
   const SentenceFolder read = read_sentence_folder(scratch.path());
-  EXPECT_TRUE(read.is_static && read.poolings.empty() && read.normalises());
+  EXPECT_TRUE(read.is_static && read.poolings.empty());
+  EXPECT_EQ(read.steps.back().kind, SentenceStep::Kind::normalise);
   EXPECT_EQ(read.vector_width(7), 7);
 }
 

@@ -8,6 +8,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/model/token_classifier.h"
+#include "funicular/task/baseline.h"
 #include "funicular/task/registry.h"
 #include "funicular/text/word_piece.h"
 
@@ -58,6 +59,25 @@ std::vector<int32_t> ids(const data::Sample& sample, size_t column) {
   const data::TokenSpan& tokens = sample.columns[column].tokens;
   for (size_t i = 0; i < tokens.size(); ++i) result.push_back(tokens[i]);
   return result;
+}
+
+TEST_F(Tasks, TheBaselineOfNumbersIsTheMedian) {
+  const auto task = find_task("numbers");
+  const auto store = [&](const char* name, const std::string& numbers) {
+    std::string text = "text\tlabel\n";
+    for (const char number : numbers) text += std::string("a\t") + number + "\n";
+    return open(task, write(name, text));
+  };
+  const auto evaluated = store("eval.tsv", "159");
+  const auto odd = find_baseline(*store("odd.tsv", "90010"), *evaluated);
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->answer, "always 0");
+  EXPECT_EQ(odd->metric, "mean_absolute_error");
+  EXPECT_DOUBLE_EQ(odd->score, 5);
+  const auto even = find_baseline(*store("even.tsv", "9143"), *evaluated);
+  ASSERT_TRUE(even);
+  EXPECT_EQ(even->answer, "always 3.5");
+  EXPECT_DOUBLE_EQ(even->score, (2.5 + 1.5 + 5.5) / 3);
 }
 
 TEST_F(Tasks, ColaTakesTheFourthColumnAndTheSecondAsLabel) {

@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/temporary_folder.h"
+#include "funicular/task/cell_kinds.h"
 #include "funicular/task/column_facts.h"
 #include "funicular/task/registry.h"
 
@@ -160,6 +161,152 @@ TEST_F(TableGuesses, TheSentenceNamesTheOptionsThatSayTheSame) {
       << found.said;
   EXPECT_NE(found.said.find("--task custom --text-column review --label-column stars"), std::string::npos)
       << found.said;
+}
+
+TEST_F(TableGuesses, OneCellDoesNotMakeAHeaderData) {
+  const auto cells = [](const char* text) {
+    return [text](int i) { return (i == 7 ? text : prose(i)) + "," + kind(i); };
+  };
+  EXPECT_EQ(guess("a.csv", table("text,topic", cells("text"))), "classes text > topic");
+  // The header again in the middle, as in two files that were joined.
+  EXPECT_EQ(guess("a.csv", table("text,topic",
+                                 [](int i) { return i == 30 ? "text,topic" : prose(i) + "," + kind(i); })),
+            "classes text > topic");
+}
+
+TEST_F(TableGuesses, AHeaderIsKnownByItsNamesAndKinds) {
+  const std::string question = "What did you like about the course and what should we change next year?";
+  EXPECT_EQ(guess("a.csv", table(question + ",Rating",
+                                 [](int i) { return prose(i) + "," + std::to_string(i % 5 + 1); })),
+            "classes " + question + " > Rating");
+  EXPECT_EQ(guess("a.csv", table(question + ",points",
+                                 [](int i) { return prose(i) + "," + std::to_string(i % 5 + 1); })),
+            "classes " + question + " > points");
+  // pandas writes the numbers of columns that have no names.
+  EXPECT_EQ(guess("a.csv", table("0,1", [](int i) { return prose(i) + "," + kind(i); })), "classes 1 > 2");
+}
+
+TEST_F(TableGuesses, SignsThatDisagreeAboutTheHeaderAreRefused) {
+  const std::string rows = table("review,bad", [](int i) { return prose(i) + "," + kind(i); });
+  const std::string message = guess("a.csv", rows);
+  EXPECT_NE(
+      message.find("the first row (\"review\", \"bad\") may name the columns or be data; give --header or "
+                   "--no-header"),
+      std::string::npos)
+      << message;
+  EXPECT_EQ(guess("a.csv", rows, {.header = false}), "classes 1 > 2 no header");
+}
+
+TEST_F(TableGuesses, TheSentenceTellsThatTheFirstRowIsData) {
+  const fs::path file =
+      write("a.csv", table("a first row that is a text,bad", [](int i) { return prose(i) + "," + kind(i); }));
+  const std::string said = guess_task(file, {}).said;
+  EXPECT_NE(said.find("no header: the first row is data (\"a first row that is a text\", \"bad\")"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(guess_task(file, {.header = false}).said.find("first row"), std::string::npos);
+}
+
+TEST_F(TableGuesses, OneCellDoesNotMakeNumbersClasses) {
+  const auto price = [](const char* odd) {
+    return [odd](int i) { return prose(i) + "," + (i == 9 ? odd : std::to_string(i) + ".5"); };
+  };
+  const std::string message = guess("a.csv", table("text,label", price("unknown")));
+  EXPECT_NE(message.find("1 of 60 cells of the column \"label\" are not numbers (\"unknown\")"),
+            std::string::npos)
+      << message;
+  EXPECT_EQ(guess("a.csv", table("text,label", price("unknown")), {}, "classes"), "classes text > label");
+  EXPECT_EQ(guess("a.csv",
+                  table("text,label",
+                        [](int i) { return prose(i) + "," + (i == 9 ? "unknown" : std::to_string(i % 4)); })),
+            "classes text > label");
+}
+
+TEST_F(TableGuesses, ALabelWithoutANameLooksLikeClasses) {
+  const auto refused = [this](auto cell) {
+    return guess("a.csv", table("column,body", [&](int i) { return cell(i) + "," + prose(i); }))
+               .find("give --label-column column") != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](int i) { return "2024-01-0" + std::to_string(i % 9 + 1); }));
+  EXPECT_TRUE(refused([](int i) { return "K" + std::to_string(i % 10); }));
+  EXPECT_TRUE(refused([](int i) { return "kind " + std::to_string(i % 20); }));  // three rows each
+  EXPECT_FALSE(refused([](int i) { return "kind " + std::to_string(i % 10); }));
+  EXPECT_EQ(guess("a.csv",
+                  table("label,body", [](int i) { return "K" + std::to_string(i % 10) + "," + prose(i); })),
+            "classes body > label");
+}
+
+TEST_F(TableGuesses, OptionsAreWordsOfAShell) {
+  const fs::path file = write(
+      "a.csv", table("the text,it's kind", [](int i) {
+        return prose(i) + "," + std::array{"a;b", "b;c", "a", "a;c", "b", "c;a"}[static_cast<size_t>(i % 6)];
+      }));
+  const std::string said = guess_task(file, {}).said;
+  EXPECT_NE(
+      said.find(
+          "--multi-label --text-column 'the text' --label-column 'it'\\''s kind' --label-separator ';'"),
+      std::string::npos)
+      << said;
+  const std::string message = guess("a.csv", table("one text,two text,label", [](int i) {
+                                      return prose(i) + ",x " + prose(i) + "," + kind(i);
+                                    }));
+  EXPECT_NE(message.find("--text-column 'one text' or --text-column 'two text'"), std::string::npos)
+      << message;
+}
+
+TEST_F(TableGuesses, ManyCombinationsOfFewLabelsKeepTheirSeparator) {
+  std::string combined = "text;label\n", different = combined;
+  for (int i = 0; i < 5000; ++i) {
+    std::string labels;
+    for (int bit = 0; bit < 13; ++bit)
+      if (i >> bit & 1) labels += std::string(labels.empty() ? "" : "|") + static_cast<char>('a' + bit);
+    combined += prose(i) + ";" + labels + "\n";
+    different += prose(i) + ";label " + std::to_string(i) + "\n";
+  }
+  EXPECT_EQ(guess("a.csv", combined), "labels text > label");
+  EXPECT_EQ(guess_task(folder_.path() / "a.csv", {}).task->files().label_separator, "|");
+  const std::string message = guess("a.csv", different);
+  EXPECT_NE(message.find("give --multi-label"), std::string::npos) << message;
+  EXPECT_NE(message.find("for one class per text give --no-regression"), std::string::npos) << message;
+  EXPECT_EQ(message.find("give --regression"), std::string::npos) << message;
+}
+
+TEST_F(TableGuesses, AColumnThatIsGivenAndMissingIsNamed) {
+  const std::string rows = table("text,label", [](int i) { return prose(i) + "," + kind(i); });
+  for (const FileOptions& said : {FileOptions{.label = "nosuch"}, FileOptions{.text = {"nosuch"}}}) {
+    const std::string message = guess("a.csv", rows, said);
+    EXPECT_NE(message.find("there is no column \"nosuch\"; the columns are \"text\", \"label\""),
+              std::string::npos)
+        << message;
+  }
+}
+
+TEST_F(TableGuesses, AnEmptyColumnIsNoText) {
+  EXPECT_EQ(guess("a.csv", table("text,comment,label", [](int i) { return "," + prose(i) + "," + kind(i); })),
+            "classes comment > label");
+}
+
+TEST_F(TableGuesses, KeysOfLaterObjectsAreColumns) {
+  std::string rows = "{\"text\": \"the first one\"}\n";
+  for (int i = 0; i < 30; ++i) rows += "{\"text\": \"" + prose(i) + "\", \"label\": \"" + kind(i) + "\"}\n";
+  EXPECT_EQ(guess("a.jsonl", rows), "classes text > label");
+}
+
+TEST_F(TableGuesses, LargeNumbersHaveNoFraction) {
+  ColumnFacts column;
+  for (const char* cell : {"1e300", "-1e300", "2", "0.5"}) column.add(cell);
+  EXPECT_EQ(column.numbers, 4u);
+  EXPECT_EQ(column.fractions, 1u);
+}
+
+TEST(CellKinds, DatesAndCodesAreTold) {
+  for (const char* cell :
+       {"2024-01-31", "31/01/2024", "31.1.24", "Jan 31, 2024", "2024-01", "2024-01-31T10:00:00Z"})
+    EXPECT_TRUE(is_date(cell)) << cell;
+  for (const char* cell : {"good", "5", "0.5", "3-4", "may", "level 3", ""})
+    EXPECT_FALSE(is_date(cell)) << cell;
+  for (const char* cell : {"K17", "user_9", "10023", "2024"}) EXPECT_TRUE(is_code(cell)) << cell;
+  for (const char* cell : {"good", "5", "120", "level 3", "0.5"}) EXPECT_FALSE(is_code(cell)) << cell;
 }
 
 }  // namespace table_guess_tests

@@ -205,6 +205,36 @@ TEST(VectorOutput, RangesStandBesideTheFile) {
   EXPECT_EQ(static_cast<int>(file.row(6)[0]), 126);
 }
 
+TEST(VectorOutput, RangesThatAreGivenStandBesideTheFileToo) {
+  const Scratch scratch;
+  VectorRanges wide;
+  wide.add(std::vector<float>{-9, -9, -9, -9});
+  wide.add(std::vector<float>{9, 9, 9, 9});
+  for (const bool given : {false, true}) {
+    VectorOutputOptions options = output_options(scratch, VectorCode::int8);
+    if (given) options.ranges = wide;
+    VectorOutput out(options);
+    out.write(records_of(0, kVectors.size()));
+    finish(out);
+    const VectorRanges expected = given ? wide : ranges_of_all();
+    const VectorRanges read = read_ranges(VectorOutput::ranges_of(scratch / "v.npy"));
+    EXPECT_EQ(read.least, expected.least) << given;
+    EXPECT_EQ(read.most, expected.most) << given;
+  }
+}
+
+TEST(VectorOutput, TheRangesOfAnEarlierFileGo) {
+  for (const VectorCode code : {VectorCode::float32, VectorCode::ubinary}) {
+    const Scratch scratch;
+    for (const VectorCode each : {VectorCode::int8, code}) {
+      VectorOutput out(output_options(scratch, each));
+      out.write(records_of(0, kVectors.size()));
+      finish(out);
+      EXPECT_EQ(fs::exists(VectorOutput::ranges_of(scratch / "v.npy")), each == VectorCode::int8);
+    }
+  }
+}
+
 TEST(VectorOutput, JsonLinesHoldTheNumbers) {
   const Scratch scratch;
   VectorOutputOptions options = output_options(scratch);
@@ -286,6 +316,21 @@ TEST(Nearest, AFileOfBytesOrBitsIsSearched) {
       EXPECT_LT(found[q][1].score, found[q][0].score + 1e-6);
     }
   }
+}
+
+TEST(Nearest, BytesWithoutRangesAreRefused) {
+  const Scratch scratch;
+  VectorOutput out(output_options(scratch, VectorCode::int8));
+  out.write(records_of(0, 3));
+  finish(out);
+  const auto refusal = [&](const VectorRanges& ranges) {
+    return error_of([&] {
+      nearest_in_file(NpyFile(scratch / "v.npy"), at::ones({1, 4}), 3, Similarity::cosine, ranges);
+    });
+  };
+  EXPECT_NE(refusal({}).find("bytes need the ranges that they stand for; give --ranges FILE"),
+            std::string::npos);
+  EXPECT_EQ(refusal(ranges_of_all()), "");
 }
 
 TEST(Nearest, WidthsThatDoNotFitAreRefused) {

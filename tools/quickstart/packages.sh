@@ -4,7 +4,15 @@
 # The sections are games, science, sound, fonts and net, with 400 descriptions each. new.csv has no labels, and none of its texts is in
 # packages.csv.
 set -euo pipefail
-case "${1:---help}" in -h | --help) sed -n '2,5s/^# //p' "$0"; exit ;; -*) echo "usage: $0 FOLDER   (unrecognized arguments: $*)" >&2; exit 2 ;; esac
+usage() {
+  echo "usage: tools/quickstart/packages.sh FOLDER" >&2
+  echo "$1" >&2
+  exit 2
+}
+case "${1:-}" in -h | --help) sed -n '2,5s/^# //p' "$0"; exit ;; esac
+for word; do case "$word" in -*) usage "packages.sh: error: unrecognized arguments: $word" ;; esac; done
+(($# == 1)) || usage "packages.sh: error: expected one FOLDER, found $# arguments"
+[[ -d $1 ]] || usage "packages.sh: error: there is no folder $1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch=$(mktemp -d)

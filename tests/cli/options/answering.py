@@ -240,6 +240,14 @@ def evaluated_calibration(lab):
         lab.assertAlmostEqual(again["reliability"]["temperature"], found["temperature"], places=5)
     lab.assertAlmostEqual(predict(lab, "film\n", model=model)[0]["score"], 0.8, places=5)
     lab.assertNotIn("reliability", evaluate(lab))
+    linked = lab.folder / "linked"
+    if not linked.exists():
+        shutil.copytree(model, linked)
+        (linked / "config.json").rename(linked / "blob.json")
+        (linked / "config.json").symlink_to("blob.json")
+    before = (linked / "blob.json").read_bytes()
+    lab.refuses(["evaluate", "--model", linked, "--task", "custom", "--input", skewed(lab)[1], "--calibrate"], "is a link into a cache")
+    lab.assertEqual((linked / "blob.json").read_bytes(), before)
     numbers = many_columns(lab, "numbers.tsv", [("text", "label"), ("film", "1.5"), ("book", "-0.5")])
     lab.refuses(["evaluate", "--model", number_model(lab), "--task", "custom", "--regression", "--data", numbers, "--calibrate"], "--calibrate works only with")
 
@@ -256,8 +264,16 @@ def answered_keep(lab):
     lab.assertEqual((lines[0], lines[1][:2], lines[2][:10]), ("id,label,score,probabilities_contra,probabilities_pro", "7,", '"a ""b""",'))
     bare = many_columns(lab, "bare.tsv", [("7", "film")])
     lab.assertEqual(list(predict(lab, "", "--input", bare, "--no-header", "--text-column", 2, "--keep", 1)[0])[:2], ["1", "label"])
+    repeated = predict(lab, "", "--input", rows, "--keep", "text", "1")
+    lab.assertEqual([(answer["text"], answer["1"]) for answer in repeated], [("film", "7"), ("book", 'a "b"')])
+    ids = [7, True, None, [1, {"a": 2}], "7"]
+    objects = lab.once("kept.jsonl", lambda path: path.write_text("".join(
+        json.dumps({"text": "film", "id": value}) + "\n" for value in ids) + '{"text": "film"}\n') and path)
+    lab.assertEqual([json.dumps(answer["id"]) for answer in predict(lab, "", "--input", objects, "--keep", "id")],
+                    [json.dumps(value) for value in [*ids, None]])
     words = ["predict", "--model", classifier(lab), "--input", rows]
     lab.refuses([*words, "--keep", "number"], "number")
+    lab.refuses([*words, "--keep", "label", "input_label"], '--keep input_label: two columns would have the key "input_label"')
     lab.refuses([*words, "--format", "lines", "--keep", "id"], "--keep is for tables")
 
 
@@ -293,6 +309,7 @@ def answered_abstain_accuracy(lab):
     lab.assertEqual(predict(lab, "film\n", "--abstain-accuracy", 0.8, model=model)[0]["label"], "pro")
     lab.refuses([*words, 0.9], "the surest answers of the calibration reached 0.8")
     lab.refuses([*words, 0.8, "--abstain", 0.5], "give one")
+    lab.refuses([*words, 0.8, "--cascade", model, "--exit-threshold", 0.5], "was measured on the whole model")
     lab.refuses(["predict", "--model", classifier(lab), "--abstain-accuracy", 0.5], "has not been calibrated")
 
 

@@ -1,6 +1,6 @@
 """What the options of augment and vectors do."""
 
-from harness import HIDDEN, VOCABULARY, environment, json, write_model, write_rows
+from harness import HIDDEN, VOCABULARY, environment, json, shutil, write_model, write_rows
 
 from .lab import *
 from .masking import text_file
@@ -304,6 +304,27 @@ def vectors_overwrite(lab):
     lab.assertEqual(path.read_text(), "mine")
     lab.succeeds(*words, "--overwrite")
     lab.assertIn("the ", path.read_text())
+    overwrites_static(lab)
+
+
+def overwrites_static(lab):
+    """A folder of static embeddings is replaced as a whole. The encoder's folder and other folders stay."""
+    folder, mine, encoder = (lab.folder / name for name in ("again", "mine", "encoder"))
+    words = ["vectors", "--from", lab.plain_model(), "--size", 7, "--output"]
+    lab.succeeds(*words, folder)
+    (folder / "stale.txt").write_text("old")
+    lab.refuses([*words, folder], "give --overwrite")
+    lab.succeeds(*words, folder, "--overwrite")
+    lab.assertFalse((folder / "stale.txt").exists())
+    lab.assertEqual(list(lab.folder.glob(".tmp-*")), [])
+    mine.mkdir()
+    (mine / "work.txt").write_text("mine")
+    lab.refuses([*words, mine, "--overwrite"], "expected a new folder, or one with static embeddings")
+    shutil.copytree(lab.plain_model(), encoder)
+    before = sorted(path.name for path in encoder.iterdir())
+    for output in (encoder, encoder / "static", lab.folder):
+        lab.refuses(["vectors", "--from", encoder, "--size", 7, "--output", output, "--overwrite"], "the encoder's folder is")
+    lab.assertEqual(sorted(path.name for path in encoder.iterdir()), before)
 
 
 @VECTORS.row("--output-format", "with or without a first line of numbers")

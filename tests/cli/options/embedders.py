@@ -105,5 +105,6 @@ def distinct_batches(lab):
     path = rows_file(lab, "common.jsonl", [{"anchor": text, "positive": "film"} for text in ("good", "bad", "old", "dull")])
     apart, together = (lab.train(task="pairs", train=path, max_steps=None, num_train_epochs=1, batch_size=2, distinct_batches=value) for value in (True, False))
     lab.assertIn("leaves out 2 of 4 rows", apart.err)
+    lab.assertIn("--no-distinct-batches trains on all rows", apart.err)
     lab.assertEqual([2 * tokens for tokens in apart.tokens], together.tokens)
 

@@ -150,6 +150,10 @@ def role(lab):
     assert_same(lab, embed(lab, "film\n", "--role", "query", model=model), embed(lab, "good film\n"))
     assert_same(lab, embed(lab, "film\n", "--role", "document", model=model), embed(lab, "bad book film\n"))
     assert_same(lab, embed(lab, "film\n", model=model), embed(lab, "film\n"))
+    older = sentence_folder(lab, "passages", prompts={"corpus": "bad ", "passage": "old "})
+    assert_same(lab, embed(lab, "film\n", "--role", "document", model=older), embed(lab, "old film\n"))
+    blank = sentence_folder(lab, "blank", prompts={"document": "", "passage": "old "})
+    assert_same(lab, embed(lab, "film\n", "--role", "document", model=blank), embed(lab, "film\n"))
 
 
 @EMBED.row("--prompt-name", "that prompt of the model stands before each text")
@@ -208,11 +212,12 @@ def vector_type(lab):
 @EMBED.row("--ranges", "bytes are between these numbers")
 def ranges(lab):
     embed(lab, "".join(line + "\n" for line in lab.texts()), "--vector-type", "int8")
-    path = next(lab.folder.glob("vectors-*.ranges.npy"))
+    path, = lab.folder.glob("vectors-*.ranges.npy")
     least, most = read_npy(path)
     (vector,), (code,) = embed(lab, "film\n"), embed(lab, "film\n", "--vector-type", "uint8", "--ranges", path)
     for value, byte, low, high in zip(vector, code, least, most):
         lab.assertLessEqual(abs(min(255, max(0, (value - low) / (high - low) * 255)) - byte), 1.001)
+    lab.assertEqual(sorted(file.read_bytes() == path.read_bytes() for file in lab.folder.glob("vectors-*.ranges.npy")), [True, True])
     lab.refuses(["embed", "--model", lab.plain_model(), "--input", put(lab, "a\n"), "--output", lab.folder / "r.npy", "--ranges", path],
                 "--ranges works only with --vector-type int8 or uint8")
 
@@ -334,9 +339,13 @@ def ids(lab):
 def index_ranges(lab):
     bytes_of = index(lab, "--vector-type", "int8")
     words = ["search", "--index", bytes_of, "--queries", put(lab, "good film\n", "one.txt"), "--model", sentence_folder(lab)]
-    beside = bytes_of.with_name(bytes_of.name + ".ranges.npy")
     found = lab.succeeds(*words).out
-    lab.assertEqual(lab.succeeds(*words, "--ranges", beside).out, found)
+    moved, aside = (lab.folder / name for name in ("moved.npy", "aside.npy"))
+    shutil.copy(bytes_of, moved)
+    shutil.copy(bytes_of.with_name(bytes_of.name + ".ranges.npy"), aside)
+    words[2] = moved
+    lab.refuses(words, "bytes need the ranges that they stand for; give --ranges FILE")
+    lab.assertEqual(lab.succeeds(*words, "--ranges", aside).out, found)
     lab.assertEqual(json.loads(found)["neighbours"][0]["row"], 1)
     lab.assertAlmostEqual(json.loads(found)["neighbours"][0]["score"], 1, places=2)
 
