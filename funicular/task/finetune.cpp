@@ -84,7 +84,7 @@ Finetuning::Finetuning(const FinetuneOptions& options)
   if (!trains_exits()) check_best_metric(task_.metrics(task_.label_names()));
   max_length_ = o_.max_length.value_or(task_.default_length(o_.model));
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
-  model::check_sizes(config_, o_.model);
+  model::check_sizes(config_, pretrained_.path());
   tokenizer_ = pretrained_.tokenizer();
   pretrained_.check_columns(task_.texts(), tokenizer_->sequence());
   open_stores();

@@ -33,7 +33,7 @@ class EmbedderTest(ProgramTest):
         return self.write(name, [{"sentence1": a, "sentence2": (p, n)[at % 2], label: 1 - at % 2} for at, (a, p, n) in enumerate(related(count, seed))])
 
     def words(self, task, train, held_out=None, output="run", **options):
-        model = self.folder / "model"
+        model = options.pop("model", self.folder / "model")
         if not model.exists():
             self.model()
         return self.finetune_words(model, task=task, train=train, eval=held_out, output=self.folder / output,
@@ -245,9 +245,10 @@ class SentenceFolders(EmbedderTest):
         folder = self.sentences()
         (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]))
         write_safetensors(folder / "model.safetensors", {"embedding.weight": ([len(VOCABULARY), 3], array.array("f", [1.0] * 3 * len(VOCABULARY)))})
-        texts = self.write("texts.txt", ["the film", "the old film", "the very old film"])
-        said = self.succeeds("embed", "--model", folder, "--input", texts, "--output", self.folder / "v.npy", "--max-length", 3).err
-        self.assertIn("1 of 3 rows are longer than 3 tokens: 1 of 9 tokens", said)
+        texts = self.folder / "texts.txt"
+        texts.write_text("the film\nthe old film\nthe very old good film\n")
+        said = self.succeeds("embed", "--model", folder, "--input", texts, "--output", self.folder / "v.npy", "--max-length", 4).err
+        self.assertIn("1 of 3 rows are longer than 4 tokens: 1 of 10 tokens", said)
         self.assertIn("raise --max-length or divide", said)
 
     def test_a_tokeniser_that_keeps_case_is_refused_before_training(self):
