@@ -153,18 +153,21 @@ def static(sides):
 def made_static(sides):
     """The recipe of model2vec, written here: mean of three hidden states, centred principal components, weights of rare tokens."""
     folder, width = sides.folder("made-static"), 128
-    made = json.loads(run(sides.program, "vectors", "--from", sides.model, "--output", folder, "--size", width))
-    tokenizer = AutoTokenizer.from_pretrained(str(sides.model))
+    encoder, tokenizer = Transformer(str(sides.model)).model.eval(), AutoTokenizer.from_pretrained(str(sides.model))
+    encoder.encoder.layer, encoder.config.num_hidden_layers = encoder.encoder.layer[:1], 1  # the recipe is the same, and sooner done
+    start = sides.folder("first-layer")
+    for part in (encoder, tokenizer):
+        part.save_pretrained(str(start))
+    made = json.loads(run(sides.program, "vectors", "--from", start, "--output", folder, "--size", width))
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     kept = [number for number, name in enumerate(names) if not name.startswith("[unused")]
     if made != {"tokens": len(kept), "size": width}:
         sys.exit(f"static vectors: {made}, expected {len(kept)} tokens")
-    model = Transformer(str(sides.model)).model.eval()
     rows = []
     with torch.inference_mode():
         for begin in range(0, len(kept), 1024):
             ids = torch.tensor([[tokenizer.cls_token_id, number, tokenizer.sep_token_id] for number in kept[begin:begin + 1024]])
-            rows.append(model(ids).last_hidden_state.double().mean(1))
+            rows.append(encoder(ids).last_hidden_state.double().mean(1))
     rows = torch.cat(rows).numpy()
     rows -= rows.mean(0)
     components = numpy.linalg.eigh(rows.T @ rows / (len(rows) - 1))[1][:, ::-1][:, :width]
