@@ -89,7 +89,7 @@ class Option {
   Declaration declared_;
   bool given_ = false;
   std::vector<std::string> values_;  ///< what was given, each in one spelling
-  /// What was written, read as the option's kind wants it.
+  /// The text as it was written, read by the option's kind.
   struct Value {
     std::string_view text;
     int64_t whole;  ///< integers; 1 or 0 for a switch

@@ -11,7 +11,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What stands in the place of a field.
+/// The answer to a field of TrainingArguments.
 enum class Verdict { same, ours, not_needed, missing };
 
 const char* name_of(Verdict verdict) {

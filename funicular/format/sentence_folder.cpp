@@ -49,7 +49,7 @@ constexpr ActivationName kActivations[] = {{"identity", "linear.Identity"},
                                            {"gelu", "activation.GELU"},
                                            {"silu", "activation.SiLU"}};
 
-/// What stands behind the last point of a dotted name.
+/// Returns the part behind the last point of a dotted name.
 std::string last_part(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
 }

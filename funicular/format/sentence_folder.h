@@ -37,7 +37,7 @@ struct SentenceStep {
 /// "identity" and the names of format::supported_activations() that torch has a class for.
 const std::vector<std::string>& dense_activations();
 
-/// What modules.json and the files beside it say.
+/// The contents of modules.json and of the files beside it.
 struct SentenceFolder {
   /// The folder of the encoder or of the table of static embeddings, below the sentence folder; "": the same folder.
   fs::path encoder = {};

@@ -11,7 +11,7 @@ namespace {
 
 void append_bytes(std::span<const float> vector, const VectorRanges& ranges, int shift, std::string& out) {
   if (ranges.least.size() != vector.size())
-    throw InputError("vectors", "the ranges are of {} numbers, and the vectors have {}; expected the same",
+    throw InputError("vectors", "the ranges have {} numbers, and the vectors have {}; expected as many",
                      ranges.least.size(), vector.size());
   for (size_t i = 0; i < vector.size(); ++i) {
     const float width = (ranges.most[i] - ranges.least[i]) / 255.0F;

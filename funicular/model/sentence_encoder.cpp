@@ -26,7 +26,7 @@ namespace {
 using format::SentenceFolder;
 using format::SentenceStep;
 
-/// What a step computes with; no weight: the normalisation.
+/// The weights of a step. A normalisation has none.
 struct StepWeights {
   LinearWeights linear = {};
   bool has_activation = false;

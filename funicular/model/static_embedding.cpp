@@ -42,7 +42,7 @@ at::Tensor numbers_of(const format::TensorEntry& entry) {
 at::Tensor rows_of(const format::TensorEntry& entry, const format::WeightFiles& files, int64_t limit) {
   const bool wide = entry.dtype == format::DType::I64;
   if (!wide && entry.dtype != format::DType::I32)
-    throw InputError("weights", "{}: {} is of type {}; expected I32 or I64", files.path().string(),
+    throw InputError("weights", "{}: {} has the type {}; expected I32 or I64", files.path().string(),
                      entry.name, format::dtype_name(entry.dtype));
   const at::Tensor rows = tensor_of(entry, wide ? at::kLong : at::kInt).to(at::kLong);
   if (rows.numel() > 0 && (rows.min().item<int64_t>() < 0 || rows.max().item<int64_t>() >= limit))

@@ -99,7 +99,7 @@ class NegativesTable {
   at::Tensor without_absent(const at::Tensor& table) const {
     return absent_.defined() ? table.masked_fill(absent_, kNone) : table;
   }
-  /// Where a row's own positive and negatives stand, [rows, texts].
+  /// The columns of a row's own positive and negatives, [rows, texts].
   at::Tensor own_documents(const at::Tensor& same) const {
     return at::arange(rows_, same.options()).repeat({columns_ - 1}).unsqueeze(0).eq(same);
   }

@@ -39,7 +39,7 @@ enum class VectorLoss {
 /// In the order of VectorLoss, as --loss takes them.
 const std::vector<std::string>& vector_loss_names();
 
-/// What multiple negatives compare.
+/// The texts that multiple negatives compare.
 enum class Comparison {
   one_way,    ///< each anchor with all positives and negatives
   symmetric,  ///< and each positive with all anchors: the mean of two softmaxes
@@ -68,7 +68,7 @@ struct VectorLossOptions {
   /// Whether labels must be 0 or 1.
   bool reads_classes() const;
   std::string name() const { return vector_loss_names().at(static_cast<size_t>(loss)); }
-  /// What a resumed run must have too.
+  /// The settings that a resumed run must share.
   void add_identity(std::map<std::string, std::string>& identity) const;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What an evaluation of vectors measures: how well similar texts are told from others.
+// Metrics of vectors: how well similar texts are told from others.
 
 #include <ATen/core/Tensor.h>
 

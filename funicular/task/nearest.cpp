@@ -185,8 +185,7 @@ std::vector<std::vector<Neighbour>> nearest_in_file(const format::NpyFile& index
   const bool bits =
       index.type() != format::NpyType::float32 && index.columns() == (width + 7) / 8 && width > 1;
   if (!bits && !ranges.empty() && std::ssize(ranges.least) != index.columns())
-    throw InputError("search",
-                     "the ranges are of {} numbers, and the index has {} per row; expected the same",
+    throw InputError("search", "the ranges have {} numbers, and the index has {} per row; expected as many",
                      ranges.least.size(), index.columns());
   if (!bits && index.type() != format::NpyType::float32 && ranges.empty() && index.rows() > 0 &&
       index.columns() == width)

@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, chaining, comparing, distilling, embedders, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
+from options import (answering, augmenting, chaining, comparing, deciding, distilling, embedders, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
                      training, vocabulary, writing)
 from options.lab import Lab
 

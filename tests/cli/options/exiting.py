@@ -1,8 +1,10 @@
-"""What the options of early exit and of cascades do, in evaluate and predict."""
+"""What the options of early exit and of cascades do, in finetune, evaluate and predict."""
 
 from harness import json
 
 from .answering import EVALUATE, PREDICT, classifier, evaluate, number_model, predict
+from .lab import *
+from .own import FINETUNE, columns_file
 
 
 def with_exits(lab):
@@ -102,3 +104,53 @@ def evaluated_cascade(lab):
         lab.assertGreater(point["rows_per_second"], 0)
     data = lab.labelled("rows", lab.texts())
     lab.refuses(["evaluate", "--model", classifier(lab), "--task", "custom", "--data", data, "--cascade", small, "--exit-threshold", 0.5], "leave out")
+
+
+# ---- finetune
+
+EXITS = {"early_exit": "two-stage", "max_steps": 2, "precision": "fp32"}
+
+
+def encoder_of(folder):
+    return {name: values for name, values in tensors(folder / "model.safetensors").items()}
+
+
+@FINETUNE.row("--early-exit", "exits are trained, after the encoder or with it")
+def early_exit(lab):
+    held_out = lab.held_out()
+    for training in ("two-stage", "self-distillation", "joint"):
+        run = lab.train(**{**EXITS, **held_out, "early_exit": training})
+        exits, model = tensors(run.folder / "model" / "exits.safetensors"), encoder_of(run.folder / "model")
+        lab.assertEqual(sorted(exits), ["exits.1.dense.bias", "exits.1.dense.weight", "exits.1.output.bias", "exits.1.output.weight"])
+        note = json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["early_exit"]
+        lab.assertEqual((note["training"], note["layers"], len(note["temperatures"])), (training, [1], 2))
+        lab.assertEqual(run.result["mean_layer_accuracy"], (run.result["layer_1_accuracy"] + run.result["layer_2_accuracy"]) / 2)
+        if training == "joint":
+            lab.assertFalse((run.folder / "encoder").exists())
+        else:
+            lab.assertEqual(distance(model, encoder_of(run.folder / "encoder" / "model")), 0, "the encoder is frozen")
+    one, two = (lab.train(ranks=ranks, early_exit="self-distillation", max_steps=2) for ranks in (1, 2))
+    lab.assertLess(distance(*(tensors(run.folder / "model" / "exits.safetensors") for run in (one, two))), 1e-6, "whatever the ranks")
+    lab.assertFalse((lab.train(max_steps=2, precision="fp32").folder / "model" / "exits.safetensors").exists(), "the default")
+    numbers = columns_file(lab, "exit-numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
+    lab.refuses_to_train("--early-exit works only with one class per text", train=numbers, regression=True, early_exit="two-stage")
+
+
+@FINETUNE.row("--exit-pooling", "exits read the mean of the tokens or the first one, and config.json says which")
+def exit_pooling(lab):
+    mean, first = (lab.train(early_exit="joint", max_steps=2, precision="fp32", **read) for read in ({}, {"exit_pooling": "first"}))
+    for run, name in ((mean, "mean"), (first, "first")):
+        lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["early_exit"]["pooling"], name)
+    lab.assertGreater(distance(*(tensors(run.folder / "model" / "exits.safetensors") for run in (mean, first))), 0)
+    lab.refuses_to_train("--exit-pooling works only with --early-exit", exit_pooling="first")
+
+
+@FINETUNE.row("--exits-only", "a fine-tuned model keeps its weights, and gets exits")
+def exits_only(lab):
+    tuned = lab.train(max_steps=2, precision="fp32").folder / "model"
+    run = lab.train(model=tuned, exits_only=True, **EXITS)
+    lab.assertFalse((run.folder / "encoder").exists())
+    lab.assertEqual(distance(encoder_of(run.folder / "model"), encoder_of(tuned)), 0)
+    lab.refuses_to_train("has no classifier", exits_only=True, early_exit="two-stage")
+    lab.refuses_to_train("--exits-only works only with --early-exit", model=tuned, exits_only=True)
+    lab.refuses_to_train("contradict", model=tuned, exits_only=True, early_exit="joint")
