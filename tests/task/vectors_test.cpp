@@ -71,7 +71,7 @@ TEST(VectorCodes, ADimensionWithoutRangeAndNumbersBeyondTheRangeAreCoded) {
   EXPECT_EQ(static_cast<unsigned char>(bytes[1]), 255);
   EXPECT_NE(error_of([&] {
               code_of(VectorCode::int8, {1, 2, 3}, ranges);
-            }).find("expected the same"),
+            }).find("expected as many"),
             std::string::npos);
 }
 
