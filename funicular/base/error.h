@@ -16,7 +16,9 @@ enum class ExitCode : int { done = 0, failed = 1, usage = 2, interrupted = 75 };
 /// Base of all errors that Funicular throws itself. `what()` reads "[component] message".
 class Error : public std::runtime_error {
  public:
+  /// `format` and `arguments` as of fmt::format.
   Error(ExitCode code, std::string_view component, fmt::string_view format, fmt::format_args arguments);
+  /// What the program exits with.
   ExitCode code() const { return code_; }
 
  private:
@@ -26,6 +28,7 @@ class Error : public std::runtime_error {
 /// Wrong usage or wrong input (exit 2): a file, an option, a shape that does not fit. Nothing has been lost.
 class InputError : public Error {
  public:
+  /// `component` is what reports the error: "tokenizer", "finetune".
   template <class... A>
   InputError(std::string_view component, fmt::format_string<A...> format, A&&... arguments)
       : Error(ExitCode::usage, component, format, fmt::make_format_args(arguments...)) {}
@@ -34,6 +37,7 @@ class InputError : public Error {
 /// The run itself failed (exit 1): the disk is full, the loss is not finite, a file vanished.
 class RunError : public Error {
  public:
+  /// `component` is what reports the error: "checkpoint", "trainer".
   template <class... A>
   RunError(std::string_view component, fmt::format_string<A...> format, A&&... arguments)
       : Error(ExitCode::failed, component, format, fmt::make_format_args(arguments...)) {}

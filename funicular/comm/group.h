@@ -15,6 +15,7 @@
 
 namespace funicular::comm {
 
+/// How the ranks of a group meet and wait for each other.
 struct GroupOptions {
   /// How long a rank waits in a collective for the others before it fails. Saving a checkpoint while the
   /// others wait counts too.
@@ -79,7 +80,9 @@ class Group {
   /// Nobody watches them: a thread that cannot go on must leave().
   static std::vector<Group> in_threads(int size);
 
+  /// This rank's number, from 0.
   int rank() const;
+  /// The number of ranks.
   int size() const;
   /// This rank's part of `elements`.
   Shard shard(int64_t elements) const { return shard_of(elements, rank(), size()); }
@@ -111,12 +114,14 @@ class Group {
   /// `tensor` [n] holds the reduction in this rank's piece; the rest of it is unspecified.
   void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                       Reduction reduction = Reduction::sum) const;
+  /// The all_gather() for pieces as in reduce_scatter().
   void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
   /// Rank root's tensor becomes the reduction of all; the others' are unspecified afterwards.
   void reduce(const at::Tensor& tensor, int root, Reduction reduction = Reduction::sum) const;
   /// `tensor` [n], of which each rank holds its own shard or piece, becomes whole on rank root; on the others what lies outside
   /// of their own is unspecified afterwards.
   void gather(const at::Tensor& tensor, int root) const;
+  /// The gather() for pieces as in reduce_scatter().
   void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) const;
   /// What each rank gives, of any length, by rank.
   std::vector<std::string> gather_texts(const std::string& text) const;
@@ -127,22 +132,26 @@ class Group {
 
   /// From one rank to another; several between the same two arrive in their order.
   void send(const at::Tensor& tensor, int to) const;
+  /// Fills `tensor` with what rank `from` sends.
   void receive(const at::Tensor& tensor, int from) const;
   /// The same in the background, side by side: each pair of ranks has a queue of its own in either direction, so that
   /// nobody waits behind a message to somebody else. The tensors must be left alone until wait(), which one thread may
   /// call for all of them; every one has to be waited for. A group may not have them under way together with
   /// collectives: take a subgroup for each.
   Work start_send(const at::Tensor& tensor, int to) const;
+  /// The receive() in the background, as start_send().
   Work start_receive(const at::Tensor& tensor, int from) const;
 
   /// The same, in the background: they are carried out one after the other in the order of the calls, and
   /// before any collective that is called later. The tensors must be left alone until wait().
   Work start_all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
+  /// The reduce_scatter() in the background.
   Work start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                             Reduction reduction = Reduction::sum) const;
-  Work start_all_gather(const at::Tensor& tensor) const;
+  Work start_all_gather(const at::Tensor& tensor) const;  ///< all_gather() in the background.
+  /// The all_gather() for pieces, in the background.
   Work start_all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
-  Work start_broadcast(const at::Tensor& tensor, int root) const;
+  Work start_broadcast(const at::Tensor& tensor, int root) const;  ///< broadcast() in the background.
 
  private:
   explicit Group(std::shared_ptr<Ranks> ranks);

@@ -27,26 +27,29 @@ double count_of(const Counts& counts, const std::string& term);
 
 /// What every random choice of a forward pass is keyed by, besides the draw and the position.
 struct RandomState {
-  uint64_t seed = 0;
+  uint64_t seed = 0;      ///< of the run
   bool training = false;  ///< false: no dropout
 };
 
 /// Where each sequence lies in the packed batch, and the keys of every random choice. All tensors lie on one
 /// device.
 struct Packing {
-  at::Tensor offsets;                 ///< [S+1] int32: sequence s is rows [offsets[s], offsets[s+1])
-  std::vector<int32_t> host_offsets;  ///< the same on the host
-  at::Tensor sample_ids;              ///< [S] int64, identity in the data set
-  at::Tensor draw_ids;                ///< [S] int64, ordinal of this draw in the run
-  std::vector<int64_t> host_draw_ids;
-  at::Tensor positions;    ///< [T] int32, position of each token within its sequence
-  at::Tensor token_draws;  ///< [T] int64, draw of each token's sequence
-  RandomState random;
+  at::Tensor offsets;                  ///< [S+1] int32: sequence s is rows [offsets[s], offsets[s+1])
+  std::vector<int32_t> host_offsets;   ///< the same on the host
+  at::Tensor sample_ids;               ///< [S] int64, identity in the data set
+  at::Tensor draw_ids;                 ///< [S] int64, ordinal of this draw in the run
+  std::vector<int64_t> host_draw_ids;  ///< draw_ids on the host
+  at::Tensor positions;                ///< [T] int32, position of each token within its sequence
+  at::Tensor token_draws;              ///< [T] int64, draw of each token's sequence
+  RandomState random;                  ///< what dropout and masks are keyed by
 
+  /// The number of sequences, S.
   int64_t sequences() const {
     return host_offsets.empty() ? 0 : static_cast<int64_t>(host_offsets.size()) - 1;
   }
+  /// The number of tokens, T.
   int64_t tokens() const { return host_offsets.empty() ? 0 : host_offsets.back(); }
+  /// The tokens of the longest sequence.
   int64_t longest() const;
 
   /// The same with its tensors on a device.
@@ -60,9 +63,9 @@ struct Packing {
 /// A part of the global batch that one forward pass takes. It may hold no sequences (a rank that has run
 /// out).
 struct MicroBatch {
-  TensorMap tensors;
-  Packing packing;
-  Counts counts;
+  TensorMap tensors;       ///< what the segments and the loss read, by name
+  Packing packing;         ///< where the sequences lie
+  Counts counts;           ///< what the terms of the loss sum over, in this micro-batch
   TensorMap host_tensors;  ///< the tensors on the CPU where they were moved from there; else empty
 
   /// tensors[name]; throws InputError naming the batch's tensors if there is none.
@@ -84,18 +87,22 @@ enum class LossOver {
 /// later.
 class LossSink {
  public:
+  /// One term of the loss.
   struct Term {
-    std::string name;
-    at::Tensor sum;  ///< scalar, with gradient in training
-    double weight = 1.0;
+    std::string name;     ///< its key in Counts
+    at::Tensor sum;       ///< scalar, with gradient in training
+    double weight = 1.0;  ///< multiplies the term in the total
   };
+  /// Adds a term. `sum` is a scalar over the items of this micro-batch, never their mean.
   void add(std::string name, at::Tensor sum, double weight = 1.0);
   /// Results of the forward pass that are no loss (logits for metrics). Not kept unless `keep_outputs`.
   void output(const std::string& name, const at::Tensor& value);
 
+  /// The terms in the order in which they were added.
   const std::vector<Term>& terms() const { return terms_; }
+  /// What output() has kept.
   const TensorMap& outputs() const { return outputs_; }
-  bool keep_outputs = false;
+  bool keep_outputs = false;  ///< whether output() keeps what it gets
 
   /// Sum over terms of weight * sum / counts[name]: the scalar to call backward on. Undefined if there are no
   /// terms. A term whose count is 0 is left out; see count_of.
@@ -109,6 +116,7 @@ class LossSink {
 /// Observers of intermediate activations ("layer.3.output"), for distillation, tests and probes.
 struct Taps {
   std::function<void(std::string_view name, const at::Tensor& value)> observe;  ///< may be empty
+  /// Calls `observe`, if there is one.
   void operator()(std::string_view name, const at::Tensor& value) const {
     if (observe) observe(name, value);
   }

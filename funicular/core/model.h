@@ -25,18 +25,19 @@ struct Parameter {
   /// A logical tensor: rows [begin, end) of dimension 0. Fused weights (query, key and value in one) have
   /// several; checkpoints and Hugging Face directories know only these names.
   struct Slice {
-    std::string name;
-    int64_t begin = 0, end = 0;
+    std::string name;   ///< the name in checkpoints and folders
+    int64_t begin = 0;  ///< its first row of the parameter
+    int64_t end = 0;    ///< behind its last one
   };
 
-  std::string name;
+  std::string name;    ///< one per model
   at::Tensor master;   ///< what the optimiser updates
   at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
                        ///< mixed precision
   /// Same shape as `compute`; the leaf's .grad; sparse where PassOptions::row_gradients says so. Where
   /// gradients are freed after each update, undefined until they are collected (parallel/holding/freed_gradients.h).
   at::Tensor gradient;
-  ParameterKind kind = ParameterKind::matrix;
+  ParameterKind kind = ParameterKind::matrix;  ///< how it is stored and divided
   /// Whether weight decay acts on it; none: on matrices alone. To be set before training begins.
   std::optional<bool> weight_decay{};
   /// Whether LAMB and LARS multiply its learning rate by a trust ratio; none: as their convention says
@@ -49,13 +50,14 @@ struct Parameter {
   bool constant = false;
   bool exported = true;  ///< false: left out of the folders that a run leaves (model/weights.h)
 
+  /// Whether weight decay acts on it, by `weight_decay` or by its kind.
   bool decays() const { return weight_decay.value_or(kind == ParameterKind::matrix); }
 };
 
 /// State that is saved but not trained (BatchNorm's running statistics).
 struct Buffer {
-  std::string name;
-  at::Tensor value;
+  std::string name;  ///< one per model
+  at::Tensor value;  ///< written in training by the segments that name it
 };
 
 /// What the caller of a forward pass chooses.
@@ -70,10 +72,10 @@ struct PassOptions {
 
 /// One forward pass as every segment sees it. Refers to what its caller holds.
 struct Pass {
-  const MicroBatch& batch;  ///< on the model's device
-  const Taps& taps;
-  LossSink& loss;
-  PassOptions options = {};
+  const MicroBatch& batch;   ///< on the model's device
+  const Taps& taps;          ///< who observes activations
+  LossSink& loss;            ///< takes the terms of the loss
+  PassOptions options = {};  ///< the mode of this pass
 };
 
 using Activations = TensorMap;
@@ -81,7 +83,7 @@ using Activations = TensorMap;
 /// A tensor that goes into a segment or comes out of it. Its shape and type follow from the batch's packing
 /// and tensors alone, so that every rank knows what it will be sent.
 struct Port {
-  std::string name;
+  std::string name;                                                   ///< the tensor's name
   std::function<std::vector<int64_t>(const MicroBatch&)> shape = {};  ///< empty: whatever it is
   /// None: the type that the model's matrices compute in.
   std::optional<at::ScalarType> type = {};
@@ -95,9 +97,11 @@ struct Port {
 /// gives the outputs that are declared. The loss's own terms go to Pass::loss, labels come from
 /// Pass::batch.
 struct Segment {
-  std::string name;
-  std::vector<Parameter*> parameters = {};
-  std::vector<Port> inputs = {}, outputs = {};
+  std::string name;                         ///< one per model: "layer.3"
+  std::vector<Parameter*> parameters = {};  ///< what `forward` reads of the model's parameters
+  std::vector<Port> inputs = {};            ///< what `forward` reads
+  std::vector<Port> outputs = {};           ///< what it gives
+  /// Computes the outputs from the inputs.
   std::function<Activations(Activations, const Pass&)> forward = {};
   bool frozen = false;  ///< of a model that was appended frozen: nothing of it is recomputed
   std::vector<std::string> buffers = {};  ///< of Model::buffers, those that `forward` writes in training
@@ -124,17 +128,17 @@ struct Scope {
 
 /// Owns the parameters; segments refer to them. Move-only.
 struct Model {
-  std::vector<std::unique_ptr<Parameter>> parameters;
-  std::vector<Buffer> buffers;
-  std::vector<Segment> segments;
-  std::vector<std::shared_ptr<void>> owners;  ///< what must live as long as the segments' functions
+  std::vector<std::unique_ptr<Parameter>> parameters;  ///< all weights, in the order of the segments
+  std::vector<Buffer> buffers;                         ///< all buffers
+  std::vector<Segment> segments;                       ///< in the order in which they run
+  std::vector<std::shared_ptr<void>> owners;           ///< what must live as long as the segments' functions
 
   /// What segments of an appended model know a parameter of the host by.
   struct Alias {
-    std::shared_ptr<Parameter> alias;
-    Parameter* of = nullptr;
+    std::shared_ptr<Parameter> alias;  ///< what the appended segments read
+    Parameter* of = nullptr;           ///< the host's parameter
   };
-  std::vector<Alias> aliases;
+  std::vector<Alias> aliases;  ///< of the models that were appended
 
   // What the segments can do.
   bool low_precision = false;         ///< compute in the type of the matrices' `compute`; false: autocast
@@ -146,7 +150,9 @@ struct Model {
   std::function<Model()> replicate;
 
   Model() = default;
+  /// Moves the weights; pointers to them stay valid.
   Model(Model&&) = default;
+  /// Moves the weights; pointers to them stay valid.
   Model& operator=(Model&&) = default;
 
   /// Makes `other` a part of this model. Its dropout is keyed apart from the host's (by the prefix), so that equal
@@ -167,6 +173,7 @@ struct Model {
   void declare_loss(LossOver over);
   /// nullptr if there is none.
   Parameter* find(const std::string& name) const;
+  /// The number of weights' elements, frozen ones included.
   int64_t parameter_count() const;
   /// Where the parameters lie; the CPU if there are none.
   at::Device device() const;

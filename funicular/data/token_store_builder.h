@@ -14,11 +14,15 @@
 
 namespace funicular::data {
 
+/// How far a build is.
 struct StoreProgress {
-  uint64_t bytes = 0, total_bytes = 0;  ///< of text
-  uint64_t rows = 0, tokens = 0;
+  uint64_t bytes = 0;        ///< text read so far
+  uint64_t total_bytes = 0;  ///< all of the text
+  uint64_t rows = 0;         ///< written so far
+  uint64_t tokens = 0;       ///< written so far
 };
 
+/// How a store is built.
 struct StoreBuildOptions {
   int threads = 0;            ///< 0: as many as the machine has
   bool overwrite = false;     ///< replace an existing store; never a folder with other files in it
@@ -43,12 +47,13 @@ struct StoreBuildOptions {
   std::function<bool()> stop = nullptr;
 };
 
+/// What a build has written.
 struct StoreBuildResult {
-  StoreMeta meta;
-  uint64_t text_bytes = 0;
-  uint64_t store_bytes = 0;
+  StoreMeta meta;             ///< the store's meta.json
+  uint64_t text_bytes = 0;    ///< bytes of text that were read
+  uint64_t store_bytes = 0;   ///< bytes of the store's files
   uint64_t skipped_rows = 0;  ///< bad rows that the source left out
-  double seconds = 0;
+  double seconds = 0;         ///< wall-clock time
 };
 
 /// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an

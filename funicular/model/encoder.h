@@ -22,12 +22,15 @@ struct LayerOutputs {
   std::set<int64_t>
       query_key_value;  ///< `query_key_value.N` [T, 3H] of layer N, side by side, with their bias
 };
+/// The activation "hidden.N".
 std::string hidden_port(int64_t layer);
+/// The activation "query_key_value.N".
 std::string query_key_value_port(int64_t layer);
 
+/// What build_model makes.
 struct ModelOptions {
-  format::ModelConfig config = {};
-  Head head = Head::masked_lm;
+  format::ModelConfig config = {};    ///< sizes and family, as config.json has them
+  Head head = Head::masked_lm;        ///< what stands behind the encoder
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
   /// Whether a matrix of this name will be loaded (model/weights.h, weights_in): its values are undefined until then,
@@ -35,7 +38,7 @@ struct ModelOptions {
   std::function<bool(const std::string& name)> loaded = nullptr;
   at::Device device = at::kCPU;  ///< where the weights lie
   bool repeatable = false;       ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
-  LayerOutputs gives = {};
+  LayerOutputs gives = {};       ///< activations for segments behind
 };
 
 /// How many weights build_model makes.

@@ -14,6 +14,7 @@ namespace funicular::model {
 
 class Builder;
 
+/// What stands behind an encoder: its weights, what it reads, and its loss.
 struct Head {
   std::string name;          ///< of its segment
   std::string architecture;  ///< transformers' class for a BERT with this head, see format::Family::class_of
@@ -31,6 +32,7 @@ struct Head {
   /// model/layer_classifiers.h.
   std::function<void(Builder&, int64_t layer)> behind_layer = {};
 
+  /// Heads are told apart by their names.
   bool operator==(const Head& other) const { return name == other.name; }
 
   /// transformers' BertForMaskedLM, or another family's: transform, decoder and bias (format::Family::MaskedLm). The

@@ -28,6 +28,7 @@ inline constexpr const char* kSentenceWeights = "sentence.";
 /// x / max(‖x‖, 1e-12) for each row.
 at::Tensor normalise_rows(const at::Tensor& rows);
 
+/// How sentence_head builds its head.
 struct SentenceHeadOptions {
   /// Makes the encoder's pooler, which nothing reads, so that the folder that is written holds what transformers'
   /// BertModel expects.
@@ -49,10 +50,13 @@ class SentenceEncoder {
   explicit SentenceEncoder(const fs::path& folder, std::vector<format::Pooling> plain = {},
                            const char* option = "--model");
 
+  /// The folder that was given.
   const fs::path& path() const { return path_; }
+  /// Poolings, Dense steps, normalisation and prompts.
   const format::SentenceFolder& modules() const { return modules_; }
   /// Whether modules() were read from the folder.
   bool has_modules() const { return has_modules_; }
+  /// Whether a table of vectors stands in place of an encoder.
   bool is_static() const { return modules_.is_static; }
   /// The encoder's folder; only where the model is not static.
   const Pretrained& encoder() const { return *encoder_; }

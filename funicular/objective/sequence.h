@@ -14,9 +14,10 @@
 
 namespace funicular::objective {
 
+/// How a row becomes a sequence.
 struct SequenceOptions {
-  int32_t max_length = 512;  ///< special tokens included
-  text::Truncation truncation = text::Truncation::longest_first;
+  int32_t max_length = 512;                                       ///< special tokens included
+  text::Truncation truncation = text::Truncation::longest_first;  ///< how texts that are too long are cut
 };
 
 /// The properties that an objective expects of the token stores that it reads.
@@ -46,12 +47,16 @@ bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form
 
 /// Sequences of a micro-batch, end to end on the host.
 struct PackedSequences {
-  std::vector<int64_t> token_ids, token_type_ids;  ///< [T]
-  std::vector<uint8_t> maskable, word_starts;      ///< [T]; special tokens are not maskable
-  std::vector<uint8_t> row_starts;                 ///< [T]; 1 where a row of the store begins within a column
-  std::vector<int32_t> lengths;                    ///< [S]
-  std::vector<int64_t> sample_ids, draw_ids;       ///< [S]
+  std::vector<int64_t> token_ids;       ///< [T]
+  std::vector<int64_t> token_type_ids;  ///< [T]
+  std::vector<uint8_t> maskable;        ///< [T]; 0 for special tokens
+  std::vector<uint8_t> word_starts;     ///< [T]
+  std::vector<uint8_t> row_starts;      ///< [T]; 1 where a row of the store begins within a column
+  std::vector<int32_t> lengths;         ///< [S]
+  std::vector<int64_t> sample_ids;      ///< [S]
+  std::vector<int64_t> draw_ids;        ///< [S]
 
+  /// Appends the sample's sequence.
   void add(const data::Sample& sample, const text::SequenceTemplate& form, const SequenceOptions& options);
   /// Puts token_ids and token_type_ids into tensors, and fills the packing.
   MicroBatch to_batch(const RandomState& random) const;

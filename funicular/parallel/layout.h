@@ -20,6 +20,7 @@ struct StageList {
   /// The number of ranks that hold each stage and take its micro-batches in turn; empty: one each. Only the schedules
   /// that pipeline::make_replicated has may have more.
   std::vector<int> replicas{};
+  /// Equal if every stage begins and is replicated alike.
   bool operator==(const StageList&) const = default;
 };
 /// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
@@ -28,6 +29,7 @@ StageList parse_stages(const std::string& text);
 /// Replicas of a model along one axis, its stages along the second, slices of its weights along the third
 /// (comm/mesh.h), and what replicas divide among them. Or one of the ways of sharing that have no axes.
 struct Layout {
+  /// The ways of sharing.
   enum class Kind {
     ranks,                ///< replicas, stages and slices
     single,               ///< one rank
@@ -35,21 +37,22 @@ struct Layout {
     servers,              ///< ps-sync
     asynchronous_servers  ///< ps-async
   };
-  Kind kind = Kind::ranks;
-  int data = 0;           ///< replicas; 0: as many as the ranks make
-  bool staged = false;    ///< cut into stages, if only into one
-  int pipeline = 1;       ///< ranks of a pipeline; 0: all that replicas and slices leave
-  bool sliced = false;    ///< weights are cut, if only into one slice
-  int tensor = 1;         ///< ranks of a tensor group; 0: all that replicas and stages leave
-  int zero = 0;           ///< ZeRO's stage among replicas, 0 to 3
-  bool sequence = false;  ///< what lies between the slices is divided by rows, too
+  Kind kind = Kind::ranks;  ///< the way of sharing
+  int data = 0;             ///< replicas; 0: as many as the ranks make
+  bool staged = false;      ///< cut into stages, if only into one
+  int pipeline = 1;         ///< ranks of a pipeline; 0: all that replicas and slices leave
+  bool sliced = false;      ///< weights are cut, if only into one slice
+  int tensor = 1;           ///< ranks of a tensor group; 0: all that replicas and stages leave
+  int zero = 0;             ///< ZeRO's stage among replicas, 0 to 3
+  bool sequence = false;    ///< what lies between the slices is divided by rows, too
   /// Pipelines: the number of devices of one process that hold the stages, one each (parallel/device_stages.h); 0:
   /// processes hold them. dp: the number of replicas; 0: two.
   int devices = 0;
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
   int stages_per_rank = 0;        ///< 0: the schedule's least
-  StageList stages{};
+  StageList stages{};             ///< where the pipeline is cut
 
+  /// Equal if all fields are.
   bool operator==(const Layout&) const = default;
 
   /// The short form of a name of strategy_names(). Throws InputError that lists the names.
@@ -68,18 +71,22 @@ struct Layout {
   Layout on(int ranks) const;
   /// Of a layout that on() gave.
   comm::MeshShape mesh() const { return {data, pipeline, tensor}; }
+  /// The number of ranks that hold one replica.
   int64_t ranks_of_a_replica() const { return int64_t{pipeline} * tensor; }
 };
 
 /// The options that make a layout, by their names on the command line, with their defaults.
 struct LayoutOptions {
-  std::string strategy = "auto";
-  std::optional<int64_t> devices{}, pipeline_parallel{}, tensor_parallel{};
-  bool sequence_parallel = false;
-  std::optional<int64_t> data_parallel{}, zero{};
-  std::string schedule = "1f1b";
-  std::optional<int64_t> stages_per_rank{};
-  StageList stages{};
+  std::string strategy = "auto";               ///< a name of strategy_names(), or "auto"
+  std::optional<int64_t> devices{};            ///< Layout::devices
+  std::optional<int64_t> pipeline_parallel{};  ///< Layout::pipeline
+  std::optional<int64_t> tensor_parallel{};    ///< Layout::tensor
+  bool sequence_parallel = false;              ///< Layout::sequence
+  std::optional<int64_t> data_parallel{};      ///< Layout::data
+  std::optional<int64_t> zero{};               ///< Layout::zero
+  std::string schedule = "1f1b";               ///< Layout::schedule
+  std::optional<int64_t> stages_per_rank{};    ///< Layout::stages_per_rank
+  StageList stages{};                          ///< Layout::stages
 
   /// Sets an option by its name without "--"; sequence-parallel takes no text. Returns false for an unknown name.
   /// Throws InputError for text that cannot be read.

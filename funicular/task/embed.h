@@ -26,19 +26,20 @@ enum class TextRole { any, query, document };
 /// The names of TextRole, in its order.
 const std::vector<std::string>& text_role_names();
 
+/// How an Embedder makes vectors.
 struct EmbedderOptions {
   std::vector<format::Pooling> poolings{};  ///< of a folder without modules; empty: the mean
   /// The text before each text. None: the prompt of `prompt_name` or of `role`, else the model's default prompt.
   std::optional<std::string> prompt{};
-  std::string prompt_name{};  ///< one of the model's prompts
-  TextRole role = TextRole::any;
+  std::string prompt_name{};              ///< one of the model's prompts
+  TextRole role = TextRole::any;          ///< what the texts are for
   std::optional<int64_t> truncate_dim{};  ///< none: as the model says
   bool normalise = false;                 ///< to length 1, after truncation
   std::optional<int64_t> max_length{};    ///< none: as the model says
   std::string precision = "fp32";         ///< one of model::inference_precisions(), or fp64
   int64_t batch_tokens = 4096;            ///< see PredictorOptions
-  int64_t window = 1024;
-  at::Device device = at::kCPU;
+  int64_t window = 1024;                  ///< see PredictorOptions
+  at::Device device = at::kCPU;           ///< where the model computes
 };
 
 /// Model, tokeniser and predictor of one folder. Opening one takes far longer than a text: keep it.
@@ -51,11 +52,15 @@ class Embedder {
 
   /// [texts, width] of float32.
   at::Tensor embed(const std::vector<std::string>& texts) const;
+  /// Numbers of a vector.
   int64_t width() const { return predictor_->answers().width(); }
   /// Tokens of a text at most; 0: any number.
   int64_t max_length() const { return max_length_; }
+  /// The text before each text; may be empty.
   const std::string& prompt() const { return prompt_; }
+  /// The folder.
   const model::SentenceEncoder& encoder() const { return encoder_; }
+  /// For many rows at once.
   const Predictor& predictor() const { return *predictor_; }
   /// Says in words how a text becomes a vector: "mean of all tokens, normalised".
   std::string description() const;
@@ -72,6 +77,7 @@ class Embedder {
   std::unique_ptr<const Predictor> predictor_;
 };
 
+/// Which rows embed() reads.
 struct EmbedOptions {
   InputOptions input{};  ///< tables: the column "text" unless `text` is given; several columns are joined
   int64_t skip = 0;      ///< rows at the beginning that are read and left out

@@ -22,6 +22,7 @@ namespace funicular::task {
 /// are not.
 inline constexpr int64_t kMostEvaluatedRows = 512, kEvaluatedRows = 32;
 
+/// What is evaluated, and how.
 struct EvaluateOptions {
   fs::path model{};                             ///< the model's folder
   fs::path data{};                              ///< labelled rows; for a masked language model a token store
@@ -32,8 +33,8 @@ struct EvaluateOptions {
   std::optional<int64_t> batch_size{};  ///< rows of a forward pass at most; none: as `batch_tokens` allows
   int64_t batch_tokens = 8192;          ///< tokens of a forward pass at most; 0: no limit
   std::string precision = "fp32";       ///< one of model::inference_precisions(), or fp64
-  at::Device device = at::kCPU;
-  uint64_t seed = 42;  ///< of the masks of a masked language model
+  at::Device device = at::kCPU;         ///< where the model computes
+  uint64_t seed = 42;                   ///< of the masks of a masked language model
 
   /// Where rows leave a model with exits; not given: at its end, and the curve of its exits is measured besides.
   ExitChoice exits{};
@@ -52,10 +53,10 @@ struct EvaluateOptions {
 
 /// Known on rank 0 alone.
 struct Evaluation {
-  std::shared_ptr<const Task> task;
-  OrderedJson scores = {};  ///< the metrics, "loss" and "samples"
-  std::unique_ptr<Sheet> sheet = nullptr;
-  std::unique_ptr<EvaluatedRows> rows = nullptr;
+  std::shared_ptr<const Task> task;               ///< what the rows were read as
+  OrderedJson scores = {};                        ///< the metrics, "loss" and "samples"
+  std::unique_ptr<Sheet> sheet = nullptr;         ///< the answers beside the labels
+  std::unique_ptr<EvaluatedRows> rows = nullptr;  ///< the rows' texts, for lists of mistakes
   /// Measured curves (task/exit_speed.h) by name: "early_exit" of a model with exits, "cascade".
   OrderedJson curves = OrderedJson::object();
   /// How far the probabilities can be trusted (Sheet::reliability); after EvaluateOptions::calibrate as it is now, with

@@ -20,9 +20,11 @@ struct ClassWeights {
   std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each
 };
 
+/// The options of finetune(), besides those of any run (task/run.h).
 struct FinetuneOptions : RunOptions {
   fs::path model{};                         ///< folder of the pre-trained model
-  fs::path train_file{}, eval_file{};       ///< the rows; no eval_file: no evaluation
+  fs::path train_file{};                    ///< the rows to learn from
+  fs::path eval_file{};                     ///< the rows to evaluate on; empty: no evaluation
   std::shared_ptr<const Task> task{};       ///< see find_task
   std::shared_ptr<const Task> eval_task{};  ///< reads eval_file; null: `task`
   /// Without eval_file: the share of train_file's rows that is held out for evaluation; 0: none.
@@ -31,10 +33,10 @@ struct FinetuneOptions : RunOptions {
 
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
-  ClassWeights class_weights{};
-  double label_smoothing = 0;  ///< in training, the share of a row that all classes get in equal parts
-  EmbeddingOptions embedding{};
-  EarlyExitOptions early_exit{};
+  ClassWeights class_weights{};              ///< how much a row of each class counts
+  double label_smoothing = 0;     ///< in training, the share of a row that all classes get in equal parts
+  EmbeddingOptions embedding{};   ///< loss and poolings of the tasks on vectors
+  EarlyExitOptions early_exit{};  ///< classifiers behind each layer
 };
 
 /// Within the folder of a run that trains exits after fine-tuning: the run of the fine-tuning.

@@ -17,14 +17,15 @@ namespace funicular::task {
 
 class FolderPredictor;
 
+/// How a FolderPredictor answers.
 struct FolderOptions {
   std::string precision = "fp32";       ///< one of model::inference_precisions()
   std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
   int64_t batch_tokens = 4096;          ///< see PredictorOptions
-  int64_t window = 1024;
-  at::Device device = at::kCPU;
-  int texts = 0;          ///< of the rows that are to be answered; 0: as in fine-tuning
-  ExitChoice exits = {};  ///< where rows leave a model with exits, or a cascade's small model
+  int64_t window = 1024;                ///< see PredictorOptions
+  at::Device device = at::kCPU;         ///< where the model computes
+  int texts = 0;                        ///< of the rows that are to be answered; 0: as in fine-tuning
+  ExitChoice exits = {};                ///< where rows leave a model with exits, or a cascade's small model
   /// A cascade's small model, which is asked first; it must outlive this one. Null: there is no cascade.
   const FolderPredictor* small = nullptr;
   Decision decision = {};  ///< which labels are given
@@ -43,6 +44,7 @@ class FolderPredictor {
 
   /// The answer to a text or to a pair of texts. Throws InputError if the model was fine-tuned on something else.
   Answer predict(const std::string& text) const { return predict_row({text}); }
+  /// The answer to a pair of texts.
   Answer predict(const std::string& first, const std::string& second) const {
     return predict_row({first, second});
   }
@@ -53,10 +55,15 @@ class FolderPredictor {
   const Predictor& predictor() const { return *predictor_; }
   /// The classes by their numbers.
   const std::vector<std::string>& labels() const { return predictor_->answers().labels(); }
+  /// The task of the folder, or the one given.
   const Task& task() const { return *task_; }
+  /// The model with its weights.
   const Model& model() const { return model_; }
+  /// The folder's configuration and files.
   const model::Pretrained& pretrained() const { return pretrained_; }
+  /// The folder's tokeniser.
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// Tokens of a row at most, special tokens included.
   int64_t max_length() const { return sequence_.max_length; }
 
  private:

@@ -14,6 +14,7 @@ namespace funicular::task {
 struct ColumnFacts;
 enum class Suits;
 
+/// A row of the table of tasks.
 struct TaskType {
   std::string name;       ///< "classes"
   std::string option;     ///< the value of --task: "custom"

@@ -15,26 +15,35 @@ inline constexpr std::string_view kTokenizerComponent = "tokenizer";
 
 /// A token that is matched in the raw text before anything else, e.g. "[MASK]".
 struct AddedToken {
-  int32_t id = -1;
-  std::string content;
-  bool special = true;
-  bool normalized = false, lstrip = false, rstrip = false, single_word = false;
+  int32_t id = -1;           ///< its place in the vocabulary
+  std::string content;       ///< the text that is matched
+  bool special = true;       ///< whether decoding leaves it out
+  bool normalized = false;   ///< whether it is matched in the normalised text
+  bool lstrip = false;       ///< whether it takes the blanks before it
+  bool rstrip = false;       ///< whether it takes the blanks behind it
+  bool single_word = false;  ///< whether it is matched as a whole word only
 };
 
 /// Ids of the tokens that the objectives need; -1 where the vocabulary has none.
 struct SpecialTokens {
-  int32_t pad = -1, unknown = -1, cls = -1, sep = -1, mask = -1;
+  int32_t pad = -1;      ///< "[PAD]", or what the family calls it
+  int32_t unknown = -1;  ///< "[UNK]"
+  int32_t cls = -1;      ///< "[CLS]"
+  int32_t sep = -1;      ///< "[SEP]"
+  int32_t mask = -1;     ///< "[MASK]"
 };
 
 /// One tokenised text, without special tokens around it.
 struct TokenizedText {
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;          ///< token ids
   std::vector<uint8_t> word_starts;  ///< 1 where a token begins a word, for whole-word masking
 };
 
 /// A half-open range of the characters (code points) of a text.
 struct CharacterRange {
-  int32_t begin = 0, end = 0;
+  int32_t begin = 0;  ///< the first character, from 0
+  int32_t end = 0;    ///< behind the last one
+  /// Equal if both ends are.
   bool operator==(const CharacterRange&) const = default;
 };
 
@@ -50,6 +59,7 @@ class Tokenizer {
 
   /// Appends the tokens of `utf8`, without special tokens around them. Invalid UTF-8 is read as U+FFFD.
   virtual void tokenize(std::string_view utf8, TokenizedText& out) const = 0;
+  /// The tokens of `utf8`, without special tokens around them.
   TokenizedText tokenize(std::string_view utf8) const;
   /// Also appends the characters of the text that each token comes from, as `tokenizers` counts them. Slower: for
   /// texts whose places matter.
@@ -58,13 +68,16 @@ class Tokenizer {
 
   /// How texts and special tokens are put together.
   virtual const SequenceTemplate& sequence() const = 0;
+  /// The ids that objectives need.
   virtual const SpecialTokens& special() const = 0;
 
   /// All tokens as the files spell them: those of the model, then the added ones that it lacks.
   virtual const std::vector<std::string>& vocabulary() const = 0;
   /// How many of them the model has, that is, may be pieces of words.
   virtual int32_t model_size() const = 0;
+  /// Tokens that are matched before the model reads the text.
   virtual const std::vector<AddedToken>& added_tokens() const = 0;
+  /// The number of tokens of vocabulary().
   int32_t size() const { return static_cast<int32_t>(vocabulary().size()); }
   /// More than every id, those of added tokens included.
   int64_t id_limit() const;
@@ -80,10 +93,12 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
+  /// @cond
   Tokenizer(const Tokenizer&) = default;
   Tokenizer& operator=(const Tokenizer&) = default;
   Tokenizer(Tokenizer&&) noexcept = default;
   Tokenizer& operator=(Tokenizer&&) noexcept = default;
+  /// @endcond
 };
 
 }  // namespace funicular::text

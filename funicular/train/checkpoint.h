@@ -23,19 +23,20 @@ namespace funicular::train {
 
 /// Where a run stands, besides tensors. The sampler and every random choice follow from seed and step.
 struct TrainingState {
-  int64_t step = 0;     ///< global batches consumed
-  double loss_sum = 0;  ///< of the steps since the last record in metrics.jsonl
-  int64_t loss_steps = 0;
-  int64_t evaluated_step = 0;  ///< of the last evaluation; 0: none
-  int64_t best_step = 0;       ///< 0: none
-  std::map<std::string, double> best_evaluation;
-  int64_t evaluations_without_gain = 0;
-  LossWatch loss_watch;
+  int64_t step = 0;                               ///< global batches consumed
+  double loss_sum = 0;                            ///< of the steps since the last record in metrics.jsonl
+  int64_t loss_steps = 0;                         ///< the number of those steps
+  int64_t evaluated_step = 0;                     ///< of the last evaluation; 0: none
+  int64_t best_step = 0;                          ///< 0: none
+  std::map<std::string, double> best_evaluation;  ///< metrics of best_step
+  int64_t evaluations_without_gain = 0;           ///< since best_step
+  LossWatch loss_watch;                           ///< what tells a diverged loss
   std::vector<int64_t> drawn;  ///< samples of each corpus, where several are mixed: what follows from step
   OrderedJson loss_scaler;     ///< optim::LossScaler::state() of fp16; null: none
   std::map<std::string, std::string> identity;  ///< must be equal on resume
   std::map<std::string, std::string> settings;  ///< may differ on resume, with a warning
 
+  /// As in a checkpoint's state.json.
   OrderedJson to_json() const;
   /// Throws InputError naming `origin` and the key.
   static TrainingState from_json(const Json& json, const std::string& origin);

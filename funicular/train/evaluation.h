@@ -42,7 +42,8 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 
 /// What went wrong on some rank and is known on all.
 struct SharedError {
-  std::exception_ptr error;
+  std::exception_ptr error;  ///< the error of the first rank that failed
+  /// Throws the error itself.
   [[noreturn]] void rethrow() const { std::rethrow_exception(error); }
 };
 

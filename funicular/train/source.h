@@ -21,9 +21,11 @@ LossOver loss_over_of(const Objective& objective) {
   return LossOver::undeclared;
 }
 
+/// Rows that a trainer draws batches from.
 class Source {
  public:
   virtual ~Source() = default;
+  /// The number of samples.
   virtual int64_t size() const = 0;
   /// Hash of the contents; a checkpoint is resumed only with the same.
   virtual uint64_t fingerprint() const = 0;
@@ -49,8 +51,10 @@ class Source {
 template <class Objective>
 class DatasetSource final : public Source {
  public:
+  /// Refers to both.
   DatasetSource(const Objective& objective, const data::Dataset& dataset)
       : objective_(objective), dataset_(dataset) {}
+  /// The number of samples.
   int64_t size() const override { return dataset_.size(); }
   uint64_t fingerprint() const override { return dataset_.fingerprint(); }
   bool found_damaged() const override { return dataset_.found_damaged(); }
@@ -92,12 +96,14 @@ class TensorDataset final : public Source {
  public:
   /// Throws InputError unless there is at least one tensor and all have the same first dimension.
   explicit TensorDataset(TensorMap tensors);
+  /// The number of samples.
   int64_t size() const override { return size_; }
   uint64_t fingerprint() const override { return fingerprint_; }
   int64_t length(int64_t) const override { return 1; }
   /// As far as the data go: a lambda that computes the loss declares its own (Trainer::fit).
   LossOver loss_over() const override { return LossOver::rows; }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override;
+  /// The tensors by name.
   const TensorMap& tensors() const { return tensors_; }
 
  private:

@@ -39,15 +39,18 @@ struct StepRecord {
   std::map<std::string, double> losses;  ///< this step's loss terms; recorded where there are several
 };
 
+/// Functions that the trainer calls; each may be empty.
 struct Callbacks {
   /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete,
   /// with its step in a training.json. Called for each new best evaluation, or at the end without evaluation.
   /// Default: model.safetensors with the model's own names. model::save_folder writes a folder that funicular
   /// predict and transformers load.
   std::function<void(const fs::path& folder)> save_model;
+  /// Called with each line of metrics.jsonl, on rank 0.
   std::function<void(const StepRecord&)> on_log;
   /// After every step, an overflowed one of fp16 (StepResult::finite false) included.
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
+  /// Called after each evaluation.
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
   /// In the forward pass of every step, on the rank that computes it: an activation by its name, such as "layer.3"
   /// (model/encoder.h). Values of segments that are recomputed have no gradients. The last layer computes the rows that no
@@ -59,29 +62,33 @@ struct Callbacks {
   std::function<void(int64_t step, bool updated, parallel::Strategy& strategy)> inspect;
 };
 
+/// How a run has ended.
 struct FitResult {
   int64_t step = 0;          ///< global batches done, those before a resume included
   int64_t resumed_from = 0;  ///< 0: started anew
   bool interrupted = false;  ///< a signal came; state is saved, exit with 75
+  /// `patience` evaluations without a better one.
   bool stopped_early = false;
-  double loss = NAN;                         ///< of the last step; of ps-async this rank's own, if any
-  std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
-  std::map<std::string, double> best_evaluation;
-  int64_t best_step = 0;           ///< 0: no evaluation
-  int64_t skipped_steps = 0;       ///< of fp16, see StepRecord
-  int64_t tokens = 0;              ///< real tokens trained on by these processes
-  std::vector<int64_t> staleness;  ///< see parallel::Asynchronous
-  double seconds = 0;              ///< wall-clock time of this process, evaluation and saving included
+  double loss = NAN;                              ///< of the last step; of ps-async this rank's own, if any
+  std::map<std::string, double> evaluation;       ///< of the last evaluation, without "eval_"
+  std::map<std::string, double> best_evaluation;  ///< of best_step, without "eval_"
+  int64_t best_step = 0;                          ///< 0: no evaluation
+  int64_t skipped_steps = 0;                      ///< of fp16, see StepRecord
+  int64_t tokens = 0;                             ///< real tokens trained on by these processes
+  std::vector<int64_t> staleness;                 ///< see parallel::Asynchronous
+  double seconds = 0;  ///< wall-clock time of this process, evaluation and saving included
 };
 
+/// Makes the strategy of one run.
 using StrategyFactory = std::function<std::unique_ptr<parallel::Strategy>()>;
 
+/// Trains a model on batches of a source.
 class Trainer {
  public:
   /// Throws InputError for options out of range or in contradiction.
   Trainer(TrainerOptions options, StrategyFactory strategy, optim::OptimizerSpec optimizer);
 
-  Callbacks callbacks;
+  Callbacks callbacks;  ///< set before fit()
 
   /// Where the strategy has several ranks, all of them must call it with the same arguments: each reads its
   /// share of every batch, rank 0 writes the run's files, of checkpoints each rank its part, and all get the
@@ -122,6 +129,7 @@ class Trainer {
     return result;
   }
 
+  /// What the trainer was made with.
   const TrainerOptions& options() const { return options_; }
 
  private:

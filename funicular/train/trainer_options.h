@@ -18,31 +18,32 @@
 
 namespace funicular::train {
 
+/// How a Trainer trains. All have defaults.
 struct TrainerOptions {
   fs::path output{};  ///< the run's folder; empty: nothing is written
 
   // How long. At most one of the two; neither: 3 epochs.
-  int64_t max_steps = 0;
-  double num_train_epochs = 0;
+  int64_t max_steps = 0;        ///< optimiser steps
+  double num_train_epochs = 0;  ///< passes over the data; need not be whole
 
   // The global batch, in sequences. Any two of the three imply the third (batch = micro-batch × accumulation,
   // the last micro-batch may be smaller); a contradiction is an InputError. None: a batch of 32 in one piece.
-  int64_t batch_size = 0;
-  int64_t micro_batch_size = 0;
-  int64_t gradient_accumulation = 0;
+  int64_t batch_size = 0;             ///< sequences of an optimiser step, over all ranks
+  int64_t micro_batch_size = 0;       ///< sequences of a forward pass at most
+  int64_t gradient_accumulation = 0;  ///< micro-batches of an optimiser step
   int64_t micro_batch_tokens =
       0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
   int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training
-  bool shuffle = true;
-  bool drop_last = false;  ///< false: the last batch of an epoch is shorter
+  bool shuffle = true;          ///< false: the order of the data
+  bool drop_last = false;       ///< false: the last batch of an epoch is shorter
   /// No text stands in two rows of a batch (data/distinct_sampler.h), if the source tells the texts (Source::texts_of).
   bool distinct_batches = false;
 
-  optim::Schedule schedule{};     ///< the peak rate is the optimiser's
-  optim::BatchRate batch_rate{};  ///< multiplies that rate as the global batch asks for
-  double max_grad_norm = 1.0;     ///< 0: no clipping
-  uint64_t seed = 42;
-  Precision precision = Precision::fp32;
+  optim::Schedule schedule{};             ///< the peak rate is the optimiser's
+  optim::BatchRate batch_rate{};          ///< multiplies that rate as the global batch asks for
+  double max_grad_norm = 1.0;             ///< 0: no clipping
+  uint64_t seed = 42;                     ///< of the order, dropout and masks
+  Precision precision = Precision::fp32;  ///< type of the products, see core/precision.h
   optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
   Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
   /// Of BatchNorm in modules of users: what its running statistics follow, and whether ranks normalise together.
@@ -61,7 +62,7 @@ struct TrainerOptions {
   int64_t patience = 0;              ///< stop after so many evaluations without a better one; 0: never
   std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"; of equal ones the
                                      ///< smaller loss is the better
-  bool greater_is_better = false;
+  bool greater_is_better = false;    ///< whether a larger best_metric is better
   /// A loss that is this many times the first one ends the run: it has diverged. LossWatch::kGrowthOfSquares suits
   /// squared errors.
   double diverged_at = LossWatch::kGrowth;

@@ -24,6 +24,7 @@ def tarball(parts, scratch, dist):
     parts.copy_to(folder, None)
     shutil.copytree(parts.folder / "include", folder / "include")
     shutil.copytree(parts.folder / "lib/cmake", folder / "lib/cmake")
+    forget_torch(parts, folder / "lib/cmake/Funicular/FunicularConfig.cmake")
     link_for_compilers(parts, folder / "lib")
     write_all(folder / "share/doc/funicular", documents(parts))
 
@@ -38,6 +39,14 @@ def tarball(parts, scratch, dist):
             tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive:
         archive.add(folder, name, filter=same_owner)
     return path
+
+
+def forget_torch(parts, file):
+    """The LibTorch of the machine that builds is nobody else's: TORCH_DIR names one."""
+    text, root = file.read_text(encoding="utf-8"), str(parts.torch.parent)
+    if f'"{root}"' not in text:
+        raise SystemExit(f"{file}: expected the folder of LibTorch, {root}")
+    file.write_text(text.replace(f'"{root}"', '""'), encoding="utf-8")
 
 
 def link_for_compilers(parts, folder):

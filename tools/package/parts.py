@@ -59,11 +59,9 @@ class Parts:
         """name -> text of each licence that has to go with the files."""
         found = {"LICENSE": (ROOT / "LICENSE").read_text(encoding="utf-8")}
         for package in COMPILED_IN:
-            file = pathlib.Path("/usr/share/doc", package, "copyright")
-            if file.is_file():
-                found[f"licenses/{package}"] = file.read_text(encoding="utf-8")
-        if (ROOT / ".deps/uplot/LICENSE").is_file():
-            found["licenses/uplot"] = (ROOT / ".deps/uplot/LICENSE").read_text(encoding="utf-8")
+            found[f"licenses/{package}"] = licence(pathlib.Path("/usr/share/doc", package, "copyright"))
+        if (ROOT / ".deps/uplot/package.json").is_file():  # the program was built with it
+            found["licenses/uplot"] = licence(ROOT / ".deps/uplot/LICENSE")
         texts = sorted(self.torch.parents[1].glob("torch-*.dist-info/licenses/**/*")) + [self.torch.parent / "LICENSE"]
         for file in texts:
             where = file.relative_to(self.torch.parents[1])
@@ -71,6 +69,12 @@ class Parts:
                 name = "-".join(part for part in where.parts if part not in ("licenses", "third_party") and "dist-info" not in part)
                 found[f"licenses/torch/{name}"] = file.read_text(encoding="utf-8", errors="replace")
         return found
+
+
+def licence(file):
+    if not file.is_file():
+        raise SystemExit(f"{file} is missing: expected the licence of code that is compiled into the program. Install it again")
+    return file.read_text(encoding="utf-8")
 
 
 def torch_libraries(root):
