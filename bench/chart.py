@@ -3,7 +3,7 @@
 
 usage: chart.py DATA.toml CHART.svg
 
-DATA.toml has a title, a note, and groups of bars, each a label and a ratio; docs/measurements/ holds what was measured.
+DATA.toml has a title, a note, and groups of bars, each a label and a ratio; docs/project/measurements/ holds what was measured.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every #include under funicular/ obeys the table of docs/architecture.md, and that every header says what it is for.
+"""Checks that every #include under funicular/ obeys the table of docs/explanation/architecture.md, and that every header says what it is for.
 
 usage: check_layers.py [ROOT]        exit code 0 if all do, 1 with one line for each violation
 """
@@ -28,7 +28,7 @@ def read_table(document: Path) -> dict[str, tuple[set[str], bool]]:
 def upward(rows) -> list[str]:
     """Rows that name a row below themselves: the table is in order, so that there is no circle."""
     order = list(rows)
-    return [f"docs/architecture.md: the row of {folder} names {above}, a row below it"
+    return [f"docs/explanation/architecture.md: the row of {folder} names {above}, a row below it"
             for at, folder in enumerate(order) for above in rows[folder][0] if order.index(above) > at]
 
 
@@ -47,12 +47,12 @@ def violation(folder: str, target: str, rows) -> str | None:
 
 
 def check(root: Path) -> tuple[list[str], int]:
-    rows = read_table(root / "docs/architecture.md")
+    rows = read_table(root / "docs/explanation/architecture.md")
     if not rows:
-        return [f"{root / 'docs/architecture.md'}: no table of layers found"], 0
+        return [f"{root / 'docs/explanation/architecture.md'}: no table of layers found"], 0
     unknown = sorted({name for allowed, _ in rows.values() for name in allowed} - set(rows))
     if unknown:
-        return [f"{root / 'docs/architecture.md'}: there is no row of {', '.join(unknown)}"], 0
+        return [f"{root / 'docs/explanation/architecture.md'}: there is no row of {', '.join(unknown)}"], 0
     problems, files = upward(rows), 0
     for file in sorted((root / "funicular").rglob("*")):
         if file.suffix not in (".h", ".cpp", ".cu", ".inc"):
@@ -61,7 +61,7 @@ def check(root: Path) -> tuple[list[str], int]:
         path = file.relative_to(root)
         folder = path.parts[1]
         if folder not in rows:
-            problems.append(f"{path}: folder {folder} has no row in docs/architecture.md")
+            problems.append(f"{path}: folder {folder} has no row in docs/explanation/architecture.md")
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
         if file.suffix == ".h" and not (lines[:1] == ["#pragma once"] and lines[1:] and re.match(r"// \S", lines[1])):

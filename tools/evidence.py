@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Keeps docs/evidence.md: what is claimed, which value was seen, where and when, and the command that shows it again.
+"""Keeps docs/project/evidence.md: what is claimed, which value was seen, where and when, and the command that shows it again.
 
-docs/evidence/claims.toml holds a [[claim]] each:
+docs/project/evidence/claims.toml holds a [[claim]] each:
   id, topic   the name of its result file, and the heading that it stands under
   what        the claim, one sentence; `note` may hold conditions and limits
   command     shows the claim again; words in capitals (FOLDER) are files of the reader
@@ -9,7 +9,7 @@ docs/evidence/claims.toml holds a [[claim]] each:
   pattern     finds values in the output: a table from a value's name to a regular expression with one group;
               of several numbers the largest counts
   holds       values that the command asserts: a table from name to value; they are recorded if the command succeeds
-docs/evidence/results/ID.json holds the values of a claim with date, machine, commit and command. A claim without pattern
+docs/project/evidence/results/ID.json holds the values of a claim with date, machine, commit and command. A claim without pattern
 and holds is recorded by hand: write its file, with "recorded": "by hand".
 """
 import argparse
@@ -28,12 +28,12 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REQUIRED, OPTIONAL = ("id", "topic", "what", "command", "about"), ("note", "pattern", "holds")
 RECORDED = ("values", "date", "machine", "commit", "command", "recorded")
-OWN_FILES = ("docs/evidence.md", "docs/evidence")  # they may change while something is measured
+OWN_FILES = ("docs/project/evidence.md", "docs/project/evidence")  # they may change while something is measured
 BY_MEASURE = "by ./run evidence measure"
 HEAD = """# What is shown, and by which command
 
-Each row is a value that was seen, where and when, and the command that shows it again. [Numerics](numerics.md) tells how far results may
-differ. Speeds are in [performance](performance.md) and, by day and machine, in `docs/measurements/`.
+Each row is a value that was seen, where and when, and the command that shows it again. [Numerics](../explanation/numerics.md) tells how far results may
+differ. Speeds are in [performance](../explanation/performance.md) and, by day and machine, in [the measurements](measurements/README.md).
 
 The column "code since" counts the commits that changed the claim's code after its value was recorded, up to commit `AS_OF`. A value that
 is older than its code may be different today. "By hand" marks a value that a person wrote down; `./run evidence measure` recorded the
@@ -52,13 +52,13 @@ class Tree:
 
     def __init__(self, root: pathlib.Path):
         self.root = root
-        self.page = root / "docs/evidence.md"
-        self.results_folder = root / "docs/evidence/results"
+        self.page = root / "docs/project/evidence.md"
+        self.results_folder = root / "docs/project/evidence/results"
         self.claims = self.read_claims()
         self.results = {path.stem: self.read_result(path) for path in sorted(self.results_folder.glob("*.json"))}
 
     def read_claims(self) -> dict[str, dict]:
-        path, claims = self.root / "docs/evidence/claims.toml", {}
+        path, claims = self.root / "docs/project/evidence/claims.toml", {}
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
         except (OSError, ValueError) as error:
@@ -173,10 +173,10 @@ def problems_of_claim(tree: Tree, claim: dict) -> list[str]:
 def problems_of_result(tree: Tree, claim: dict) -> list[str]:
     result = tree.results.get(claim["id"])
     if result is None:
-        return [f"it has no result; run ./run evidence measure {claim['id']}, or write docs/evidence/results/{claim['id']}.json"]
+        return [f"it has no result; run ./run evidence measure {claim['id']}, or write docs/project/evidence/results/{claim['id']}.json"]
     missing = [key for key in RECORDED if not result.get(key)]
     if missing:
-        return [f"{missing[0]} is missing in docs/evidence/results/{claim['id']}.json"]
+        return [f"{missing[0]} is missing in docs/project/evidence/results/{claim['id']}.json"]
     found = []
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"]):
         found.append(f"the date of its result is {result['date']}; expected YEAR-MONTH-DAY")
@@ -187,14 +187,14 @@ def problems_of_result(tree: Tree, claim: dict) -> list[str]:
 
 
 def check(tree: Tree) -> int:
-    problems = [f"docs/evidence/claims.toml: {name}: {problem}" for name, claim in tree.claims.items()
+    problems = [f"docs/project/evidence/claims.toml: {name}: {problem}" for name, claim in tree.claims.items()
                 for problem in problems_of_claim(tree, claim) + problems_of_result(tree, claim)]
-    problems += [f"docs/evidence/results/{name}.json: no claim has this id; remove the file" for name in tree.results
+    problems += [f"docs/project/evidence/results/{name}.json: no claim has this id; remove the file" for name in tree.results
                  if name not in tree.claims]
     if not problems:
         page = tree.page.read_text(encoding="utf-8") if tree.page.exists() else ""
         if without_marks(page) != without_marks(tree.rendered()):
-            problems.append("docs/evidence.md differs from docs/evidence/; run ./run evidence page")
+            problems.append("docs/project/evidence.md differs from docs/project/evidence/; run ./run evidence page")
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return 1
@@ -252,7 +252,7 @@ def measured(tree: Tree, claim: dict, given: dict[str, str]) -> dict[str, str]:
     patterns, holds = claim.get("pattern", {}), claim.get("holds", {})
     if not patterns and not holds:
         raise Wrong("the claim has neither `pattern` nor `holds`, so its values are recorded by hand, in "
-                    f"docs/evidence/results/{claim['id']}.json")
+                    f"docs/project/evidence/results/{claim['id']}.json")
     command = filled(claim["command"], given)
     print(f"{claim['id']}: {command}", flush=True)
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tree.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -268,7 +268,7 @@ def measure(tree: Tree, names: list[str], given: dict[str, str], dirty: bool) ->
     for name in names:
         if name not in tree.claims:
             near = difflib.get_close_matches(name, tree.claims, 1)
-            raise Wrong(f"no claim has the id {name}" + (f"; did you mean {near[0]}?" if near else "; docs/evidence/claims.toml lists them"))
+            raise Wrong(f"no claim has the id {name}" + (f"; did you mean {near[0]}?" if near else "; docs/project/evidence/claims.toml lists them"))
     changed = tree.git("status", "--porcelain", "--", ".", *(f":!{path}" for path in OWN_FILES))
     commit = tree.git("rev-parse", "--short=9", "HEAD")
     if commit is None or changed is None:
@@ -305,7 +305,7 @@ def main() -> int:
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the working tree (default: this one)")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("check", help="check claims, results and page (the default)")
-    commands.add_parser("page", help="write docs/evidence.md")
+    commands.add_parser("page", help="write docs/project/evidence.md")
     measuring = commands.add_parser("measure", help="run the commands of claims, record what they show, and write the page")
     measuring.add_argument("ids", nargs="+", metavar="ID", help="the id of a claim")
     measuring.add_argument("--with", dest="given", type=named_file, action="append", default=[], metavar="NAME=PATH",

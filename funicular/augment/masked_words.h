@@ -45,10 +45,10 @@ class MaskedWords {
   MaskedWords(const Model& model, const text::Tokenizer& tokenizer, const MaskedWordsOptions& options);
   ~MaskedWords();
 
-  /// The ids of the candidates of each word, the most probable first, of equal ones the smaller id. Batches are made of
-  /// the words in their order, and each is one thread's, so that the number of threads changes nothing; on processors
-  /// with AVX-512 neither does what else is asked for (docs/numerics.md). Throws RunError where the model gives no finite
-  /// numbers.
+  /// The ids of the candidates of each word, the most probable first, of equal ones the smaller id. Batches are made
+  /// of the words in their order, and each is one thread's, so that the number of threads changes nothing; on
+  /// processors with AVX-512 neither does what else is asked for (docs/explanation/numerics.md). Throws RunError
+  /// where the model gives no finite numbers.
   std::vector<std::vector<int32_t>> guess(std::span<const HiddenWord> words) const;
 
  private:

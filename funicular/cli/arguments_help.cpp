@@ -1,5 +1,5 @@
 // The texts that follow from the declarations of a command's options: --help, the words of completion, and the tables of
-// docs/options.md.
+// docs/reference/options.md.
 
 #include "funicular/cli/arguments_help.h"
 

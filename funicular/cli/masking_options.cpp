@@ -66,7 +66,7 @@ void MaskingOptions::declare(Arguments& arguments) {
   arguments.add(
       "compat", "NAME", chosen.compat, objective::compat_names(), Effect::result,
       "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
-      "word stays as it is here (docs/masking.md)");
+      "word stays as it is here (docs/explanation/masking.md)");
   arguments.add("pack-sentences", "NAME", chosen.pack, objective::pack_names(), Effect::result,
                 "fill sequences with whole rows, within documents or across them (a separator between), as "
                 "RoBERTa; "

@@ -1,5 +1,5 @@
 #pragma once
-// docs/options.md, which is made of the declarations.
+// docs/reference/options.md, which is made of the declarations.
 
 #include <string>
 

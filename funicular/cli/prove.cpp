@@ -84,7 +84,7 @@ class Prove final : public Command {
             "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
             "update weights while "
             "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
-            "Exit code 1 if a difference is larger than docs/numerics.md promises. Without --model and "
+            "Exit code 1 if a difference is larger than docs/explanation/numerics.md promises. Without --model and "
             "--data: a small BERT with random weights, and "
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "

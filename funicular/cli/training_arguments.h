@@ -10,8 +10,8 @@ namespace funicular::cli {
 /// dashes.
 std::string_view answer_to_training_argument(std::string_view name);
 
-/// Returns the page docs/training_arguments.md. It declares the options of finetune, so it needs the library of
-/// commands_library.h.
+/// Returns the page docs/reference/training_arguments.md. It declares the options of finetune, so it needs the
+/// library of commands_library.h.
 std::string training_arguments_page();
 
 }  // namespace funicular::cli

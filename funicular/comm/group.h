@@ -63,7 +63,7 @@ class Work {
 /// dead, frozen or elsewhere. After a RunError the group is broken, and so is every later call.
 ///
 /// Results are the same bits on every rank, and the same from run to run: the order of summation depends on
-/// the number of ranks alone (docs/distributed.md says which).
+/// the number of ranks alone (docs/reference/collectives.md says which).
 class Group {
  public:
   Group();

@@ -1,5 +1,5 @@
 #pragma once
-// Data-parallel training with the interface of Horovod for PyTorch: docs/horovod.md tells how to move a
+// Data-parallel training with the interface of Horovod for PyTorch: docs/how_to/migrate_horovod.md tells how to move a
 // script over, and where this differs.
 
 #include "funicular/horovod/collectives.h"            // IWYU pragma: export

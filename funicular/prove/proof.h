@@ -97,7 +97,7 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
 /// Why the reference cannot train this task; "" if it can.
 std::string reference_refuses(const ProofTask& task);
 
-/// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/numerics.md); of losses
+/// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/explanation/numerics.md); of losses
 /// |a − b| / |b|.
 struct Difference {
   double relative = 0;
@@ -119,7 +119,7 @@ struct Proof {
   std::vector<std::string> noise;
 };
 
-/// What docs/numerics.md promises of two layouts.
+/// What docs/explanation/numerics.md promises of two layouts.
 struct Promise {
   bool bit_identical = false;
   double bound = 0;       ///< on every relative difference of tensors

@@ -164,8 +164,8 @@ std::vector<StageWeights> weights_of_stages(int stages) {
   return all;
 }
 
-/// Weights in as many versions as the papers say, gradients of each, and two moments of a stage's own. Of a copy the last stage
-/// holds one version: its owner sends the one that a micro-batch uses.
+/// Weights in as many versions as the papers say, gradients of each, and two moments of a stage's own. Of a copy the
+/// last stage holds one version: its owner sends the one that a micro-batch uses.
 TEST_F(RankMemory, OfEachStageIsThatOfTheFormula) {
   RankUseOptions options;
   options.config = small_config();
@@ -190,7 +190,8 @@ TEST_F(RankMemory, OfEachStageIsThatOfTheFormula) {
     }
 }
 
-/// Rank 0 of two keeps one older version of its stage (docs/pipelines.md) beside what a pipeline in step holds.
+/// Rank 0 of two keeps one older version of its stage (docs/explanation/schedules.md) beside what a pipeline in step
+/// holds.
 TEST_F(RankMemory, OfAPipelineThatDoesNotStopHasOlderVersions) {
   RankUseOptions options;
   options.config = small_config();

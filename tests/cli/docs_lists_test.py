@@ -14,14 +14,14 @@ class DocsLists(ProgramTest):
         return re.search(rf'^_funicular_words\[pretrain:{option}\]="(.*)"$', words, re.M).group(1).split()
 
     def test_have_a_row_for_each_value(self):
-        for option, page in (("--optim", "optimizers.md"), ("--lr-scheduler-type", "optimizers.md"), ("--schedule", "pipelines.md")):
+        for option, page in (("--optim", "reference/optimizers.md"), ("--lr-scheduler-type", "reference/optimizers.md"), ("--schedule", "explanation/schedules.md")):
             rows = re.findall(r"^\| `([a-z0-9_-]+)`", (DOCS / page).read_text(), re.M)
             values = self.offered(option)
             self.assertGreater(len(values), 4)
             self.assertEqual([value for value in values if value not in rows], [], f"docs/{page}, {option}")
 
     def test_name_the_options_of_optimisers_and_schedules(self):
-        text = (DOCS / "optimizers.md").read_text()
+        text = (DOCS / "reference/optimizers.md").read_text()
         section = re.search(r"^Optimisation:\n(.*?)\n\n", self.succeeds("pretrain", "--help-all").out, re.M | re.S).group(1)
         own = [option for option in re.findall(r"^  (--[a-z0-9-]+)", section, re.M) if option not in ("--max-grad-norm",)]
         self.assertGreater(len(own), 15)

@@ -129,9 +129,9 @@ class Help(ProgramTest):
                 self.assertEqual((done.returncode, done.stderr), (0, ""), command)
 
     def test_reference_in_the_docs_is_what_the_program_prints(self):
-        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "options.md"
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/options.md"
         self.assertEqual(page.read_text(encoding="utf-8"), self.succeeds("help", "--markdown").out,
-                         "docs/options.md is generated: funicular help --markdown > docs/options.md")
+                         "docs/reference/options.md is generated: funicular help --markdown > docs/reference/options.md")
 
     def test_help_wins_over_missing_options(self):
         self.succeeds("finetune", "--model", "nowhere", "--help")

@@ -95,7 +95,7 @@ def declared_fields(header, name):
 
 
 def listed_options(text):
-    """The names that docs/library.md lists, in order."""
+    """The names that docs/how_to/cpp_library.md lists, in order."""
     listed = re.search(r"Of `TrainerOptions` that is: (.*?)\. Or set them", text, re.S)[1]
     return re.findall(r"`(\w+)`", listed)
 
@@ -119,7 +119,7 @@ class Documents(unittest.TestCase):
 
     def test_the_options_of_a_training_are_in_the_order_in_which_they_are_declared(self):
         header = (commands.ROOT / "funicular/train/trainer_options.h").read_text(encoding="utf-8")
-        text = (commands.ROOT / "docs/library.md").read_text(encoding="utf-8")
+        text = (commands.ROOT / "docs/how_to/cpp_library.md").read_text(encoding="utf-8")
         self.assertEqual(listed_options(text), declared_fields(header, "TrainerOptions"))
         self.assertGreaterEqual(len(declared_fields(header, "TrainerOptions")), 30)
 
@@ -132,7 +132,7 @@ class Documents(unittest.TestCase):
     def test_the_chart_is_what_the_script_draws_of_what_was_measured(self):
         with tempfile.TemporaryDirectory() as folder:
             drawn = pathlib.Path(folder) / "peers.svg"
-            subprocess.run([commands.ROOT / "bench/chart.py", commands.ROOT / "docs/measurements/2026-11-24-zen4.toml", drawn], check=True)
+            subprocess.run([commands.ROOT / "bench/chart.py", commands.ROOT / "docs/project/measurements/2026-11-24-zen4.toml", drawn], check=True)
             self.assertEqual(drawn.read_text(encoding="utf-8"), (commands.ROOT / "docs/images/peers.svg").read_text(encoding="utf-8"))
 
     def test_the_blocks_of_funicular_commands_run_as_they_are_written(self):
@@ -179,12 +179,12 @@ def readers_folder(test):
     for name in ("train.conll", "eval.conll"):
         (folder / name).write_text("".join("".join(f"{word} {'B-PRAISE' if word == 'good' else 'O'}\n" for word in text.split()) + "\n"
                                            for _, text in rows))
-    questions = next(block.code for block in blocks.blocks((commands.ROOT / "docs" / "spans.md").read_text()) if block.language == "json")
+    questions = next(block.code for block in blocks.blocks((commands.ROOT / "docs/how_to/spans.md").read_text()) if block.language == "json")
     for name in ("train.json", "dev.json"):
         (folder / name).write_text(questions)
     for name in ("pairs.jsonl", "held_out.jsonl"):
         (folder / name).write_text("".join(json.dumps({"anchor": text, "positive": f"{text} again"}) + "\n" for _, text in rows))
-    chain = blocks.blocks((commands.ROOT / "docs" / "chain.md").read_text())
+    chain = blocks.blocks((commands.ROOT / "docs/how_to/chain.md").read_text())
     (folder / "chain.toml").write_text(next(block.code for block in chain if block.language == "toml"))
     (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))
     (folder / "texts.txt").write_text("\n\n".join(text for _, text in rows) + "\n")
@@ -192,7 +192,7 @@ def readers_folder(test):
 
 
 def with_sections(folder):
-    """The tables of docs/csv.md: texts of five sections, of which each has a word of its own."""
+    """The tables of docs/tutorials/csv_to_model.md: texts of five sections, of which each has a word of its own."""
     sections, source = ["fonts", "games", "net", "science", "sound"], random.Random(8)
     rows = [(sections[number % 5], " ".join(source.choices(["the", "a", "old", "very"], k=6)) + f" {harness.WORDS[number % 5]} {number}")
             for number in range(2000)]

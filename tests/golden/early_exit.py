@@ -2,7 +2,7 @@
 
 usage: early_exit.py FUNICULAR_PROGRAM
 
-The rule, the losses of the exits and the reading of the probes are written here by their definitions (docs/early_exit.md).
+The rule, the losses of the exits and the reading of the probes are written here by their definitions (docs/how_to/early_exit.md).
 """
 
 import itertools

@@ -3,7 +3,7 @@
 usage: spans.py FUNICULAR_PROGRAM
 
 The windows are those of the fast tokenizer, the logits those of BertForQuestionAnswering; candidates, exact match and F1 are written here
-by their definitions (docs/spans.md).
+by their definitions (docs/how_to/spans.md).
 """
 
 import json

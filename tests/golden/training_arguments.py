@@ -1,4 +1,4 @@
-"""docs/training_arguments.md against transformers' class itself, and against what the program says to each of its fields.
+"""docs/reference/training_arguments.md against transformers' class itself, and against what the program says to each of its fields.
 
 usage: training_arguments.py FUNICULAR_PROGRAM
 """
@@ -14,7 +14,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from transformers import TrainingArguments
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "training_arguments.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/training_arguments.md"
 VERDICTS = {"the same name", "in another way", "not needed", "not there"}
 
 
@@ -26,7 +26,7 @@ def main():
     program = sys.argv[1]
     printed = run(program, "help", "--training-arguments").stdout
     if printed != PAGE.read_text(encoding="utf-8"):
-        sys.exit(f"{PAGE.name} is generated: funicular help --training-arguments > docs/training_arguments.md")
+        sys.exit(f"{PAGE.name} is generated: funicular help --training-arguments > docs/reference/training_arguments.md")
     rows = re.findall(r"^\| `(\w+)` \| ([a-z ]+) \| (.+) \|$", printed, re.M)
     fields = {field.name for field in dataclasses.fields(TrainingArguments) if not field.name.startswith("_")}
     listed = [name for name, _, _ in rows]

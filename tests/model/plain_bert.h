@@ -1,6 +1,6 @@
 #pragma once
-// An independent BERT of plain LibTorch operations in float64 that drops units by the keys of docs/numerics.md, and the
-// comparison of a model with it.
+// An independent BERT of plain LibTorch operations in float64 that drops units by the keys of
+// docs/explanation/numerics.md, and the comparison of a model with it.
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -24,7 +24,7 @@ namespace funicular::model::plain_bert {
 
 inline constexpr uint64_t kRunSeed = (uint64_t{5} << 32) + 7;
 
-/// The sites by the numbers that docs/numerics.md promises, not by the names of the code.
+/// The sites by the numbers that docs/explanation/numerics.md promises, not by the names of the code.
 enum class Site : uint32_t {
   embedding = 5,
   probabilities = 6,
@@ -82,8 +82,8 @@ inline at::Tensor probability_mask(uint32_t layer, uint32_t head, double probabi
   return mask;
 }
 
-/// BERT of one sequence at a time, as the papers and transformers write it; or ELECTRA's encoder, whose embeddings are as
-/// wide as its layers; or an encoder with the optional parts of a layer that the configuration names.
+/// BERT of one sequence at a time, as the papers and transformers write it; or ELECTRA's encoder, whose embeddings
+/// are as wide as its layers; or an encoder with the optional parts of a layer that the configuration names.
 class PlainBert {
  public:
   PlainBert(const Model& model, const format::ModelConfig& config) : config_(config) {

@@ -360,7 +360,7 @@ TEST(Selectors, HideTheBudgetOfShortRowsOnTheAverageAndEachWordEquallyOften) {
 }
 
 TEST(Selectors, ChosenUnitsHaveTheLengthsOfTheirSharesFromTheLengthsOfRowsThatTheDocsName) {
-  // MacBERT's n-grams from 30 words on; docs/masking.md says how much longer rows of spans have to be.
+  // MacBERT's n-grams from 30 words on; docs/explanation/masking.md says how much longer rows of spans have to be.
   for (const size_t words : {30, 50}) {
     const UnitSelector selector(std::make_shared<NgramUnits>(macbert_shares()));
     const Words text = Words::of(words, false);

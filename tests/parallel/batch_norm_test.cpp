@@ -30,7 +30,8 @@ namespace {
 
 constexpr double kSame = 1e-12;
 
-/// A convolution and two layers, with a BatchNorm of images, one of rows and one without weights and with the mean of all steps.
+/// A convolution and two layers, with a BatchNorm of images, one of rows and one without weights and with the mean of
+/// all steps.
 struct NormedImpl : torch::nn::Module {
   torch::nn::Conv2d conv{torch::nn::Conv2dOptions(2, 3, 2)};
   torch::nn::BatchNorm2d images{torch::nn::BatchNormOptions(3).momentum(0.3)};
@@ -169,7 +170,8 @@ TEST(BatchNorm, OverMicroBatchesHasTheRunningStatisticsOfOneLargeBatch) {
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     NormRig rig("single", {}, BatchStatistics::batch);
     rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 4), x.narrow(0, 9, 3)}, 1, recompute);
-    // What the first module of each kind reads does not depend on how the batch is cut; the rest reads what it normalised.
+    // What the first module of each kind reads does not depend on how the batch is cut; the rest reads what it
+    // normalised.
     EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "images.running"), "");
     EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "num_batches_tracked"), "");
     NormRig whole("single", {}, BatchStatistics::batch), plain("single", {}, BatchStatistics::pass);
@@ -192,7 +194,8 @@ double distance(const std::map<std::string, torch::Tensor>& a, const std::map<st
   return most;
 }
 
-/// Prints how far running statistics are from one large batch's after a step (docs/measurements/2026-11-28-techniques.md).
+/// Prints how far running statistics are from one large batch's after a step
+/// (docs/project/measurements/2026-11-28-techniques.md).
 TEST(BatchNorm, OverMicroBatchesComesNearerToOneLargeBatch) {
   const torch::Tensor x = images_of(96);
   std::map<BatchStatistics, double> first, second;

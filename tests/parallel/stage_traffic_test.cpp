@@ -1,4 +1,5 @@
-// Claims about the bytes that ranks of a pipeline exchange in a step, by collective: those of the table in docs/pipelines.md.
+// Claims about the bytes that ranks of a pipeline exchange in a step, by collective: those of the table in
+// docs/explanation/schedules.md.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 

@@ -12,7 +12,7 @@ def check(files: dict[str, str], table: str | None = None) -> tuple[int, str]:
     """Exit code and output of the script on a tree with these files and this table, or the real one."""
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
-        files = {**files, "docs/architecture.md": table or (ROOT / "docs/architecture.md").read_text(encoding="utf-8")}
+        files = {**files, "docs/explanation/architecture.md": table or (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")}
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
@@ -59,7 +59,7 @@ class CheckLayers(unittest.TestCase):
         self.assertIn("folder magic has no row", output)
 
     def test_a_row_that_names_one_below_itself_is_found(self):
-        table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").replace("| base, text, format | no |", "| base, text, nn | no |", 1)
+        table = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8").replace("| base, text, format | no |", "| base, text, nn | no |", 1)
         code, output = check({"funicular/base/a.cpp": "\n"}, table)
         self.assertEqual(code, 1, output)
         self.assertIn("the row of data names nn, a row below it", output)

@@ -1,4 +1,4 @@
-"""docs/evidence.md comes from claims and results, and tools/evidence.py marks a claim that is older than its code."""
+"""docs/project/evidence.md comes from claims and results, and tools/evidence.py marks a claim that is older than its code."""
 import json
 import pathlib
 import subprocess
@@ -34,8 +34,8 @@ class AnotherTree(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for path, text in (("docs/evidence/claims.toml", CLAIMS), ("code/fast.cpp", "first"), ("other/slow.cpp", ""), ("rows", "7 rows\n9 rows\n"),
-                           ("tools/measure.sh", "cat $1\necho took 1.5 s\n"), ("docs/evidence/results/.keep", "")):
+        for path, text in (("docs/project/evidence/claims.toml", CLAIMS), ("code/fast.cpp", "first"), ("other/slow.cpp", ""), ("rows", "7 rows\n9 rows\n"),
+                           ("tools/measure.sh", "cat $1\necho took 1.5 s\n"), ("docs/project/evidence/results/.keep", "")):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
         self.git("init", "-q")
@@ -55,10 +55,10 @@ class AnotherTree(unittest.TestCase):
 
     def page(self):
         self.assertEqual(evidence(self.root, "page").returncode, 0)
-        return (self.root / "docs/evidence.md").read_text(encoding="utf-8")
+        return (self.root / "docs/project/evidence.md").read_text(encoding="utf-8")
 
     def result(self):
-        return json.loads((self.root / "docs/evidence/results/speed.json").read_text(encoding="utf-8"))
+        return json.loads((self.root / "docs/project/evidence/results/speed.json").read_text(encoding="utf-8"))
 
     def test_measure_records_what_the_command_printed(self):
         self.measure()
@@ -80,7 +80,7 @@ class AnotherTree(unittest.TestCase):
             self.assertEqual(before.returncode, 0, "the page need not follow the marks: " + before.stderr)
             self.assertEqual("1 are older than their code: speed" in before.stdout, mark != "unchanged", before.stdout)
             self.assertIn(f"| {mark} |", self.page())
-        path = self.root / "docs/evidence/results/speed.json"
+        path = self.root / "docs/project/evidence/results/speed.json"
         path.write_text(path.read_text().replace(self.result()["commit"], "123456789"))
         self.assertIn("| unknown |", self.page())
 
@@ -107,7 +107,7 @@ class AnotherTree(unittest.TestCase):
     def test_check_names_what_disagrees(self):
         self.assertIn("speed: it has no result; run ./run evidence measure speed", evidence(self.root, "check").stderr)
         self.measure()
-        claims, page = self.root / "docs/evidence/claims.toml", self.root / "docs/evidence.md"
+        claims, page = self.root / "docs/project/evidence/claims.toml", self.root / "docs/project/evidence.md"
         for path, old, new, said in ((claims, '"code"', '"gone"', "`about` names gone"), (claims, "measure.sh", "none.sh", "names tools/none.sh"),
                                      (claims, "'(\\d+) rows'", "'rows'", "has 0 groups"), (page, "second: 9", "second: 8", "run ./run evidence page"),
                                      (claims, "It is fast", "It is slow", "run ./run evidence page")):
@@ -116,7 +116,7 @@ class AnotherTree(unittest.TestCase):
             done = evidence(self.root, "check")
             self.assertEqual((done.returncode, said in done.stderr), (1, True), done.stderr)
             path.write_text(before)
-        (self.root / "docs/evidence/results/gone.json").write_text("{}")
+        (self.root / "docs/project/evidence/results/gone.json").write_text("{}")
         self.assertIn("results/gone.json: no claim has this id", evidence(self.root, "check").stderr)
 
 

@@ -23,7 +23,7 @@ class KillRanks(unittest.TestCase):
         arguments = kill_ranks.parse([])
         self.assertEqual(arguments.strategies, ["ddp", "zero1", "zero2", "zero3", "ps-sync"])
         self.assertEqual((arguments.kills, arguments.ranks), (40, 2))
-        evidence = (pathlib.Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
+        evidence = (pathlib.Path(__file__).resolve().parents[2] / "docs/project/evidence.md").read_text(encoding="utf-8")
         self.assertIn("40 kills of each of these strategies, 200 in all, at least 10 of each inside saves, on two ranks", evidence)
 
     def test_pipelines_stand_for_schedules_slices_and_their_products(self):

@@ -1,6 +1,6 @@
 """usage: ./run mutants [--sample N [--seed TEXT]] [--only PATTERN] [--list] …
 
-Plants small bugs, one at a time, and sees whether the tests notice; docs/testing.md tells how it works and what came out.
+Plants small bugs, one at a time, and sees whether the tests notice; docs/project/testing.md tells how it works and what came out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run mutants", description="Plants small bugs, one at a time, and sees whether the tests "
-                                     "notice. Without options: all, and the table in docs/testing.md is written anew.")
+                                     "notice. Without options: all, and the table in docs/project/testing.md is written anew.")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, chosen by the seed")
     parser.add_argument("--seed", default="", help="what chooses the sample (default: the hash of the commit)")
     parser.add_argument("--only", default="", metavar="PATTERN", help="only those whose LAYER/NAME or file matches")
@@ -102,8 +102,8 @@ def main() -> int:
     status = conclude(verdicts, out)
     print(f"took {time.monotonic() - start:.0f} s", flush=True)
     if len(mutants) == len(everything) and not any(verdict.state == "broken" for verdict in verdicts):
-        report.write(ROOT / "docs/testing.md", report.table(verdicts, build.isa))
-        print("the table in docs/testing.md is written anew")
+        report.write(ROOT / "docs/project/testing.md", report.table(verdicts, build.isa))
+        print("the table in docs/project/testing.md is written anew")
     return status
 
 

@@ -1,4 +1,4 @@
-"""The table of killed and surviving mutants in docs/testing.md."""
+"""The table of killed and surviving mutants in docs/project/testing.md."""
 
 from __future__ import annotations
 

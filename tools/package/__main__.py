@@ -1,4 +1,4 @@
-"""usage: ./run package [KIND…] [--check [--record]]; docs/install.md tells how the files are used."""
+"""usage: ./run package [KIND…] [--check [--record]]; docs/how_to/install.md tells how the files are used."""
 
 import argparse
 import pathlib
@@ -17,7 +17,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="./run package", description="Writes what people install into dist/.")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--check", action="store_true", help="install each on an empty Debian, and train, evaluate and predict there")
-    parser.add_argument("--record", action="store_true", help="write what --check measured into docs/install.md")
+    parser.add_argument("--record", action="store_true", help="write what --check measured into docs/how_to/install.md")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="a finished build (default: build/release)")
     parser.add_argument("--keep", action="store_true", help="with --check: take the files that are in dist/ already")
     given = parser.parse_args()

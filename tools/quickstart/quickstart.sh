@@ -47,6 +47,6 @@ if [ -s "$folder/data/train.tsv" ]; then
   classify
   shrink
 else
-  say "No labelled file here, so there is nothing to fine-tune on; see docs/quickstart.md for its form."
+  say "No labelled file here, so there is nothing to fine-tune on; see docs/tutorials/adapt_and_finetune.md for its form."
 fi
 where_things_are

@@ -130,7 +130,7 @@ where_things_are() {
   $folder/data/             the data of this quickstart
   $folder/small/            the students; report.html shows them beside their teacher (where there were labels)
 
-With your own texts: ./run quickstart --data DIR, or the commands above one by one (docs/quickstart.md);
+With your own texts: ./run quickstart --data DIR, or the commands above one by one (docs/tutorials/adapt_and_finetune.md);
 build/release/funicular --help lists them all.
 TEXT
 }
