@@ -165,7 +165,8 @@ class Augment final : public Command {
     words_.declare(arguments);
     arguments
         .add("compat", "NAME", compat_, Effect::result,
-             "tinybert: with all that TinyBERT's published program does otherwise, see docs/how_to/augmentation.md")
+             "tinybert: with all that TinyBERT's published program does otherwise, see "
+             "docs/how_to/augmentation.md")
         .choices({"none", "tinybert"});
     declare_max_length(arguments, max_length_, "longer texts are read through a window around the word", 5)
         .default_text("the model's longest");

@@ -84,9 +84,9 @@ class Prove final : public Command {
             "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
             "update weights while "
             "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
-            "Exit code 1 if a difference is larger than docs/explanation/numerics.md promises. Without --model and "
-            "--data: a small BERT with random weights, and "
-            "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
+            "Exit code 1 if a difference is larger than docs/explanation/numerics.md promises. Without "
+            "--model and --data: a small BERT with random weights, and generated rows. What agreement of two "
+            "layouts cannot see is a fault that both share: in the "
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
             "reference: an independent step in float64, of ordinary LibTorch operations.") {
     arguments.example("compare two layouts", "funicular prove single \"ddp -n 2\"");

@@ -172,7 +172,7 @@ def problem_of(command):
         return built_program(command)
     if program.startswith(("tests/", "bench/", "tools/")):
         return script(command)
-    if program in ("export", "printf"):
+    if program in ("export", "printf", "head"):
         return None
     known = {**dict.fromkeys(INSTALLERS, installer), "funicular": funicular, "./run": run_script, "cmake": cmake, "ninja": ninja, "ctest": ctest}
     if program not in known:

@@ -24,7 +24,7 @@ PYTHON = ("python",)  # run here
 ONLY_SHOWN = ("text",)
 LONGEST = 128  # the default of --max-length
 # Commands with these words are read by the program and not carried out: they need another machine.
-NOT_EVERYWHERE = ("--device cuda", "mpirun", "--nproc", "srun", "sbatch")
+NOT_EVERYWHERE = ("--device cuda", "mpirun", "--nproc", "srun", "sbatch", "--nnodes")
 
 
 def shell_code(block):
@@ -95,9 +95,15 @@ def declared_fields(header, name):
 
 
 def listed_options(text):
-    """The names that docs/how_to/cpp_library.md lists, in order."""
-    listed = re.search(r"Of `TrainerOptions` that is: (.*?)\. Or set them", text, re.S)[1]
+    """The names that docs/how_to/cpp_train_module.md lists, in order."""
+    listed = re.search(r"order in which `TrainerOptions` declares them: (.*?)\. You can also set them", text, re.S)[1]
     return re.findall(r"`(\w+)`", listed)
+
+
+def sections(path):
+    """The anchors of a page's headings, as the site and code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", blocks.without_blocks(path.read_text(encoding="utf-8")), re.M)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
 class Documents(unittest.TestCase):
@@ -119,7 +125,7 @@ class Documents(unittest.TestCase):
 
     def test_the_options_of_a_training_are_in_the_order_in_which_they_are_declared(self):
         header = (commands.ROOT / "funicular/train/trainer_options.h").read_text(encoding="utf-8")
-        text = (commands.ROOT / "docs/how_to/cpp_library.md").read_text(encoding="utf-8")
+        text = (commands.ROOT / "docs/how_to/cpp_train_module.md").read_text(encoding="utf-8")
         self.assertEqual(listed_options(text), declared_fields(header, "TrainerOptions"))
         self.assertGreaterEqual(len(declared_fields(header, "TrainerOptions")), 30)
 
@@ -128,6 +134,25 @@ class Documents(unittest.TestCase):
                  for target in re.findall(r"\]\(([^)#]+)[^)]*\)", blocks.without_blocks(path.read_text()))
                  if "://" not in target and not (path.parent / target).exists()]
         self.assertEqual(found, [])
+
+    def test_every_page_is_in_the_navigation_of_the_site_and_no_other(self):
+        listed = re.findall(r"^ *- (?:.*: )?(\S+\.md)$", (commands.ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+        pages = [path.relative_to(commands.ROOT / "docs").as_posix() for path in DOCUMENTS if path.is_relative_to(commands.ROOT / "docs")]
+        self.assertEqual(sorted(listed), sorted(pages))
+
+    def test_every_link_to_a_section_leads_to_one(self):
+        found = [f"{path.name}: {target}#{anchor}" for path in DOCUMENTS
+                 for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", blocks.without_blocks(path.read_text()))
+                 if "://" not in target and anchor not in sections((path.parent / target) if target else path)]
+        self.assertEqual(found, [])
+
+    def test_the_pictures_are_what_the_scripts_draw(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([commands.ROOT / "tools/site/pictures.py", folder], check=True)
+            harness.run("plan", "--schedule", "1f1b", "-p", "4", "-m", "8", "--draw", f"{folder}/schedule.svg")
+            for drawn in sorted(pathlib.Path(folder).glob("*.svg")):
+                self.assertEqual(drawn.read_text(encoding="utf-8"), (commands.ROOT / "docs/images" / drawn.name).read_text(encoding="utf-8"), drawn.name)
+            self.assertEqual(len(list(pathlib.Path(folder).glob("*.svg"))), 4)
 
     def test_the_chart_is_what_the_script_draws_of_what_was_measured(self):
         with tempfile.TemporaryDirectory() as folder:

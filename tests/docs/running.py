@@ -22,7 +22,7 @@ TO_THE_END = {"bench/precision_accuracy.py": [], "bench/shared_pages.py": ["--ra
 # What stands for a value of the reader's own; the tests have files of these names.
 OWN = {"FOLDER": ".", "FOLDER_WITH_MRPC": ".", "TASK": "custom", "FILE": "test.tsv", "STORE": "texts.tokens", "MODEL": "CLASSIFIER",
        "MODEL…": "CLASSIFIER"}
-BUILD_THEMSELVES = ("cmake", "ninja", "export", "printf")  # of these the tests are made, or they only set a variable, or make a text
+BUILD_THEMSELVES = ("cmake", "ninja", "export", "printf", "head")  # of these the tests are made, or they only set a variable, or make a text
 
 
 class Way(NamedTuple):
