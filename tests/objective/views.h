@@ -59,7 +59,7 @@ inline double chi_square_limit(double degrees) {
 }
 
 /// The counts have their shares. `clustering`: by how much the statistic may be larger because things are counted
-/// together. The lines that it prints are those of the table in docs/explanation/masking.md.
+/// together. The lines that it prints are those of the table in docs/project/masking_tests.md.
 inline void expect_shares(const std::string& what, const std::vector<double>& counts,
                           const std::vector<double>& shares, double clustering = 1) {
   ASSERT_EQ(counts.size(), shares.size()) << what;
