@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOXYFILE = ROOT / "docs/Doxyfile"
+DOXYFILE = ROOT / "docs/reference/Doxyfile"
 
 
 def undocumented(doxyfile, root):
@@ -22,7 +22,7 @@ def undocumented(doxyfile, root):
 class PublicHeaders(unittest.TestCase):
     def test_the_page_lists_what_doxygen_reads(self):
         read = re.findall(r"funicular/\w+/\w+\.h", DOXYFILE.read_text())
-        listed = re.findall(r"`(funicular/\w+/\w+\.h)`", (ROOT / "docs/api.md").read_text())
+        listed = re.findall(r"`(funicular/\w+/\w+\.h)`", (ROOT / "docs/reference/api.md").read_text())
         self.assertEqual(sorted(read), sorted(listed))
         self.assertEqual([header for header in read if not (ROOT / header).is_file()], [])
 
