@@ -36,6 +36,7 @@ std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();
 std::unique_ptr<Command> make_embed();
 std::unique_ptr<Command> make_search();
+std::unique_ptr<Command> make_mine();
 std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_chain();
 std::unique_ptr<Command> make_report();

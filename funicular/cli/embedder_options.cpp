@@ -13,9 +13,8 @@ namespace funicular::cli {
 
 namespace {
 
-constexpr const char* kOptions[] = {
-    "loss",        "compare",         "scale",   "hardness",        "batch-hardness",
-    "loss-margin", "matryoshka-dims", "pooling", "distinct-batches"};
+constexpr const char* kOptions[] = {"compare",     "scale",           "hardness", "batch-hardness",
+                                    "loss-margin", "matryoshka-dims", "pooling",  "distinct-batches"};
 
 std::vector<int64_t> sizes_of(const std::vector<std::string>& texts) {
   std::vector<int64_t> sizes;
@@ -28,15 +27,19 @@ std::vector<int64_t> sizes_of(const std::vector<std::string>& texts) {
   return sizes;
 }
 
+objective::VectorLoss loss_of(const std::string& name, const std::string& task) {
+  const std::vector<std::string>& names = objective::vector_loss_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw InputError("usage", "--loss {} does not fit --task {}; expected one of {}", name, task,
+                     fmt::join(names, ", "));
+  return static_cast<objective::VectorLoss>(found - names.begin());
+}
+
 }  // namespace
 
 void EmbedderOptions::declare(Arguments& arguments) {
   arguments.section("Embedders (--task pairs, triplets, scores)");
-  arguments
-      .add("loss", "NAME", loss_.loss, objective::vector_loss_names(), Effect::result,
-           "loss of the vectors; the rows of the whole --batch-size are compared, whatever the micro-batches "
-           "and ranks")
-      .default_text("multiple-negatives for pairs and triplets, cosent for scores");
   arguments.add("compare", "NAME", loss_.comparison, objective::comparison_names(), Effect::result,
                 "with multiple-negatives, compare anchors with positives, or both ways, or all texts in one "
                 "softmax (GTE)");
@@ -69,7 +72,8 @@ void EmbedderOptions::declare(Arguments& arguments) {
                 "with multiple-negatives, keep rows that share a text in different batches");
 }
 
-void EmbedderOptions::apply(const Arguments& arguments, task::FinetuneOptions& run) const {
+void EmbedderOptions::apply(const Arguments& arguments, const std::string& loss,
+                            task::FinetuneOptions& run) const {
   const std::string& name = run.task->type().option;
   const bool embeds = name == "pairs" || name == "triplets" || name == "scores";
   for (const char* option : kOptions)
@@ -80,13 +84,14 @@ void EmbedderOptions::apply(const Arguments& arguments, task::FinetuneOptions& r
   task::EmbeddingOptions& embedding = run.embedding;
   embedding.chosen = arguments.given("loss");
   embedding.loss = loss_;
+  if (embedding.chosen) embedding.loss.loss = loss_of(loss, name);
   embedding.loss.matryoshka = sizes_of(matryoshka_);
   embedding.pooling = pooling_;
   const bool negatives =
-      embedding.chosen ? loss_.loss == objective::VectorLoss::multiple_negatives : name != "scores";
+      embedding.chosen ? embedding.loss.loss == objective::VectorLoss::multiple_negatives : name != "scores";
   if (arguments.given("distinct-batches") && distinct_batches_ && !negatives)
     throw InputError("usage", "--distinct-batches works only with --loss multiple-negatives, found --loss {}",
-                     loss_.name());
+                     embedding.loss.name());
   run.trainer.distinct_batches = distinct_batches_ && negatives;
 }
 

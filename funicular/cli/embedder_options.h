@@ -1,5 +1,5 @@
 #pragma once
-// The options by which finetune trains an embedder: --loss and what belongs to it.
+// The options by which finetune trains an embedder: what belongs to its --loss.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ class EmbedderOptions {
  public:
   /// Under a heading of its own.
   void declare(Arguments& arguments);
-  /// Gives them to a run whose task is known. Throws InputError for a task that does not train an embedder, and for
-  /// options that contradict each other.
-  void apply(const Arguments& arguments, task::FinetuneOptions& run) const;
+  /// Gives them to a run whose task is known; `loss`: the value of --loss. Throws InputError for a task that does not
+  /// train an embedder, and for options that contradict each other.
+  void apply(const Arguments& arguments, const std::string& loss, task::FinetuneOptions& run) const;
 
  private:
   objective::VectorLossOptions loss_;

@@ -44,6 +44,7 @@ void EmbeddingOptions::declare(Arguments& arguments) {
 }
 
 void EmbeddingOptions::declare_machine(Arguments& arguments) {
+  arguments_ = &arguments;
   declare_inference_precision(arguments, options_.precision, {"fp64"});
   declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1).alias("batch-tokens");
   arguments

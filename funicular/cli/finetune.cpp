@@ -12,7 +12,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/embedder_options.h"
+#include "funicular/cli/loss_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
@@ -86,7 +86,7 @@ class Finetune final : public Command {
         .alias("label-smoothing-factor")
         .range(0, 0.999);
     declare_early_exit();
-    embedding_.declare(arguments);
+    losses_.declare(arguments);
   }
 
   int run() override {
@@ -199,7 +199,7 @@ class Finetune final : public Command {
     fill(options_, training_);
     options_.bad_rows = task_.bad_rows();
     options_.class_weights = class_weights();
-    embedding_.apply(arguments, options_);
+    losses_.apply(arguments, options_);
     return options_;
   }
 
@@ -217,7 +217,7 @@ class Finetune final : public Command {
 
   task::FinetuneOptions options_;
   TaskOptions task_;
-  EmbedderOptions embedding_;
+  LossOptions losses_;
   std::vector<std::string> class_weights_;
   std::optional<double> eval_fraction_;
   std::optional<int64_t> mistakes_;

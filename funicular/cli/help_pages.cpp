@@ -24,7 +24,7 @@ std::vector<CommandGroup> command_groups() {
   std::vector<CommandGroup> groups{
       {"Learn from rows with labels", {"finetune", "evaluate", "predict", "distill", "augment", "probe"}},
       {"Learn from texts", {"tokenize", "vocabulary", "mask", "pretrain", "vectors", "compare"}},
-      {"Vectors of texts", {"embed", "search"}},
+      {"Vectors of texts", {"embed", "search", "mine"}},
       {"Run", {"chain", "report", "launch", "prove", "plan"}},
       {"This machine", {"bench", "doctor", "completion"}},
       {"More", {}}};

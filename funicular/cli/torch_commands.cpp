@@ -25,7 +25,7 @@ constexpr std::array kTorchCommands{
     TorchCommand{"compare", make_compare},   TorchCommand{"prove", make_prove},
     TorchCommand{"bench", make_bench},       TorchCommand{"doctor", make_doctor},
     TorchCommand{"probe", make_probe},       TorchCommand{"embed", make_embed},
-    TorchCommand{"search", make_search},
+    TorchCommand{"search", make_search},     TorchCommand{"mine", make_mine},
 };
 
 std::unique_ptr<Command> make_torch_command(std::string_view name) {

@@ -10,6 +10,7 @@
 
 #include "funicular/base/json_text.h"
 #include "funicular/format/config_fields.h"
+#include "funicular/format/cross_encoder.h"
 #include "funicular/format/family.h"
 
 namespace funicular::format {
@@ -280,7 +281,9 @@ ModelConfig read_model_config(const fs::path& path) {
                      "{}: no such file; a model is a folder with config.json (and model.safetensors), as "
                      "transformers saves it",
                      file.string());
-  return parse_model_config(read_json(file), file.string());
+  ModelConfig config = parse_model_config(read_json(file), file.string());
+  if (file != path) read_cross_encoder(config, path);
+  return config;
 }
 
 OrderedJson model_config_json(const ModelConfig& config) {

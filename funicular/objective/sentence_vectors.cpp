@@ -9,6 +9,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/model/sentence_encoder.h"
+#include "funicular/objective/batch_loss_term.h"
 #include "funicular/objective/vector_metrics.h"
 
 namespace funicular::objective {
@@ -25,8 +26,7 @@ data::Sample sample_of_text(const data::Sample& row, size_t column) {
   return sample;
 }
 
-/// Adds the loss of a micro-batch. A loss of single rows reads its rows alone. Otherwise the trainer has given the
-/// gradients of the whole batch, or the micro-batch is the whole batch.
+/// Adds the loss of a micro-batch. A loss of single rows reads its rows alone.
 void add_vector_loss(const VectorLossOfRows& loss, const at::Tensor& sequences, const Pass& pass) {
   const at::Tensor& draws = pass.batch[kRowDraws];
   const at::Tensor vectors = sequences.view({draws.numel(), -1, sequences.size(1)});
@@ -38,16 +38,7 @@ void add_vector_loss(const VectorLossOfRows& loss, const at::Tensor& sequences, 
   const VectorLossOptions& options = loss.options();
   if (options.reads_labels() && !rows.contains(kRowLabels)) return;
   if (!options.compares_rows()) return pass.loss.add(options.name(), loss.of_rows(rows).sum());
-  if (pass.loss.keep_outputs) return;
-  BatchLoss::Result whole;
-  const auto given = pass.batch.tensors.find(kVectorGradients);
-  if (given != pass.batch.tensors.end()) {
-    whole = {pass.batch[kRowLosses], given->second};
-  } else {
-    whole = loss.compute(rows, 0, draws.numel(), /*differentiate=*/true);
-  }
-  const at::Tensor change = (vectors - vectors.detach()) * whole.gradients;  // 0, with the loss's gradient
-  pass.loss.add(options.name(), whole.values.sum() + change.sum());
+  add_batch_loss(loss, options.name(), rows, pass);
 }
 
 std::string describe_modules(const format::SentenceFolder& modules) {

@@ -108,7 +108,8 @@ class Pairs {
       if (!task_.model.empty() && (each == kElectra || each == kMacBert) && each != objective) continue;
       set_objective(each);
       add("reference", "single");
-      const bool has_own_rows = each == kTags || each == kMultiLabel || task_.distils() || task_.texts() > 0;
+      const bool has_own_rows =
+          each == kTags || each == kMultiLabel || task_.distils() || task_.texts() > 0 || task_.ranks();
       if (!has_own_rows) continue;
       for (const char* layout : {"ddp -n 2 --micro-batch-size 3", "zero3 -n 2 --recompute full",
                                  "pipeline -n 2 --micro-batch-size 3"})
@@ -182,7 +183,7 @@ class Pairs {
 
   /// Losses that compare all rows of a batch, with dropout, however it is cut.
   void add_vectors() {
-    for (const char* each : {kRelatedTexts, kScoredTexts}) {
+    for (const char* each : {kRelatedTexts, kScoredTexts, kRankedTexts}) {
       if (!task_.data.empty() && each != objective_) continue;
       for (Pair& pair : cuts_of_batches(task_, each)) pairs_.push_back(std::move(pair));
     }
@@ -327,7 +328,8 @@ const std::vector<std::string>& objective_names() {
                                               kDistillationOfTokens,
                                               kDistillationOfAllTokens,
                                               kRelatedTexts,
-                                              kScoredTexts};
+                                              kScoredTexts,
+                                              kRankedTexts};
   return names;
 }
 

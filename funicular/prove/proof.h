@@ -58,7 +58,8 @@ inline constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classi
                             *kMultiLabel = "multi-label", *kDistillation = "distillation",
                             *kDistillationOfTokens = "distillation-tokens",
                             *kDistillationOfAllTokens = "distillation-all-tokens",
-                            *kRelatedTexts = "related-texts", *kScoredTexts = "scored-texts";
+                            *kRelatedTexts = "related-texts", *kScoredTexts = "scored-texts",
+                            *kRankedTexts = "ranked-texts";
 
 /// What both layouts train.
 struct ProofTask {
@@ -68,7 +69,8 @@ struct ProofTask {
   model::Head head = model::Head::masked_lm;
   /// In place of the head's own objective: any other of the names above. kMacBert: n-grams of words, shown as similar
   /// ones, and the order of sentences. kRelatedTexts: multiple negatives in all their forms, at two sizes of vectors.
-  /// kScoredTexts: the order of scores in the batch. kDistillation: every term of layers, vectors and classes. The
+  /// kScoredTexts: the order of scores in the batch. kRankedTexts: pairs of the texts of a query, of which one is among
+  /// the two best; how many there are in the batch, the scores decide. kDistillation: every term of layers, vectors and classes. The
   /// words, labels and tags of generated rows are made up, too.
   std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
@@ -77,6 +79,7 @@ struct ProofTask {
   double max_grad_norm = 1;
   uint64_t seed = 42;
 
+  bool ranks() const { return objective == kRankedTexts; }
   bool distils() const { return objective.starts_with(kDistillation); }
   /// Texts of a row that are sequences of their own, and whose vectors are compared; 0: rows are no such groups.
   int64_t texts() const { return objective == kRelatedTexts ? 3 : objective == kScoredTexts ? 2 : 0; }

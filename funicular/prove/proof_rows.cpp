@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "funicular/objective/reranking.h"
+
 namespace funicular::prove {
 
 namespace {
@@ -53,6 +55,36 @@ class GroupedText final : public data::Dataset {
  private:
   Rows text_;
   size_t texts_;
+};
+
+class RankedText final : public data::Dataset {
+ public:
+  explicit RankedText(Rows text) : text_(std::move(text)) {
+    std::vector<double> labels;
+    for (int64_t number = 0; number < kNumbers; ++number)
+      labels.push_back(static_cast<double>(number * number % 4));
+    labels_ = objective::list_label_bits(labels);
+  }
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    const data::TokenSpan whole = sample.columns[0].tokens;
+    const size_t texts = 2 + static_cast<size_t>(index) % 3;
+    sample.columns.clear();
+    for (size_t i = 0; i <= texts; ++i) {
+      const size_t begin = whole.size() * i / (texts + 1), end = whole.size() * (i + 1) / (texts + 1);
+      sample.columns.push_back({whole.subspan(begin, end - begin), {}});
+    }
+    sample.label_set =
+        std::span(labels_).subspan(2 * (static_cast<size_t>(index) % (kNumbers - texts)), 2 * texts);
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 5; }
+
+ private:
+  static constexpr int64_t kNumbers = 17;
+  Rows text_;
+  std::vector<int32_t> labels_;
 };
 
 /// Generated rows with words: most tokens begin one.
@@ -109,6 +141,10 @@ Rows with_labels(Rows text, const format::ModelConfig& config) {
 
 Rows with_groups(Rows text, int64_t texts) {
   return std::make_shared<GroupedText>(std::move(text), texts);
+}
+
+Rows with_ranked_texts(Rows text) {
+  return std::make_shared<RankedText>(std::move(text));
 }
 
 Rows with_words(Rows text) {

@@ -18,6 +18,8 @@ Rows with_label_sets(Rows text, int64_t labels);
 Rows with_words(Rows text);
 /// Cut into `texts` texts each, with a score.
 Rows with_groups(Rows text, int64_t texts);
+/// Cut into a query and two to four texts, each with a number from 0 to 3.
+Rows with_ranked_texts(Rows text);
 /// With a tag for each of a row's words, which `worded` has.
 Rows with_tags(Rows worded, int64_t tags);
 

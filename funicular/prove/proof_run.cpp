@@ -118,8 +118,12 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
     row.token_ids = batch["token_ids"].slice(0, begin, end);
     row.token_type_ids = batch["token_type_ids"].slice(0, begin, end);
     // A row with several texts is as many sequences, whose draws are counted apart.
-    const auto texts = static_cast<int64_t>((offsets.size() - 1) / draws.size());
-    row.draw = static_cast<uint64_t>(draws[s / static_cast<size_t>(texts)].draw_id * texts + number % texts);
+    const bool lists = has("list_places");
+    const auto texts =
+        lists ? objective::kMostListTexts : static_cast<int64_t>((offsets.size() - 1) / draws.size());
+    const int64_t place = lists ? batch["list_places"][number].item<int64_t>() : number;
+    row.draw =
+        static_cast<uint64_t>(draws[static_cast<size_t>(place / texts)].draw_id * texts + place % texts);
     if (has("sentence_order_labels")) row.order = batch["sentence_order_labels"].narrow(0, number, 1);
     if (has("mlm_rows")) {
       const OwnRows masked(batch["mlm_rows"], begin, end);
@@ -132,7 +136,7 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
       row.tag_positions = words.of(batch["tag_rows"]) - begin;
       row.labels = words.of(batch["labels"]).to(at::kDouble);
     } else if (has("labels")) {
-      row.labels = batch["labels"][number / texts].to(at::kDouble).reshape({-1});
+      row.labels = batch["labels"][lists ? number : number / texts].to(at::kDouble).reshape({-1});
     }
   }
   return rows;
@@ -143,6 +147,7 @@ ReferenceKind kind_of(const ProofTask& task) {
   if (task.objective == kMacBert) return ReferenceKind::sentence_order;
   if (task.texts() > 0)
     return task.objective == kScoredTexts ? ReferenceKind::scored_texts : ReferenceKind::related_texts;
+  if (task.ranks()) return ReferenceKind::ranked_texts;
   if (task.objective == kTags) return ReferenceKind::tags;
   if (task.objective == kMultiLabel) return ReferenceKind::several_labels;
   if (task.distils()) return ReferenceKind::distillation;
@@ -158,6 +163,12 @@ ReferenceLossSettings loss_of(const ProofTask& task, const format::ModelConfig& 
     loss.scale = options.scale;
     loss.hardness = options.hardness;
     loss.batch_hardness = options.batch_hardness;
+  }
+  if (task.ranks()) {
+    const objective::RankingLossOptions options = ranking_loss_of_proof();
+    loss.list_draws = objective::kMostListTexts;
+    loss.sigma = options.sigma;
+    loss.top_k = options.top_k.value();
   }
   if (!task.distils()) return loss;
   const objective::DistillationOptions options = distillation_of(task, config);

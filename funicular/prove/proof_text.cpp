@@ -23,6 +23,7 @@
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
 #include "funicular/objective/regression.h"
+#include "funicular/objective/reranking.h"
 #include "funicular/objective/sentence_vectors.h"
 #include "funicular/objective/tags.h"
 #include "funicular/prove/proof_rows.h"
@@ -47,7 +48,7 @@ format::ModelConfig small_config(const std::string& objective, int64_t layers) {
   config.encoder.heads = 4;
   config.encoder.feed_forward.width = 200;
   config.encoder.positions.rows = 128;
-  config.num_labels = 3;
+  config.num_labels = objective == kRankedTexts ? 1 : 3;
   return config;
 }
 
@@ -120,6 +121,9 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
                                                     .loss = vector_loss_of(task, config),
                                                     .scored = task.objective == kScoredTexts,
                                                     .pooler = false});
+  if (task.ranks())
+    return std::make_unique<objective::Reranking>(
+        tokenizer, objective::RerankingOptions{.sequence = sequence, .loss = ranking_loss_of_proof()});
   if (task.objective == kTags)
     return std::make_unique<objective::Tags>(
         tokenizer, objective::TagOptions{.sequence = sequence, .tags = tag_names(config)});
@@ -131,6 +135,7 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
 Rows asked_for(const ProofTask& task, const format::ModelConfig& config, Rows text) {
   if (task.objective == kMacBert) return with_words(std::move(text));
   if (task.texts() > 0) return with_groups(std::move(text), task.texts());
+  if (task.ranks()) return with_ranked_texts(std::move(text));
   if (task.objective == kTags) return with_tags(with_words(std::move(text)), config.num_labels);
   if (task.objective == kMultiLabel) return with_label_sets(std::move(text), config.num_labels);
   if (task.head == model::Head::classification) return with_labels(std::move(text), config);
@@ -199,6 +204,10 @@ objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format:
           .hardness = 5,
           .batch_hardness = 2,
           .matryoshka = {width, width / 3}};
+}
+
+objective::RankingLossOptions ranking_loss_of_proof() {
+  return {.loss = objective::RankingLoss::lambda, .sigma = 0.5, .top_k = 2};
 }
 
 int64_t most_slices(const ProofTask& task) {

@@ -7,6 +7,7 @@
 #include "funicular/format/model_config.h"
 #include "funicular/objective/distillation.h"
 #include "funicular/objective/objective.h"
+#include "funicular/objective/ranking_losses.h"
 #include "funicular/objective/vector_losses.h"
 #include "funicular/prove/proof.h"
 #include "funicular/text/tokenizer.h"
@@ -28,6 +29,8 @@ format::ModelConfig generator_of(const format::ModelConfig& discriminator);
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
 /// The loss of vectors that the task learns, if it has one.
 objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format::ModelConfig& config);
+/// The loss of ProofTask::ranks().
+objective::RankingLossOptions ranking_loss_of_proof();
 
 /// Throws InputError for a token store that the task cannot read.
 ProofText open_text(const ProofTask& task, const format::ModelConfig& config);

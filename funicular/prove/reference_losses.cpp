@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "funicular/base/hash.h"
@@ -375,6 +376,69 @@ class Vectors final : public ReferenceLoss {
   ReferenceEncoder encoder_;
 };
 
+/// [Wang18], equations 13, 15 and 18: pairs of texts of a query with different labels, one of which is among the first k.
+class RankedTexts final : public ReferenceLoss {
+ public:
+  RankedTexts(const ReferenceLossSettings& settings, const WeightOf& weight)
+      : settings_(settings), encoder_(settings.config, weight, settings.seed) {}
+  Counts counts(const ReferenceRow& row) const override {
+    return {{"lambda", row.draw % settings_.list_draws == 0 ? 1 : 0}};
+  }
+  Sums sums(const ReferenceRow& /*row*/) const override { return {}; }
+  Sums sums_of_batch(std::span<const ReferenceRow> rows) const override {
+    std::map<uint64_t, std::vector<Text>> lists;
+    for (const ReferenceRow& row : rows) {
+      const at::Tensor hidden = encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden;
+      lists[row.draw / settings_.list_draws].push_back(
+          {encoder_.class_logits(hidden.narrow(0, 0, 1), row.draw).squeeze(), row.labels.item<double>()});
+    }
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    double pairs = 0;
+    for (const auto& [query, texts] : lists) pairs += add_pairs(texts, sum);
+    return {{"lambda", sum * (static_cast<double>(lists.size()) / std::max(pairs, 1.0))}};
+  }
+
+ private:
+  struct Text {
+    at::Tensor score;
+    double label;
+  };
+  static double discount(int64_t rank) { return std::log2(1 + static_cast<double>(rank)); }
+  static double gain(const Text& text) { return std::exp2(text.label) - 1; }
+  /// One more than the texts of a greater number.
+  template <class Number>
+  static int64_t rank_of(const std::vector<Text>& texts, const Text& own, const Number& number) {
+    return 1 + std::count_if(texts.begin(), texts.end(),
+                             [&](const Text& one) { return number(one) > number(own); });
+  }
+
+  /// Adds the losses of a list's pairs to `sum`, and returns how many there are.
+  double add_pairs(const std::vector<Text>& texts, at::Tensor& sum) const {
+    std::vector<double> ideal;
+    for (const Text& text : texts) ideal.push_back(gain(text));
+    std::sort(ideal.rbegin(), ideal.rend());
+    double best = 0, pairs = 0;
+    for (size_t i = 0; i < std::min(ideal.size(), static_cast<size_t>(settings_.top_k)); ++i)
+      best += ideal[i] / discount(static_cast<int64_t>(i) + 1);
+    const auto score = [](const Text& text) { return text.score.item<double>(); };
+    for (const Text& a : texts)
+      for (const Text& b : texts) {
+        const int64_t i = rank_of(texts, a, score), j = rank_of(texts, b, score), distance = std::abs(i - j);
+        if (!(a.label > b.label) || std::min(i, j) > settings_.top_k) continue;
+        const double near = 1 / discount(distance) - 1 / discount(distance + 1);
+        const double far = std::abs(1 / discount(i) - 1 / discount(j));
+        const double weight =
+            (10 * std::abs(near) + far) * std::abs(gain(a) - gain(b)) / std::max(best, 1e-10);
+        sum = sum - weight * at::log2(at::sigmoid(settings_.sigma * (a.score - b.score)));
+        ++pairs;
+      }
+    return pairs;
+  }
+
+  ReferenceLossSettings settings_;
+  ReferenceEncoder encoder_;
+};
+
 }  // namespace
 
 std::unique_ptr<ReferenceLoss> make_reference_loss(const ReferenceLossSettings& settings,
@@ -390,6 +454,8 @@ std::unique_ptr<ReferenceLoss> make_reference_loss(const ReferenceLossSettings& 
     case ReferenceKind::related_texts:
     case ReferenceKind::scored_texts:
       return std::make_unique<Vectors>(settings, weight);
+    case ReferenceKind::ranked_texts:
+      return std::make_unique<RankedTexts>(settings, weight);
     case ReferenceKind::distillation:
       return std::make_unique<Distilled>(settings, weight);
     default:

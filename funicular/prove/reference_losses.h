@@ -14,6 +14,8 @@
 //   [Zhang]  Z. Li, X. Zhang, Y. Zhang, D. Long, P. Xie, M. Zhang, "Towards General Text Embeddings with Multi-stage
 //            Contrastive Learning", 2023, section 3.2.
 //   [Su]     J. Su, "CoSENT", 2022.
+//   [Wang18] X. Wang, C. Li, N. Golbandi, M. Bendersky, M. Najork, "The LambdaLoss Framework for Ranking Metric
+//            Optimization", CIKM 2018.
 //   [Kusupati] Kusupati et al., "Matryoshka Representation Learning", 2022.
 //   [Sanh]   Sanh, Debut, Chaumond, Wolf, "DistilBERT, a distilled version of BERT", 2019.
 
@@ -49,7 +51,8 @@ enum class ReferenceKind {
   tags,
   distillation,
   related_texts,  ///< rows are anchor, positive and negative, in this order
-  scored_texts    ///< rows are pairs of neighbouring texts
+  scored_texts,   ///< rows are pairs of neighbouring texts
+  ranked_texts  ///< rows are a query with one text; those of one list have draws from a multiple of list_draws on
 };
 
 struct ReferenceLossSettings {
@@ -65,6 +68,9 @@ struct ReferenceLossSettings {
   double temperature = 1;
   int64_t relation_heads = 1;
   std::vector<int64_t> vector_sizes{};                  ///< of related texts
+  uint64_t list_draws = 1;                              ///< of ranked texts
+  double sigma = 1;                                     ///< of ranked texts
+  int64_t top_k = 0;                                    ///< of ranked texts
   double scale = 20, hardness = 0, batch_hardness = 0;  ///< the first of scored texts, too
 };
 

@@ -24,6 +24,9 @@ namespace funicular::task {
 
 namespace {
 
+/// Texts that are embedded at a time: the vectors of so many lie in memory.
+constexpr size_t kTextsAtOnce = 4096;
+
 /// No text is longer than this.
 constexpr int32_t kAnyLength = std::numeric_limits<int32_t>::max();
 
@@ -142,6 +145,22 @@ at::Tensor Embedder::embed(const std::vector<std::string>& texts) const {
     into += answer.json.size();
   }
   return vectors;
+}
+
+void for_each_block(const Embedder& embedder, const std::vector<std::string>& texts, const char* command,
+                    const std::function<void(const at::Tensor& vectors)>& use) {
+  for (size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
+    stop_if_interrupted(command, "nothing was written");
+    const size_t end = std::min(begin + kTextsAtOnce, texts.size());
+    use(embedder.embed(
+        {texts.begin() + static_cast<ptrdiff_t>(begin), texts.begin() + static_cast<ptrdiff_t>(end)}));
+  }
+}
+
+at::Tensor all_vectors(const Embedder& embedder, const std::vector<std::string>& texts, const char* command) {
+  std::vector<at::Tensor> blocks;
+  for_each_block(embedder, texts, command, [&](const at::Tensor& block) { blocks.push_back(block); });
+  return at::cat(blocks);
 }
 
 std::string Embedder::description() const {

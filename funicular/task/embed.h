@@ -77,6 +77,13 @@ class Embedder {
   std::unique_ptr<const Predictor> predictor_;
 };
 
+/// Calls use(vectors) for the vectors of the texts, some at a time. If an interrupt is requested, throws Error with
+/// ExitCode::interrupted in the name of `command`.
+void for_each_block(const Embedder& embedder, const std::vector<std::string>& texts, const char* command,
+                    const std::function<void(const at::Tensor& vectors)>& use);
+/// The vectors of all texts at once.
+at::Tensor all_vectors(const Embedder& embedder, const std::vector<std::string>& texts, const char* command);
+
 /// Which rows embed() reads.
 struct EmbedOptions {
   InputOptions input{};  ///< tables: the column "text" unless `text` is given; several columns are joined

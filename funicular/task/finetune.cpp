@@ -40,6 +40,13 @@ void check_class_loss(const Task& task, const FinetuneOptions& options) {
                      task.type().gives);
 }
 
+/// None if an evaluation lacks the baseline's metric: numbers that are no answers, such as similarities, have none.
+std::optional<Baseline> measured_baseline(std::optional<Baseline> baseline, const MetricNames& known) {
+  if (baseline && std::find(known.all.begin(), known.all.end(), baseline->metric) == known.all.end())
+    baseline.reset();
+  return baseline;
+}
+
 class Finetuning {
  public:
   explicit Finetuning(const FinetuneOptions& options);
@@ -280,7 +287,8 @@ RunResult Finetuning::run() {
       {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
        .labels = config_.id2label,
        .loss = loss,
-       .embedding = embedding()});
+       .embedding = embedding(),
+       .ranking = o_.ranking});
   if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit, loss);
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};
@@ -303,7 +311,7 @@ RunResult Finetuning::run() {
   result.fit = fit(model, o_, result.options, seen, {&unseen, metrics.get()}, save);
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
-  result.baseline = find_baseline(*train_store_, *eval_store_);
+  result.baseline = measured_baseline(find_baseline(*train_store_, *eval_store_), metric_names());
   result.cut =
       cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_, task_.texts_are_sequences());
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});

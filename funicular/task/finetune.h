@@ -34,9 +34,10 @@ struct FinetuneOptions : RunOptions {
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
   ClassWeights class_weights{};              ///< how much a row of each class counts
-  double label_smoothing = 0;     ///< in training, the share of a row that all classes get in equal parts
-  EmbeddingOptions embedding{};   ///< loss and poolings of the tasks on vectors
-  EarlyExitOptions early_exit{};  ///< classifiers behind each layer
+  double label_smoothing = 0;    ///< in training, the share of a row that all classes get in equal parts
+  EmbeddingOptions embedding{};  ///< loss and poolings of the tasks on vectors
+  RankingChoice ranking{.chosen = true};  ///< loss of the rerankers
+  EarlyExitOptions early_exit{};          ///< classifiers behind each layer
 };
 
 /// Within the folder of a run that trains exits after fine-tuning: the run of the fine-tuning.

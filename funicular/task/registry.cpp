@@ -10,6 +10,7 @@
 #include "funicular/task/embedders.h"
 #include "funicular/task/labels.h"
 #include "funicular/task/numbers.h"
+#include "funicular/task/rerankers.h"
 #include "funicular/task/spans.h"
 #include "funicular/task/tags.h"
 
@@ -21,6 +22,7 @@ const std::vector<TaskType>& task_types() {
                                           Embedders::row(TextGroup::pairs),
                                           Embedders::row(TextGroup::triplets),
                                           Embedders::row(TextGroup::scores),
+                                          Rerankers::row(),
                                           Labels::row(),
                                           Numbers::row(),
                                           Classes::row()};

@@ -24,9 +24,6 @@ namespace funicular::task {
 
 namespace {
 
-/// Texts that are embedded at a time: the vectors of so many lie in memory.
-constexpr size_t kTextsAtOnce = 4096;
-
 [[noreturn]] void refuse_line(const fs::path& file, int64_t line, const std::string& what) {
   throw InputError("retrieval", "{}:{}: {}", file.string(), line, what);
 }
@@ -96,23 +93,6 @@ Relevant read_qrels(const fs::path& file) {
   });
   if (found.empty()) throw InputError("retrieval", "{}: no relevant document is named", file.string());
   return found;
-}
-
-/// Calls use(vectors) for the vectors of the texts, some at a time.
-template <class Use>
-void for_each_block(const Embedder& embedder, const std::vector<std::string>& texts, const Use& use) {
-  for (size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
-    stop_if_interrupted("evaluate", "nothing was measured");
-    const size_t end = std::min(begin + kTextsAtOnce, texts.size());
-    use(embedder.embed(
-        {texts.begin() + static_cast<ptrdiff_t>(begin), texts.begin() + static_cast<ptrdiff_t>(end)}));
-  }
-}
-
-at::Tensor all_vectors(const Embedder& embedder, const std::vector<std::string>& texts) {
-  std::vector<at::Tensor> blocks;
-  for_each_block(embedder, texts, [&](const at::Tensor& block) { blocks.push_back(block); });
-  return at::cat(blocks);
 }
 
 double gain_at(size_t rank) {
@@ -192,7 +172,7 @@ OrderedJson evaluate_retrieval(const fs::path& model, const RetrievalSet& set, E
   Similarity similarity{};
   {
     const Embedder embedder(model, options);
-    queries = all_vectors(embedder, set.queries.texts);
+    queries = all_vectors(embedder, set.queries.texts, "evaluate");
     similarity = parse_similarity(embedder.encoder().modules().similarity);
   }
   options.role = TextRole::document;
@@ -201,7 +181,8 @@ OrderedJson evaluate_retrieval(const fs::path& model, const RetrievalSet& set, E
   NearestRows nearest(queries, kRankedDocuments, similarity, [&](int64_t a, int64_t b) {
     return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)];
   });
-  for_each_block(embedder, set.documents.texts, [&](const at::Tensor& block) { nearest.add(block); });
+  for_each_block(embedder, set.documents.texts, "evaluate",
+                 [&](const at::Tensor& block) { nearest.add(block); });
   std::vector<RankedQuery> ranked;
   for (const std::vector<Neighbour>& row : nearest.found()) {
     const std::set<std::string>& relevant = set.relevant[ranked.size()];
@@ -244,8 +225,8 @@ OrderedJson evaluate_similarity(const fs::path& model, const ScoredPairs& pairs,
                                 const EmbedderOptions& options) {
   const InterruptGuard guard;
   const Embedder embedder(model, options);
-  const at::Tensor first = model::normalise_rows(all_vectors(embedder, pairs.first)),
-                   second = model::normalise_rows(all_vectors(embedder, pairs.second));
+  const at::Tensor first = model::normalise_rows(all_vectors(embedder, pairs.first, "evaluate")),
+                   second = model::normalise_rows(all_vectors(embedder, pairs.second, "evaluate"));
   const at::Tensor cosines = (first * second).sum(1).to(at::kDouble).contiguous();
   const std::span<const double> found(cosines.const_data_ptr<double>(), static_cast<size_t>(cosines.numel()));
   return {{"spearman", objective::spearmanr(found, pairs.scores)},

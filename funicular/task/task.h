@@ -13,10 +13,12 @@
 #include "funicular/data/row_source.h"
 #include "funicular/data/row_split.h"
 #include "funicular/data/token_store.h"
+#include "funicular/format/cross_encoder.h"
 #include "funicular/format/model_config.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/objective.h"
+#include "funicular/objective/ranking_losses.h"
 #include "funicular/objective/sequence.h"
 #include "funicular/objective/vector_losses.h"
 #include "funicular/task/answers.h"
@@ -79,12 +81,20 @@ struct EmbeddingOptions {
   fs::path folder = {};      ///< of the model that is trained or used; may be empty
 };
 
+/// What training of a reranker chooses (task/rerankers.h).
+struct RankingChoice {
+  bool chosen = false;  ///< false: the model's own loss
+  objective::RankingLossOptions loss = {};
+  std::optional<format::ScoreActivation> activation = {};  ///< none: the model's own, else the loss decides
+};
+
 struct ObjectiveOptions {
   objective::SequenceOptions sequence;
   bool labelled = true;                  ///< false: for prediction
   std::vector<std::string> labels = {};  ///< the classes by number
   objective::ClassLoss loss = {};        ///< only for tasks whose weighs_classes() is true
   EmbeddingOptions embedding = {};
+  RankingChoice ranking = {};
 };
 
 /// The rows of a file, for messages about them.

@@ -137,7 +137,7 @@ def exact(words):
     precise = {"--precision", "--bf16", "--fp16", "--help"}
     # Behind "launch -n 2 -- PROGRAM", perhaps.
     own = words[words.index(PROGRAM) + 1:] if PROGRAM in words else words
-    if not own or own[0] not in ("pretrain", "finetune", "augment", "evaluate", "predict", "embed", "search") or precise & {word.split("=")[0] for word in own}:
+    if not own or own[0] not in ("pretrain", "finetune", "augment", "evaluate", "predict", "embed", "search", "mine") or precise & {word.split("=")[0] for word in own}:
         return words
     file = pathlib.Path(own[own.index("--config") + 1]) if "--config" in own[:-1] else None
     if file and file.is_file() and re.search(b"precision|bf16|fp16", file.read_bytes()):

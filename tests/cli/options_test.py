@@ -3,8 +3,8 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, chaining, comparing, deciding, distilling, embedders, embedding, exiting, machine, masking, measuring, own, probing, processes, tokenizing,
-                     training, vocabulary, writing)
+from options import (answering, augmenting, chaining, comparing, deciding, distilling, embedders, embedding, exiting, machine, masking, measuring, mining, own, probing, processes,
+                     rerankers, tokenizing, training, vocabulary, writing)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -13,7 +13,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
           "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
           "mask": {"own": masking.MASK},
-          "finetune": {"own": own.FINETUNE, "embedders": embedders.EMBEDDERS, **TRAINING},
+          "finetune": {"own": own.FINETUNE, "embedders": embedders.EMBEDDERS, "rerankers": rerankers.RERANKERS, **TRAINING},
           "vectors": {"own": augmenting.VECTORS},
           "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
@@ -22,6 +22,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "predict": {"input": answering.PREDICT},
           "embed": {"vectors": embedding.EMBED},
           "search": {"neighbours": embedding.SEARCH},
+          "mine": {"negatives": mining.MINE},
           "compare": {"scores": comparing.COMPARE},
           "chain": {"steps": chaining.CHAIN},
           "report": {"page": chaining.REPORT},
@@ -107,6 +108,9 @@ class DoesWhatItSays(Lab):
     def test_finetune_embedders(self):
         self.show()
 
+    def test_finetune_rerankers(self):
+        self.show()
+
     def test_finetune_batches(self):
         self.show()
 
@@ -126,6 +130,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_search_neighbours(self):
+        self.show()
+
+    def test_mine_negatives(self):
         self.show()
 
     def test_distill_own(self):

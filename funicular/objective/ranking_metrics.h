@@ -1,0 +1,58 @@
+#pragma once
+// How well texts are ranked for their query, with the definitions of sentence-transformers' CrossEncoderRerankingEvaluator.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/core/metrics.h"
+#include "funicular/objective/ranking_losses.h"
+
+namespace funicular::objective {
+
+/// Ranks that nDCG and MRR read.
+inline constexpr size_t kRankedTexts = 10;
+/// From this label on a text is relevant, for MRR and MAP.
+inline constexpr double kRelevantFrom = 0.5;
+
+struct ListScores {
+  double ndcg =
+      0;  ///< at kRankedTexts: gains are the labels, at least 0; texts of equal score share their discounts
+  double reciprocal_rank =
+      0;  ///< of the first relevant text among kRankedTexts; of equal scores the later text first
+  double average_precision = 0;  ///< texts of equal score have one rank
+};
+/// The scores of one list. All are 0 for a list without a relevant text.
+ListScores score_list(std::span<const double> scores, std::span<const double> labels);
+
+/// ndcg@10, mrr@10, map: means over the queries.
+const std::vector<std::string>& ranking_metric_names();
+
+/// Reads the outputs of Reranking. Rows with one query are a list, wherever they stand. For a loss that compares lists also
+/// "loss", over all lists together.
+class RankingMetrics final : public Metrics {
+ public:
+  explicit RankingMetrics(std::shared_ptr<const RankingLossOfLists> loss) : loss_(std::move(loss)) {}
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+
+  /// The rows of each query, in the order in which queries come first.
+  const std::vector<std::vector<size_t>>& lists() const { return lists_; }
+  const std::vector<double>& scores() const { return scores_; }
+  const std::vector<double>& labels() const { return labels_; }
+  /// Of lists()[list].
+  ListScores score_of(size_t list) const;
+
+ private:
+  std::shared_ptr<const RankingLossOfLists> loss_;
+  std::map<int64_t, size_t> list_of_query_;
+  std::vector<std::vector<size_t>> lists_;
+  std::vector<double> scores_, labels_;
+  std::map<std::string, std::vector<at::Tensor>> compared_;  ///< of a loss that compares lists
+};
+
+}  // namespace funicular::objective

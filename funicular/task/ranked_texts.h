@@ -1,0 +1,57 @@
+#pragma once
+// Rows of a reranker: a query with a text and a label, with a positive and negatives, or with lists of texts and labels.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/data/row_source.h"
+#include "funicular/task/row_input.h"
+
+namespace funicular::task {
+
+/// The texts of a row of a file. A document is a query with its texts, and each of its rows is (query, text, label).
+///
+/// With two columns the second one is a text, and the label a number; in JSON lines both may be lists. With more columns
+/// the texts are a positive and negatives, of which the last column may be a list. Their labels are 1 and 0. A label
+/// column has a teacher's scores of all texts, or by how much the positive is above each negative.
+class RankedTextSource final : public data::RowSource {
+ public:
+  /// Throws InputError as data::TextFileSource does, and for columns that the file does not have.
+  RankedTextSource(const fs::path& file, data::TextFileSourceOptions columns, bool labelled);
+  int columns() const override { return 2; }
+  bool has_labels() const override { return labelled_; }
+  size_t pieces() const override { return rows_.pieces(); }
+  uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
+  uint64_t read(size_t piece, const data::RowSink& sink) const override;
+
+ private:
+  data::TextFileSource rows_;
+  std::vector<std::string> names_;  ///< of the columns, for messages
+  bool labelled_;
+};
+
+/// The lists to rank: neighbouring rows with one query, or lists of JSON lines. InputRow::texts are the query and its texts.
+class RankedTextInput final : public RowInput {
+ public:
+  /// `layout`: two columns.
+  RankedTextInput(const fs::path& path, const format::TextOptions& layout);
+  std::optional<InputRow> next() override;
+  int texts() const override { return 2; }
+  void stop() override { rows_.stop(); }
+
+ private:
+  struct ReadRow {
+    InputRow row;
+    bool is_list = false;  ///< stands alone, whatever its query
+  };
+  std::optional<ReadRow> read();
+
+  const InputFile input_;
+  format::StreamRowReader rows_;
+  std::optional<ReadRow> waiting_;  ///< the row behind the list that was given last
+  bool ended_ = false;
+};
+
+}  // namespace funicular::task

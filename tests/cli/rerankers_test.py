@@ -1,0 +1,262 @@
+"""Rerankers: from queries with texts to a folder of sentence-transformers' CrossEncoder, rankings, their scores, and mined negatives."""
+
+from harness import *
+
+SUBJECTS = ["film", "book", "song", "old", "fine", "dull", "very", "long"]
+
+
+def ranked(count, seed):
+    """(query, texts, labels): the first text names the query's two words, the second one of them, the third none."""
+    source, rows = random.Random(seed), []
+    for number in range(count):
+        own = source.sample(SUBJECTS, 2)
+        others = source.sample([word for word in SUBJECTS if word not in own], 3)
+        texts = [(f"{own[1]} is {own[0]}", 2), (f"{own[0]} is {others[0]}", 1), (f"{others[1]} is {others[2]}", 0)]
+        source.shuffle(texts)
+        rows.append((f"the {own[0]} {own[1]} {chr(97 + number % 26)}", [text for text, _ in texts], [label for _, label in texts]))
+    return rows
+
+
+class RerankerTest(ProgramTest):
+    def write(self, name, lines):
+        path = self.folder / name
+        path.write_text("".join(json.dumps(line) + "\n" if isinstance(line, dict) else line + "\n" for line in lines))
+        return path
+
+    def lists(self, name="lists.jsonl", count=64, seed=1):
+        return self.write(name, [{"query": q, "text": t, "label": l} for q, t, l in ranked(count, seed)])
+
+    def flat(self, name="flat.tsv", count=64, seed=1, scale=2):
+        return self.write(name, ["query\ttext\tlabel"] + [f"{q}\t{text}\t{label / scale}" for q, t, l in ranked(count, seed) for text, label in zip(t, l)])
+
+    def words(self, train, held_out=None, output="run", **options):
+        model = options.pop("model", self.folder / "model")
+        if not model.exists():
+            self.model()
+        return self.finetune_words(model, train=train, eval=held_out, output=self.folder / output,
+                                   **{"task": "reranker", "batch_size": 16, "num_train_epochs": 12, **options})
+
+    def train(self, train, held_out, *more, **options):
+        return self.succeeds(*self.words(train, held_out, **options), *more)
+
+    def losses_of(self, output):
+        return [json.loads(line)["loss"] for line in (self.folder / output / "metrics.jsonl").read_text().splitlines() if '"eval' not in line]
+
+
+class Rerankers(RerankerTest):
+    def test_learn_from_labels_lists_and_triplets(self):
+        held_out = self.lists("eval.jsonl", 40, 2)
+        plain = self.train(self.lists(), held_out, "--loss", "list-net", num_train_epochs=1, learning_rate=1e-9, output="none").json()["ndcg@10"]
+        for output, train, more in (("bce", self.flat(), []), ("mse", self.flat("grades.tsv", scale=1), ["--loss", "mse"]),
+                                    ("list-net", self.lists(), ["--loss", "list-net"]), ("rank-net", self.lists(), ["--loss", "rank-net"]),
+                                    ("lambda", self.lists(), ["--loss", "lambda", "--loss-top-k", 2])):
+            found = self.train(train, held_out if output != "bce" else self.flat("held.tsv", 40, 2), *more, output=output).json()
+            self.assertGreater(found["ndcg@10"], plain + 0.03, output)
+            self.assertGreaterEqual(found["mrr@10"], 0.5, output)
+        triplets = self.write("triplets.jsonl", [{"query": q, "positive": t[l.index(2)], "negatives": [t[l.index(1)], t[l.index(0)]], "margins": [1, 2]}
+                                                 for q, t, l in ranked(64, 1)])
+        columns = ["--text-column", "query", "positive", "negatives"]
+        self.assertGreater(self.train(triplets, None, "--loss", "margin-mse", "--label-column", "margins", *columns, output="margins").code, -1)
+        found = self.succeeds("evaluate", "--model", self.folder / "margins/model", "--input", held_out).json()
+        self.assertGreater(found["ndcg@10"], plain + 0.03)
+        config = json.loads((self.folder / "lambda/model/config.json").read_text())
+        self.assertEqual((config["architectures"], config["funicular"]["task"], config["funicular"]["ranking_loss"]["top_k"]),
+                         (["BertForSequenceClassification"], "reranker", 2))
+        self.assertEqual(config["sentence_transformers"]["activation_fn"], "torch.nn.modules.linear.Identity")
+        self.assertEqual(json.loads((self.folder / "bce/model/config.json").read_text())["sbert_ce_default_activation_function"],
+                         "torch.nn.modules.activation.Sigmoid")
+
+    def test_evaluate_repeats_the_scores_of_training(self):
+        for loss, more in (("lambda", ["--loss-top-k", 1]), ("list-net", [])):
+            held_out = self.lists("eval.jsonl", 40, 2)
+            best = self.train(self.lists(), held_out, "--loss", loss, *more, output=loss).json()
+            answers = self.folder / f"answers-{loss}.jsonl"
+            found = self.succeeds("evaluate", "--model", self.folder / loss, "--input", held_out, "--predictions", answers).json()
+            for name in ("ndcg@10", "mrr@10", "map", "loss"):
+                self.assertAlmostEqual(found[name], best[name], places=5, msg=name)
+            self.assertEqual(len(answers.read_text().splitlines()), 120)
+
+    def test_predict_ranks_the_texts_of_each_query(self):
+        said = self.train(self.lists(), self.lists("eval.jsonl", 40, 2), "--loss", "list-net")
+        self.assertIn(f"next: funicular predict {self.folder / 'run'} new.jsonl", said.err)
+        model, asked = self.folder / "run", ranked(20, 3)
+        by_list = self.succeeds("predict", model, self.write("asked.jsonl", [{"query": q, "text": t} for q, t, _ in asked]), "--window", 3).out
+        lines = [f"{q}\t{text}" for q, t, _ in asked for text in t]
+        self.assertEqual(self.succeeds("predict", model, self.write("asked.txt", lines)).out, by_list)
+        self.assertEqual(self.succeeds("predict", model, self.write("asked.csv", ["query,text", *(line.replace("\t", ",") for line in lines)])).out, by_list)
+        answers = [json.loads(line) for line in by_list.splitlines()]
+        self.assertEqual(list(answers[0]), ["query", "rank", "score", "text", "place"])
+        place = 0
+        for query, texts, _ in asked:
+            own = answers[place:place + 3]
+            place += 3
+            self.assertEqual({answer["query"] for answer in own}, {query})
+            self.assertEqual([answer["rank"] for answer in own], [1, 2, 3])
+            self.assertEqual([answer["score"] for answer in own], sorted((answer["score"] for answer in own), reverse=True))
+            self.assertEqual([texts[answer["place"] - 1] for answer in own], [answer["text"] for answer in own])
+        table = self.folder / "answers.tsv"
+        self.succeeds("predict", model, self.folder / "asked.txt", "--output", table)
+        self.assertEqual(table.read_text().splitlines()[0], "query\trank\tscore\ttext\tplace")
+        self.assertEqual(len(table.read_text().splitlines()), 61)
+        words = ["launch", "-n", 2, "--", PROGRAM, *exact(["predict", model, self.folder / "asked.txt", "--window", 3])]
+        self.assertEqual(self.succeeds(*words).out, by_list)
+
+    def test_no_cut_of_a_batch_changes_a_run(self):
+        train = self.lists()
+        usual = {"logging_steps": 1, "max_steps": 6, "num_train_epochs": None}
+        for loss in (["--loss", "lambda", "--loss-top-k", 2], ["--loss", "list-net"]):
+            for output, more in (("whole", []), ("cut", ["--micro-batch-size", 3]), ("tokens", ["--micro-batch-tokens", 100])):
+                self.train(train, None, *loss, *more, output=output + loss[1], **usual)
+            words = self.words(train, None, output="ranks" + loss[1], **usual)
+            self.succeeds("launch", "-n", 2, "--", PROGRAM, *exact(words), *loss, "--micro-batch-size", 3)
+            whole = self.losses_of("whole" + loss[1])
+            self.assertEqual(len(whole), 6)
+            for output in ("cut", "tokens", "ranks"):
+                for a, b in zip(whole, self.losses_of(output + loss[1])):
+                    self.assertAlmostEqual(a, b, delta=2e-4 * abs(a), msg=output)
+
+    def test_neighbouring_rows_of_a_query_are_a_list(self):
+        usual = {"logging_steps": 1, "max_steps": 2, "num_train_epochs": None}
+        self.train(self.lists(), None, "--loss", "list-net", output="lists", **usual)
+        self.train(self.flat(scale=1), None, "--loss", "list-net", output="rows", **usual)
+        for a, b in zip(self.losses_of("lists"), self.losses_of("rows")):
+            self.assertAlmostEqual(a, b, places=6)
+
+    def test_an_interrupted_run_goes_on_as_one_that_was_not(self):
+        train, options = self.lists(), {"num_train_epochs": None, "max_steps": 60, "logging_steps": 1, "micro_batch_size": 4, "loss": "lambda", "loss_top_k": 2}
+        self.succeeds(*self.words(train, **options))
+        output, again = self.folder / "stopped", self.words(train, output="stopped", **options)
+        stopped = run_and_interrupt(output / "metrics.jsonl", 3, signal.SIGINT, *again)
+        self.assertEqual(stopped.code, 75, stopped.err)
+        self.assertIn("resumed from", self.succeeds(*again).err)
+        self.assertEqual(read_safetensors(output / "model" / "model.safetensors"), read_safetensors(self.folder / "run" / "model" / "model.safetensors"))
+        self.refuses([*again, "--sigma", 2], "loss was")
+
+    def test_wrong_rows_are_named(self):
+        good = {"query": "the film", "text": ["film", "book"], "label": [1, 0]}
+        for row, phrases in (
+                ({**good, "query": " "}, ['"query" is empty']),
+                ({**good, "query": ["a"]}, ['"query" is a list', "the last column alone"]),
+                ({**good, "text": []}, ['"text" is empty', "expected a text in each row"]),
+                ({**good, "text": ["film", " "]}, ["text 2 of the list is empty"]),
+                ({**good, "text": "film"}, ["the label is a list and the text is none"]),
+                ({**good, "label": 1}, ["the texts are a list and the label is none"]),
+                ({**good, "label": [1]}, ["found 1 labels for 2 texts"]),
+                ({**good, "label": [1, "much"]}, ["expected a finite number", '"much"']),
+                ({**good, "label": [1, 7]}, ["the label 7", "--loss bce expects numbers from 0 to 1", "list-net"]),
+                ({"query": "film", "label": [1]}, ['"text" is missing']),
+                ("{broken", ["JSON"]),
+        ):
+            self.refuses(self.words(self.write("wrong.jsonl", [good, row, good])), "wrong.jsonl:2", *phrases)
+        triplet, columns = {"q": "film", "p": "a film", "n": ["book"], "m": 1}, ["--text-column", "q", "p", "n"]
+        for row, phrases in (({**triplet, "n": []}, ['"n" has no text', "expected a negative"]), ({**triplet, "p": ""}, ['"p" is empty']),
+                             ({**triplet, "m": [1, 2, 3]}, ["found 3 labels for 2 texts", "a margin for each of the 1 negatives"]),
+                             ({**triplet, "m": "far"}, ['"far"'])):
+            self.refuses([*self.words(self.write("wrong.jsonl", [triplet, row])), *columns, "--label-column", "m", "--loss", "margin-mse"],
+                         "wrong.jsonl:2", *phrases)
+        self.train(self.write("skipped.jsonl", [good, {**good, "label": [1]}, *[good] * 3]), None, "--skip-bad-rows", num_train_epochs=1)
+
+    def test_wrong_options_are_named(self):
+        lists, pairs = self.lists(count=8), self.write("apart.jsonl", [{"query": f"film {letter}", "text": "film", "label": 1} for letter in "abcdef"])
+        for train, options, phrases in (
+                (lists, ["--loss", "cosent"], ["--loss cosent does not fit --task reranker", "rank-net, lambda"]),
+                (lists, ["--loss", "list-net", "--sigma", 2], ["--sigma works only with --loss rank-net or lambda", "found --loss list-net"]),
+                (lists, ["--loss", "mse", "--positive-weight", 2], ["--positive-weight works only with --loss bce"]),
+                (lists, ["--loss", "rank-net", "--weighting", "lambda-rank"], ["--weighting works only with --loss lambda"]),
+                (lists, ["--loss-top-k", 2], ["--loss-top-k works only"]),
+                (lists, ["--loss", "lambda", "--loss-top-k", 0], ["--loss-top-k"]),
+                (lists, ["--loss", "lambda", "--weighting", "ndcg"], ["--weighting", "ndcg-loss2++"]),
+                (lists, ["--activation", "tanh"], ["--activation", "sigmoid"]),
+                (lists, ["--scale", 3], ["--scale works only with --task pairs, triplets or scores", "reranker"]),
+                (lists, ["--text-column", "query"], ["expected two of --text-column", "found 1"]),
+                (pairs, ["--loss", "lambda"], ["--loss lambda compares the texts of a query", "apart.jsonl", "funicular mine"]),
+                (lists, ["--eval", lists, "--metric-for-best-model", "f1"], ["ndcg@10"]),
+                (lists, ["--eval-fraction", 0.5], ["cannot hold out rows for --task reranker yet"]),
+        ):
+            self.refuses([*self.words(train, resume="never"), *options], *phrases)
+        self.refuses([*self.words(lists, task="pairs"), "--sigma", 2], "--sigma works only with --task reranker, found --task pairs")
+        self.refuses([*self.words(self.custom_files()[0], task="custom"), "--loss", "bce"], "--loss works only with --task pairs, triplets, scores or reranker")
+        self.refuses([*self.words(lists, task="ranking")], "--task", "write --task reranker")
+
+    def test_wrong_input_of_predict_is_named(self):
+        self.train(self.lists(), None, num_train_epochs=1, loss="list-net")
+        model = self.folder / "run"
+        for name, line, phrase in (("a.txt", "one column", "expected a query and a text separated by a tab"), ("a.jsonl", '{"query": ["a"], "text": "b"}', "the query is a list"),
+                                   ("b.jsonl", '{"query": "a", "text": []}', "expected 1 to 1000 texts, found 0"), ("c.jsonl", '{"query": "a"}', '"text" is missing')):
+            path = self.write(name, [line])
+            self.refuses(["predict", model, path], f"{name}:1", phrase)
+            self.assertIn("error", self.succeeds("predict", model, path, "--skip-bad-rows").json())
+        self.refuses(["predict", model, self.lists(), "--keep", "label"], "--keep")
+        self.refuses(["embed", "--model", model, "--input", self.lists(), "--output", self.folder / "v.npy", "--pooling", "cls", "--max-length", 4000], "--max-length")
+
+    def test_folders_of_cross_encoders_are_read(self):
+        shapes = {**encoder_shapes(), "classifier.weight": [1, HIDDEN], "classifier.bias": [1]}
+        own = {"extra_shapes": shapes, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "architectures": ["BertForSequenceClassification"]}
+        sigmoid, identity = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+        folders = {"new-sigmoid": {}, "middle-identity": {"sentence_transformers": {"activation_fn": identity, "version": "4.1.0"}},
+                   "old-sigmoid": {"sbert_ce_default_activation_function": sigmoid}}
+        found = {}
+        for name, changes in folders.items():
+            model = write_model(self.folder / name, **own, **changes)
+            if name.startswith("new"):
+                (model / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder", "activation_fn": sigmoid}))
+            found[name] = self.succeeds("predict", "--model", model, "--text", "good film", "a fine film", "--precision", "fp32").json()["score"]
+        logit = found["middle-identity"]
+        for name in ("new-sigmoid", "old-sigmoid"):
+            self.assertAlmostEqual(found[name], 1 / (1 + 2.718281828459045 ** -logit), places=5)
+        model = write_model(self.folder / "tanh", **own, sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"})
+        self.refuses(["predict", "--model", model, "--text", "a", "b"], "Tanh", "expected torch.nn.modules.activation.Sigmoid")
+
+
+class Mining(RerankerTest):
+    def pairs(self, name="pairs.jsonl", count=40):
+        return self.write(name, [{"anchor": f"{q} {number}", "positive": t[l.index(2)] + f" {number}"} for number, (q, t, l) in enumerate(ranked(count, 5))])
+
+    def test_mined_rows_train_embedders_and_rerankers(self):
+        model, pairs = self.model(), self.pairs()
+        counts = self.succeeds("mine", "--model", model, "--input", pairs, "--output", self.folder / "triplets.jsonl", "--negatives", 2).json()
+        self.assertEqual((counts["queries"], counts["negatives"], counts["rows"]), (40, 80, 80))
+        self.succeeds(*self.finetune_words(model, task="triplets", train=self.folder / "triplets.jsonl", output=self.folder / "embedder", max_steps=2,
+                                            num_train_epochs=None))
+        self.succeeds("mine", "--model", model, "--input", pairs, "--output", self.folder / "mined.jsonl", "--output-form", "labeled-list")
+        self.train(self.folder / "mined.jsonl", None, "--text-column", "anchor", "positive", "--label-column", "labels", "--loss", "lambda", max_steps=2,
+                   num_train_epochs=None)
+        self.succeeds("mine", "--model", model, "--input", pairs, "--output", self.folder / "rows.tsv", "--output-form", "labeled-pair")
+        self.train(self.folder / "rows.tsv", None, "--text-column", "anchor", "positive", max_steps=2, num_train_epochs=None, output="flat")
+
+    def test_a_killed_command_leaves_no_file(self):
+        model = self.model()
+        rows = [{"anchor": f"{a} {b} {c}", "positive": f"{b} {a} {c} film"} for a in SUBJECTS for b in SUBJECTS for c in "abcdefghijklmnop"]
+        output = self.folder / "mined.jsonl"
+        words = ["mine", "--model", model, "--input", self.write("many.jsonl", rows * 2), "--output", output, "--micro-batch-tokens", 64]
+        stopped = run_and_interrupt_when_it_says("queries,", signal.SIGINT, *words)
+        self.assertEqual(stopped.code, 75, stopped.err)
+        self.assertFalse(output.exists())
+        self.succeeds(*words)
+        self.assertGreater(len(output.read_text().splitlines()), 100)
+
+    def test_wrong_input_is_named(self):
+        model, pairs, output = self.model(), self.pairs(), self.folder / "m.jsonl"
+        words = ["mine", "--model", model, "--input", pairs, "--output", output]
+        for options, phrases in (
+                (["--negatives", 0], ["--negatives"]),
+                (["--range-min", 5, "--range-max", 6], ["--negatives 3: only 1 candidates remain"]),
+                (["--min-score", 0.9, "--max-score", 0.1], ["--min-score 0.9 is above --max-score 0.1"]),
+                (["--max-score", -1], ["no query has", "--max-score"][:1]),
+                (["--relative-margin", -1], ["--relative-margin"]),
+                (["--sampling", "best"], ["--sampling", "random"]),
+                (["--output-form", "pairs"], ["--output-form", "labeled-pair"]),
+                (["--text-column", "anchor"], ["found 1"]),
+                (["--text-column", "query", "positive"], ["query"]),
+                (["--reranker", self.folder / "none"], ["--reranker", "none"]),
+                (["--reranker", model], ["--reranker", "expected a reranker"]),
+        ):
+            self.refuses([*words, *options], *phrases)
+            self.assertFalse(output.exists())
+        bad = self.write("bad.jsonl", [{"anchor": "film", "positive": "book"}, {"anchor": "", "positive": "book"}])
+        self.refuses(["mine", "--model", model, "--input", bad, "--output", output], "bad.jsonl:2", '"anchor" is empty')
+        self.refuses(["launch", "-n", 2, "--", PROGRAM, *exact(words)], "leave out funicular launch")
+
+
+if __name__ == "__main__":
+    unittest.main()
