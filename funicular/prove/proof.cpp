@@ -151,6 +151,7 @@ class RunComparison {
 
   Proof run(int64_t steps) {
     for (int64_t step = 1; step <= steps; ++step) note_noise(step);
+    std::erase_if(noise_, [&](const std::string& name) { return !not_zero_.contains(name); });
     for (int64_t step = 1; step <= steps; ++step) {
       compare_losses(step);
       compare(step, "gradient", proof_.gradient);
@@ -167,9 +168,10 @@ class RunComparison {
     const Pair pair(a_ / step_file("gradient", step), b_ / step_file("gradient", step));
     std::set<std::string> noise;
     for (const format::TensorEntry& entry : pair.entries())
-      if (const auto m = pair.measure(entry);
-          m.norm > 0 && std::fmax(m.norm, m.other_norm) < 1e-6 * pair.norm())
+      if (const auto m = pair.measure(entry); std::fmax(m.norm, m.other_norm) < 1e-6 * pair.norm()) {
         noise.insert(entry.name);
+        if (std::fmax(m.norm, m.other_norm) > 0) not_zero_.insert(entry.name);
+      }
     if (step == 1) {
       noise_ = noise;
     } else {
@@ -242,6 +244,7 @@ class RunComparison {
   fs::path a_, b_;
   const Promise& promise_;
   std::set<std::string> noise_;
+  std::set<std::string> not_zero_;  ///< noise that is not exactly 0 in all steps
   Proof proof_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/format/column_list.h"
 #include "funicular/task/length_batches.h"
 #include "funicular/train/prefetch.h"
 
@@ -184,6 +185,16 @@ void Predictor::count(const Window& window, StreamCounts& done) const {
   }
 }
 
+namespace {
+
+/// An answer of several lines has marks between them, so that the ranks can put their answers in order.
+std::string with_line_ends(std::string lines) {
+  std::replace(lines.begin(), lines.end(), format::kListMark, '\n');
+  return lines;
+}
+
+}  // namespace
+
 StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::string_view)>& write,
                                const RowShare& share) const {
   train::Prefetcher<Window> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
@@ -203,7 +214,7 @@ StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::st
           return this->lines(window);
         },
         answers_->record_bytes());
-    if (!lines.empty()) write(lines);
+    if (!lines.empty()) write(answers_->record_bytes() > 0 ? lines : with_line_ends(lines));
   }
   done.cut = share.sum(done.cut);
   done.textless = share.sum(done.textless);

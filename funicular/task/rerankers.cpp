@@ -12,6 +12,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/number.h"
 #include "funicular/core/loss_watch.h"
+#include "funicular/format/column_list.h"
 #include "funicular/format/cross_encoder.h"
 #include "funicular/format/family.h"
 #include "funicular/model/heads.h"
@@ -315,10 +316,10 @@ Answer RankedAnswers::answer(const TokenisedRow& row, std::span<const SampleScor
                    [&](size_t a, size_t b) { return answer.scores[a] > answer.scores[b]; });
   const std::string query = json_text(Json(row.row.texts.at(0)));
   for (size_t rank = 0; rank < order.size(); ++rank)
-    answer.json +=
-        fmt::format("{}{{\"query\": {}, \"rank\": {}, \"score\": {:.6g}, \"text\": {}, \"place\": {}}}",
-                    rank == 0 ? "" : "\n", query, rank + 1, answer.scores[order[rank]],
-                    json_text(Json(row.row.texts.at(order[rank] + 1))), order[rank] + 1);
+    answer.json += fmt::format(
+        "{}{{\"query\": {}, \"rank\": {}, \"score\": {:.6g}, \"text\": {}, \"place\": {}}}",
+        rank == 0 ? "" : std::string(1, format::kListMark), query, rank + 1, answer.scores[order[rank]],
+        json_text(Json(row.row.texts.at(order[rank] + 1))), order[rank] + 1);
   return answer;
 }
 

@@ -48,8 +48,8 @@ class Rerankers final : public Task {
   /// Lines: {"row": 1, "label": …, "score": …}. Mistakes are queries whose first text is not relevant, the worst first.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// A line per text, the best first: {"query": …, "rank": 1, "score": …, "text": …, "place": 3}. Answer::scores are in
-  /// the order of the texts.
+  /// A line per text, the best first: {"query": …, "rank": 1, "score": …, "text": …, "place": 3}. Until the
+  /// Predictor writes the lines, format::kListMark stands between them. Answer::scores are in the order of the texts.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 

@@ -1,6 +1,6 @@
 """What the options of mine do."""
 
-from harness import json
+from harness import encoder_shapes, json, write_model, HIDDEN
 
 from .answering import shows_device
 from .embedding import put, sentence_folder
@@ -17,7 +17,8 @@ def pairs_file(lab, rows=PAIRS, name="pairs.jsonl", query="anchor", positive="po
 
 def mined(lab, *words, text=None, model=None, ending="jsonl"):
     output = lab.folder / f"mined-{len(list(lab.folder.glob('mined-*')))}.{ending}"
-    lab.succeeds("mine", "--model", model or sentence_folder(lab), "--input", text or pairs_file(lab), "--output", output, "--precision", "fp32", *words)
+    lab.succeeds("mine", "--model", model or sentence_folder(lab), "--input", text or pairs_file(lab), "--output", output,
+                 *words)
     if ending != "jsonl":
         return output.read_text()
     return [json.loads(line) for line in output.read_text().splitlines()]
