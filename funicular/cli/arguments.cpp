@@ -270,7 +270,9 @@ void Arguments::take_unnamed() {
   for (const std::string& name : unnamed_) {
     if (word == words_without_names_.end()) return;
     Option& option = find_or_refuse(name, origin);
-    if (!option.given_) set(option, *word++, origin);
+    if (option.given_) continue;
+    do set(option, *word++, origin);
+    while (option.declared_.many && word != words_without_names_.end());
   }
   if (word != words_without_names_.end())
     throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, *word);

@@ -89,6 +89,7 @@ class Arguments {
   void rivals(std::vector<std::string> names);
 
   /// Options whose values may stand without their names, in this order. One that is given by its name takes no such word.
+  /// One of many values takes all that are left.
   void unnamed(std::vector<std::string> names);
 
   /// What is left without an option's name, in order; refused unless declared. `value` as in add.

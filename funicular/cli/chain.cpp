@@ -12,6 +12,7 @@
 #include "funicular/chain/chain_file.h"
 #include "funicular/chain/process.h"
 #include "funicular/chain/runner.h"
+#include "funicular/cli/chain_template.h"
 #include "funicular/cli/command_list.h"
 #include "funicular/cli/foreign_options.h"
 #include "funicular/cli/option_effects.h"
@@ -185,16 +186,31 @@ class Chain final : public Command {
                 "the file.") {
     arguments.example("run the steps of a file", "funicular chain chain.toml");
     arguments.example("show what would be run", "funicular chain chain.toml --dry-run");
+    arguments.example("make a small model of rows that a language model has labelled",
+                      "funicular chain --template llm-labels --model MODEL --rows rows.csv --eval eval.csv "
+                      "--test test.csv --output small");
     arguments.positional("FILE", files_, "the chain");
     arguments.add("dry-run", dry_run_, Effect::result, "tell what would be run, and why, and do nothing");
     arguments
         .add("options", "COMMAND", options_of_, Effect::result,
              "instead: tell which options of a command change its result, and which do not")
         .default_text("none");
+    template_.declare(arguments);
   }
 
   int run() override {
     if (!options_of_.empty()) return list_options();
+    if (template_.name.empty()) {
+      for (const char* option :
+           {"model", "rows", "eval", "test", "output", "text-column", "soft-columns", "label-column"})
+        if (arguments.given(option))
+          throw InputError("usage", "--{} works only with --template; options of a step stand in FILE",
+                           option);
+    } else {
+      if (!files_.empty())
+        throw InputError("usage", "--template writes the chain; leave out {}", files_.front());
+      files_ = {template_.write().string()};
+    }
     if (files_.size() != 1)
       throw InputError("usage", "funicular chain expects one FILE, found {}", files_.size());
     const fs::path file = fs::absolute(files_.front());
@@ -213,7 +229,12 @@ class Chain final : public Command {
       log::info("$ {}", fmt::join(words, " "));
       return chain::run_process(program, words, output);
     };
-    return chain::Chain(steps, folder).run(program, start);
+    const int code = chain::Chain(steps, folder).run(program, start);
+    if (code == 0 && !template_.name.empty()) {
+      template_.output = file.parent_path();
+      template_.show_abstention();
+    }
+    return code;
   }
 
  private:
@@ -234,6 +255,7 @@ class Chain final : public Command {
   }
 
   std::vector<std::string> files_;
+  ChainTemplate template_;
   std::string options_of_;
   bool dry_run_ = false;
 };

@@ -37,6 +37,8 @@ std::unique_ptr<Command> make_predict();
 std::unique_ptr<Command> make_embed();
 std::unique_ptr<Command> make_search();
 std::unique_ptr<Command> make_mine();
+std::unique_ptr<Command> make_label_errors();
+std::unique_ptr<Command> make_average();
 std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_chain();
 std::unique_ptr<Command> make_report();

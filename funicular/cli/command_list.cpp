@@ -27,6 +27,8 @@ constexpr std::array kEntries{
     Entry{"distill", "Train a small model to do what a large one does"},
     Entry{"probe", "Show what each layer of an encoder knows of a task"},
     Entry{"evaluate", "Measure a model on labelled data"},
+    Entry{"average", "Average the weights of several fine-tuned models"},
+    Entry{"label-errors", "Find labels that are probably wrong"},
     Entry{"predict", "Answer texts with a fine-tuned model"},
     Entry{"embed", "Turn texts into vectors"},
     Entry{"search", "Find the nearest vectors of queries, and measure how well"},

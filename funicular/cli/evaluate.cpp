@@ -58,18 +58,14 @@ class Evaluate final : public Command {
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");
     task_.declare_bad_rows(arguments);
     task_.declare(arguments);
+    task_.declare_shares(arguments, /*trains=*/false);
     arguments.section("Answers");
     arguments
         .add("details", details_, Effect::result,
              "also the scores of each class and the confusion matrix; of several labels a text, a "
              "matrix for each label")
         .common();
-    arguments
-        .add("calibrate", options_.calibrate, Effect::result,
-             "find the temperature that makes the rows' labels most probable and keep it in the model's "
-             "config.json, "
-             "for predict; the rows must be new to the model")
-        .common();
+    declare_calibration();
     arguments
         .add("predictions", "FILE", predictions_, Effect::output,
              "file for the label and the answer of each row. Its ending sets the form: " + answer_endings())
@@ -115,6 +111,20 @@ class Evaluate final : public Command {
   }
 
  private:
+  void declare_calibration() {
+    arguments
+        .add("calibrate", options_.calibrate, Effect::result,
+             "find the temperature that makes the rows' labels most probable and keep it in the model's "
+             "config.json, "
+             "for predict; the rows must be new to the model")
+        .common();
+    arguments
+        .add("calibrated", "DIR", options_.calibrated, Effect::output,
+             "with --calibrate: write a copy of the model with the temperature there, and leave --model as "
+             "it is")
+        .default_text("the model itself keeps the temperature");
+  }
+
   void refuse_to_replace_the_rows() const {
     std::error_code ignored;
     if (!predictions_.empty() && fs::equivalent(predictions_, options_.data, ignored))

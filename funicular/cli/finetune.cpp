@@ -12,6 +12,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/number.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/fold_options.h"
 #include "funicular/cli/loss_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
@@ -65,6 +66,7 @@ class Finetune final : public Command {
         "runs/NAME, from the name of the training file");
     task_.declare_bad_rows(arguments);
     task_.declare(arguments);
+    task_.declare_shares(arguments, /*trains=*/true);
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(
@@ -85,6 +87,11 @@ class Finetune final : public Command {
              "in training, the share of a row that all classes get in equal parts")
         .alias("label-smoothing-factor")
         .range(0, 0.999);
+    arguments
+        .add("soft-temperature", "T", options_.soft_temperature, Effect::result,
+             "with shares: training divides logits by T and makes shares as flat, and multiplies the loss by "
+             "T²")
+        .above(0);
     declare_early_exit();
     losses_.declare(arguments);
   }
@@ -96,8 +103,10 @@ class Finetune final : public Command {
     training_.apply();
     training_.check_output({options_.model, options_.train_file, options_.eval_file});
     options_.task = task_.task_of_rows(options_.train_file, arguments);
+    if (folds_.count) return folds_.run(options(), arguments);
     if (is_output_guessed_) accept_guessed_output();
     drop_idle_fraction();
+    take_eval_label();
     const task::RunResult result = task::finetune(options());
     if (!result.fit.interrupted && training_.group().rank() == 0)
       task::report_outcome(options_, result, *mistakes_);
@@ -123,6 +132,11 @@ class Finetune final : public Command {
         .range(0, 0.9);
     arguments.rivals({"eval", "eval-fraction"});
     arguments
+        .add("eval-label-column", "COLUMN", eval_label_, Effect::result,
+             "with shares: the column of --eval that holds one label (several with --multi-label)")
+        .default_text("the rows have shares, too");
+    folds_.declare(arguments);
+    arguments
         .add("mistakes", "N", mistakes_, Effect::none,
              "mistakes of the model to show at the end, the most certain ones")
         .default_text("3; with both --task and --output 0")
@@ -131,10 +145,12 @@ class Finetune final : public Command {
 
   /// With --task and --output a command holds out nothing, as in version 0.1.
   void set_defaults() {
+    if (folds_.count) folds_.check(arguments);
     const bool short_form = task_.name.empty() || training_.run.output.empty();
     if (!options_.eval_file.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval and --eval-fraction are both given; give one of them");
-    options_.eval_fraction = !options_.eval_file.empty() ? 0 : eval_fraction_.value_or(short_form ? 0.1 : 0);
+    options_.eval_fraction =
+        !options_.eval_file.empty() ? 0 : eval_fraction_.value_or(short_form && !folds_.count ? 0.1 : 0);
     if (!mistakes_) mistakes_ = short_form ? 3 : 0;
     if (!training_.run.output.empty()) return;
     training_.run.output = fs::path("runs") / options_.train_file.stem();
@@ -165,6 +181,20 @@ class Finetune final : public Command {
                        run.string());
     if (launch::read_environment().rank == 0)
       log::info("the run's folder is {} (--output RUN names another)", run.string());
+  }
+
+  /// People label the rows to evaluate on, whoever gave the shares.
+  void take_eval_label() {
+    if (eval_label_.empty()) return;
+    if (options_.eval_file.empty() || !options_.task->files().shares.has_shares())
+      throw InputError(
+          "usage",
+          "--eval-label-column works only with --eval FILE, and --soft-columns or --soft-labels; "
+          "otherwise --label-column names the label of both files");
+    task::FileOptions files = options_.task->files();
+    files.shares = {};
+    files.label = eval_label_;
+    options_.eval_task = task::with_files(*options_.task, std::move(files));
   }
 
   /// A share that nobody asked for is held out only where the task can.
@@ -219,9 +249,11 @@ class Finetune final : public Command {
   TaskOptions task_;
   LossOptions losses_;
   std::vector<std::string> class_weights_;
+  std::string eval_label_;
   std::optional<double> eval_fraction_;
   std::optional<int64_t> mistakes_;
   bool is_output_guessed_ = false;
+  FoldOptions folds_;
   TrainingOptions training_;
 };
 

@@ -8,6 +8,7 @@
 #include "funicular/base/log.h"
 #include "funicular/data/named_tasks.h"
 #include "funicular/task/table_guess.h"
+#include "funicular/task/text_task.h"
 
 namespace funicular::cli {
 
@@ -82,6 +83,29 @@ void TaskOptions::declare(Arguments& arguments) {
   written.declare(arguments);
 }
 
+void TaskOptions::declare_shares(Arguments& arguments, bool trains) {
+  arguments
+      .add("soft-columns", "COLUMN", shares.columns, Effect::result,
+           "columns with the share of each class, in place of a label column. NAME* is all columns whose "
+           "names "
+           "start so, and the classes are called by what stands for the star. With --multi-label a share for "
+           "each label, which need not sum to 1; an empty cell is not learnt")
+      .default_text("none");
+  arguments.add("soft-labels", shares.objects, Effect::result,
+                "JSON lines: the label column holds an object with the share of each class, such as "
+                "{\"pro\": 0.9, \"contra\": 0.1}");
+  arguments.rivals({"soft-columns", "soft-labels"});
+  arguments.add("normalize-shares", shares.normalize, Effect::result,
+                "divide the shares of a row by their sum, such as votes; otherwise they must sum to 1");
+  declared_shares_ = {"soft-columns", "soft-labels", "normalize-shares"};
+  if (!trains) return;
+  arguments
+      .add("weight-column", "COLUMN", shares.weight, Effect::result,
+           "the column of each row's weight, by which training counts it")
+      .default_text("1 each");
+  declared_shares_.emplace_back("weight-column");
+}
+
 void TaskOptions::declare_bad_rows(Arguments& arguments) {
   arguments.add("skip-bad-rows", skip_bad_rows.emplace(false), Effect::result,
                 "leave out rows that cannot be read or have an unknown label, and tell which, instead of "
@@ -108,8 +132,10 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
     throw InputError("usage", "--quotes is for TSV and CSV; files of --task {} have no quotes", name);
   if (refused("stride"))
     throw InputError("usage", "--stride works only with {}, found --task {}", tasks_with("stride"), name);
-  for (const char* option :
-       {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
+  std::vector<std::string> options{"text-column", "label-column", "format",         "header",
+                                   "regression",  "multi-label",  "label-separator"};
+  options.insert(options.end(), declared_shares_.begin(), declared_shares_.end());
+  for (const std::string& option : options)
     if (refused(option))
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }
@@ -122,6 +148,9 @@ void TaskOptions::refuse_style(const Arguments& arguments, const std::string& re
 task::FileOptions TaskOptions::files(const Arguments& arguments) const {
   task::FileOptions said{.text = text, .label = label, .format = format, .style = written.style()};
   said.stride = stride;
+  said.shares = shares;
+  if (shares.normalize && !shares.has_shares())
+    throw InputError("usage", "--normalize-shares works only with --soft-columns or --soft-labels");
   if (arguments.given("header")) said.header = header;
   if (arguments.given("label-separator")) said.label_separator = label_separator;
   return said;
@@ -142,6 +171,8 @@ std::shared_ptr<const task::Task> TaskOptions::task(const Arguments& arguments) 
 
 std::shared_ptr<const task::Task> TaskOptions::task_of_rows(const fs::path& file,
                                                             const Arguments& arguments) {
+  if (name.empty() && shares.has_shares())
+    name = task::TextTask::kOption;  // its rows have no label to guess by
   if (!name.empty()) return task(arguments);
   std::string known = type();
   // --no-regression says that numbers are classes.

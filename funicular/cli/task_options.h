@@ -18,6 +18,7 @@ struct TaskOptions {
   std::string label, format, label_separator = ",";
   std::optional<int64_t> stride = {};
   bool header = true, multi_label = false, regression = false;
+  data::ShareColumns shares = {};
   FileStyleOptions written;
   std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option
 
@@ -26,6 +27,8 @@ struct TaskOptions {
                        std::string help = "the task");
   /// The columns of a custom task.
   void declare(Arguments& arguments);
+  /// --soft-columns and its like, and --weight-column of a command that `trains`.
+  void declare_shares(Arguments& arguments, bool trains);
   /// --skip-bad-rows.
   void declare_bad_rows(Arguments& arguments);
   /// Throws InputError if --text-column and its like are given for a task that has its own layout.
@@ -45,6 +48,7 @@ struct TaskOptions {
   std::shared_ptr<format::BadRows> bad_rows() const;
 
  private:
+  std::vector<std::string> declared_shares_ = {};  ///< the options of declare_shares
   /// As task::find_task takes it.
   std::string type() const;
 };

@@ -26,6 +26,8 @@ constexpr std::array kTorchCommands{
     TorchCommand{"bench", make_bench},       TorchCommand{"doctor", make_doctor},
     TorchCommand{"probe", make_probe},       TorchCommand{"embed", make_embed},
     TorchCommand{"search", make_search},     TorchCommand{"mine", make_mine},
+    TorchCommand{"search", make_search},     TorchCommand{"label-errors", make_label_errors},
+    TorchCommand{"average", make_average},
 };
 
 std::unique_ptr<Command> make_torch_command(std::string_view name) {

@@ -29,6 +29,7 @@ uint64_t hash_of_label(const Sample& sample, LabelKind kind) {
   if (kind == LabelKind::none) return 0;
   if (has_label_lists(kind))
     return hash_bytes(sample.label_set.data(), sample.label_set.size() * sizeof(int32_t));
+  if (has_shares(kind)) return hash_bytes(sample.shares.data(), sample.shares.size() * sizeof(double));
   uint64_t bits = 0;
   std::memcpy(&bits, &sample.label, sizeof bits);
   return bits;

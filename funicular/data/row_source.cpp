@@ -47,6 +47,7 @@ format::TextOptions TextFileSource::file_options() const {
   options.keep_blank_lines = options_.keep_blank_lines;
   options.bad_rows = options_.bad_rows;
   options.lists = options_.lists;
+  options.kept = options_.kept;
   options.style = options_.style;
   return options;
 }
@@ -128,7 +129,7 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
   std::string joined;
   std::string_view whole;
   while (const format::Row* row = reader.next()) {
-    SourceRow given{row->columns, {}, row->new_document, {}, row->offset, file->decimal_commas()};
+    SourceRow given{row->columns, {}, row->new_document, {}, row->offset, file->decimal_commas(), row->kept};
     if (row->columns.size() != columns + has_labels())
       reader.fail("expected {} columns, found {}", columns + has_labels(), row->columns.size());
     if (has_labels()) {

@@ -24,6 +24,9 @@ struct SourceRow {
   uint64_t offset = 0;  ///< of its first byte in its file; 0 of rows in memory
   bool decimal_commas =
       false;  ///< numbers may have a comma in the point's place: semicolons separate the columns
+  std::span<const std::string> kept = {};  ///< TextFileSourceOptions::kept as JSON, each
+  std::span<const double> shares = {};     ///< of the labels of RowSource::label_names; a NaN is not known
+  double weight = 1;                       ///< above 0
 };
 
 /// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.
@@ -39,6 +42,9 @@ class RowSource {
   virtual ~RowSource() = default;
   virtual int columns() const = 0;  ///< to tokenise
   virtual bool has_labels() const = 0;
+  /// The names of labels that each row has a share of; empty: rows have no shares.
+  virtual std::vector<std::string> share_names() const { return {}; }
+  virtual bool has_weights() const { return false; }
   virtual size_t pieces() const = 0;
   /// Size of a piece's text, for progress.
   virtual uint64_t piece_bytes(size_t piece) const = 0;
@@ -55,6 +61,7 @@ struct TextFileSourceOptions {
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
   bool separate_columns = false;  ///< more than two stay columns of their own
   std::optional<format::Column> label_column = {};
+  std::vector<format::Column> kept = {};      ///< columns that SourceRow::kept gives
   bool keep_blank_lines = false;              ///< lines: an empty line is an empty row
   format::Lists lists = format::Lists::none;  ///< jsonl: whether the label may be a list, or all columns
   format::FileStyle style = {};

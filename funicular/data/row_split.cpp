@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
@@ -61,7 +62,11 @@ std::string comparable(std::string_view text) {
 RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of)
     : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)) {}
 
+RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of)
+    : fold_(fold), seed_(seed), labels_of_(std::move(labels_of)) {}
+
 std::string RowSplit::key() const {
+  if (fold_.count > 1) return fmt::format("fold {} of {}, {} comparable", fold_.number, fold_.count, seed_);
   return fmt::format("{:g} {} comparable", fraction_, seed_);
 }
 
@@ -76,8 +81,8 @@ uint64_t RowSplit::hash_of(const SourceRow& row) const {
   return hash_bytes(text);
 }
 
-std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows,
-                                                 std::vector<uint64_t>& rows_of_label) const {
+std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,
+                                                 std::vector<std::string>& names) const {
   std::vector<Text> texts;
   std::unordered_map<uint64_t, size_t> places;
   LabelNumbers numbers;
@@ -90,6 +95,7 @@ std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows,
       ++text.rows;
       for (const std::string& label : labels_of_ ? labels_of_(row.label) : std::vector<std::string>{""}) {
         const uint32_t number = numbers.of(label);
+        if (numbers.size() > names.size()) names.push_back(label);
         rows_of_label.resize(numbers.size());
         ++rows_of_label[number];
         if (std::find(text.labels.begin(), text.labels.end(), number) == text.labels.end())
@@ -99,19 +105,63 @@ std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows,
   return texts;
 }
 
+void RowSplit::hold_out(const Text& text) const {
+  held_out_.insert(text.hash);
+  held_out_rows_ += text.rows;
+}
+
+/// `left`: the rows of each label.
+void RowSplit::choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const {
+  for (uint64_t& count : left) count = share_of(count, fraction_);  // how many may still be held out
+  for (const Text& text : texts) {
+    const auto allows = [&](uint32_t label) { return left[label] >= text.rows; };
+    if (text.labels.empty() || !std::all_of(text.labels.begin(), text.labels.end(), allows)) continue;
+    for (const uint32_t label : text.labels) left[label] -= text.rows;
+    hold_out(text);
+  }
+}
+
+/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold.
+void RowSplit::choose_fold(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
+                           const std::vector<std::string>& names) const {
+  std::vector<uint64_t> texts_of_label(names.size());
+  for (const Text& text : texts)
+    for (const uint32_t label : text.labels) ++texts_of_label[label];
+  for (size_t label = 0; label < names.size(); ++label)
+    if (texts_of_label[label] < 2)
+      throw InputError(
+          "labels",
+          "the label \"{}\" has one text, so no model could learn it without the fold that holds "
+          "it; expected two texts or more. Leave its row out, or give it another label",
+          names[label]);
+  const auto folds = static_cast<size_t>(fold_.count);
+  std::vector<std::vector<uint64_t>> taken(folds, std::vector<uint64_t>(rows_of_label.size()));
+  std::vector<uint64_t> rows(folds);
+  for (const Text& text : texts) {
+    std::vector<std::pair<double, uint64_t>> fill(folds);
+    for (size_t fold = 0; fold < folds; ++fold) {
+      fill[fold].second = rows[fold];
+      for (const uint32_t label : text.labels)
+        fill[fold].first +=
+            static_cast<double>(taken[fold][label]) / static_cast<double>(rows_of_label[label]);
+    }
+    const auto least = static_cast<size_t>(std::min_element(fill.begin(), fill.end()) - fill.begin());
+    rows[least] += text.rows;
+    for (const uint32_t label : text.labels) taken[least][label] += text.rows;
+    if (static_cast<int64_t>(least) == fold_.number) hold_out(text);
+  }
+}
+
 void RowSplit::choose(const RowSource& rows) const {
   std::call_once(chosen_, [&] {
-    std::vector<uint64_t> left;  // how many rows of each label may still be held out
-    std::vector<Text> texts = read_texts(rows, left);
-    for (uint64_t& count : left) count = share_of(count, fraction_);
+    std::vector<uint64_t> rows_of_label;
+    std::vector<std::string> names;
+    std::vector<Text> texts = read_texts(rows, rows_of_label, names);
     std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.hash < b.hash; });
-    for (const Text& text : texts) {
-      const auto allows = [&](uint32_t label) { return left[label] >= text.rows; };
-      if (text.labels.empty() || !std::all_of(text.labels.begin(), text.labels.end(), allows)) continue;
-      for (const uint32_t label : text.labels) left[label] -= text.rows;
-      held_out_.insert(text.hash);
-      held_out_rows_ += text.rows;
-    }
+    if (fold_.count > 1)
+      choose_fold(texts, rows_of_label, names);
+    else
+      choose_share(texts, std::move(rows_of_label));
   });
 }
 

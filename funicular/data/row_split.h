@@ -15,7 +15,12 @@
 
 namespace funicular::data {
 
-/// Holds out about a share of the rows of each label. Rows with equal texts are on one side. Texts are equal if they
+/// One of several parts of the rows.
+struct Fold {
+  int64_t number = 0, count = 1;  ///< number < count
+};
+
+/// Holds out about a share of the rows of each label, or one of several equal parts. Rows with equal texts are on one side. Texts are equal if they
 /// differ only in upper and lower case (Unicode's) or in blanks. The seed and the rows of a label decide which of its
 /// texts are held out. The order of the rows does not.
 class RowSplit {
@@ -24,6 +29,9 @@ class RowSplit {
   /// 0 < fraction < 1.
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
   RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr);
+  /// Holds out one fold. Each row is in one fold. Folds have about as many rows of each label.
+  /// A label of one text makes choose() throw InputError: without that text no model could learn it.
+  RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr);
 
   /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row
   /// with several labels, all labels must allow it. Reads the rows the first time alone; threads may call it
@@ -42,10 +50,16 @@ class RowSplit {
     uint64_t rows = 0;               ///< that have the text
     std::vector<uint32_t> labels{};  ///< of these rows
   };
-  std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label) const;
+  std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,
+                               std::vector<std::string>& names) const;
   uint64_t hash_of(const SourceRow& row) const;
+  void choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const;
+  void choose_fold(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
+                   const std::vector<std::string>& names) const;
+  void hold_out(const Text& text) const;
 
-  double fraction_;
+  double fraction_ = 0;
+  Fold fold_;
   uint64_t seed_;
   LabelsOf labels_of_;
   mutable std::once_flag chosen_;
@@ -61,6 +75,8 @@ class SplitSource final : public RowSource {
       : rows_(std::move(rows)), split_(std::move(split)), held_out_(held_out) {}
   int columns() const override { return rows_->columns(); }
   bool has_labels() const override { return rows_->has_labels(); }
+  std::vector<std::string> share_names() const override { return rows_->share_names(); }
+  bool has_weights() const override { return rows_->has_weights(); }
   size_t pieces() const override { return rows_->pieces(); }
   uint64_t piece_bytes(size_t piece) const override { return rows_->piece_bytes(piece); }
   uint64_t read(size_t piece, const RowSink& sink) const override;

@@ -18,6 +18,7 @@ inline constexpr const char* kDocumentsFile = "documents.bin";
 inline constexpr const char* kWordsFile = "words.bin";
 inline constexpr const char* kLabelsFile = "labels.bin";
 inline constexpr const char* kLabelRowsFile = "label_rows.bin";
+inline constexpr const char* kWeightsFile = "weights.bin";
 
 /// Of the blocks that have a checksum each, in stores that are made now.
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;

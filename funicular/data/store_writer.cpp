@@ -244,6 +244,7 @@ void EncodedRows::clear() {
   classes.clear();
   set_ends.clear();
   values.clear();
+  weights.clear();
   class_names.clear();
   rows = tokens_count = unknown_tokens = longest_row = 0;
 }
@@ -320,6 +321,7 @@ StoreWriter::StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta)
   documents_ = make_file(kDocumentsFile);
   words_ = make_file(kWordsFile);
   if (meta_.labels != LabelKind::none) labels_ = make_file(kLabelsFile);
+  if (meta_.weights) weights_ = make_file(kWeightsFile);
   const uint64_t zero = 0;
   rows_->write(&zero, sizeof zero);
   if (has_label_lists(meta_.labels)) {
@@ -376,7 +378,8 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
 }
 
 void StoreWriter::append_labels(const EncodedRows& rows) {
-  if (meta_.labels == LabelKind::values) labels_->write(rows.values);
+  if (meta_.weights) weights_->write(rows.weights);
+  if (meta_.labels == LabelKind::values || has_shares(meta_.labels)) labels_->write(rows.values);
   const bool lists = has_label_lists(meta_.labels);
   if (meta_.labels != LabelKind::classes && !lists) return;
   if (lists) {
@@ -450,7 +453,8 @@ StoreMeta StoreWriter::commit() {
   // Closing waits for the disk: the others wait while the largest does.
   auto others = std::async(std::launch::async, [this] {
     std::vector<StoreMeta::File> closed;
-    for (File* file : {rows_.get(), documents_.get(), words_.get(), labels_.get(), label_rows_.get()})
+    for (File* file :
+         {rows_.get(), documents_.get(), words_.get(), labels_.get(), label_rows_.get(), weights_.get()})
       if (file) closed.push_back(file->close());
     return closed;
   });

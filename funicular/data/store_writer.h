@@ -57,7 +57,8 @@ struct EncodedRows {
   std::vector<uint64_t> document_rows;   ///< rows here that begin a document
   std::vector<int32_t> classes;          ///< one a row, or those of its set or tags: index in class_names
   std::vector<uint64_t> set_ends;        ///< of sets and tags, one a row: where its classes end
-  std::vector<double> values;            ///< one a row
+  std::vector<double> values;            ///< one a row; of shares one for each label of a row
+  std::vector<double> weights;           ///< one a row, where rows have weights
   std::vector<std::string> class_names;  ///< of the classes, in the order in which they were met here
   uint64_t rows = 0, tokens_count = 0, unknown_tokens = 0, longest_row = 0;
   void clear();
@@ -86,7 +87,7 @@ class StoreWriter {
   BuildFolder folder_;
   StoreMeta meta_;
   bool fixed_names_;
-  std::unique_ptr<File> tokens_, rows_, documents_, words_, labels_, label_rows_;
+  std::unique_ptr<File> tokens_, rows_, documents_, words_, labels_, label_rows_, weights_;
   uint64_t pending_bits_ = 0;
   std::vector<uint64_t> scratch_;
 };

@@ -5,6 +5,7 @@
 #include "funicular/base/json_text.h"
 #include "funicular/base/mapped_text.h"
 #include "funicular/data/store_files.h"
+#include "funicular/data/store_shares.h"
 #include "funicular/data/store_verification.h"
 #include "funicular/text/tokenizer.h"
 
@@ -26,7 +27,7 @@ constexpr const char* kFormat = "funicular token store";
 // Far above any real store and far below where a product of two counts could overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
-constexpr const char* kLabelKinds[] = {"none", "classes", "values", "sets", "tags"};
+constexpr const char* kLabelKinds[] = {"none", "classes", "values", "sets", "tags", "shares", "set_shares"};
 
 uint64_t hash_from_text(const std::string& text, const char* key, std::string_view origin) {
   const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -63,9 +64,8 @@ LabelKind parse_label_kind(const Json& labels, std::string_view origin) {
   const auto name = json_get<std::string>(labels, "kind", origin);
   for (size_t kind = 0; kind < std::size(kLabelKinds); ++kind)
     if (name == kLabelKinds[kind]) return static_cast<LabelKind>(kind);
-  throw InputError("token store",
-                   "{}: the kind of labels should be none, classes, values, sets or tags, found \"{}\"",
-                   origin, name);
+  throw InputError("token store", "{}: the kind of labels should be one of {}, found \"{}\"", origin,
+                   fmt::join(kLabelKinds, ", "), name);
 }
 
 void require_format(const Json& json, std::string_view origin) {
@@ -145,6 +145,9 @@ std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta) {
     sizes.push_back({kLabelsFile, meta.set_labels * sizeof(int32_t)});
     sizes.push_back({kLabelRowsFile, (meta.rows + 1) * sizeof(uint64_t)});
   }
+  if (has_shares(meta.labels))
+    sizes.push_back({kLabelsFile, meta.rows * meta.label_names.size() * sizeof(double)});
+  if (meta.weights) sizes.push_back({kWeightsFile, meta.rows * sizeof(double)});
   return sizes;
 }
 
@@ -173,6 +176,7 @@ std::string write_store_meta(const StoreMeta& meta) {
       {"labels", {{"kind", kLabelKinds[static_cast<int>(meta.labels)]}, {"names", meta.label_names}}},
   };
   if (has_label_lists(meta.labels)) json["labels"]["count"] = meta.set_labels;
+  if (meta.weights) json["labels"]["weights"] = true;
   if (meta.block_bytes > 0) json["block_bytes"] = meta.block_bytes;
   json["files"] = files;
   // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
@@ -209,6 +213,10 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   meta.labels = parse_label_kind(labels, origin);
   meta.label_names = json_get<std::vector<std::string>>(labels, "names", origin);
   if (has_label_lists(meta.labels)) meta.set_labels = parse_count(labels, "count", 0, kMaxCount, origin);
+  if (has_shares(meta.labels) && meta.label_names.size() > StoreMeta::kMostShares)
+    throw InputError("token store", "{}: expected at most {} labels with shares, found {}", origin,
+                     StoreMeta::kMostShares, meta.label_names.size());
+  meta.weights = json_get_or<bool>(labels, "weights", false, origin);
   if (json.contains("block_bytes")) meta.block_bytes = parse_count(json, "block_bytes", 1, kMaxCount, origin);
   meta.files = parse_files(member(json, "files", origin), meta, origin);
   return meta;
@@ -285,6 +293,7 @@ TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
       words_(map(kWordsFile)) {
   if (meta_.labels != LabelKind::none) labels_ = map(kLabelsFile);
   if (has_label_lists(meta_.labels)) label_rows_ = map(kLabelRowsFile);
+  if (meta_.weights) weights_ = map(kWeightsFile);
 }
 
 TokenStore::~TokenStore() = default;
@@ -341,7 +350,7 @@ Sample::Column TokenStore::tokens(StoreRange range) const {
 }
 
 double TokenStore::label_at(uint64_t row) const {
-  if (meta_.labels == LabelKind::none || has_label_lists(meta_.labels)) return 0;
+  if (meta_.labels == LabelKind::none || has_label_lists(meta_.labels) || has_shares(meta_.labels)) return 0;
   if (meta_.labels == LabelKind::values) return labels_.as<double>()[row];
   const int32_t label = labels_.as<int32_t>()[row];
   if (label < 0 || static_cast<size_t>(label) >= meta_.label_names.size())
@@ -378,6 +387,8 @@ Sample TokenStore::row(int64_t row) const {
   }
   sample.label = label_at(static_cast<uint64_t>(row));
   sample.label_set = label_set_at(static_cast<uint64_t>(row));
+  if (const auto damage = read_shares(meta_, labels_, weights_, static_cast<uint64_t>(row), sample))
+    damaged(damage->file, damage->what);
   return sample;
 }
 
@@ -438,8 +449,9 @@ void TokenStore::verify() const {
 /// Of all files, those first that are read to find anything else.
 std::vector<StoreBlock> TokenStore::blocks() const {
   const std::pair<const char*, const MappedFile*> mapped[] = {
-      {kDocumentsFile, &documents_},  {kRowsFile, &rows_},   {kLabelsFile, &labels_},
-      {kLabelRowsFile, &label_rows_}, {kWordsFile, &words_}, {kTokensFile, &tokens_}};
+      {kDocumentsFile, &documents_},  {kRowsFile, &rows_},       {kLabelsFile, &labels_},
+      {kLabelRowsFile, &label_rows_}, {kWeightsFile, &weights_}, {kWordsFile, &words_},
+      {kTokensFile, &tokens_}};
   std::vector<StoreBlock> blocks;
   for (const auto& [name, file] : mapped) {
     const auto recorded = std::find_if(meta_.files.begin(), meta_.files.end(),

@@ -13,8 +13,9 @@
 //   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in it
 //   words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
 //   labels.bin     one a row, where there are labels: int32 class numbers or float64 values; where a row has any
-//                  number of them, the int32 class numbers of all rows
-//   label_rows.bin then too: uint64 [rows + 1]: the labels of row r are [at(r), at(r + 1))
+//                  number of them, the int32 class numbers of all rows; of shares float64 [rows * labels]
+//   label_rows.bin where a row has any number: uint64 [rows + 1]: the labels of row r are [at(r), at(r + 1))
+//   weights.bin    float64 [rows], where rows have weights
 //
 // meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder
 // without a complete meta.json, or whose files have other sizes than it says, is refused. Contents are
@@ -40,11 +41,13 @@ struct StoreBlock;
 class StoreVerification;
 
 enum class LabelKind {
-  none,     ///< rows have no labels
-  classes,  ///< class numbers 0 .. label_names.size() - 1
-  values,   ///< regression targets
-  sets,     ///< any number of class numbers a row, ascending
-  tags,     ///< a class number for each word of a row, in the words' order
+  none,        ///< rows have no labels
+  classes,     ///< class numbers 0 .. label_names.size() - 1
+  values,      ///< regression targets
+  sets,        ///< any number of class numbers a row, ascending
+  tags,        ///< a class number for each word of a row, in the words' order
+  shares,      ///< a share of each class, which sum to 1
+  set_shares,  ///< for each label a share of its own, 0 to 1, or NaN where it is not known
 };
 
 /// Whether a row has a list of labels: of sets and tags.
@@ -52,10 +55,16 @@ constexpr bool has_label_lists(LabelKind kind) {
   return kind == LabelKind::sets || kind == LabelKind::tags;
 }
 
+/// Whether a row has a share of each label.
+constexpr bool has_shares(LabelKind kind) {
+  return kind == LabelKind::shares || kind == LabelKind::set_shares;
+}
+
 /// The contents of meta.json.
 struct StoreMeta {
   static constexpr int64_t kVersion = 1;
   static constexpr int kMostColumns = 1000;
+  static constexpr size_t kMostShares = 4096;
 
   uint64_t tokenizer_fingerprint = 0;
   std::string tokenizer_description;  ///< for people, e.g. "WordPiece, 30522 tokens, lower-cased"
@@ -68,6 +77,7 @@ struct StoreMeta {
   LabelKind labels = LabelKind::none;
   std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
   uint64_t set_labels = 0;               ///< of sets and tags: the labels of all rows together
+  bool weights = false;                  ///< whether rows have weights
   uint64_t block_bytes = 0;              ///< of a block with a checksum of its own; 0: none, an older store
 
   struct File {
@@ -172,7 +182,7 @@ class TokenStore {
   fs::path folder_;
   StoreMeta meta_;
   uint64_t fingerprint_ = 0;
-  MappedFile tokens_, rows_, documents_, words_, labels_, label_rows_;
+  MappedFile tokens_, rows_, documents_, words_, labels_, label_rows_, weights_;
   std::unique_ptr<const StoreVerification> verification_;  ///< last: its thread reads the others
 };
 

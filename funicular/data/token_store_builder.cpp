@@ -54,6 +54,7 @@ class PieceEncoder {
   void add(const SourceRow& row, EncodedRows& out) {
     if (meta_.labels == LabelKind::tags) return add_tagged(row, out);
     if (meta_.labels != LabelKind::none) add_label(row, out);
+    if (meta_.weights) out.weights.push_back(row.weight);
     if (row.new_document) out.document_rows.push_back(out.rows);
     const size_t begin = text_.ids.size();
     for (const auto column : row.columns) {
@@ -107,6 +108,10 @@ class PieceEncoder {
     if (meta_.labels == LabelKind::values)
       return out.values.push_back(parse_value(label, row.decimal_commas));
     if (meta_.labels == LabelKind::sets) return add_set(label, out);
+    if (has_shares(meta_.labels)) {
+      out.values.insert(out.values.end(), row.shares.begin(), row.shares.end());
+      return;
+    }
     if (label.empty() && fixed_names_.empty()) throw BadRow("the label is empty");
     out.classes.push_back(number_of(label, out));
   }
@@ -360,6 +365,8 @@ StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source
   meta.block_bytes = options.block_bytes;
   if (options.labels == LabelKind::classes || has_label_lists(options.labels))
     meta.label_names = options.label_names;
+  if (has_shares(options.labels)) meta.label_names = source.share_names();
+  meta.weights = source.has_weights() && options.labels != LabelKind::none;
   return meta;
 }
 

@@ -19,6 +19,7 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
   const std::string_view text = file_.text();
   const std::string name = path_.string();
   check_options(options_, format_, name);
+  check_options(with_columns(options_, options_.kept), format_, name);
   if (text.starts_with(kByteOrderMark)) data_begin_ = kByteOrderMark.size();
   if (format_ == TextFormat::csv) {
     fields_.separator =
@@ -39,6 +40,8 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
   }
   indices_ = resolve_all(options_, format_, header_, name);
   keys_ = resolve_keys(options_, format_);
+  kept_indices_ = resolve_kept(options_.kept, options_, format_, header_, name);
+  kept_keys_ = keys_of(options_.kept, format_);
 }
 
 std::vector<Chunk> TextFile::chunks(uint64_t target_bytes) const {
@@ -90,6 +93,8 @@ RowReader::RowReader(const TextFile& file, Chunk chunk)
                .fields = file.fields_,
                .indices = file.indices_,
                .keys = file.keys_,
+               .kept_indices = file.kept_indices_,
+               .kept_keys = file.kept_keys_,
                .header_columns = file.header_.size(),
                .lists = file.options_.lists,
                .encoding = file.options_.style.encoding}),
@@ -115,6 +120,7 @@ const Row* RowReader::next() {
       continue;
     }
     row_.columns = columns_;
+    row_.kept = parser_.kept();
     if (const std::string shortage = parser_.shortage(); !shortage.empty())
       file_->short_rows_->note(
           file_->path().string(), begin, [&] { return file_->where(begin); }, shortage);

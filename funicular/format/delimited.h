@@ -30,6 +30,8 @@ struct Row {
   std::span<const std::string_view> columns;  ///< those asked for, in that order
   uint64_t offset = 0;                        ///< of its first byte in the file
   bool new_document = true;  ///< text: the first line of a document; the other formats: always
+  std::span<const std::string> kept =
+      {};  ///< TextOptions::kept as JSON, each; a key that the row lacks is null
 };
 
 /// Bytes [begin, end) of a file: whole rows.
@@ -76,8 +78,8 @@ class TextFile {
   Fields fields_;
   bool has_separators_ = false;  ///< tsv, csv
   std::vector<std::string> header_;
-  std::vector<size_t> indices_;    ///< of options_.columns; not for jsonl
-  std::vector<std::string> keys_;  ///< jsonl
+  std::vector<size_t> indices_, kept_indices_;  ///< of the columns and of what is kept; not for jsonl
+  std::vector<std::string> keys_, kept_keys_;   ///< jsonl
   uint64_t data_begin_ = 0;
   std::shared_ptr<BadRows> short_rows_;  ///< null without a header
 };

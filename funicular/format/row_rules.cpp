@@ -198,6 +198,18 @@ void check_options(const TextOptions& options, TextFormat format, const std::str
   }
 }
 
+TextOptions with_columns(TextOptions options, const std::vector<Column>& columns) {
+  options.columns = columns;
+  return options;
+}
+
+std::vector<std::string> keys_of(const std::vector<Column>& columns, TextFormat format) {
+  std::vector<std::string> keys;
+  if (format == TextFormat::jsonl)
+    for (const Column& column : columns) keys.push_back(std::get<std::string>(column));
+  return keys;
+}
+
 namespace {
 
 size_t resolve(const Column& column, const TextOptions& options, const std::vector<std::string>& header,

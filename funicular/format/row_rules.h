@@ -57,6 +57,10 @@ void note_quotes(const std::string& name, const QuoteChoice& choice);
 std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_columns);
 
 void check_options(const TextOptions& options, TextFormat format, const std::string& name);
+/// The options with other columns.
+TextOptions with_columns(TextOptions options, const std::vector<Column>& columns);
+/// The keys of columns of jsonl; of other formats none.
+std::vector<std::string> keys_of(const std::vector<Column>& columns, TextFormat format);
 
 /// The columns' names of the first row. Refuses several columns of one name. `text`: begins with that row, and tells
 /// in which encoding it is where it is not UTF-8.

@@ -37,18 +37,6 @@ constexpr size_t kWideBytes = 4;  // of a stream, which show UTF-16 and UTF-32
       name, line, kMaximumStreamRow, bytes);
 }
 
-TextOptions with_columns(TextOptions options, const std::vector<Column>& columns) {
-  options.columns = columns;
-  return options;
-}
-
-std::vector<std::string> keys_of(const std::vector<Column>& kept, TextFormat format) {
-  std::vector<std::string> keys;
-  if (format == TextFormat::jsonl)
-    for (const Column& column : kept) keys.push_back(std::get<std::string>(column));
-  return keys;
-}
-
 }  // namespace
 
 StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions options,

@@ -71,8 +71,9 @@ struct TextOptions {
   bool header = false;                    ///< tsv and csv: the first row names the columns
   std::vector<Column> columns = {};  ///< which to give, in this order. Empty: all columns (jsonl: "text";
                                      ///< text and lines: the line)
-  bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
-  Lists lists = Lists::none;         ///< jsonl: which columns may be lists, see format/column_list.h
+  std::vector<Column> kept = {};  ///< tsv, csv, jsonl: columns that a row gives besides, as JSON (Row::kept)
+  bool keep_blank_lines = false;  ///< lines, tsv, csv: an empty line is a row with one empty column
+  Lists lists = Lists::none;      ///< jsonl: which columns may be lists, see format/column_list.h
   FileStyle style = {};
   /// What becomes of rows that make no sense; null: each is an error (InputError naming file:line, expected and found).
   std::shared_ptr<BadRows> bad_rows = {};

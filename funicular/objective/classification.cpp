@@ -11,13 +11,16 @@ namespace funicular::objective {
 
 Classification::Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options)
     : RowObjective(tokenizer, options.sequence,
-                   options.labelled ? std::vector{data::LabelKind::classes, data::LabelKind::values}
+                   options.labelled ? std::vector{data::LabelKind::classes, data::LabelKind::values,
+                                                  data::LabelKind::shares}
                                     : std::vector<data::LabelKind>()),
       options_(options) {
   options.loss.check("classification", static_cast<size_t>(options.num_labels));
+  options.soft.check("classification");
 }
 
 model::Head Classification::head() const {
+  if (options_.soft.any()) return soft_head();
   if (options_.loss.is_plain()) return model::with_classes(model::Head::classification, options_.num_labels);
   const auto weighted = [loss = options_.loss](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
@@ -26,6 +29,16 @@ model::Head Classification::head() const {
     pass.loss.add("classification", loss.sum(logits, found->second, pass.batch.packing.random.training));
   };
   return model::with_classes(model::classifier(weighted), options_.num_labels);
+}
+
+model::Head Classification::soft_head() const {
+  const auto add = [loss = options_.loss, soft = options_.soft](const at::Tensor& logits, const Pass& pass) {
+    const auto found = pass.batch.tensors.find("labels");
+    if (found == pass.batch.tensors.end()) return;
+    pass.loss.output("labels", found->second);
+    pass.loss.add("classification", sum_of_rows(class_losses(logits, pass.batch, loss, soft), pass.batch));
+  };
+  return model::with_classes(model::classifier(add), options_.num_labels);
 }
 
 Model Classification::build(model::ModelOptions encoder) const {
@@ -48,6 +61,7 @@ std::unique_ptr<Metrics> Classification::metrics() const {
 std::map<std::string, std::string> Classification::identity() const {
   std::map<std::string, std::string> all = RowObjective::identity();
   options_.loss.add_identity(all);
+  options_.soft.add_identity(all);
   return all;
 }
 
@@ -65,7 +79,13 @@ MicroBatch Classification::collate(std::span<const data::Sample> samples, const 
   std::vector<int64_t> classes;
   for (const data::Sample& sample : samples) classes.push_back(class_of(sample));
   batch.tensors["labels"] = at::tensor(classes, at::kLong);
-  batch.counts["classification"] = options_.loss.count(classes, random.training);
+  if (!options_.soft.any()) {
+    batch.counts["classification"] = options_.loss.count(classes, random.training);
+    return batch;
+  }
+  options_.soft.add(batch, samples, options_.num_labels);
+  batch.counts["classification"] =
+      count_of_classes(samples, classes, options_.loss, options_.soft, random.training);
   return batch;
 }
 

@@ -3,6 +3,7 @@
 
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/row_objective.h"
+#include "funicular/objective/soft_labels.h"
 
 namespace funicular::objective {
 
@@ -13,10 +14,11 @@ struct ClassificationOptions {
   std::vector<std::string> metrics{"accuracy"};  ///< names of objective/metrics.h
   int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
   ClassLoss loss = {};
+  SoftLabels soft = {};
 };
 
 /// Batch: token_ids, token_type_ids [T], labels [S] int64. Count: `classification` = S, in training the sum of the rows' class
-/// weights.
+/// weights. Rows with shares also have the tensors of objective/soft_labels.h; their label is the greatest share.
 class Classification : public RowObjective {
  public:
   /// Throws InputError for weights or a smoothing out of range.
@@ -32,6 +34,7 @@ class Classification : public RowObjective {
 
  private:
   int64_t class_of(const data::Sample& sample) const;
+  model::Head soft_head() const;
 
   ClassificationOptions options_;
 };

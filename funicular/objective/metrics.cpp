@@ -234,13 +234,27 @@ double f1_of(double right, double predicted, double truth) {
   return predicted + truth > 0 ? 2 * right / (predicted + truth) : 0;
 }
 
-/// Every `labels`-th element from `label` on.
+/// Every `labels`-th element from `label` on, of rows whose truth is known.
 template <class T>
-std::vector<T> column(std::span<const T> values, int64_t label, int64_t labels) {
+std::vector<T> column(std::span<const T> values, std::span<const uint8_t> truth, int64_t label,
+                      int64_t labels) {
   std::vector<T> result;
   for (size_t i = static_cast<size_t>(label); i < values.size(); i += static_cast<size_t>(labels))
-    result.push_back(values[i]);
+    if (truth[i] != kUnknownTruth) result.push_back(values[i]);
   return result;
+}
+
+/// The mean over the labels of which a row is known.
+template <class Of>
+double mean_of_labels(std::span<const uint8_t> truth, int64_t labels, const Of& of) {
+  double sum = 0, count = 0;
+  for (int64_t label = 0; label < labels; ++label) {
+    const std::vector<uint8_t> own = column(truth, truth, label, labels);
+    if (own.empty()) continue;
+    sum += of(label, own);
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
 }
 
 /// Indices of the scores, descending.
@@ -257,6 +271,7 @@ double micro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> tru
   require_pairs("micro_f1", predicted, truth);
   double right = 0, all_predicted = 0, all_truth = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
+    if (truth[i] == kUnknownTruth) continue;
     right += predicted[i] && truth[i];
     all_predicted += predicted[i] != 0;
     all_truth += truth[i] != 0;
@@ -265,10 +280,10 @@ double micro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> tru
 }
 
 double macro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth, int64_t labels) {
-  double sum = 0;
-  for (int64_t label = 0; label < labels; ++label)
-    sum += micro_f1(column(predicted, label, labels), column(truth, label, labels));
-  return sum / static_cast<double>(labels);
+  require_pairs("macro_f1", predicted, truth);
+  return mean_of_labels(truth, labels, [&](int64_t label, std::span<const uint8_t> own) {
+    return micro_f1(column(predicted, truth, label, labels), own);
+  });
 }
 
 double average_precision(std::span<const double> scores, std::span<const uint8_t> truth) {
@@ -289,10 +304,10 @@ double average_precision(std::span<const double> scores, std::span<const uint8_t
 
 double mean_average_precision(std::span<const double> scores, std::span<const uint8_t> truth,
                               int64_t labels) {
-  double sum = 0;
-  for (int64_t label = 0; label < labels; ++label)
-    sum += average_precision(column(scores, label, labels), column(truth, label, labels));
-  return sum / static_cast<double>(labels);
+  require_pairs("average_precision", scores, truth);
+  return mean_of_labels(truth, labels, [&](int64_t label, std::span<const uint8_t> own) {
+    return average_precision(column(scores, truth, label, labels), own);
+  });
 }
 
 double best_threshold(std::span<const double> scores, std::span<const uint8_t> truth) {
@@ -335,7 +350,9 @@ void MultiLabelMetrics::add(const TensorMap& outputs) {
                    outputs.size());
   labels_ = logits->second.size(1);
   const at::Tensor scores = logits->second.to(at::kCPU, at::kDouble).sigmoid().contiguous();
-  const at::Tensor truth = labels->second.to(at::kCPU).gt(0.5).to(at::kByte).contiguous();
+  const at::Tensor shares = labels->second.to(at::kCPU, at::kDouble);
+  const at::Tensor truth =
+      shares.gt(0.5).to(at::kByte).masked_fill_(shares.isnan(), kUnknownTruth).contiguous();
   probabilities_.insert(probabilities_.end(), scores.const_data_ptr<double>(),
                         scores.const_data_ptr<double>() + scores.numel());
   truth_.insert(truth_.end(), truth.const_data_ptr<uint8_t>(),
@@ -350,7 +367,7 @@ std::map<std::string, double> MultiLabelMetrics::finish(double) {
     for (size_t label = 0; label < static_cast<size_t>(labels_); ++label) {
       const size_t i = row + label;
       predicted[i] = probabilities_[i] >= (thresholds_.empty() ? 0.5 : thresholds_[label]);
-      right = right && predicted[i] == truth_[i];
+      right = right && (truth_[i] == kUnknownTruth || predicted[i] == truth_[i]);
     }
     right_rows += right;
   }
@@ -367,10 +384,10 @@ Json MultiLabelMetrics::kept() const {
   const std::span<const double> scores(probabilities_);
   const std::span<const uint8_t> truth(truth_);
   for (int64_t label = 0; label < labels_; ++label) {
-    const std::vector<uint8_t> own = column(truth, label, labels_);
+    const std::vector<uint8_t> own = column(truth, truth, label, labels_);
     const auto positives = std::count(own.begin(), own.end(), uint8_t{1});
-    thresholds.push_back(positives < kLeastPositives ? 0.5
-                                                     : best_threshold(column(scores, label, labels_), own));
+    thresholds.push_back(
+        positives < kLeastPositives ? 0.5 : best_threshold(column(scores, truth, label, labels_), own));
   }
   return {{"thresholds", thresholds}};
 }

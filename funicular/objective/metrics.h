@@ -81,7 +81,8 @@ class RegressionMetrics final : public Metrics {
 // ---- any number of labels a row
 //
 // `truth` and `predicted` are 0 or 1, `scores` any numbers of which greater ones speak for the label; all are
-// [rows * labels], row by row.
+// [rows * labels], row by row. A truth of kUnknownTruth is left out, and so is a label of which no row is known.
+inline constexpr uint8_t kUnknownTruth = 2;
 
 /// F1 over all decisions together; 0 where no label is given or predicted.
 double micro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth);
@@ -103,7 +104,8 @@ double best_threshold(std::span<const double> scores, std::span<const uint8_t> t
 /// micro_f1, macro_f1, average_precision (the mean over labels), accuracy (rows whose labels are all right).
 const std::vector<std::string>& multi_label_metric_names();
 
-/// Metrics of outputs "logits" [S, labels] and "labels" [S, labels].
+/// Metrics of outputs "logits" [S, labels] and "labels" [S, labels]. A row has a label with a share above a half. A NaN is
+/// not known.
 class MultiLabelMetrics final : public Metrics {
  public:
   /// A label is given where its probability is at least its threshold; empty: 0.5 for all.

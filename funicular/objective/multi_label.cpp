@@ -9,8 +9,10 @@ namespace funicular::objective {
 
 MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options)
     : RowObjective(tokenizer, options.sequence,
-                   options.labelled ? std::vector{data::LabelKind::sets} : std::vector<data::LabelKind>()),
+                   options.labelled ? std::vector{data::LabelKind::sets, data::LabelKind::set_shares}
+                                    : std::vector<data::LabelKind>()),
       options_(options) {
+  options.soft.check("multi-label");
   const auto& thresholds = options.thresholds;
   if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
     throw InputError("multi-label", "expected a threshold for each of the {} labels, found {}",
@@ -33,15 +35,21 @@ MicroBatch MultiLabel::collate(std::span<const data::Sample> samples, const Rand
       labels.data_ptr<double>()[row * options_.num_labels + label] = 1;
     }
   batch.tensors["labels"] = labels;
-  batch.counts["multi_label"] = static_cast<double>(labels.numel());
+  options_.soft.add(batch, samples, options_.num_labels);
+  if (batch.tensors.contains(kShares)) batch.tensors["labels"] = batch.tensors[kShares];
+  batch.counts["multi_label"] = count_of_labels(samples, options_.num_labels, options_.soft, random.training);
   return batch;
 }
 
-model::Head MultiLabel::loss_of_all_labels() {
-  return model::classifier([](const at::Tensor& logits, const Pass& pass) {
+model::Head MultiLabel::loss_of_all_labels(const SoftLabels& soft) {
+  return model::classifier([soft](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
     pass.loss.output("labels", found->second);
+    if (soft.any()) {
+      pass.loss.add("multi_label", sum_of_rows(label_losses(logits, pass.batch, soft), pass.batch));
+      return;
+    }
     pass.loss.add("multi_label",
                   at::binary_cross_entropy_with_logits(logits, found->second.to(logits.scalar_type()), {}, {},
                                                        at::Reduction::Sum));
@@ -55,6 +63,7 @@ std::unique_ptr<Metrics> MultiLabel::metrics() const {
 std::map<std::string, std::string> MultiLabel::identity() const {
   std::map<std::string, std::string> all = RowObjective::identity();
   all["objective"] = "multi-label";
+  options_.soft.add_identity(all);
   return all;
 }
 

@@ -9,6 +9,7 @@
 
 #include "funicular/base/json.h"
 #include "funicular/objective/row_objective.h"
+#include "funicular/objective/soft_labels.h"
 
 namespace funicular::objective {
 
@@ -21,10 +22,12 @@ struct MultiLabelOptions {
   bool labelled = true;  ///< false: for prediction; no `labels`
   /// The probability from which on a label is given, one a label; empty: 0.5 for all.
   std::vector<double> thresholds = {};
+  SoftLabels soft = {};
 };
 
 /// Batch: token_ids, token_type_ids [T], labels [S, num_labels] float64, 0 or 1. Count: `multi_label` =
-/// S * num_labels, so that the loss is transformers' mean over all of them.
+/// S * num_labels, so that the loss is transformers' mean over all of them. The labels of rows with shares are the
+/// shares. A share that is not known is NaN and counts nothing (objective/soft_labels.h).
 class MultiLabel : public RowObjective {
  public:
   /// Throws InputError for thresholds of another number than the labels, or outside of 0..1.
@@ -32,7 +35,9 @@ class MultiLabel : public RowObjective {
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   /// BertForSequenceClassification's weights. Loss term `multi_label`. Outputs: `logits`, `labels`.
-  model::Head head() const override { return model::with_classes(loss_of_all_labels(), options_.num_labels); }
+  model::Head head() const override {
+    return model::with_classes(loss_of_all_labels(options_.soft), options_.num_labels);
+  }
   /// Throws InputError for a configuration with another number of labels.
   Model build(model::ModelOptions encoder) const override {
     model::require_classes(encoder.config, options_.num_labels);
@@ -43,7 +48,7 @@ class MultiLabel : public RowObjective {
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<MultiLabel>(); }
   std::map<std::string, std::string> identity() const override;
-  static model::Head loss_of_all_labels();
+  static model::Head loss_of_all_labels(const SoftLabels& soft = {});
 
  private:
   MultiLabelOptions options_;

@@ -12,7 +12,26 @@ namespace funicular::objective {
 Regression::Regression(const text::Tokenizer& tokenizer, const RegressionOptions& options)
     : RowObjective(tokenizer, options.sequence,
                    options.labelled ? std::vector{data::LabelKind::values} : std::vector<data::LabelKind>()),
-      labelled_(options.labelled) {}
+      labelled_(options.labelled),
+      soft_(options.soft) {}
+
+model::Head Regression::head() const {
+  if (!soft_.weights) return model::Head::classification;
+  return model::classifier([](const at::Tensor& logits, const Pass& pass) {
+    const auto found = pass.batch.tensors.find("labels");
+    if (found == pass.batch.tensors.end()) return;
+    pass.loss.output("labels", found->second);
+    const at::Tensor losses =
+        at::mse_loss(logits.squeeze(1), found->second.to(logits.scalar_type()), at::Reduction::None);
+    pass.loss.add("regression", sum_of_rows(losses, pass.batch));
+  });
+}
+
+std::map<std::string, std::string> Regression::identity() const {
+  std::map<std::string, std::string> all = RowObjective::identity();
+  soft_.add_identity(all);
+  return all;
+}
 
 Model Regression::build(model::ModelOptions encoder) const {
   const format::ModelConfig& config = encoder.config;
@@ -36,7 +55,10 @@ MicroBatch Regression::collate(std::span<const data::Sample> samples, const Rand
   std::vector<double> targets;
   for (const data::Sample& sample : samples) targets.push_back(sample.label);
   batch.tensors["labels"] = at::tensor(targets, at::kDouble);
-  batch.counts["regression"] = static_cast<double>(samples.size());
+  soft_.add(batch, samples, 1);
+  double count = 0;
+  for (const data::Sample& sample : samples) count += soft_.weights && random.training ? sample.weight : 1;
+  batch.counts["regression"] = count;
   return batch;
 }
 

@@ -46,6 +46,10 @@ const char* words_of(data::LabelKind kind) {
       return "any number of classes for each row";
     case data::LabelKind::tags:
       return "a tag for each word";
+    case data::LabelKind::shares:
+      return "a share of each class for each row";
+    case data::LabelKind::set_shares:
+      return "a share for each label of each row";
     default:
       return "no labels";
   }

@@ -19,6 +19,7 @@
 #include "funicular/base/number.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary.h"
+#include "funicular/data/share_source.h"
 #include "funicular/objective/distillation_terms.h"
 
 namespace funicular::objective {
@@ -27,12 +28,9 @@ namespace {
 
 // ---- soft labels
 
-constexpr double kSumBound = 1e-3;
-constexpr double kMostRounding = 0.05;  // a sum that is further from 1 is no matter of rounding
-
-class SoftLabels final : public TeacherRows {
+class FileLogits final : public TeacherRows {
  public:
-  SoftLabels(std::vector<float> logits, int64_t classes) : logits_(std::move(logits)), classes_(classes) {}
+  FileLogits(std::vector<float> logits, int64_t classes) : logits_(std::move(logits)), classes_(classes) {}
   void add(MicroBatch& batch, std::span<const data::Sample> samples) const override {
     const at::Tensor rows = at::empty({static_cast<int64_t>(samples.size()), classes_}, at::kFloat);
     float* out = rows.data_ptr<float>();
@@ -56,18 +54,6 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
             : "");
 }
 
-/// Decimals of the shortest text that is the number in float32: 3 for 0.125, also where it is written 0.12500000.
-int decimals_of(double value) {
-  const std::string text = fmt::format("{}", static_cast<float>(value));
-  const size_t exponent = text.find('e'), point = text.find('.');
-  const size_t end = std::min(exponent, text.size());
-  const int behind = point < end ? static_cast<int>(end - point - 1) : 0;
-  const int power = exponent == text.npos
-                        ? 0
-                        : read_whole_number<int>(std::string_view(text).substr(exponent + 1)).value_or(0);
-  return std::max(behind - power, 0);
-}
-
 /// Rows of probabilities that are read, and how far their sums are from 1.
 class SoftRows {
  public:
@@ -75,18 +61,17 @@ class SoftRows {
     double sum = 0;
     for (const double value : row) {
       sum += value;
-      decimals_ = std::max(decimals_, decimals_of(value));
+      decimals_ = std::max(decimals_, data::decimals_of(value));
     }
     for (const double value : row)
       logits_.push_back(static_cast<float>(std::log(value / (sum > 0 ? sum : 1))));
-    if (std::abs(sum - 1) > kSumBound) off_.push_back({offset, sum});
+    if (std::abs(sum - 1) > data::share_sum_bound(0, 0)) off_.push_back({offset, sum});
     ++rows_;
   }
 
   /// Refuses sums that the rounding of the written decimals does not explain, and says how many it does.
   std::vector<float> take(const format::TextFile& file, int64_t classes) {
-    const double rounding = 0.5 * static_cast<double>(classes) * std::pow(10.0, -decimals_) + 1e-9;
-    const double bound = std::max(kSumBound, std::min(rounding, kMostRounding));
+    const double bound = data::share_sum_bound(static_cast<size_t>(classes), decimals_);
     for (const auto& [offset, sum] : off_)
       if (std::abs(sum - 1) > bound)
         throw InputError(
@@ -377,7 +362,7 @@ std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format
   if (found != rows)
     throw InputError("distillation", "{} has {} rows of probabilities; expected {}, one for each text",
                      path.string(), found, rows);
-  return std::make_shared<SoftLabels>(std::move(logits), classes);
+  return std::make_shared<FileLogits>(std::move(logits), classes);
 }
 
 std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,

@@ -108,8 +108,9 @@ class Pairs {
       if (!task_.model.empty() && (each == kElectra || each == kMacBert) && each != objective) continue;
       set_objective(each);
       add("reference", "single");
-      const bool has_own_rows =
-          each == kTags || each == kMultiLabel || task_.distils() || task_.texts() > 0 || task_.ranks();
+      const bool has_own_rows = each == kTags || each == kMultiLabel || each == kSoftLabels ||
+                                each == kSoftMultiLabel || task_.distils() || task_.texts() > 0 ||
+                                task_.ranks();
       if (!has_own_rows) continue;
       for (const char* layout : {"ddp -n 2 --micro-batch-size 3", "zero3 -n 2 --recompute full",
                                  "pipeline -n 2 --micro-batch-size 3"})
@@ -324,6 +325,8 @@ const std::vector<std::string>& objective_names() {
                                               kMacBert,
                                               kTags,
                                               kMultiLabel,
+                                              kSoftLabels,
+                                              kSoftMultiLabel,
                                               kDistillation,
                                               kDistillationOfTokens,
                                               kDistillationOfAllTokens,
@@ -336,7 +339,8 @@ const std::vector<std::string>& objective_names() {
 void set_objective(ProofTask& task, const std::string& name) {
   const bool plain = name == kMaskedLm || name == kClassification;
   task.objective = plain ? "" : name;
-  const bool reads_classes = name == kClassification || name == kMultiLabel || name == kDistillation;
+  const bool reads_classes = name == kClassification || name == kMultiLabel || name == kDistillation ||
+                             name == kSoftLabels || name == kSoftMultiLabel;
   task.head = reads_classes ? model::Head::classification : model::Head::masked_lm;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -133,7 +135,44 @@ class ListedText final : public data::Dataset {
   std::vector<std::vector<int32_t>> lists_;
 };
 
+class SharedText final : public data::Dataset {
+ public:
+  SharedText(Rows text, int64_t labels, bool independent)
+      : text_(std::move(text)), labels_(static_cast<size_t>(labels)) {
+    for (int64_t row = 0; row < text_->size(); ++row) {
+      double sum = 0;
+      const size_t begin = shares_.size();
+      for (int64_t label = 0; label < labels; ++label) {
+        const bool known = !independent || (row + label) % 4 != 3;
+        shares_.push_back(!independent ? static_cast<double>(1 + (row * 7 + label * 3) % 5)
+                          : known      ? static_cast<double>((row * 5 + label * 3) % 11) / 10
+                                       : std::numeric_limits<double>::quiet_NaN());
+        sum += shares_.back();
+      }
+      if (!independent)
+        for (size_t i = begin; i < shares_.size(); ++i) shares_[i] /= sum;
+    }
+  }
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    sample.shares = std::span(shares_).subspan(static_cast<size_t>(index) * labels_, labels_);
+    sample.weight = 0.5 + 0.75 * static_cast<double>(index % 5);
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 5; }
+
+ private:
+  Rows text_;
+  size_t labels_;
+  std::vector<double> shares_;
+};
+
 }  // namespace
+
+Rows with_shares(Rows text, int64_t labels, bool independent) {
+  return std::make_shared<SharedText>(std::move(text), labels, independent);
+}
 
 Rows with_labels(Rows text, const format::ModelConfig& config) {
   return std::make_shared<LabelledText>(std::move(text), config);

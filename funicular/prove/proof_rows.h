@@ -14,6 +14,8 @@ using Rows = std::shared_ptr<const data::Dataset>;
 Rows with_labels(Rows text, const format::ModelConfig& config);
 /// With any number of labels each, some rows with none.
 Rows with_label_sets(Rows text, int64_t labels);
+/// With a share of each label, and a weight. `independent`: shares do not sum to 1, and some are not known.
+Rows with_shares(Rows text, int64_t labels, bool independent);
 /// With words: most tokens begin one.
 Rows with_words(Rows text);
 /// Cut into `texts` texts each, with a score.

@@ -138,6 +138,8 @@ std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::
     } else if (has("labels")) {
       row.labels = batch["labels"][lists ? number : number / texts].to(at::kDouble).reshape({-1});
     }
+    if (has(objective::kShares)) row.labels = batch[objective::kShares][number];
+    if (has(objective::kRowWeights)) row.weight = batch[objective::kRowWeights][number].item<double>();
   }
   return rows;
 }
@@ -150,6 +152,8 @@ ReferenceKind kind_of(const ProofTask& task) {
   if (task.ranks()) return ReferenceKind::ranked_texts;
   if (task.objective == kTags) return ReferenceKind::tags;
   if (task.objective == kMultiLabel) return ReferenceKind::several_labels;
+  if (task.objective == kSoftLabels) return ReferenceKind::shares;
+  if (task.objective == kSoftMultiLabel) return ReferenceKind::several_shares;
   if (task.distils()) return ReferenceKind::distillation;
   return task.head == model::Head::classification ? ReferenceKind::classes : ReferenceKind::masked_lm;
 }
@@ -157,6 +161,8 @@ ReferenceKind kind_of(const ProofTask& task) {
 ReferenceLossSettings loss_of(const ProofTask& task, const format::ModelConfig& config) {
   ReferenceLossSettings loss{.kind = kind_of(task), .config = config, .seed = task.seed};
   if (task.objective == kElectra) loss.generator = generator_of(config);
+  loss.temperature = soft_labels_of(task).temperature;
+  loss.smoothing = kSoftSmoothing;
   if (task.objective == kRelatedTexts) {
     const objective::VectorLossOptions options = vector_loss_of(task, config);
     loss.vector_sizes = options.matryoshka;

@@ -89,9 +89,16 @@ std::unique_ptr<objective::Objective> classification(const ProofTask& task, cons
                                                      const text::Tokenizer& tokenizer,
                                                      const objective::SequenceOptions& sequence) {
   const int32_t classes = config.num_labels;
-  if (task.objective == kMultiLabel)
+  const objective::SoftLabels soft = soft_labels_of(task);
+  if (task.objective == kMultiLabel || task.objective == kSoftMultiLabel)
     return std::make_unique<objective::MultiLabel>(
-        tokenizer, objective::MultiLabelOptions{.sequence = sequence, .num_labels = classes});
+        tokenizer, objective::MultiLabelOptions{.sequence = sequence, .num_labels = classes, .soft = soft});
+  if (task.objective == kSoftLabels)
+    return std::make_unique<objective::Classification>(
+        tokenizer, objective::ClassificationOptions{.sequence = sequence,
+                                                    .num_labels = classes,
+                                                    .loss = {.smoothing = kSoftSmoothing},
+                                                    .soft = soft});
   if (model::is_regression(config))
     return std::make_unique<objective::Regression>(tokenizer,
                                                    objective::RegressionOptions{.sequence = sequence});
@@ -138,6 +145,8 @@ Rows asked_for(const ProofTask& task, const format::ModelConfig& config, Rows te
   if (task.ranks()) return with_ranked_texts(std::move(text));
   if (task.objective == kTags) return with_tags(with_words(std::move(text)), config.num_labels);
   if (task.objective == kMultiLabel) return with_label_sets(std::move(text), config.num_labels);
+  if (task.objective == kSoftLabels || task.objective == kSoftMultiLabel)
+    return with_shares(std::move(text), config.num_labels, task.objective == kSoftMultiLabel);
   if (task.head == model::Head::classification) return with_labels(std::move(text), config);
   return text;
 }
@@ -195,6 +204,11 @@ objective::DistillationOptions distillation_of(const ProofTask& task, const form
   options.temperature = 2;
   options.relation_heads = student.encoder.heads % 2 == 0 ? student.encoder.heads / 2 : student.encoder.heads;
   return options;
+}
+
+objective::SoftLabels soft_labels_of(const ProofTask& task) {
+  if (task.objective != kSoftLabels && task.objective != kSoftMultiLabel) return {};
+  return {.shares = true, .weights = true, .temperature = 2};
 }
 
 objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format::ModelConfig& config) {

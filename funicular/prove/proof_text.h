@@ -8,6 +8,7 @@
 #include "funicular/objective/distillation.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/ranking_losses.h"
+#include "funicular/objective/soft_labels.h"
 #include "funicular/objective/vector_losses.h"
 #include "funicular/prove/proof.h"
 #include "funicular/text/tokenizer.h"
@@ -27,6 +28,9 @@ format::ModelConfig config_of(const ProofTask& task);
 format::ModelConfig generator_of(const format::ModelConfig& discriminator);
 /// The terms of the task's distillation; the teacher has twice the layers and random weights.
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
+/// How the task's shares are learnt, if its rows have some; and the smoothing of classes beside them.
+objective::SoftLabels soft_labels_of(const ProofTask& task);
+inline constexpr double kSoftSmoothing = 0.1;
 /// The loss of vectors that the task learns, if it has one.
 objective::VectorLossOptions vector_loss_of(const ProofTask& task, const format::ModelConfig& config);
 /// The loss of ProofTask::ranks().

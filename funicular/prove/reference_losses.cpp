@@ -88,6 +88,49 @@ class Classes final : public ReferenceLoss {
   bool several_;
 };
 
+/// [Hinton], section 2, where the teacher's distribution is given: at a temperature, times its square. Rows count by
+/// their weights.
+class Shares final : public ReferenceLoss {
+ public:
+  Shares(const ReferenceLossSettings& settings, const WeightOf& weight)
+      : settings_(settings),
+        encoder_(settings.config, weight, settings.seed),
+        several_(settings.kind == ReferenceKind::several_shares) {}
+  Counts counts(const ReferenceRow& row) const override {
+    const double asked = several_ ? row.labels.isfinite().sum().item<double>() : 1;
+    return {{term(), asked * row.weight}};
+  }
+  Sums sums(const ReferenceRow& row) const override {
+    const double temperature = settings_.temperature;
+    const at::Tensor hidden = encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden;
+    const at::Tensor logits =
+        encoder_.class_logits(hidden.narrow(0, 0, 1), row.draw).squeeze(0) / temperature;
+    const at::Tensor loss = several_ ? of_labels(logits, row.labels) : of_classes(logits, row.labels);
+    return {{term(), loss * (row.weight * temperature * temperature)}};
+  }
+
+ private:
+  const char* term() const { return several_ ? "multi_label" : "classification"; }
+  at::Tensor flat(const at::Tensor& share) const { return share.pow(1 / settings_.temperature); }
+
+  at::Tensor of_classes(const at::Tensor& logits, const at::Tensor& shares) const {
+    const at::Tensor raised = flat(shares);
+    const double uniform = settings_.smoothing / size_of(shares);
+    const at::Tensor target = raised / raised.sum() * (1 - settings_.smoothing) + uniform;
+    return -(target * at::log_softmax(logits, 0)).sum();
+  }
+
+  at::Tensor of_labels(const at::Tensor& logits, const at::Tensor& shares) const {
+    const at::Tensor known = shares.isfinite(), given = shares.masked_select(known);
+    const at::Tensor yes = flat(given), no = flat(1 - given);
+    return yes_or_no_loss(logits.masked_select(known), yes / (yes + no));
+  }
+
+  ReferenceLossSettings settings_;
+  ReferenceEncoder encoder_;
+  bool several_;
+};
+
 /// [Devlin], section 5.3: the last vector of each word's first token, dropped as in the published code.
 class WordTags final : public ReferenceLoss {
  public:
@@ -451,6 +494,9 @@ std::unique_ptr<ReferenceLoss> make_reference_loss(const ReferenceLossSettings& 
       return std::make_unique<ReplacedTokens>(settings, weight);
     case ReferenceKind::tags:
       return std::make_unique<WordTags>(settings, weight);
+    case ReferenceKind::shares:
+    case ReferenceKind::several_shares:
+      return std::make_unique<Shares>(settings, weight);
     case ReferenceKind::related_texts:
     case ReferenceKind::scored_texts:
       return std::make_unique<Vectors>(settings, weight);

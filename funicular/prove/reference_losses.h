@@ -7,6 +7,7 @@
 //   [Clark]  Clark, Luong, Le, Manning, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than
 //            Generators", ICLR 2020.
 //   [Hinton] Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", 2015.
+//            Section 2 for shares, too: targets are a softmax at the temperature.
 //   [Jiao]   Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding", 2020.
 //   [Sun]    Sun, Cheng, Gan, Liu, "Patient Knowledge Distillation for BERT Model Compression", 2019.
 //   [Wang]   W. Wang et al., "MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained
@@ -37,8 +38,10 @@ struct ReferenceRow {
   at::Tensor sampling_bits;                      ///< [m], 53 random bits each; of ELECTRA
   at::Tensor order;          ///< [1]: 0 in their order, 1 swapped, -100 not asked for; of sentence order
   at::Tensor tag_positions;  ///< [r]: where words begin; of tags
-  at::Tensor labels;         ///< float64: [1] a class or number, [classes] of several labels, [r] of tags
-  uint64_t draw = 0;         ///< what keys its dropout
+  at::Tensor
+      labels;  ///< float64: [1] a class or number, [classes] of several labels or of shares, [r] of tags
+  double weight = 1;  ///< how much the row counts
+  uint64_t draw = 0;  ///< what keys its dropout
 };
 
 /// What is learnt, by the name that ReferenceLossSettings::kind takes.
@@ -48,6 +51,8 @@ enum class ReferenceKind {
   electra,
   classes,
   several_labels,
+  shares,          ///< a distribution over classes
+  several_shares,  ///< a probability of each label; a NaN is not known
   tags,
   distillation,
   related_texts,  ///< rows are anchor, positive and negative, in this order
@@ -64,8 +69,9 @@ struct ReferenceLossSettings {
   format::ModelConfig teacher{};          ///< of distillation
   std::map<std::string, double> terms{};  ///< of distillation, with their weights
   std::vector<std::pair<int64_t, int64_t>>
-      layers{};  ///< of distillation: the student's and the teacher's, from 1
-  double temperature = 1;
+      layers{};            ///< of distillation: the student's and the teacher's, from 1
+  double temperature = 1;  ///< of distillation, and of shares
+  double smoothing = 0;    ///< of shares
   int64_t relation_heads = 1;
   std::vector<int64_t> vector_sizes{};                  ///< of related texts
   uint64_t list_draws = 1;                              ///< of ranked texts

@@ -51,10 +51,12 @@ OrderedJson Baseline::json() const {
 std::optional<Baseline> find_baseline(const data::TokenStore& trained, const data::TokenStore& evaluated) {
   switch (evaluated.meta().labels) {
     case data::LabelKind::classes:
+    case data::LabelKind::shares:
       return most_frequent_class(trained, evaluated);
     case data::LabelKind::values:
       return median_number(trained, evaluated);
     case data::LabelKind::sets:
+    case data::LabelKind::set_shares:
       return no_choice(evaluated);
     case data::LabelKind::none:
     case data::LabelKind::tags:

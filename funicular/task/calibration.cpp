@@ -67,6 +67,13 @@ bool at_bound(const Json& calibration) {
          objective::kTemperatureLogarithm - kNear;
 }
 
+void require_place_of_model(const fs::path& folder) {
+  if (fs::exists(folder) &&
+      !(fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))))
+    throw InputError("usage", "--calibrated {}: there is something that is no model; give another name",
+                     folder.string());
+}
+
 void require_calibratable(const fs::path& folder) {
   const fs::path file = folder / "config.json";
   if (fs::is_symlink(file))

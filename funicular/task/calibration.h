@@ -27,6 +27,8 @@ at::Tensor cooled(const at::Tensor& logits, double temperature);
 /// Whether the temperature is as small or as large as the search allows.
 bool at_bound(const Json& calibration);
 
+/// Throws InputError for a folder that holds other files than a model's.
+void require_place_of_model(const fs::path& folder);
 /// Throws InputError unless config.json can be written. A link is refused: it leads into a cache that other programs
 /// read.
 void require_calibratable(const fs::path& folder);

@@ -76,7 +76,8 @@ std::unique_ptr<objective::Objective> Classes::objective(const text::Tokenizer& 
                                                   .labelled = options.labelled,
                                                   .metrics = metrics({}).all,
                                                   .positive = positive,
-                                                  .loss = options.loss});
+                                                  .loss = options.loss,
+                                                  .soft = soft_labels(options)});
 }
 
 void Classes::check_training(const FileRows& rows) const {
@@ -88,9 +89,20 @@ void Classes::check_training(const FileRows& rows) const {
 void Classes::report_training(const FileRows& rows) const {
   warn_of_measurements(rows);
   report_classes(rows.store, rows.file);
+  if (files().shares.has_shares())
+    log::info("rows have a share of each class; above, a row counts for its greatest share");
   warn_of_missing_labels(rows.store.meta().label_names, rows.file);
   if (!files().header.value_or(true))
     warn_of_header_row(rows.store, rows.store.meta().label_names, rows.file);
+}
+
+void Classes::report_evaluation(const std::vector<std::string>& /*labels*/,
+                                const model::Pretrained& /*model*/) const {
+  if (files().shares.has_shares())
+    log::info(
+        "rows have a share of each class. The loss is the cross-entropy with the shares; the scores take "
+        "each "
+        "row's greatest share as its label");
 }
 
 std::vector<std::string> Classes::labels_of(const format::ModelConfig& config, const fs::path& model) const {

@@ -9,14 +9,20 @@ class Classes final : public TextTask {
  public:
   using TextTask::TextTask;
   static TaskType row();
-  data::LabelKind label_kind() const override { return data::LabelKind::classes; }
+  data::LabelKind label_kind() const override {
+    return files().shares.has_shares() ? data::LabelKind::shares : data::LabelKind::classes;
+  }
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;
   bool weighs_classes() const override { return true; }
+  bool reads_shares() const override { return true; }
+  bool weighs_rows() const override { return true; }
   void check_training(const FileRows& rows) const override;
   void report_training(const FileRows& rows) const override;
+  void report_evaluation(const std::vector<std::string>& labels,
+                         const model::Pretrained& model) const override;
   /// A model whose classes have other names than the task's is taken to have them in the task's order, with a
   /// warning.
   std::vector<std::string> labels_of(const format::ModelConfig& config, const fs::path& model) const override;

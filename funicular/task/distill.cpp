@@ -61,6 +61,13 @@ std::shared_ptr<const data::TokenStore> open_documents_of(const fs::path& path, 
   return store;
 }
 
+void refuse_shares(const Task& task) {
+  if (task.files().shares.has_shares())
+    throw InputError("usage",
+                     "the term hard learns one class per row, and the rows have shares; leave hard out, or "
+                     "name a column of labels with --label-column");
+}
+
 class Distilling {
  public:
   explicit Distilling(const DistillOptions& options);
@@ -180,6 +187,7 @@ void Distilling::check_task() const {
   if (!o_.task->scores_classes() && !teacher_.is_model())
     throw InputError("usage", "--soft-columns are probabilities of classes; the task {} asks for a number",
                      o_.task->name());
+  if (learns_labels()) refuse_shares(*o_.task);
   if (teacher_.is_model()) teacher_.folder().check_columns(o_.task->texts(), tokenizer_->sequence());
   if (student_) student_->check_columns(o_.task->texts(), tokenizer_->sequence());
 }

@@ -173,7 +173,10 @@ void check_answering(const Task& task, const model::Pretrained& pretrained, cons
   if (options.exits.given() || !options.cascade.empty())
     require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
   if (!options.calibrate) return;
-  require_calibratable(pretrained.path());
+  if (options.calibrated.empty())
+    require_calibratable(pretrained.path());
+  else
+    require_place_of_model(options.calibrated);
   const std::string& kind = task.type().name;
   if (kind != "classes" && kind != "labels")
     throw InputError("usage", "--calibrate works only with classes or several labels per text; {} gives {}",
@@ -240,15 +243,24 @@ OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, c
           {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
 }
 
+/// The folder that keeps the temperature: the model's own, or a copy of it.
+fs::path calibrated_folder(const model::Pretrained& pretrained, const fs::path& copy) {
+  if (copy.empty()) return pretrained.path();
+  make_directories(copy);
+  fs::copy(pretrained.path(), copy, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  return copy;
+}
+
 /// Changes found.reliability, which is that of the model as it was.
-void calibrate(Evaluation& found, const model::Pretrained& pretrained) {
+void calibrate(Evaluation& found, const model::Pretrained& pretrained, const fs::path& copy) {
   const Json calibration = found.sheet->calibrate();
   OrderedJson before = std::exchange(found.reliability, found.sheet->reliability());
   before.erase("coverage");
   found.reliability["before"] = std::move(before);
-  keep_calibration(pretrained.path(), calibration);
+  const fs::path folder = calibrated_folder(pretrained, copy);
+  keep_calibration(folder, calibration);
   log::info("{}: temperature {:.4g}, from {} rows; the calibration error was {:.4f} and is {:.4f}",
-            (pretrained.path() / "config.json").string(), calibration["temperature"].get<double>(),
+            (folder / "config.json").string(), calibration["temperature"].get<double>(),
             calibration["rows"].get<int64_t>(), found.reliability["before"]["ece"].get<double>(),
             found.reliability["ece"].get<double>());
   if (at_bound(calibration))
@@ -258,9 +270,9 @@ void calibrate(Evaluation& found, const model::Pretrained& pretrained) {
         "that are new to the model");
 }
 
-void judge(Evaluation& found, const model::Pretrained& pretrained, bool calibrates) {
+void judge(Evaluation& found, const model::Pretrained& pretrained, const EvaluateOptions& options) {
   found.reliability = found.sheet->reliability();
-  if (calibrates) calibrate(found, pretrained);
+  if (options.calibrate) calibrate(found, pretrained, options.calibrated);
   if (!found.reliability.is_null()) found.record["reliability"] = found.reliability;
 }
 
@@ -319,7 +331,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   found.scores = measurement.measure(model, objective, *rows.samples, found.sheet.get(), exits);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
-  if (measurement.leads()) judge(found, pretrained, options.calibrate);
+  if (measurement.leads()) judge(found, pretrained, options);
   const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};
   if (!options.cascade.empty())
     found.curves["cascade"] = measure_cascade(evaluated, wanted, task);

@@ -43,6 +43,9 @@ struct EvaluateOptions {
   /// Finds the temperature that suits the rows and writes it into the model's config.json, which predict and later
   /// evaluations read.
   bool calibrate = false;
+  /// With `calibrate`: a copy of the model with the temperature is written here, and the model stays as it is. Empty:
+  /// none.
+  fs::path calibrated{};
 
   fs::path stores{};   ///< folder that keeps the tokenised rows; empty: a temporary one
   bool quiet = false;  ///< says nothing of the rows and shows no progress

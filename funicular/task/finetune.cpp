@@ -31,6 +31,13 @@ namespace funicular::task {
 namespace {
 
 void check_class_loss(const Task& task, const FinetuneOptions& options) {
+  const data::ShareColumns& shares = task.files().shares;
+  if (options.soft_temperature != 1 && !shares.has_shares())
+    throw InputError("usage", "--soft-temperature works only with --soft-columns or --soft-labels");
+  if (options.early_exit.wanted() && shares.any())
+    throw InputError("usage",
+                     "--early-exit learns one class per row; leave out --soft-columns, --soft-labels and "
+                     "--weight-column");
   if (task.weighs_classes()) return;
   const ClassWeights& weights = options.class_weights;
   if (options.label_smoothing > 0 || weights.balanced || !weights.weights.empty())
@@ -174,11 +181,11 @@ void Finetuning::report_rows() const {
 
 /// Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
 std::vector<double> Finetuning::balanced_weights() const {
-  const std::vector<int64_t> counts = rows_of_classes(*train_store_);
-  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  const std::vector<double> counts = shares_of_classes(*train_store_);
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
   const auto classes = static_cast<double>(counts.size());
   std::vector<double> weights;
-  for (const int64_t rows : counts) weights.push_back(all / (classes * static_cast<double>(rows)));
+  for (const double rows : counts) weights.push_back(all / (classes * rows));
   return weights;
 }
 
@@ -287,6 +294,7 @@ RunResult Finetuning::run() {
       {.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(o_.truncation, "--truncation")},
        .labels = config_.id2label,
        .loss = loss,
+       .soft = {.temperature = o_.soft_temperature},
        .embedding = embedding(),
        .ranking = o_.ranking});
   if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit, loss);
@@ -323,6 +331,12 @@ RunResult Finetuning::run() {
 RunResult finetune(const FinetuneOptions& given) {
   FinetuneOptions options = given;
   hold_out_rows(options);
+  // Weights are for training: rows to evaluate on need none.
+  if (!options.eval_task && !options.task->files().shares.weight.empty()) {
+    FileOptions unweighted = options.task->files();
+    unweighted.shares.weight.clear();
+    options.eval_task = with_files(*options.task, std::move(unweighted));
+  }
   if (!options.early_exit.two_runs()) return Finetuning(options).run();
   require_one_class(*options.task, "--early-exit");
   FinetuneOptions encoder = options, exits = options;

@@ -34,6 +34,7 @@ struct FinetuneOptions : RunOptions {
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
   ClassWeights class_weights{};              ///< how much a row of each class counts
+  double soft_temperature = 1;               ///< of rows with shares, see objective::SoftLabels
   double label_smoothing = 0;    ///< in training, the share of a row that all classes get in equal parts
   EmbeddingOptions embedding{};  ///< loss and poolings of the tasks on vectors
   RankingChoice ranking{.chosen = true};  ///< loss of the rerankers

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -12,12 +13,11 @@
 
 namespace funicular::task {
 
-namespace {
-
-data::RowSplit::LabelsOf labels_for(const Task& task) {
+data::RowSplit::LabelsOf split_labels(const Task& task) {
   if (task.label_kind() == data::LabelKind::classes)
     return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
-  if (task.label_kind() != data::LabelKind::sets) return nullptr;
+  // Rows with shares come with a list of labels.
+  if (task.label_kind() != data::LabelKind::sets && !data::has_shares(task.label_kind())) return nullptr;
   return [separator = task.files().separator()](std::string_view label) {
     const std::vector<std::string_view> labels = format::split_list(label, separator);
     // Rows without a label are one kind of rows, too.
@@ -26,7 +26,14 @@ data::RowSplit::LabelsOf labels_for(const Task& task) {
   };
 }
 
-}  // namespace
+std::shared_ptr<const Task> on_side(const Task& whole, std::shared_ptr<const data::RowSplit> split,
+                                    bool held_out) {
+  FileOptions files = whole.files();
+  files.split = std::move(split);
+  files.held_out = held_out;
+  if (held_out) files.shares.weight.clear();
+  return with_files(whole, std::move(files));
+}
 
 void hold_out_rows(FinetuneOptions& options) {
   if (options.eval_fraction == 0 || !options.eval_file.empty()) return;
@@ -35,7 +42,7 @@ void hold_out_rows(FinetuneOptions& options) {
     throw InputError("usage", "--eval-fraction cannot hold out rows for {} yet; give rows with --eval FILE",
                      whole.type().asked_for());
   const auto split =
-      std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed, labels_for(whole));
+      std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed, split_labels(whole));
   split->choose(*whole.open_rows(options.train_file, {.bad_rows = options.bad_rows}));
   const bool leads = options.group.rank() == 0;
   if (split->held_out_rows() == 0) {
@@ -46,12 +53,9 @@ void hold_out_rows(FinetuneOptions& options) {
           options.train_file.string());
     return;
   }
-  FileOptions kept = whole.files(), held_out = whole.files();
-  kept.split = held_out.split = split;
-  held_out.held_out = true;
   options.eval_file = options.train_file;
-  options.eval_task = with_files(whole, held_out);
-  options.task = with_files(whole, kept);
+  options.eval_task = on_side(whole, split, true);
+  options.task = on_side(whole, split, false);  // replaces `whole`: last
   if (leads)
     log::info(
         "{}: {} rows are held out for evaluation, as large a share of each label; --eval FILE gives other "

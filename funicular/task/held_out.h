@@ -1,9 +1,19 @@
 #pragma once
 // A file of rows in two parts: rows to learn, and rows to evaluate on.
 
+#include <memory>
+
+#include "funicular/data/row_split.h"
 #include "funicular/task/finetune.h"
 
 namespace funicular::task {
+
+/// Reads the labels that a split of the task's rows tells apart; null: none.
+data::RowSplit::LabelsOf split_labels(const Task& task);
+
+/// The task for the rows of one side of a split. Held-out rows have no weights.
+std::shared_ptr<const Task> on_side(const Task& whole, std::shared_ptr<const data::RowSplit> split,
+                                    bool held_out);
 
 /// If `options` ask for a share of the training file to be held out: lets `task` read the other rows and `eval_task` these.
 /// Leaves the options as they are, with a warning, if the file has too few rows. Throws InputError for a task that cannot

@@ -48,12 +48,25 @@ std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
   std::vector<int64_t> counts(store.meta().label_names.size());
   for (int64_t row = 0; row < store.rows(); ++row) {
     const data::Sample sample = store.row(row);
-    if (!data::has_label_lists(store.meta().labels))
+    if (store.meta().labels == data::LabelKind::set_shares)
+      for (size_t label = 0; label < counts.size(); ++label) counts[label] += sample.shares[label] > 0.5;
+    else if (!data::has_label_lists(store.meta().labels))
       ++counts.at(static_cast<size_t>(sample.label));
     else
       for (const int32_t label : sample.label_set) ++counts.at(static_cast<size_t>(label));
   }
   return counts;
+}
+
+std::vector<double> shares_of_classes(const data::TokenStore& store) {
+  const std::vector<int64_t> rows = rows_of_classes(store);
+  if (store.meta().labels != data::LabelKind::shares) return {rows.begin(), rows.end()};
+  std::vector<double> sums(rows.size());
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    for (size_t label = 0; label < sums.size(); ++label) sums[label] += sample.shares[label];
+  }
+  return sums;
 }
 
 namespace {

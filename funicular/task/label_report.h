@@ -19,8 +19,11 @@ inline constexpr size_t kMostGrades = 20;
 /// The first ten names, in quotes where their end could not be seen.
 std::string show_classes(const std::vector<std::string>& classes);
 
-/// Rows of each class, by its number; for tags words.
+/// Rows of each class, by its number; for tags words. A row with shares is one of the class with the greatest share, and
+/// has the labels whose own share is above a half.
 std::vector<int64_t> rows_of_classes(const data::TokenStore& store);
+/// The sum of each class's shares; of rows with one class rows_of_classes().
+std::vector<double> shares_of_classes(const data::TokenStore& store);
 
 /// Tells the classes with their rows, the smallest ones too, and warns of names that look alike and of ids that are
 /// no classes.

@@ -48,11 +48,11 @@ std::unique_ptr<objective::Objective> Labels::objective(const text::Tokenizer& t
                                                         const ObjectiveOptions& options) const {
   const Json note = config.source.value("funicular", Json::object());
   return std::make_unique<objective::MultiLabel>(
-      tokenizer,
-      objective::MultiLabelOptions{.sequence = options.sequence,
-                                   .num_labels = config.num_labels,
-                                   .labelled = options.labelled,
-                                   .thresholds = objective::thresholds_in(note, config.num_labels)});
+      tokenizer, objective::MultiLabelOptions{.sequence = options.sequence,
+                                              .num_labels = config.num_labels,
+                                              .labelled = options.labelled,
+                                              .thresholds = objective::thresholds_in(note, config.num_labels),
+                                              .soft = soft_labels(options)});
 }
 
 void Labels::check_training(const FileRows& rows) const {
@@ -64,13 +64,18 @@ void Labels::check_training(const FileRows& rows) const {
 void Labels::report_training(const FileRows& rows) const {
   warn_of_measurements(rows);
   report_classes(rows.store, rows.file);
-  report_separator(rows.store, files().separator(), rows.file);
+  if (!files().shares.has_shares()) report_separator(rows.store, files().separator(), rows.file);
   warn_of_missing_labels(rows.store.meta().label_names, rows.file);
 }
 
 void Labels::report_evaluation(const std::vector<std::string>& labels, const model::Pretrained& model) const {
   if (!objective::thresholds_in(model.note().source, std::ssize(labels)).empty())
     log::info("labels are given from the thresholds of {} on", (model.path() / "config.json").string());
+  if (files().shares.has_shares())
+    log::info(
+        "rows have a share of each label. The loss is the cross-entropy with the shares; the scores take "
+        "shares "
+        "above 0.5 as labels. Labels without a share count nothing");
 }
 
 void Labels::report_trained(const FileRows& evaluated) const {
@@ -126,13 +131,15 @@ class LabelSheet final : public ClassedSheet {
     at::Tensor found = at::empty({rows(), columns()}, at::kDouble);
     for (int64_t row = 0; row < rows(); ++row)
       for (int64_t column = 0; column < columns(); ++column)
-        found.data_ptr<double>()[row * columns() + column] = has(row, column);
+        found.data_ptr<double>()[row * columns() + column] =
+            knows(row, column) ? static_cast<double>(has(row, column)) : truth(row, column);
     return found;
   }
   objective::Judged judged() const override {
     objective::Judged found;
     for (int64_t row = 0; row < rows(); ++row)
       for (int64_t column = 0; column < columns(); ++column) {
+        if (!knows(row, column)) continue;
         found.confidence.push_back(score(row, column));
         found.truth.push_back(has(row, column));
       }
@@ -143,17 +150,20 @@ class LabelSheet final : public ClassedSheet {
     return score(row, column) >= thresholds_.of(column, temperature());
   }
   bool has(int64_t row, int64_t column) const override { return truth(row, column) > 0.5; }
+  bool knows(int64_t row, int64_t column) const override { return !std::isnan(truth(row, column)); }
   double label_score(int64_t row) const override {
     double least = 1;
     for (int64_t column = 0; column < columns(); ++column)
-      least = std::min(least, has(row, column) ? score(row, column) : 1 - score(row, column));
+      if (knows(row, column))
+        least = std::min(least, has(row, column) ? score(row, column) : 1 - score(row, column));
     return least;
   }
   void add_confusion(OrderedJson& found) const override {
     OrderedJson& all = found["confusion_matrices"] = OrderedJson::object();
     for (int64_t column = 0; column < columns(); ++column) {
       std::array<std::array<int64_t, 2>, 2> counts{};
-      for (int64_t row = 0; row < rows(); ++row) ++counts[has(row, column)][gives(row, column)];
+      for (int64_t row = 0; row < rows(); ++row)
+        if (knows(row, column)) ++counts[has(row, column)][gives(row, column)];
       all[label(column)] = counts;
     }
   }

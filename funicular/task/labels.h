@@ -9,7 +9,11 @@ class Labels final : public TextTask {
  public:
   using TextTask::TextTask;
   static TaskType row();
-  data::LabelKind label_kind() const override { return data::LabelKind::sets; }
+  data::LabelKind label_kind() const override {
+    return files().shares.has_shares() ? data::LabelKind::set_shares : data::LabelKind::sets;
+  }
+  bool reads_shares() const override { return true; }
+  bool weighs_rows() const override { return true; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   /// With the thresholds that the configuration keeps.

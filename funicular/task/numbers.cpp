@@ -49,7 +49,9 @@ std::unique_ptr<objective::Objective> Numbers::objective(const text::Tokenizer& 
                                                          const format::ModelConfig& /*config*/,
                                                          const ObjectiveOptions& options) const {
   return std::make_unique<objective::Regression>(
-      tokenizer, objective::RegressionOptions{.sequence = options.sequence, .labelled = options.labelled});
+      tokenizer,
+      objective::RegressionOptions{
+          .sequence = options.sequence, .labelled = options.labelled, .soft = soft_labels(options)});
 }
 
 double Numbers::diverged_at() const {

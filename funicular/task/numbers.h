@@ -10,6 +10,7 @@ class Numbers final : public TextTask {
   using TextTask::TextTask;
   static TaskType row();
   data::LabelKind label_kind() const override { return data::LabelKind::values; }
+  bool weighs_rows() const override { return true; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,

@@ -63,12 +63,23 @@ const TaskType& type_by_name(const std::string& name) {
                    near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
 }
 
+std::shared_ptr<const Task> made(const TaskType& type, FileOptions files, const data::NamedTask* named) {
+  std::shared_ptr<const Task> task = type.make(type, std::move(files), named);
+  const data::ShareColumns& shares = task->files().shares;
+  if ((shares.has_shares() && (named || !task->reads_shares())) ||
+      (!shares.weight.empty() && (named || !task->weighs_rows())))
+    throw InputError("usage", "{} cannot be given for {}, which gives {}",
+                     shares.has_shares() ? "--soft-columns and --soft-labels" : "--weight-column",
+                     named ? "--task " + named->name : type.asked_for(), type.gives);
+  return task;
+}
+
 }  // namespace
 
 std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files) {
   const data::NamedTask* const named = data::find_named_task(name);
   const TaskType& type = type_by_name(named ? named->type : name);
-  return type.make(type, std::move(files), named);
+  return made(type, std::move(files), named);
 }
 
 std::shared_ptr<const Task> with_files(const Task& task, FileOptions files) {

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "funicular/base/json_text.h"
@@ -59,6 +60,7 @@ void ClassedSheet::add_details(OrderedJson& found) const {
   for (int64_t column = 0; column < columns(); ++column) {
     double given = 0, right = 0, support = 0;
     for (int64_t row = 0; row < rows(); ++row) {
+      if (!knows(row, column)) continue;
       given += gives(row, column);
       support += has(row, column);
       right += gives(row, column) && has(row, column);
@@ -75,7 +77,7 @@ OrderedJson ClassedSheet::mistakes(const EvaluatedRows& evaluated) const {
   std::vector<std::pair<double, int64_t>> wrong;
   for (int64_t row = 0; row < rows(); ++row)
     for (int64_t column = 0; column < columns(); ++column)
-      if (gives(row, column) != has(row, column)) {
+      if (knows(row, column) && gives(row, column) != has(row, column)) {
         wrong.emplace_back(label_score(row), row);
         break;
       }
@@ -93,14 +95,28 @@ OrderedJson ClassedSheet::mistakes(const EvaluatedRows& evaluated) const {
   return found;
 }
 
+namespace {
+
+/// Values and truths whose truth is known, as a column each.
+std::pair<at::Tensor, at::Tensor> known_of(const at::Tensor& values, const at::Tensor& truth) {
+  const at::Tensor unknown = truth.isnan();
+  if (!unknown.any().item<bool>()) return {values, truth};
+  const at::Tensor known = unknown.logical_not();
+  return {values.masked_select(known).unsqueeze(1), truth.masked_select(known).unsqueeze(1)};
+}
+
+}  // namespace
+
 at::Tensor ClassedSheet::scores_of(const at::Tensor& logits) const {
   return probabilities_of(cooled(logits, temperature_));
 }
 
 OrderedJson ClassedSheet::reliability() const {
   if (rows() == 0) return nullptr;
-  const at::Tensor given = scores(), truth = truths(), logits = logits_of(given);
+  at::Tensor given = scores(), truth = truths();
   const bool several = truth.dim() > 1;
+  if (several) std::tie(given, truth) = known_of(given, truth);
+  const at::Tensor logits = logits_of(given);
   const at::Tensor wanted = several ? truth.to(at::kDouble) : at::one_hot(truth, columns()).to(at::kDouble);
   const objective::Judged answers = judged();
   const at::Tensor surprise =
@@ -121,7 +137,9 @@ Json ClassedSheet::calibrate() {
   if (rows() == 0) return nullptr;
   // The probabilities know of a temperature that the model has already.
   const at::Tensor logits = logits_of(scores());
-  const double factor = objective::fit_temperature(logits, truths());
+  at::Tensor known = logits, truth = truths();
+  if (truth.dim() > 1) std::tie(known, truth) = known_of(logits, truth);
+  const double factor = objective::fit_temperature(known, truth);
   temperature_ *= factor;
   take_scores(probabilities_of(logits / factor));
   Json note = {{"temperature", temperature_}, {"rows", rows()}};

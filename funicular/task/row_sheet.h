@@ -79,6 +79,8 @@ class ClassedSheet : public RowSheet {
   virtual bool gives(int64_t row, int64_t column) const = 0;
   /// Whether the row has this class.
   virtual bool has(int64_t row, int64_t column) const = 0;
+  /// Whether the row says if it has this class.
+  virtual bool knows(int64_t /*row*/, int64_t /*column*/) const { return true; }
   /// The probability of what the row itself says.
   virtual double label_score(int64_t row) const = 0;
   virtual void add_confusion(OrderedJson& found) const = 0;

@@ -28,6 +28,7 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   };
   for (const format::Column& column : columns.text_columns) add(column);
   if (columns.label_column && options.labelled) add(*columns.label_column);
+  if (options.labelled) text += task.files().shares.key();
   for (const auto* list : {&task.spellings(), &task.label_names(), &options.labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
   std::string style;
@@ -84,7 +85,8 @@ void require_rows(const data::TokenStore& store, const Task& task, const fs::pat
 std::shared_ptr<const data::TokenStore> open_store(const Task& task, const fs::path& file,
                                                    const std::string& name, const text::Tokenizer& tokenizer,
                                                    const fs::path& folder, const StoreOptions& options) {
-  const auto source = task.open_rows(file, {.labelled = options.labelled, .bad_rows = options.bad_rows});
+  const auto source = task.open_rows(
+      file, {.labelled = options.labelled, .labels = options.labels, .bad_rows = options.bad_rows});
   const std::string key = hash_text(store_key(task, file, tokenizer, options));
   const fs::path path = folder / fmt::format("{}-{}.tokens", name, key);
   // Whole before it is used: only then it can be made again.

@@ -14,6 +14,14 @@ const std::vector<std::string>& no_names() {
   return none;
 }
 
+/// Weights are for training, so that they are not noted.
+data::ShareColumns shares_in(const Json& columns, const char* origin, const std::string& weight) {
+  return {.columns = json_get_or<std::vector<std::string>>(columns, "soft_columns", {}, origin),
+          .objects = json_get_or<bool>(columns, "soft_labels", false, origin),
+          .normalize = json_get_or<bool>(columns, "normalize_shares", false, origin),
+          .weight = weight};
+}
+
 }  // namespace
 
 void FileOptions::fill_from(const Json& note) {
@@ -22,6 +30,8 @@ void FileOptions::fill_from(const Json& note) {
   const Json& columns = note[kColumnsNote];
   if (!columns.is_object())
     throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
+  // Rows with a label column of their own have no shares, whatever the model has learnt from.
+  if (label.empty() && !shares.has_shares()) shares = shares_in(columns, kOrigin, shares.weight);
   if (text.empty()) text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
   if (label.empty()) label = json_get<std::string>(columns, "label", kOrigin);
   if (!header) header = json_get<bool>(columns, "header", kOrigin);
@@ -33,6 +43,9 @@ Json FileOptions::note() const {
   Json note = {
       {"text", text}, {"label", label}, {"header", header.value_or(true)}, {"label_separator", separator()}};
   if (stride) note["stride"] = *stride;
+  if (!shares.columns.empty()) note["soft_columns"] = shares.columns;
+  if (shares.objects) note["soft_labels"] = true;
+  if (shares.normalize) note["normalize_shares"] = true;
   return note;
 }
 

@@ -12,6 +12,7 @@
 #include "funicular/base/json.h"
 #include "funicular/data/row_source.h"
 #include "funicular/data/row_split.h"
+#include "funicular/data/share_source.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/cross_encoder.h"
 #include "funicular/format/model_config.h"
@@ -20,6 +21,7 @@
 #include "funicular/objective/objective.h"
 #include "funicular/objective/ranking_losses.h"
 #include "funicular/objective/sequence.h"
+#include "funicular/objective/soft_labels.h"
 #include "funicular/objective/vector_losses.h"
 #include "funicular/task/answers.h"
 #include "funicular/task/row_input.h"
@@ -39,6 +41,7 @@ struct FileOptions {
   std::optional<bool> header = {};     ///< tsv, csv: whether the first row names the columns
   std::string label_separator = {};    ///< stands between the labels of a row; "": a comma
   std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's own
+  data::ShareColumns shares = {};      ///< shares in place of a label, and weights
   format::FileStyle style = {};
   /// Which rows are read: those of one side of a split. Null: all.
   std::shared_ptr<const data::RowSplit> split = {};
@@ -61,6 +64,7 @@ inline constexpr int64_t kDefaultLength = 128;
 /// How the rows of a file are read.
 struct RowsOptions {
   bool labelled = true;                            ///< false: no labels are read
+  std::vector<std::string> labels = {};            ///< of shares, in order; empty: as the file has them
   std::shared_ptr<format::BadRows> bad_rows = {};  ///< null: a bad row is an error
   /// Told of each sentence of CoNLL's that is left out, see data::ConllOptions.
   std::function<void(const std::string&)> on_bad = {};
@@ -93,6 +97,7 @@ struct ObjectiveOptions {
   bool labelled = true;                  ///< false: for prediction
   std::vector<std::string> labels = {};  ///< the classes by number
   objective::ClassLoss loss = {};        ///< only for tasks whose weighs_classes() is true
+  objective::SoftLabels soft = {};       ///< for tasks whose reads_shares() or weighs_rows() is true
   EmbeddingOptions embedding = {};
   RankingChoice ranking = {};
 };
@@ -169,6 +174,10 @@ class Task {
   virtual int64_t longest_row(int64_t max_length) const { return max_length; }
   /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).
   virtual bool weighs_classes() const { return false; }
+  /// Whether its rows may have shares in place of a label (FileOptions::shares).
+  virtual bool reads_shares() const { return false; }
+  /// Whether its rows may have weights (data::ShareColumns::weight).
+  virtual bool weighs_rows() const { return false; }
   /// A loss that is this many times the first one ends a training.
   virtual double diverged_at() const;
   /// Writes into the configuration what a model with these classes is.

@@ -51,7 +51,9 @@ data::TextFileSourceOptions TextTask::columns() const {
 }
 
 std::optional<data::TextFileSourceOptions> TextTask::table(const fs::path& /*file*/) const {
-  return columns();
+  data::TextFileSourceOptions table = columns();
+  if (files().shares.has_shares()) table.label_column.reset();  // there is none, or it holds objects
+  return table;
 }
 
 std::unique_ptr<data::RowSource> TextTask::open_rows(const fs::path& file, const RowsOptions& options) const {
@@ -59,12 +61,22 @@ std::unique_ptr<data::RowSource> TextTask::open_rows(const fs::path& file, const
   layout.bad_rows = options.bad_rows;
   if (!options.labelled) layout.label_column.reset();
   std::unique_ptr<data::RowSource> rows;
-  if (named_)
+  if (files().shares.any() && options.labelled)
+    rows = std::make_unique<data::ShareSource>(file, std::move(layout), files().shares,
+                                               label_kind() == data::LabelKind::set_shares, options.labels);
+  else if (named_)
     rows = std::make_unique<data::NamedLabelSource>(file, layout, named_->label_names, named_->spellings);
   else
     rows = std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(layout));
   if (!files().split) return rows;
   return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
+}
+
+objective::SoftLabels TextTask::soft_labels(const ObjectiveOptions& options) const {
+  objective::SoftLabels soft = options.soft;
+  soft.shares = soft.shares || files().shares.has_shares();
+  soft.weights = soft.weights || !files().shares.weight.empty();
+  return soft;
 }
 
 Json TextTask::note() const {

@@ -37,15 +37,18 @@ class TextTask : public Task {
   /// What the rows of these tasks share.
   template <class T>
   static TaskType row_of_tables(std::string name) {
-    return {.name = std::move(name),
-            .option = kOption,
-            .options = {"text-column", "label-column", "format", "header", "quotes", "regression",
-                        "multi-label", "label-separator"},
-            .reads = "TSV, CSV or JSON lines",
-            .make = [](const TaskType& type, FileOptions files, const data::NamedTask* named)
-                -> std::unique_ptr<Task> { return std::make_unique<T>(type, std::move(files), named); }};
+    return {
+        .name = std::move(name),
+        .option = kOption,
+        .options = {"text-column", "label-column", "format", "header", "quotes", "regression", "multi-label",
+                    "label-separator", "soft-columns", "soft-labels", "normalize-shares", "weight-column"},
+        .reads = "TSV, CSV or JSON lines",
+        .make = [](const TaskType& type, FileOptions files, const data::NamedTask* named)
+            -> std::unique_ptr<Task> { return std::make_unique<T>(type, std::move(files), named); }};
   }
   const data::NamedTask* named() const { return named_; }
+  /// With what the files have.
+  objective::SoftLabels soft_labels(const ObjectiveOptions& options) const;
   /// transformers' name for the kind of labels.
   virtual std::string problem_type() const = 0;
   /// The kinds of columns that may hold lists in JSON lines.

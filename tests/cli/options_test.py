@@ -4,7 +4,7 @@ import re
 
 from harness import *
 from options import (answering, augmenting, chaining, comparing, deciding, distilling, embedders, embedding, exiting, machine, masking, measuring, mining, own, probing, processes,
-                     rerankers, tokenizing, training, vocabulary, writing)
+                     rerankers, soft, tokenizing, training, vocabulary, writing)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -13,12 +13,14 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
           "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
           "mask": {"own": masking.MASK},
-          "finetune": {"own": own.FINETUNE, "embedders": embedders.EMBEDDERS, "rerankers": rerankers.RERANKERS, **TRAINING},
+          "finetune": {"own": own.FINETUNE, "soft": soft.SOFT, "embedders": embedders.EMBEDDERS, "rerankers": rerankers.RERANKERS, **TRAINING},
           "vectors": {"own": augmenting.VECTORS},
           "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
           "probe": {"layers": probing.PROBE},
           "evaluate": {"input": answering.EVALUATE},
+          "average": {"weights": soft.AVERAGE},
+          "label-errors": {"suspects": soft.LABEL_ERRORS},
           "predict": {"input": answering.PREDICT},
           "embed": {"vectors": embedding.EMBED},
           "search": {"neighbours": embedding.SEARCH},
@@ -36,7 +38,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
 
 class EveryOption(ProgramTest):
     def commands(self):
-        return re.findall(r"^  ([a-z]+)  ", self.succeeds("--help").out, re.M)
+        return re.findall(r"^  ([a-z-]+)  ", self.succeeds("--help").out, re.M)
 
     def test_that_a_command_lists_has_a_row_and_every_row_is_of_one(self):
         problems = [f"there is no command {command}" for command in set(TABLES) - set(self.commands())]
@@ -54,13 +56,14 @@ class EveryOption(ProgramTest):
 
     def test_of_every_table_is_tested(self):
         tests = {name[len("test_"):] for name in vars(DoesWhatItSays) if name.startswith("test_")}
-        self.assertEqual(tests, {f"{command}_{table}" for command, tables in TABLES.items() for table in tables})
+        self.assertEqual(tests, {f"{command.replace('-', '')}_{table}" for command, tables in TABLES.items() for table in tables})
 
 
 class DoesWhatItSays(Lab):
     def show(self):
         """The rows of the command and table that the test is named after."""
         command, table = self._testMethodName[len("test_"):].split("_")
+        command = next(name for name in TABLES if name.replace("-", "") == command)
         self.check(command, TABLES[command][table])
 
     def test_tokenize_input(self):
@@ -109,6 +112,15 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_finetune_rerankers(self):
+        self.show()
+
+    def test_finetune_soft(self):
+        self.show()
+
+    def test_average_weights(self):
+        self.show()
+
+    def test_labelerrors_suspects(self):
         self.show()
 
     def test_finetune_batches(self):

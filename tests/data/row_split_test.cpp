@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "funicular/base/error.h"
+
 namespace funicular::data {
 namespace row_split_tests {
 
@@ -148,6 +150,44 @@ TEST(RowSplit, WithoutLabelsAShareOfAllRowsIsHeldOut) {
   const auto split = std::make_shared<RowSplit>(0.1, 2);
   EXPECT_EQ(side(labelled({{"1.5", 30}, {"2.5", 70}}), split, true).size(), 10u);
   EXPECT_EQ(split->key(), "0.1 2 comparable");
+}
+
+TEST(RowSplit, EachRowIsInOneFoldAndFoldsHaveTheSameShareOfEachLabel) {
+  const Rows rows = labelled({{"common", 50}, {"rare", 7}, {"few", 2}});
+  std::multiset<std::string> all;
+  for (int64_t fold = 0; fold < 5; ++fold) {
+    const auto split = std::make_shared<RowSplit>(Fold{fold, 5}, 42, one_label());
+    std::map<std::string, int> counts;
+    for (const auto& row : side(rows, split, true)) ++counts[row.label];
+    EXPECT_EQ(counts["common"], 10);
+    EXPECT_GE(counts["rare"], 1);
+    EXPECT_LE(counts["rare"], 2);
+    EXPECT_LE(counts["few"], 1);
+    all.merge(texts(side(rows, split, true)));
+    EXPECT_EQ(side(rows, split, false).size() + side(rows, split, true).size(), rows.size());
+  }
+  EXPECT_EQ(all, texts(rows));
+}
+
+TEST(RowSplit, EqualTextsAreInOneFold) {
+  Rows rows = labelled({{"a", 20}, {"b", 20}});
+  for (int i = 0; i < 10; ++i) rows.push_back({{"A  0"}, "a"});
+  for (int64_t fold = 0; fold < 4; ++fold) {
+    const auto split = std::make_shared<RowSplit>(Fold{fold, 4}, 1, one_label());
+    const auto count = texts(side(rows, split, true)).count("A  0");
+    EXPECT_TRUE(count == 0 || count == 10) << count;
+  }
+}
+
+TEST(RowSplit, ALabelOfOneTextCannotBeSplitIntoFolds) {
+  const Rows rows = labelled({{"a", 20}, {"lone", 1}});
+  const auto split = std::make_shared<RowSplit>(Fold{0, 4}, 1, one_label());
+  try {
+    side(rows, split, true);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("the label \"lone\" has one text"), std::string::npos);
+  }
 }
 
 }  // namespace row_split_tests

@@ -77,7 +77,7 @@ def known_options():
     """Every option of the program and of our scripts."""
     text = "".join(path.read_text() for pattern in ("run", "tools/**/*.sh", "tools/**/*.py", "bench/**/*.py", "bench/**/*.cpp")
                    for path in sorted(commands.ROOT.glob(pattern)))
-    for name in re.findall(r"^  ([a-z]+)  ", harness.run("--help").out, re.M):
+    for name in re.findall(r"^  ([a-z-]+)  ", harness.run("--help").out, re.M):
         text += harness.run(name, "--help-all").out
     return set(re.findall(r"--[a-z][a-z0-9-]*", text)) | {"--help", "--markdown"}
 

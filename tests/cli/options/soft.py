@@ -1,0 +1,278 @@
+"""What the options do that are about labels as people and language models give them: shares, weights, folds, suspects, averages."""
+
+import csv
+
+from harness import *
+
+from .answering import EVALUATE, classifier, evaluate
+from .lab import *
+
+SOFT, LABEL_ERRORS, AVERAGE = Table(), Table(), Table()
+for table in (LABEL_ERRORS, AVERAGE):
+    table.row("--help", "the options are listed")(shows_help)
+TEXTS = ["film", "good book", "old song", "very long film"]
+SHARES = [[0.75, 0.25], [0.1, 0.9], [0.5, 0.5], [1.0, 0.0]]
+CLASSES = ["contra", "pro"]
+
+
+def columns(lab, name="shares.tsv", shares=SHARES, weights=(1, 2, 0.5, 4), prefix=""):
+    return lab.once(name, lambda path: write_rows(path, ("text", *(prefix + one for one in CLASSES), "weight"), [
+        (text, *map(repr, row), repr(weight)) for text, row, weight in zip(TEXTS, shares, weights)]))
+
+
+def objects(lab, name="shares.jsonl", shares=SHARES):
+    return lab.once(name, lambda path: path.write_text("".join(
+        json.dumps({"text": text, "label": dict(zip(CLASSES, row))}) + "\n" for text, row in zip(TEXTS, shares))) and path)
+
+
+
+
+def first(lab, train, **options):
+    return lab.train(train=train, learning_rate=NOTHING, **options).each("loss")[0]
+
+
+def probabilities(lab, train, **options):
+    """Of the model at the start: log-probabilities of each row, as its own training would find them."""
+    run = lab.train(train=train, learning_rate=NOTHING, **options)
+    path = lab.folder / "texts.txt"
+    path.write_text("".join(text + "\n" for text in TEXTS))
+    answers = lab.succeeds("predict", "--model", run.folder / "model", "--input", path, "--precision", "fp32").out.splitlines()
+    return [[json.loads(line)["probabilities"][name] for name in CLASSES] for line in answers]
+
+
+def expected(found, shares, weights=(1, 1, 1, 1)):
+    rows = [-sum(share * math.log(p) for share, p in zip(row, own)) for row, own in zip(shares, found)]
+    return sum(weight * row for weight, row in zip(weights, rows)) / sum(weights)
+
+
+@SOFT.row("--soft-columns", "the loss is the cross-entropy with the columns' shares; classes are called as the columns")
+def soft_columns(lab):
+    path = columns(lab)
+    words = {"soft_columns": CLASSES}
+    lab.assertAlmostEqual(first(lab, path, **words), expected(probabilities(lab, path, **words), SHARES), places=4)
+    run = lab.train(train=columns(lab, "prefix.tsv", prefix="p_"), learning_rate=NOTHING, soft_columns="p_*")
+    lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["id2label"], {"0": "contra", "1": "pro"})
+    lab.assertAlmostEqual(run.each("loss")[0], first(lab, path, **words), places=12)
+    lab.refuses_to_train('there is no column "nope"', train=path, soft_columns=["contra", "nope"])
+    lab.refuses_to_train("no column begins with", train=path, soft_columns="q_*")
+    wrong = columns(lab, "wrong.tsv", [[0.5, 0.4], *SHARES[1:]])
+    lab.refuses_to_train("wrong.tsv:2", "the shares sum to 0.9", "--normalize-shares", train=wrong, **words)
+    lab.refuses_to_train("--soft-columns and --soft-labels cannot be given", train=path, regression=True, **words)
+
+
+@SOFT.row("--soft-labels", "the label column holds an object with the shares")
+def soft_labels(lab):
+    lab.assertAlmostEqual(first(lab, objects(lab), soft_labels=True), first(lab, columns(lab), soft_columns=CLASSES), places=12)
+    lab.refuses_to_train("shares.jsonl:1", "object", train=objects(lab))
+
+
+@SOFT.row("--normalize-shares", "shares are divided by their sum")
+def normalize_shares(lab):
+    votes = columns(lab, "votes.tsv", [[3, 1], [1, 9], [2, 2], [5, 0]])
+    lab.assertAlmostEqual(first(lab, votes, soft_columns=CLASSES, normalize_shares=True), first(lab, columns(lab), soft_columns=CLASSES), places=12)
+    lab.refuses_to_train("votes.tsv:2", "from 0 to 1", train=votes, soft_columns=CLASSES)
+    lab.refuses_to_train("--normalize-shares works only with", normalize_shares=True)
+
+
+@SOFT.row("--weight-column", "rows count by it")
+def weight_column(lab):
+    path, words = columns(lab), {"soft_columns": CLASSES, "weight_column": "weight"}
+    lab.assertAlmostEqual(first(lab, path, **words), expected(probabilities(lab, path, **words), SHARES, (1, 2, 0.5, 4)), places=4)
+    lab.assertAlmostEqual(first(lab, path, micro_batch_size=1, **words), first(lab, path, **words), places=12)
+    zero = columns(lab, "zero.tsv", weights=(1, 0, 1, 1))
+    lab.refuses_to_train("zero.tsv:3", "the weight is 0", train=zero, **words)
+
+
+@SOFT.row("--soft-temperature", "logits and shares are made flatter, and the loss is multiplied by its square")
+def soft_temperature(lab):
+    path, temperature = columns(lab), 2
+    words = {"soft_columns": CLASSES}
+
+    def flat(row):
+        powers = [share ** (1 / temperature) for share in row]
+        return [power / sum(powers) for power in powers]
+    found = [flat(row) for row in probabilities(lab, path, **words)]
+    lab.assertAlmostEqual(first(lab, path, soft_temperature=temperature, **words), temperature**2 * expected(found, [flat(row) for row in SHARES]), places=4)
+    lab.refuses_to_train("--soft-temperature works only with", soft_temperature=2)
+
+
+@SOFT.row("--eval-label-column", "the rows to evaluate on have a label there")
+def eval_label_column(lab):
+    gold = lab.once("gold.tsv", lambda path: write_rows(path, ("text", "gold"), list(zip(TEXTS, ["contra", "pro", "contra", "pro"]))))
+    run = lab.train(train=columns(lab), soft_columns=CLASSES, eval=gold, eval_label_column="gold")
+    lab.assertIn(run.evaluations[-1]["eval_accuracy"], (0, 0.25, 0.5, 0.75, 1))
+    lab.refuses_to_train("gold.tsv:1", 'there is no column "contra"', train=columns(lab), soft_columns=CLASSES, eval=gold)
+    lab.refuses_to_train("--eval-label-column works only with", eval=gold, eval_label_column="gold")
+
+
+FOLDED = [(name, f"{word} {letter}") for name, word in zip(CLASSES, ("dull", "fine")) for letter in "abcdefgh"]
+
+
+def folded(lab, **options):
+    rows = lab.once("folded.tsv", lambda path: write_rows(path, ("label", "text"), FOLDED))
+    return lab.train(train=rows, folds=4, max_steps=2, **options)
+
+
+@SOFT.row("--folds", "each row is answered by a model that has not seen it; a finished fold is not trained again")
+def folds(lab):
+    run = folded(lab)
+    result = run.result
+    lab.assertEqual(result["folds"], 4)
+    values = result["accuracy"]["values"]
+    lab.assertAlmostEqual(result["accuracy"]["mean"], sum(values) / 4)
+    answers = [json.loads(line) for line in (run.folder / "predictions.jsonl").read_text().splitlines()]
+    lab.assertEqual([(answer["label"], answer["texts"], answer["row"]) for answer in answers], [(name, [text], row) for row, (name, text) in enumerate(FOLDED, 1)])
+    lab.assertEqual(sorted(answer["fold"] for answer in answers), [fold for fold in (1, 2, 3, 4) for _ in range(4)])
+    stamps = {path: path.stat().st_mtime_ns for path in run.folder.glob("fold-*/model/model.safetensors")}
+    (run.folder / "fold-3" / "evaluation" / "evaluation.json").unlink()
+    words = lab.words(run.folder, {"train": lab.folder / "folded.tsv", "folds": 4, "max_steps": 2})
+    again = lab.succeeds(*words)
+    lab.assertEqual(again.json(), result)
+    lab.assertNotIn("fold 1 of 4", again.err)
+    lab.assertIn("fold 3 of 4", again.err)
+    lab.assertEqual([path for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp and "fold-3" not in str(path)], [])
+    lab.refuses([*words, "--seed", "7"], "holds folds that were trained with other options")
+    lab.refuses([*words, "--eval", lab.folder / "folded.tsv"], "--folds and --eval are both given")
+
+
+# ---- evaluate
+
+
+def evaluated(lab, *words, data):
+    return evaluate(lab, *words, data=data)
+
+
+@EVALUATE.row("--soft-columns", "the loss is the cross-entropy with the shares, and a row's label its greatest share")
+def evaluated_columns(lab):
+    found = evaluated(lab, "--soft-columns", *CLASSES, data=columns(lab))
+    path = lab.folder / "texts.txt"
+    path.write_text("".join(text + "\n" for text in TEXTS))
+    answers = [json.loads(line)["probabilities"] for line in lab.succeeds("predict", "--model", classifier(lab), "--input", path).out.splitlines()]
+    own = [[answer[name] for name in CLASSES] for answer in answers]
+    lab.assertAlmostEqual(found["loss"], expected(own, SHARES), places=4)
+    right = sum(row.index(max(row)) == mine.index(max(mine)) for row, mine in zip(SHARES, own)) / 4
+    lab.assertAlmostEqual(found["accuracy"], right)
+
+
+@EVALUATE.row("--soft-labels", "the label column holds an object with the shares")
+def evaluated_objects(lab):
+    lab.assertEqual(evaluated(lab, "--soft-labels", data=objects(lab))["loss"], evaluated(lab, "--soft-columns", *CLASSES, data=columns(lab))["loss"])
+
+
+@EVALUATE.row("--normalize-shares", "shares are divided by their sum")
+def evaluated_votes(lab):
+    votes = columns(lab, "votes.tsv", [[3, 1], [1, 9], [2, 2], [5, 0]])
+    found = evaluated(lab, "--soft-columns", *CLASSES, "--normalize-shares", data=votes)
+    lab.assertEqual(found["loss"], evaluated(lab, "--soft-columns", *CLASSES, data=columns(lab))["loss"])
+
+
+@EVALUATE.row("--calibrated", "the copy keeps the temperature, and the model stays as it is")
+def evaluated_copy(lab):
+    model, copy = classifier(lab), lab.folder / "calibrated"
+    before = (model / "config.json").read_bytes()
+    lab.succeeds("evaluate", "--model", model, "--task", "custom", "--data", lab.labelled("rows", lab.texts()), "--calibrate", "--calibrated", copy)
+    lab.assertEqual((model / "config.json").read_bytes(), before)
+    lab.assertIn("temperature", json.loads((copy / "config.json").read_text())["funicular"]["calibration"])
+    lab.assertEqual((copy / "model.safetensors").read_bytes(), (model / "model.safetensors").read_bytes())
+    other = lab.folder / "other-files"
+    other.mkdir(exist_ok=True)
+    (other / "notes.txt").write_text("mine")
+    lab.refuses(["evaluate", "--model", model, "--task", "custom", "--data", lab.labelled("rows", lab.texts()), "--calibrate", "--calibrated", other], "no model")
+
+
+# ---- label-errors
+
+
+def judged(lab):
+    """Row 6 is labelled contra and looks like pro, and row 12 the other way round, with less certainty."""
+    def line(row):
+        label, own = (row > 6) * 1, 0.9 - 0.01 * row
+        own = {6: 0.05, 12: 0.2}.get(row, own)
+        return {"row": row, "texts": [f"text {row}"], "label": CLASSES[label], "probabilities": dict(zip(CLASSES, (own, 1 - own) if label == 0 else (1 - own, own)))}
+    return lab.once("judged.jsonl", lambda path: path.write_text("".join(json.dumps(line(row)) + "\n" for row in range(1, 13))) and path)
+
+
+def suspects(lab, *words):
+    output = lab.folder / f"suspects-{len(list(lab.folder.glob('suspects-*')))}.csv"
+    lab.succeeds("label-errors", judged(lab), "--output", output, *words)
+    with open(output, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@LABEL_ERRORS.row("--predictions", "a run in folds, or lines with labels and probabilities")
+def label_predictions(lab):
+    command, lab.command = lab.command, "finetune"
+    run = folded(lab)
+    lab.command = command
+    result = lab.succeeds("label-errors", run.folder).json()
+    lab.assertEqual(result["rows"], len(FOLDED))
+    lab.assertTrue((run.folder / "suspects.csv").exists())
+    lab.refuses(["label-errors", lab.folder], "holds no predictions.jsonl")
+    wrong = lab.folder / "wrong.jsonl"
+    wrong.write_text('{"label": "pro", "probabilities": {"pro": 0.5, "contra": 0.5}}\n{"label": "new", "probabilities": {"pro": 0.5, "contra": 0.5}}\n')
+    lab.refuses(["label-errors", wrong], "wrong.jsonl:2", "has no probability")
+
+
+@LABEL_ERRORS.row("--output", "the suspects are there, the most certain one first")
+def label_output(lab):
+    found = suspects(lab)
+    lab.assertEqual([(row["row"], row["text"], row["label"], row["suggested"]) for row in found],
+                    [("6", "text 6", "contra", "pro"), ("12", "text 12", "pro", "contra")])
+    lab.assertAlmostEqual(float(found[0]["certainty"]), 0.95)
+    lab.assertAlmostEqual(float(found[1]["suggested_probability"]), 0.8)
+
+
+@LABEL_ERRORS.row("--filter", "suspects are chosen by that rule")
+def label_filter(lab):
+    for name in ("prune-by-noise-rate", "prune-by-class", "both", "confident-learning"):
+        lab.assertIn("6", [row["row"] for row in suspects(lab, "--filter", name)])
+
+
+@LABEL_ERRORS.row("--rank-by", "the certainty is by that")
+def label_order(lab):
+    found = suspects(lab, "--rank-by", "normalized-margin")
+    lab.assertAlmostEqual(float(found[0]["certainty"]), (1 - 0.05 + 0.95) / 2)
+
+
+@LABEL_ERRORS.row("--config", "a file's keys are options")
+def label_config(lab):
+    lab.assertEqual(suspects(lab, "--config", config_file(lab, 'rank_by = "normalized-margin"\n')), suspects(lab, "--rank-by", "normalized-margin"))
+
+
+# ---- average
+
+
+def averaged(lab, *words):
+    output = lab.folder / f"average-{len(list(lab.folder.glob('average-*')))}"
+    lab.succeeds("average", *words, "--output", output)
+    return output
+
+
+@AVERAGE.row("--models", "each weight is the mean of theirs")
+def average_models(lab):
+    a, b = classifier(lab), classifier(lab, "other", seed=5)
+    first_weights, second = tensors(a / "model.safetensors"), tensors(b / "model.safetensors")
+    found = tensors(averaged(lab, a, b) / "model.safetensors")
+    for name, values in found.items():
+        lab.assertLess(max(abs(x - (y + z) / 2) for x, y, z in zip(values, first_weights[name], second[name])), 1e-7, name)
+    lab.assertEqual(found, tensors(averaged(lab, "--models", a, b) / "model.safetensors"))
+    wide = classifier(lab, "wide", num_hidden_layers=1)
+    lab.refuses(["average", a, wide, "--output", lab.folder / "no"], "have different sizes")
+    renamed = lab.once("renamed", lambda path: lab.copy_model(a, path, id2label={"0": "pro", "1": "contra"}))
+    lab.refuses(["average", a, renamed, "--output", lab.folder / "no"], "have different labels")
+    lab.refuses(["average", a, "--output", lab.folder / "no"], "expected two models or more")
+
+
+@AVERAGE.row("--output", "the average is a model that answers")
+def average_output(lab):
+    a, b = classifier(lab), classifier(lab, "other", seed=5)
+    output = averaged(lab, a, b)
+    lab.assertIn("label", lab.succeeds("predict", "--model", output, stdin="film\n").json())
+    lab.refuses(["average", a, b, "--output", output], "there is something already")
+
+
+@AVERAGE.row("--config", "a file's keys are options")
+def average_config(lab):
+    output = lab.folder / "by-config"
+    lab.succeeds("average", classifier(lab), classifier(lab, "other", seed=5), "--config", config_file(lab, f'output = "{output}"\n'))
+    lab.assertTrue((output / "model.safetensors").exists())

@@ -1,0 +1,77 @@
+"""Suspects among labels against cleanlab: the same rows, in the same order, by each filter and each order.
+
+usage: label_errors.py FUNICULAR_PROGRAM
+"""
+
+import csv
+import functools
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+
+import numpy
+from cleanlab.count import compute_confident_joint
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
+
+# NumPy leaves the order of equal numbers open, and cleanlab's rounding of counts depends on it.
+numpy.argsort = functools.partial(numpy.argsort, kind="stable")
+FILTERS = {"prune-by-noise-rate": "prune_by_noise_rate", "prune-by-class": "prune_by_class", "both": "both", "confident-learning": "confident_learning"}
+ORDERS = {"self-confidence": "self_confidence", "normalized-margin": "normalized_margin"}
+
+
+def made(classes, rows, noise, seed):
+    """Labels of which some are wrong, and probabilities of a model that knows the truth with doubts. The first classes are the most frequent."""
+    source = numpy.random.default_rng(seed)
+    truth = source.choice(classes, size=rows, p=numpy.arange(classes, 0, -1) / numpy.arange(1, classes + 1).sum())
+    wrong = source.random(rows) < noise
+    labels = numpy.where(wrong, source.integers(classes, size=rows), truth)
+    labels[:classes] = numpy.arange(classes)
+    logits = source.normal(size=(rows, classes)) + 2.5 * numpy.eye(classes)[truth]
+    probabilities = numpy.exp(logits)
+    return labels, probabilities / probabilities.sum(1, keepdims=True)
+
+
+def suspects(program, folder, names, labels, probabilities, which, order):
+    with open(f"{folder}/rows.jsonl", "w") as file:
+        for number, (label, row) in enumerate(zip(labels, probabilities), 1):
+            values = dict(zip(names, map(float, row)))
+            file.write(json.dumps({"row": number, "texts": [f"text {number}"], "label": names[label], "probabilities": values}) + "\n")
+    done = subprocess.run([program, "label-errors", f"{folder}/rows.jsonl", "--output", f"{folder}/suspects.csv", "--filter", which, "--rank-by", order],
+                          text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    with open(f"{folder}/suspects.csv", newline="") as file:
+        return list(csv.DictReader(file)), json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(program, folder, classes, rows, noise, seed):
+    labels, probabilities = made(classes, rows, noise, seed)
+    names = [f"class {number}" for number in range(classes)]
+    joint = compute_confident_joint(labels, probabilities)
+    for (which, filter_by), (order, rank_by) in itertools.product(FILTERS.items(), ORDERS.items()):
+        found, result = suspects(program, folder, names, labels, probabilities, which, order)
+        expected = find_label_issues(labels, probabilities, filter_by=filter_by, return_indices_ranked_by=rank_by, n_jobs=1)
+        assert [int(row["row"]) - 1 for row in found] == list(expected), (classes, rows, noise, seed, which, order)
+        assert result["suspects"] == len(expected) and result["rows"] == rows, result
+        assert abs(result["wrong"] - (1 - joint.trace() / rows)) < 1e-12, (result, joint)
+        quality = get_label_quality_scores(labels, probabilities, method=rank_by)
+        for row, index in zip(found, expected):
+            assert abs(float(row["certainty"]) - (1 - quality[index])) < 1e-5, (row, quality[index])
+            others = probabilities[index].copy()
+            others[labels[index]] = -1
+            assert (row["label"], row["suggested"], row["text"]) == (names[labels[index]], names[others.argmax()], f"text {index + 1}"), row
+    return len(expected)
+
+
+def main(program):
+    with tempfile.TemporaryDirectory() as folder:
+        cases = [(2, 60, 0.2), (2, 400, 0.05), (3, 300, 0.3), (5, 500, 0.15), (8, 400, 0.4), (4, 40, 0.5), (3, 200, 0.0)]
+        for (classes, rows, noise), seed in itertools.product(cases, range(4)):
+            count = compare(program, folder, classes, rows, noise, seed)
+            print(f"{classes} classes, {rows} rows, {noise:.0%} noise, seed {seed}: the suspects of cleanlab by 4 filters and 2 orders; the last had {count}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
