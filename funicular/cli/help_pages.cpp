@@ -22,7 +22,8 @@ struct CommandGroup {
 /// A command that no group names stands under the last title.
 std::vector<CommandGroup> command_groups() {
   std::vector<CommandGroup> groups{
-      {"Learn from rows with labels", {"finetune", "evaluate", "predict", "distill", "augment", "probe"}},
+      {"Learn from rows with labels",
+       {"finetune", "evaluate", "predict", "distill", "augment", "probe", "label-errors", "average"}},
       {"Learn from texts", {"tokenize", "vocabulary", "mask", "pretrain", "vectors", "compare"}},
       {"Vectors of texts", {"embed", "search", "mine"}},
       {"Run", {"chain", "report", "launch", "prove", "plan"}},
@@ -64,7 +65,7 @@ std::string overview() {
   for (const CommandGroup& group : command_groups()) {
     text += fmt::format("\n{}:\n", group.title);
     for (const std::string& name : group.commands)
-      text += fmt::format("  {:<12}{}\n", name, command_summary(name));
+      text += fmt::format("  {:<14}{}\n", name, command_summary(name));
   }
   return text +
          "\n  funicular COMMAND --help      the command's common options and examples\n"

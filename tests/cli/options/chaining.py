@@ -1,6 +1,7 @@
 """What the options of chain and report do."""
 
 import re
+import tomllib
 
 from harness import json
 
@@ -41,6 +42,95 @@ def options(lab):
 def chain_config(lab):
     path = config_file(lab, 'options = "predict"\n')
     lab.assertEqual(lab.succeeds("chain", "--config", path).out, lab.succeeds("chain", "--options", "predict").out)
+
+
+# ---- chain --template
+
+SENTENCES = [("contra", "dull film"), ("pro", "fine film"), ("contra", "bad book"), ("pro", "good book")] * 3
+
+
+def soft_files(lab):
+    """Rows with shares, and rows with labels, of which no text is among the first."""
+    shares = {"contra": ("0.9", "0.1"), "pro": ("0.2", "0.8")}
+    rows = lab.once("soft-rows.csv", lambda path: path.write_text("review,q_contra,q_pro\n" + "".join(
+        f"{text} {number},{','.join(shares[label])}\n" for number, (label, text) in enumerate(SENTENCES))) and path)
+    gold = lab.once("gold.csv", lambda path: path.write_text("review,mood\n" + "".join(f"the {text} {number},{label}\n" for number, (label, text) in enumerate(SENTENCES))) and path)
+    return rows, gold
+
+
+def template_words(lab, output):
+    rows, gold = soft_files(lab)
+    return ["chain", "--template", "llm-labels", "--model", lab.plain_model(), "--rows", rows, "--eval", gold, "--test", gold, "--output", output,
+            "--text-column", "review", "--soft-columns", "q_*", "--label-column", "mood"]
+
+
+def templated(lab):
+    """What the chain has made, and its steps."""
+    def make(path):
+        lab.succeeds(*template_words(lab, path))
+        return path
+    path = lab.once("templated", make)
+    return path, tomllib.loads((path / "chain.toml").read_text())
+
+
+@CHAIN.row("--template", "from rows with shares to a small calibrated model, with a report and an abstention table")
+def chain_template(lab):
+    path, steps = templated(lab)
+    lab.assertEqual(list(steps), ["teacher", "student", "calibrated", "test", "test-teacher", "page"])
+    lab.assertIn("temperature", json.loads((path / "model" / "config.json").read_text())["funicular"]["calibration"])
+    lab.assertEqual((path / "abstention.tsv").read_text().splitlines()[0], "coverage\taccuracy\tthreshold")
+    lab.assertTrue((path / "report.html").exists())
+    again = lab.succeeds(*template_words(lab, path))
+    lab.assertNotIn("teacher: run", again.err)
+    (path / "chain.toml").write_text((path / "chain.toml").read_text() + "\n# mine\n")
+    lab.refuses(template_words(lab, path), "differs from what --template would write")
+    lab.refuses(["chain", "--template", "llm-labels", "--model", lab.plain_model()], "expects --rows")
+    lab.refuses(["chain", chain_file(lab), "--rows", soft_files(lab)[0]], "--rows works only with --template")
+
+
+@CHAIN.row("--model", "the teacher begins with it")
+def template_model(lab):
+    lab.assertEqual(templated(lab)[1]["teacher"]["model"], str(lab.plain_model()))
+
+
+@CHAIN.row("--rows", "teacher and student learn them")
+def template_rows(lab):
+    steps = templated(lab)[1]
+    lab.assertEqual({steps[name]["train"] for name in ("teacher", "student")}, {str(soft_files(lab)[0])})
+
+
+@CHAIN.row("--eval", "models are chosen by these rows, and the student is calibrated with them")
+def template_eval(lab):
+    steps = templated(lab)[1]
+    lab.assertEqual({steps["teacher"]["eval"], steps["student"]["eval"], steps["calibrated"]["input"]}, {str(soft_files(lab)[1])})
+
+
+@CHAIN.row("--test", "both models are measured on these rows")
+def template_test(lab):
+    steps = templated(lab)[1]
+    lab.assertEqual({steps["test"]["input"], steps["test-teacher"]["input"]}, {str(soft_files(lab)[1])})
+
+
+@CHAIN.row("--output", "all that is made lies there")
+def template_output(lab):
+    path, _ = templated(lab)
+    lab.assertEqual({one.name for one in path.iterdir()} & {"chain.toml", "teacher", "student", "model", "tested"}, {"chain.toml", "teacher", "student", "model", "tested"})
+
+
+@CHAIN.row("--text-column", "the texts stand there")
+def template_text(lab):
+    lab.assertEqual(templated(lab)[1]["teacher"]["text-column"], ["review"])
+
+
+@CHAIN.row("--soft-columns", "the shares stand there")
+def template_shares(lab):
+    lab.assertEqual(templated(lab)[1]["teacher"]["soft-columns"], ["q_*"])
+
+
+@CHAIN.row("--label-column", "the labels to measure by stand there")
+def template_label(lab):
+    steps = templated(lab)[1]
+    lab.assertEqual({steps["teacher"]["eval-label-column"], steps["test"]["label-column"]}, {"mood"})
 
 
 def finished(lab):
