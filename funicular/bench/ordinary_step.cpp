@@ -88,9 +88,10 @@ void add_ordinary_head(model::Builder& builder) {
       [=](Activations in, const Pass& pass) {
         const at::ScalarType wide = bias->compute.scalar_type();  // of vectors, statistics and the loss
         const at::Tensor x = in.at(model::kHidden);
-        const at::Tensor dense = at::linear(x, transform.weight->compute).to(wide) + transform.bias->compute;
+        const at::Tensor dense =
+            at::linear(x, transform.weight->compute).to(wide) + transform.bias_or_zeros();
         const at::Tensor hidden = at::layer_norm(activate(dense, activation), {width}, norm.gamma->compute,
-                                                 norm.beta->compute, norm.epsilon);
+                                                 norm.weights().beta, norm.epsilon);
         const at::Tensor logits =
             at::linear(hidden.to(decoder->compute.scalar_type()), decoder->compute).to(wide) + bias->compute;
         const at::Tensor labels = at::full({x.size(0)}, -100, at::kLong)

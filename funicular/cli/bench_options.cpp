@@ -172,7 +172,7 @@ format::ModelConfig BenchOptions::configuration() const {
   const auto found = kBenchSizes.find(model_name);
   if (found == kBenchSizes.end()) return model::Pretrained(model_name).config();
   format::ModelConfig config;
-  config.encoder.layers = found->second.layers;
+  config.encoder.set_layers(found->second.layers);
   config.encoder.width = found->second.hidden;
   config.encoder.heads = found->second.heads;
   config.encoder.feed_forward.width = found->second.inner;

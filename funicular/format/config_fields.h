@@ -21,6 +21,8 @@ class ConfigFields {
   }
 
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  /// Whether the file says that there is none.
+  bool has_null(const char* key) const { return json_.contains(key) && json_[key].is_null(); }
   const Json& operator[](const char* key) const { return json_[key]; }
 
   void read(const char* key, int64_t& value) const {

@@ -72,6 +72,7 @@ std::vector<std::string> sizes_of(const Family& family) {
 std::vector<std::string> known_keys(const Family& family) {
   std::vector<std::string> keys(std::begin(kOfEveryFamily), std::end(kOfEveryFamily));
   for (std::string& key : family.keys.all()) keys.push_back(std::move(key));
+  keys.insert(keys.end(), family.more_keys.begin(), family.more_keys.end());
   return keys;
 }
 

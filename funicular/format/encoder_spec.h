@@ -31,15 +31,24 @@ struct Norm {
   bool operator==(const Norm&) const = default;
 };
 
-/// How a token's position enters. The embeddings add a row of a table; rotary and relative positions, which attention
-/// applies, would stand here, too.
+/// How a token's position enters where the embeddings are made. Rotary positions enter in attention (LayerAttention).
 struct Positions {
-  int64_t rows = 512;
+  int64_t rows =
+      512;  ///< of a table whose rows the embeddings add; without a table, the most tokens of a sequence
+  bool table = true;
   /// The first token has the row after the padding token's id, and padding tokens have that id's row, which does not
   /// learn. False: the first token has row 0.
   bool after_padding = false;
   bool waves = false;  ///< a new table holds sines and cosines
   bool operator==(const Positions&) const = default;
+};
+
+/// How the tokens of one layer see each other.
+struct LayerAttention {
+  std::optional<int64_t> window;  ///< a token sees the tokens at most so far away from it; none: all
+  double rotary_base =
+      0;  ///< queries and keys are turned by position * base^(-2i / head size); 0: they are not
+  bool operator==(const LayerAttention&) const = default;
 };
 
 /// down(activation(up(x))), or, gated, down(activation(gate(x)) * up(x)).
@@ -49,9 +58,10 @@ struct FeedForward {
   bool operator==(const FeedForward&) const = default;
 };
 
-/// Which linear layers of a layer have a bias. A gate has one if `up` has.
+/// Which linear layers have a bias. A gate has one if `up` has.
 struct Biases {
   bool query_key_value = true, attention_output = true, up = true, down = true;
+  bool head = true;  ///< the dense layer of a head, before the decoder or the classifier
   bool operator==(const Biases&) const = default;
 };
 
@@ -59,8 +69,11 @@ struct Biases {
 struct Dropouts {
   double hidden = 0.1;     ///< of the embeddings, and of what attention and feed-forward add
   double attention = 0.1;  ///< of the probabilities of attention
-  std::optional<double> attention_output = {};  ///< of what attention adds; none: `hidden`
+  std::optional<double> attention_output = {};     ///< of what attention adds; none: `hidden`
+  std::optional<double> feed_forward_output = {};  ///< of what feed-forward adds; none: `hidden`
+  double feed_forward = 0;                         ///< of what `down` reads
   double of_attention_output() const { return attention_output.value_or(hidden); }
+  double of_feed_forward_output() const { return feed_forward_output.value_or(hidden); }
   bool operator==(const Dropouts&) const = default;
 };
 
@@ -73,16 +86,34 @@ struct EncoderSpec {
   FeedForward feed_forward;
   Positions positions;
   int64_t token_types = 2;  ///< 0: the embeddings do not tell the texts of a pair apart
+  int64_t task_types =
+      0;  ///< rows of a table whose first one the embeddings add to every token; 0: there is none
   /// The width of the embeddings if a linear layer brings them to the encoder's width. None: the encoder's width.
   std::optional<int64_t> embedding_size;
   Norm norm;
+  std::vector<LayerAttention>
+      attention;  ///< one for each layer; empty: all tokens see all, and nothing is turned
   Biases biases;
   std::string activation = "gelu";  ///< one of supported_activations()
   Dropouts dropouts;
   double initializer_range = 0.02;  ///< standard deviation of new weights
-  int padding_id = 0;               ///< the token whose embedding does not learn
+  /// New weights beyond so many standard deviations are drawn again; 0: none are. With it, what a part adds to the
+  /// residual sum begins at initializer_range / √(2 · layers), and a classifier at 1 / √width.
+  double initializer_cutoff = 0;
+  int padding_id = 0;  ///< the token whose embedding does not learn
 
   int64_t head_size() const { return width / heads; }
+  /// Of layer `number`, from 0.
+  LayerAttention attention_of(int64_t number) const {
+    return attention.empty() ? LayerAttention() : attention.at(static_cast<size_t>(number));
+  }
+  /// Sets the number of layers. New layers have the attention of the first layers, in their order.
+  void set_layers(int64_t count) {
+    const size_t known = attention.size();
+    if (known > 0) attention.resize(static_cast<size_t>(count));
+    for (size_t layer = known; layer < attention.size(); ++layer) attention[layer] = attention[layer - known];
+    layers = count;
+  }
   int64_t embedding_width() const { return embedding_size.value_or(width); }
   bool projects_embeddings() const { return embedding_width() != width; }
   /// The row of the position embeddings that a sequence's first token gets.

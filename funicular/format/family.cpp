@@ -7,15 +7,21 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/family/bert.h"
+#include "funicular/format/family/camembert.h"
 #include "funicular/format/family/distilbert.h"
 #include "funicular/format/family/electra.h"
+#include "funicular/format/family/ernie.h"
+#include "funicular/format/family/modernbert.h"
 #include "funicular/format/family/roberta.h"
+#include "funicular/format/family/xlm_roberta.h"
 
 namespace funicular::format {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
-    std::vector<Family> rows = {bert_family(), roberta_family(), electra_family(), distilbert_family()};
+    std::vector<Family> rows = {bert_family(),       roberta_family(),    electra_family(),
+                                distilbert_family(), modernbert_family(), xlm_roberta_family(),
+                                camembert_family(),  ernie_family()};
     for (Family& family : rows) family.defaults.model_type = family.model_type;
     return rows;
   }();
@@ -61,13 +67,10 @@ std::string Family::classifier_dense() const {
 namespace {
 
 using Names = std::string WeightNames::*;
-constexpr Names kOutsideLayers[] = {&WeightNames::words,
-                                    &WeightNames::positions,
-                                    &WeightNames::token_types,
-                                    &WeightNames::embedding_norm,
-                                    &WeightNames::embedding_projection,
-                                    &WeightNames::final_norm,
-                                    &WeightNames::pooler};
+constexpr Names kOutsideLayers[] = {&WeightNames::words,          &WeightNames::positions,
+                                    &WeightNames::token_types,    &WeightNames::task_types,
+                                    &WeightNames::embedding_norm, &WeightNames::embedding_projection,
+                                    &WeightNames::final_norm,     &WeightNames::pooler};
 constexpr Names kOfALayer[] = {
     &WeightNames::query,          &WeightNames::key, &WeightNames::value, &WeightNames::attention_output,
     &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::gate,
@@ -105,6 +108,29 @@ std::string translated(const std::string& name, const Family::MaskedLm& own) {
   return name == own.decoder_weight ? neutral.decoder_weight : "";
 }
 
+/// Calls found(the name's beginning, family, what follows) if the name is a layer's. Families without joint weights
+/// are left out. What follows ends with ".weight" or ".bias".
+template <class Found>
+void in_joint_layers(const std::string& name, const Found& found) {
+  for (const Family& family : families()) {
+    if (!family.names.joint) continue;
+    const size_t begin = name.starts_with(family.prefix) ? family.prefix.size() : 0;
+    const std::string& layers = family.names.layers;
+    const size_t point =
+        name.compare(begin, layers.size(), layers) == 0 ? name.find('.', begin + layers.size()) : name.npos;
+    if (point != name.npos) found(name.substr(0, point + 1), family, name.substr(point + 1));
+  }
+}
+
+struct Joint {
+  std::string whole;
+  std::vector<std::string> parts;
+};
+std::vector<Joint> joints_of(const WeightNames& names) {
+  return {{names.query_key_value, {names.query, names.key, names.value}},
+          {names.gate_up, {names.gate, names.up}}};
+}
+
 std::string without_prefix(const std::string& name) {
   for (const Family& family : families())
     if (name.starts_with(family.prefix)) return name.substr(family.prefix.size());
@@ -112,6 +138,28 @@ std::string without_prefix(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::string> parts_of_joint(const std::string& name) {
+  std::vector<std::string> parts;
+  in_joint_layers(name, [&](const std::string& layer, const Family& family, const std::string& rest) {
+    for (const Joint& joint : joints_of(family.names))
+      for (const char* const kind : {".weight", ".bias"})
+        if (rest == joint.whole + kind)
+          for (const std::string& part : joint.parts) parts.push_back(layer + part + kind);
+  });
+  return parts;
+}
+
+std::string joint_of_part(const std::string& name) {
+  std::string whole;
+  in_joint_layers(name, [&](const std::string& layer, const Family& family, const std::string& rest) {
+    for (const Joint& joint : joints_of(family.names))
+      for (const std::string& part : joint.parts)
+        for (const char* const kind : {".weight", ".bias"})
+          if (rest == part + kind) whole = layer + joint.whole + kind;
+  });
+  return whole;
+}
 
 std::string neutral_name(const std::string& name) {
   std::string own = without_prefix(name);

@@ -52,6 +52,7 @@ struct WeightNames {
   std::string words = "embeddings.word_embeddings";
   std::string positions = "embeddings.position_embeddings";
   std::string token_types = "embeddings.token_type_embeddings";
+  std::string task_types = "embeddings.task_type_embeddings";
   std::string embedding_norm = "embeddings.LayerNorm";
   std::string embedding_projection = "embeddings_project";
   std::string layers = "encoder.layer.";  ///< then the layer's number, a point, and one of the following
@@ -63,7 +64,9 @@ struct WeightNames {
   std::string gate_up = "intermediate.gate_up";  ///< the two as one weight; in no file
   std::string output_norm = "output.LayerNorm";
   std::string final_norm = "encoder.LayerNorm";  ///< after the last layer, where norms come first
-  std::string pooler = "pooler.dense";           ///< empty: there is none
+  /// Files hold query_key_value and gate_up, and not their parts.
+  bool joint = false;
+  std::string pooler = "pooler.dense";  ///< empty: there is none
 };
 
 struct Family {
@@ -81,6 +84,8 @@ struct Family {
   /// The head over the first token: a linear layer, activation, dropout, a linear layer to the classes.
   struct Classifier {
     std::string dense, output;
+    std::string norm = {};      ///< after the activation; empty: there is none
+    bool of_tokens = false;     ///< heads over tokens have `dense` and `norm`, too
     bool pools = false;         ///< `dense` is the encoder's pooler: its name follows the encoder's prefix
     bool drops_before = false;  ///< dropout also before `dense`
     std::string activation;     ///< one of supported_activations()
@@ -108,6 +113,12 @@ struct Family {
   /// The linear layer over the pooler that judges pairs of texts; empty: there is none.
   std::string pair_relation = {};
   ReplacedTokens replaced_tokens = {};
+  std::string spans = "qa_outputs";  ///< the linear layer that gives the ends of answers
+  /// Keys that ConfigKeys do not cover: their names, what reads them into a configuration that has all other fields,
+  /// and what writes them. Null: there are none.
+  std::vector<std::string> more_keys = {};
+  void (*read_more)(const ConfigFields& fields, ModelConfig& config) = nullptr;
+  void (*write_more)(const ModelConfig& config, Json& json) = nullptr;
 
   /// The name of one of the encoder's weights in a model with a head.
   std::string in_encoder(const std::string& name) const { return prefix + name; }
@@ -128,6 +139,13 @@ const Family& family_of(const std::string& model_type);
 inline const Family& family_of(const ModelConfig& config) {
   return family_of(config.model_type);
 }
+
+/// The names of the equal parts that a weight of a file is cut into along its first dimension. They are queries, keys
+/// and values, or gate and up. Empty: it is a weight of its own.
+std::vector<std::string> parts_of_joint(const std::string& name);
+
+/// The weight of a file that the weight `name` of a model is a part of; "" if files hold it by itself.
+std::string joint_of_part(const std::string& name);
 
 /// The neutral name of a weight that a file of any family holds, with the encoder's prefix or without: BERT's without
 /// prefix, such as "encoder.layer.0.attention.self.query.weight". Old files' "gamma" and "beta" become "weight" and

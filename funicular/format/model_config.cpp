@@ -55,6 +55,19 @@ void each_other(Config& config, const ConfigKeys& keys, Visit&& visit) {
 
 // ---- reading
 
+/// What to take instead of a model of a family that is not supported.
+std::string advice_instead_of(const std::string& type) {
+  static const std::map<std::string, const char*> advice = {
+      {"eurobert", "for long texts in several languages take mmBERT, a modernbert"},
+      {"neobert", "take ModernBERT or Ettin, both modernbert"},
+      {"deberta", "take a roberta or a modernbert of its size"},
+      {"deberta-v2", "take a roberta or a modernbert of its size"},
+      {"nomic_bert", "for vectors of long texts take an embedder that is a modernbert"},
+      {"new", "for vectors of long texts take an embedder that is a modernbert"}};
+  const auto found = advice.find(type);
+  return found == advice.end() ? "take a model of one of these" : found->second;
+}
+
 /// Refuses what would be computed otherwise than the file says.
 void refuse_unsupported(const ConfigFields& fields) {
   std::string type, positions = "absolute";
@@ -64,8 +77,9 @@ void refuse_unsupported(const ConfigFields& fields) {
     fields.fail("neither \"model_type\" nor \"hidden_size\" is given: this is no model's configuration");
   const std::vector<std::string>& types = supported_model_types();
   if (!type.empty() && std::find(types.begin(), types.end(), type) == types.end())
-    fields.fail("\"model_type\": expected one of {}, found \"{}\": models of this family cannot be loaded",
-                fmt::join(types, ", "), type);
+    fields.fail(
+        "\"model_type\": expected one of {}, found \"{}\": models of this family cannot be loaded; {}",
+        fmt::join(types, ", "), type, advice_instead_of(type));
   fields.read("position_embedding_type", positions);
   if (positions != "absolute")
     fields.fail(
@@ -139,6 +153,24 @@ const char* key_or_name(const char* key, const char* field) {
   return key ? key : field;
 }
 
+/// A head is turned by halves.
+void check_attention(const EncoderSpec& encoder, std::string_view origin) {
+  if (!encoder.attention.empty() && encoder.attention.size() != static_cast<size_t>(encoder.layers))
+    throw InputError("config", "{}: expected the attention of {} layers, found that of {}", origin,
+                     encoder.layers, encoder.attention.size());
+  for (const LayerAttention& layer : encoder.attention) {
+    if (layer.window)
+      check_range(origin, "window of attention", *layer.window,
+                  *layer.window >= 0 && *layer.window <= Limits::positions,
+                  fmt::format("an integer from 0 to {}", Limits::positions));
+    if (layer.rotary_base == 0) continue;
+    check_range(origin, "base of rotary positions", layer.rotary_base,
+                layer.rotary_base >= 1 && layer.rotary_base <= 1e12, "a number from 1 to 1e12");
+    check_range(origin, "channels of a head", encoder.head_size(), encoder.head_size() % 2 == 0,
+                "an even number, for rotary positions");
+  }
+}
+
 void check_encoder(const EncoderSpec& encoder, const Family& family, std::string_view origin) {
   const ConfigKeys& keys = family.keys;
   if (encoder.embedding_size && !keys.embedding_size)
@@ -152,6 +184,7 @@ void check_encoder(const EncoderSpec& encoder, const Family& family, std::string
   if (encoder.width % encoder.heads != 0)
     throw InputError("config", "{}: \"{}\" must be a multiple of \"{}\", found {} and {}", origin, keys.width,
                      keys.heads, encoder.width, encoder.heads);
+  check_attention(encoder, origin);
   check_range(origin, key_or_name(keys.norm_epsilon, "epsilon of normalisation"), encoder.norm.epsilon,
               encoder.norm.epsilon > 0 && encoder.norm.epsilon < 1, "a number above 0 and below 1");
   check_range(origin, "initializer_range", encoder.initializer_range,
@@ -220,6 +253,7 @@ Json described(const ModelConfig& config, const Family& family) {
   each_size(config.encoder, family.keys, write);
   each_probability(config, family.keys, write);
   each_other(config, family.keys, write);
+  if (family.write_more) family.write_more(config, json);
   return json;
 }
 
@@ -234,6 +268,7 @@ ModelConfig understood(const ConfigFields& fields, const Family& family) {
   each_size(config.encoder, keys, read);
   each_probability(config, keys, read);
   each_other(config, keys, read);
+  if (family.read_more) family.read_more(fields, config);
   return config;
 }
 

@@ -19,6 +19,8 @@ struct ModelConfig {
   EncoderSpec encoder;
   bool tie_word_embeddings = true;
   std::optional<double> classifier_dropout;  ///< [0, 1); none: the encoder's hidden dropout
+  bool classifies_mean =
+      false;  ///< the classifier of texts reads the mean of the tokens, and not the first one
   /// Label names by id. Empty where the file names none; num_labels is then 2, transformers' default.
   std::vector<std::string> id2label;
   int num_labels = 2;

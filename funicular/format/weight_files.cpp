@@ -8,6 +8,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/foreign_file.h"
 #include "funicular/base/json.h"
+#include "funicular/format/family.h"
 
 namespace funicular::format {
 
@@ -69,7 +70,23 @@ WeightFiles::WeightFiles(const fs::path& folder) : path_(folder / kFile) {
     open_shards();
   }
   for (const auto& file : files_)
-    for (const TensorEntry& entry : file->entries()) entries_.push_back(&entry);
+    for (const TensorEntry& entry : file->entries()) take(entry);
+}
+
+void WeightFiles::take(const TensorEntry& entry) {
+  const std::vector<std::string> names = parts_of_joint(entry.name);
+  const auto count = static_cast<int64_t>(names.size());
+  if (count == 0 || entry.shape.empty() || entry.shape.front() % count != 0) {
+    entries_.push_back(&entry);
+    return;
+  }
+  const size_t bytes = entry.data.size() / names.size();
+  for (size_t part = 0; part < names.size(); ++part) {
+    TensorEntry one{names[part], entry.dtype, entry.shape, entry.data.subspan(part * bytes, bytes)};
+    one.shape.front() /= count;
+    parts_.push_back(std::make_unique<TensorEntry>(std::move(one)));
+    entries_.push_back(parts_.back().get());
+  }
 }
 
 void WeightFiles::open_shards() {
@@ -108,11 +125,10 @@ void WeightFiles::open_shards() {
 }
 
 const fs::path& WeightFiles::path_of(const TensorEntry& entry) const {
-  for (const auto& file : files_) {
-    const auto entries = file->entries();
-    if (!entries.empty() && &entry >= entries.data() && &entry < entries.data() + entries.size())
-      return file->path();
-  }
+  for (const auto& file : files_)
+    for (const TensorEntry& one : file->entries())
+      if (entry.data.data() >= one.data.data() && entry.data.data() <= one.data.data() + one.data.size())
+        if (entry.name == one.name || entry.data.size() < one.data.size()) return file->path();
   return path_;
 }
 

@@ -23,7 +23,8 @@ class WeightFiles {
 
   /// What stands for the weights in messages: the one file, or the index.
   const fs::path& path() const { return path_; }
-  /// Of all files, each in the order of its data. Valid as long as this object.
+  /// Of all files, each in the order of its data. Weights that hold several of a model's (format::parts_of_joint)
+  /// come as these. Valid as long as this object.
   const std::vector<const TensorEntry*>& entries() const { return entries_; }
   /// The file that holds a tensor, for messages.
   const fs::path& path_of(const TensorEntry& entry) const;
@@ -32,8 +33,10 @@ class WeightFiles {
 
  private:
   void open_shards();
+  void take(const TensorEntry& entry);
   fs::path path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<TensorEntry>> parts_;  ///< of joint weights
   std::vector<const TensorEntry*> entries_;
 };
 

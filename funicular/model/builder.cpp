@@ -15,16 +15,25 @@ namespace funicular::model {
 
 namespace {
 
-/// Normal numbers by Box and Muller (1958), keyed by seed, name and index.
-void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, const std::string& name) {
+/// A normal number by Box and Muller (1958).
+double normal_number(RandomKey key, uint32_t attempt, uint64_t index) {
+  const RandomBlock block = philox(key, make_counter(0, attempt, index));
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));
+  return radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
+}
+
+/// Normal numbers, keyed by seed, name and index. Numbers beyond `cutoff` deviations are drawn again; 0: none are.
+void fill_normal(const at::Tensor& tensor, double deviation, double cutoff, uint64_t seed,
+                 const std::string& name) {
   const RandomKey key = make_key(seed ^ hash_bytes(name), Purpose::initialise);
   const at::Tensor values = at::empty({tensor.numel()}, at::kDouble);
   double* const out = values.data_ptr<double>();
   for_each_range(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const RandomBlock block = philox(key, make_counter(0, 0, static_cast<uint64_t>(i)));
-      const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));
-      out[i] = deviation * radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
+      double number = normal_number(key, 0, static_cast<uint64_t>(i));
+      for (uint32_t attempt = 1; cutoff > 0 && std::abs(number) > cutoff; ++attempt)
+        number = normal_number(key, attempt, static_cast<uint64_t>(i));
+      out[i] = deviation * number;
     }
   });
   tensor.copy_(values.view(tensor.sizes()));
@@ -53,14 +62,39 @@ at::TensorOptions Builder::type() const {
   return at::TensorOptions(options_.dtype).device(options_.device);
 }
 
-void Builder::fill(const at::Tensor& value, const std::string& name) const {
+void Builder::fill(const at::Tensor& value, const std::string& name, double deviation) const {
   if (!options_.loaded || !options_.loaded(name))
-    fill_normal(value, config().encoder.initializer_range, options_.seed, name);
+    fill_normal(value, deviation, config().encoder.initializer_cutoff, options_.seed, name);
 }
 
-Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns) {
+double Builder::residual_deviation() const {
+  const format::EncoderSpec& encoder = config().encoder;
+  if (encoder.initializer_cutoff == 0) return encoder.initializer_range;
+  return encoder.initializer_range / std::sqrt(2.0 * static_cast<double>(encoder.layers));
+}
+
+double Builder::classifier_deviation() const {
+  const format::EncoderSpec& encoder = config().encoder;
+  if (encoder.initializer_cutoff == 0) return encoder.initializer_range;
+  return 1 / std::sqrt(static_cast<double>(encoder.width));
+}
+
+nn::AttentionPattern Builder::attention_pattern(int64_t number) {
+  const format::EncoderSpec& encoder = config().encoder;
+  const format::LayerAttention layer = encoder.attention_of(number);
+  nn::AttentionPattern pattern{.window = layer.window.value_or(-1)};
+  if (layer.rotary_base == 0) return pattern;
+  at::Tensor& table = rotations_[layer.rotary_base];
+  if (!table.defined())
+    table = nn::rotations(encoder.longest_sequence(), encoder.head_size(), layer.rotary_base, type());
+  pattern.rotations = table;
+  return pattern;
+}
+
+Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns,
+                               std::optional<double> deviation) {
   const at::Tensor value = at::empty({rows, columns}, type());
-  fill(value, name);
+  fill(value, name, deviation.value_or(config().encoder.initializer_range));
   return model_.add_parameter(name, value, ParameterKind::matrix);
 }
 
@@ -68,8 +102,9 @@ Parameter* Builder::add_bias(const std::string& name, int64_t size) {
   return model_.add_parameter(name, at::zeros({size}, type()), ParameterKind::vector);
 }
 
-LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in, bool bias) {
-  Parameter* const weight = add_weight(name + ".weight", out, in);
+LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in, bool bias,
+                                  std::optional<double> deviation) {
+  Parameter* const weight = add_weight(name + ".weight", out, in, deviation);
   if (!bias) return {weight, nullptr, at::zeros({out}, type())};
   return {weight, add_bias(name + ".bias", out)};
 }
@@ -89,7 +124,7 @@ LinearWeights Builder::add_fused_linear(const std::string& joint, const std::vec
   std::vector<Parameter::Slice> weight_slices, bias_slices;
   for (int64_t part = 0; part < count; ++part) {
     const std::string& name = parts[static_cast<size_t>(part)];
-    fill(weight.narrow(0, part * out, out), name + ".weight");
+    fill(weight.narrow(0, part * out, out), name + ".weight", config().encoder.initializer_range);
     weight_slices.push_back({name + ".weight", part * out, (part + 1) * out});
     bias_slices.push_back({name + ".bias", part * out, (part + 1) * out});
   }
@@ -132,7 +167,7 @@ nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t wor
 }
 
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation) {
-  return nn::bias_activation(nn::linear(x, weights.weight->compute), weights.bias->compute, activation);
+  return nn::bias_activation(nn::linear(x, weights.weight->compute), weights.bias_or_zeros(), activation);
 }
 
 Port hidden_of_tokens(const ModelOptions& options) {

@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,7 @@ struct LinearWeights {
   Parameter* weight = nullptr;  ///< [out, in]
   Parameter* bias = nullptr;    ///< [out]; null: none
   at::Tensor no_bias = {};      ///< zeros that stand for a bias where there is none
+  const at::Tensor& bias_or_zeros() const { return bias ? bias->compute : no_bias; }
 };
 
 struct NormParameters {
@@ -53,12 +56,17 @@ class Builder {
   /// config().encoder.activation
   nn::Activation activation() const { return activation_; }
 
-  /// [rows, columns], random (normal(0, initializer_range)); decays.
-  Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns);
+  /// [rows, columns], random (normal(0, deviation); none: initializer_range); decays.
+  Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns,
+                        std::optional<double> deviation = {});
   /// [size], zero; does not decay.
   Parameter* add_bias(const std::string& name, int64_t size);
   /// NAME.weight and, with `bias`, NAME.bias.
-  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in, bool bias = true);
+  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in, bool bias = true,
+                           std::optional<double> deviation = {});
+  /// The deviation of a layer whose output is added to the residual sum, and of a layer of classes.
+  double residual_deviation() const;
+  double classifier_deviation() const;
   /// Layer normalisation of `width` channels: NAME.weight, ones, and, if the encoder's norms have one, NAME.bias.
   NormParameters add_norm(const std::string& name, int64_t width);
   /// A norm of the encoder's width.
@@ -70,6 +78,9 @@ class Builder {
   /// Throws InputError unless there is one of this name: a weight to be used once more.
   Parameter* find(const std::string& name) const;
   Parameter* word_embeddings() const { return find(family_.word_embeddings()); }
+
+  /// How the tokens of layer `number` see each other.
+  nn::AttentionPattern attention_pattern(int64_t number);
 
   /// What may be cut of the model, and how it is; for the segments to hold.
   const std::shared_ptr<Slicing>& slicing() const { return slicing_; }
@@ -86,7 +97,7 @@ class Builder {
 
  private:
   /// Random numbers, unless the weight is to be loaded: then the value stays as it is, which is undefined.
-  void fill(const at::Tensor& value, const std::string& name) const;
+  void fill(const at::Tensor& value, const std::string& name, double deviation) const;
   at::TensorOptions type() const;
 
   const ModelOptions& options_;
@@ -94,7 +105,8 @@ class Builder {
   nn::Activation activation_;
   Model model_;
   std::shared_ptr<Slicing> slicing_;
-  size_t claimed_ = 0;  ///< parameters that belong to a segment
+  std::map<double, at::Tensor> rotations_;  ///< by base
+  size_t claimed_ = 0;                      ///< parameters that belong to a segment
 };
 
 /// The head of Head::masked_lm, for objectives that have it beside others.

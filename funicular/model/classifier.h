@@ -12,14 +12,17 @@
 
 namespace funicular::model {
 
-/// Dropout, a dense layer with an activation, dropout again, and a linear layer. Without `dense` the linear layer
-/// reads the rows themselves, without dropout.
+/// Dropout, a dense layer with an activation and perhaps a norm, dropout again, and a linear layer. Without `dense`
+/// the linear layer reads the rows themselves, without dropout.
 struct Classifier {
   LinearWeights dense = {};  ///< no weight: there is none
+  NormParameters norm = {};  ///< after the activation; no gamma: there is none
   nn::Activation activation = nn::Activation::none;
   nn::DropoutSite before = {}, after = {};
   LinearWeights output = {};
 
+  /// The activated dense layer and the norm; without `dense` the rows themselves.
+  at::Tensor transformed(const at::Tensor& rows) const;
   /// Turns rows [R, H] into logits [R, classes] in the type of vectors: a loss of few bits helps nobody. With `dense`
   /// there is one row per sequence.
   at::Tensor logits(const at::Tensor& rows, const Packing& packing) const;
@@ -28,11 +31,18 @@ struct Classifier {
 struct ClassifierNames {
   std::string dense;  ///< "": none
   std::string output;
+  std::string norm = "";  ///< "": none
 };
 
 /// Adds the weights, with the activation and the dropout of the family. `number` keys the dropout: 0 for the model's
 /// own classifier, N for that of layer N.
 Classifier add_classifier_weights(Builder& builder, const ClassifierNames& names, uint32_t number = 0);
+
+/// Adds what a family's heads over tokens have before their own linear layer: a Classifier without `output`.
+Classifier add_token_layer(Builder& builder);
+
+/// The number of weights that add_token_layer adds.
+int64_t count_token_layer_parameters(const format::ModelConfig& config);
 
 /// The number of weights that add_classifier_weights adds.
 int64_t count_classifier_parameters(const format::ModelConfig& config, bool dense);

@@ -45,8 +45,8 @@ void write_waves(const at::Tensor& table) {
 
 /// The tables of the embeddings and what never changes of them.
 struct Embeddings {
-  Parameter *word = nullptr, *position = nullptr;
-  Parameter* type = nullptr;  ///< null: there are no token types
+  Parameter* word = nullptr;
+  Parameter *position = nullptr, *type = nullptr, *task = nullptr;  ///< null: there is no such table
   NormParameters norm;
   LinearWeights project;
   nn::DropoutSite site;
@@ -60,10 +60,14 @@ struct Embeddings {
 
 at::Tensor Embeddings::look_up(const at::Tensor& ids, const at::Tensor& types, const Pass& pass) const {
   const Packing& packing = pass.batch.packing;
-  const at::Tensor no_types =
-      type ? at::Tensor() : at::zeros({1, word->compute.size(1)}, word->compute.options());
-  nn::EmbeddingTables tables{word->compute, position->compute, type ? type->compute : no_types.detach(),
-                             padding, pass.options.row_gradients && ids.is_cpu()};
+  const at::Tensor no_rows = type && position
+                                 ? at::Tensor()
+                                 : at::zeros({1, word->compute.size(1)}, word->compute.options()).detach();
+  nn::EmbeddingTables tables{word->compute, position ? position->compute : no_rows,
+                             type ? type->compute : no_rows, padding,
+                             pass.options.row_gradients && ids.is_cpu()};
+  if (!position) tables.position_rows = at::zeros_like(packing.positions);
+  if (task) tables.common = task->compute;
   if (after_padding) {
     tables.position_rows = positions_without_padding(ids, packing, padding);
     tables.position_padding = padding;
@@ -109,11 +113,12 @@ void add_embeddings(Builder& builder) {
   e.words_together = builder.words_together();
   builder.slicing()->cut(e.word, {.dimension = 0, .unit = e.words_together});
   if (padding >= 0 && padding < encoder.vocabulary) e.word->master.detach()[padding].zero_();
-  e.position = add_table(names.positions, encoder.positions.rows);
+  if (encoder.positions.table) e.position = add_table(names.positions, encoder.positions.rows);
   e.after_padding = encoder.positions.after_padding;
   if (encoder.positions.waves) write_waves(e.position->master.detach());
   if (e.after_padding) e.position->master.detach()[padding].zero_();
   if (encoder.token_types > 0) e.type = add_table(names.token_types, encoder.token_types);
+  if (encoder.task_types > 0) e.task = add_table(names.task_types, encoder.task_types);
   e.norm = builder.add_norm(family.in_encoder(names.embedding_norm), width);
   if (encoder.projects_embeddings())
     e.project = builder.add_linear(family.in_encoder(names.embedding_projection), encoder.width, width);
@@ -131,7 +136,8 @@ void add_embeddings(Builder& builder) {
 
 int64_t count_embedding_parameters(const format::EncoderSpec& encoder) {
   const int64_t width = encoder.embedding_width();
-  const int64_t rows = encoder.vocabulary + encoder.positions.rows + encoder.token_types;
+  const int64_t positions = encoder.positions.table ? encoder.positions.rows : 0;
+  const int64_t rows = encoder.vocabulary + positions + encoder.token_types + encoder.task_types;
   return rows * width + (encoder.norm.bias ? 2 : 1) * width +
          (encoder.projects_embeddings() ? (width + 1) * encoder.width : 0);
 }

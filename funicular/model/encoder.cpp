@@ -53,7 +53,9 @@ int64_t count_parameters(const format::ModelConfig& config, const Head& head) {
   return count;
 }
 
-Model build_model(const ModelOptions& options) {
+Model build_model(const ModelOptions& given) {
+  ModelOptions options = given;
+  if (options.head.reads_texts && options.config.classifies_mean) options.head.rows = nullptr;
   const format::ModelConfig& config = options.config;
   format::check_model_config(config, "config.json");
   if (options.dtype != at::kFloat && options.dtype != at::kDouble)
@@ -73,7 +75,7 @@ Model build_model(const ModelOptions& options) {
   }
   options.head.add(builder);
   Model model = builder.finish();
-  model.replicate = [options] { return build_model(options); };
+  model.replicate = [given] { return build_model(given); };
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "funicular/base/error.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
+#include "funicular/model/pooling.h"
 #include "funicular/nn/functional.h"
 
 namespace funicular::model {
@@ -24,7 +25,8 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder) {
   const format::ModelConfig& config = builder.config();
   const format::Family::MaskedLm& names = builder.family().masked_lm;
   const int64_t width = config.encoder.embedding_width();
-  const LinearWeights transform = builder.add_linear(names.dense, width, config.encoder.width);
+  const LinearWeights transform = builder.add_linear(
+      names.dense, width, config.encoder.width, config.encoder.biases.head, builder.residual_deviation());
   const NormParameters norm = builder.add_norm(names.norm, width);
   Parameter* const bias = builder.add_bias(names.bias, config.encoder.vocabulary);
   builder.slicing()->cut(bias, {.dimension = 0, .unit = builder.words_together()});
@@ -87,8 +89,9 @@ void add_masked_lm(Builder& builder) {
 
 int64_t masked_lm_parameters(const format::ModelConfig& config) {
   const int64_t width = config.encoder.embedding_width();
-  return linear_parameters(config, width) + 2 * width + config.encoder.vocabulary +
-         (config.tie_word_embeddings ? 0 : config.encoder.vocabulary * width);
+  const int64_t norm = (config.encoder.norm.bias ? 2 : 1) * width;
+  return linear_parameters(config, width) - (config.encoder.biases.head ? 0 : width) + norm +
+         config.encoder.vocabulary + (config.tie_word_embeddings ? 0 : config.encoder.vocabulary * width);
 }
 
 // ---- classification
@@ -109,8 +112,13 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
 
 /// `gives`: the logits are an activation.
 void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = false) {
-  const Classifier classifier = add_classifier_weights(
-      builder, {builder.family().classifier_dense(), builder.family().classifier.output});
+  const format::Family::Classifier& names = builder.family().classifier;
+  const Classifier classifier =
+      add_classifier_weights(builder, {builder.family().classifier_dense(), names.output, names.norm});
+  const auto texts = [mean = builder.config().classifies_mean](const at::Tensor& hidden,
+                                                               const MicroBatch& batch) {
+    return mean ? pool_tokens(hidden, batch, format::Pooling::mean).to(hidden.scalar_type()) : hidden;
+  };
   std::vector<Port> outputs;
   if (gives)
     outputs.push_back({kLogits,
@@ -120,7 +128,8 @@ void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = fals
                        builder.options().dtype});
   builder.add_segment("classification", {hidden_of_head(builder.options())}, std::move(outputs),
                       [=](Activations in, const Pass& pass) {
-                        const at::Tensor logits = classifier.logits(in.at(kHidden), pass.batch.packing);
+                        const at::Tensor logits =
+                            classifier.logits(texts(in.at(kHidden), pass.batch), pass.batch.packing);
                         pass.taps("logits", logits);
                         pass.loss.output("logits", logits);
                         add_loss(logits, pass);
@@ -177,7 +186,9 @@ const Head Head::classification{"classification",
                                 first_tokens,
                                 add_classification,
                                 classification_parameters,
-                                check_classification};
+                                check_classification,
+                                {},
+                                /*reads_texts=*/true};
 
 const Head Head::logits{"classification",
                         "BertForSequenceClassification",
@@ -188,7 +199,9 @@ const Head Head::logits{"classification",
                               builder, [](const at::Tensor&, const Pass&) {}, /*gives=*/true);
                         },
                         classification_parameters,
-                        {}};
+                        {},
+                        {},
+                        /*reads_texts=*/true};
 
 const Head Head::none{"none",
                       "BertModel",

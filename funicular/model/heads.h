@@ -31,6 +31,9 @@ struct Head {
   /// Adds segments behind layer N, counted from 1 (0: the embeddings), before the next layer. May be empty. See
   /// model/layer_classifiers.h.
   std::function<void(Builder&, int64_t layer)> behind_layer = {};
+  /// It reads each text as ModelConfig::classifies_mean says: `rows` are those of the first tokens, and all tokens
+  /// where their mean is read.
+  bool reads_texts = false;
 
   /// Heads are told apart by their names.
   bool operator==(const Head& other) const { return name == other.name; }

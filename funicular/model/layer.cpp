@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "funicular/base/error.h"
 #include "funicular/core/recompute.h"
 #include "funicular/nn/functional.h"
+#include "funicular/nn/gated.h"
 #include "funicular/nn/row_subset.h"
 
 namespace funicular::model {
@@ -53,8 +55,12 @@ struct Layer {
   /// With norms first the norms before the two parts; the first layer has none before its attention.
   NormParameters attention_norm, output_norm;
   NormParameters final_norm;  ///< after the last layer, with norms first
+  nn::AttentionPattern pattern;
   nn::DropoutSite attention_site, projection_site, output_site;
+  nn::DropoutSite inner_site;  ///< of what `down` reads
   nn::Activation activation;
+  int64_t channels = 0,
+          channels_together = 1;  ///< of the model's feed-forward part; cut in whole multiples of these
   bool norm_first = false, gated = false, repeatable = false, last = false;
   std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
   std::string gives_hidden, gives_query_key_value;    ///< ports of LayerOutputs; empty: not
@@ -64,12 +70,15 @@ struct Layer {
   /// The rows beside the attention's output, of this rank.
   at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk,
                       const std::optional<nn::RowSubset>& wanted, const Between& between) const;
-  /// The sum of a part's output and what is beside it, and its norm if norms come last.
-  at::Tensor add(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& beside,
+  /// Adds a part's output and the bias of its last product to what is beside it. If norms come last, the sum is
+  /// normalised.
+  at::Tensor add(const at::Tensor& part, const LinearWeights& weights, const at::Tensor& beside,
                  const NormParameters& norm, const nn::RowKeys& keys, const nn::DropoutSite& site) const;
   /// The input of a part: with norms first the norm of x, else x.
   at::Tensor entry(const at::Tensor& x, const NormParameters& norm) const;
-  nn::Branch feed_forward(const at::Tensor& x) const;
+  nn::Branch feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const;
+  /// Of what `down` reads: the channels whose weights are here.
+  at::Tensor drop_inner(const at::Tensor& own, const nn::RowKeys& keys) const;
   /// The attention's heads and, where asked for, queries, keys and values; and x as the branch's trunk.
   std::vector<at::Tensor> attend(const at::Tensor& x, const Packing& packing,
                                  const std::optional<nn::RowSubset>& wanted) const;
@@ -81,10 +90,6 @@ struct Layer {
   at::Tensor bias_of(const LinearWeights& weights) const {
     if (weights.bias) return weights.bias->compute;
     return slicing->group() ? weights.no_bias.narrow(0, 0, weights.weight->compute.size(0)) : weights.no_bias;
-  }
-  /// The bias of a product whose sum over the ranks is complete.
-  at::Tensor bias_of_sum(const LinearWeights& weights) const {
-    return weights.bias ? weights.bias->compute : weights.no_bias;
   }
 };
 
@@ -120,23 +125,31 @@ at::Tensor Layer::entry(const at::Tensor& x, const NormParameters& norm) const {
   return nn::residual_norm(x, {}, {}, norm.weights(), nn::RowKeys(), {});
 }
 
-at::Tensor Layer::add(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& beside,
+at::Tensor Layer::add(const at::Tensor& part, const LinearWeights& weights, const at::Tensor& beside,
                       const NormParameters& norm, const nn::RowKeys& keys,
                       const nn::DropoutSite& site) const {
+  const at::Tensor& bias = weights.bias_or_zeros();
   if (!norm_first) return nn::residual_norm(part, bias, beside, norm.weights(), keys, site);
-  const at::Tensor whole = nn::bias_activation(part, bias, nn::Activation::none);
+  const at::Tensor whole = weights.bias ? nn::bias_activation(part, bias, nn::Activation::none) : part;
   return beside + nn::dropout(whole, keys.positions, keys.draws, keys.random, site);
 }
 
-nn::Branch Layer::feed_forward(const at::Tensor& x) const {
+at::Tensor Layer::drop_inner(const at::Tensor& own, const nn::RowKeys& keys) const {
+  const auto drop = [&](const at::Tensor& x) {
+    return nn::dropout(x, keys.positions, keys.draws, keys.random, inner_site);
+  };
+  if (inner_site.probability == 0 || !slicing->group()) return drop(own);
+  // The units of a rank's channels are keyed by their places among all of them.
+  const int64_t first = slicing->first(channels, channels_together), count = own.size(1);
+  return drop(at::constant_pad_nd(own, {first, channels - first - count})).narrow(1, first, count);
+}
+
+nn::Branch Layer::feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const {
   if (!gated)
     return nn::feed_forward_branch(x, up.weight->compute, bias_of(up), down.weight->compute, activation);
   const nn::Branch both = nn::linear_branch(x, up.weight->compute);  // the gate's channels, then the others
-  const at::Tensor all = up.bias ? both.output + up.bias->compute.to(both.output.scalar_type()) : both.output;
-  const int64_t channels = all.size(1) / 2;
-  const at::Tensor no_bias = at::zeros({channels}, bias_of(up).options());
-  const at::Tensor gate = nn::bias_activation(all.narrow(1, 0, channels).contiguous(), no_bias, activation);
-  return {nn::linear(gate * all.narrow(1, channels, channels), down.weight->compute), both.trunk};
+  const at::Tensor inner = nn::gated(both.output, up.bias ? up.bias->compute : at::Tensor(), activation);
+  return {nn::linear(drop_inner(inner, keys), down.weight->compute), both.trunk};
 }
 
 std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packing,
@@ -144,7 +157,7 @@ std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packin
   const nn::Branch projected = nn::linear_branch(x, query_key_value.weight->compute);
   const at::Tensor bias = bias_of(query_key_value);
   std::vector results{nn::attention_of_heads(projected.output, bias, packing, own_heads(), attention_site,
-                                             wanted, repeatable),
+                                             wanted, repeatable, pattern),
                       projected.trunk};
   if (!gives_query_key_value.empty())
     results.push_back(projected.output + bias.to(projected.output.scalar_type()));
@@ -159,6 +172,8 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   const auto attend = [layer = *this, packing = pass.batch.packing, wanted](
                           const std::vector<at::Tensor>& in) { return layer.attend(in[0], packing, wanted); };
   const Between between = this->between(pass.batch.packing, wanted);
+  const nn::RowKeys all_keys =
+      wanted ? wanted->keys : nn::RowKeys(pass.batch.packing);  // of rows in the slices
   const at::Tensor entered = nn::enter_slices(entry(x, attention_norm), *slicing, between.tokens);
   const std::vector<at::Tensor> both =
       pass.options.selective_recompute
@@ -166,11 +181,10 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
           : attend({entered});
   const at::Tensor attended =
       add(nn::leave_slices(nn::linear(both[0], projection.weight->compute), *slicing, between.rows),
-          bias_of_sum(projection), residual(x, both[1], wanted, between), attention_norm, between.keys,
-          projection_site);
+          projection, residual(x, both[1], wanted, between), attention_norm, between.keys, projection_site);
   const nn::Branch inner =
-      feed_forward(nn::enter_slices(entry(attended, output_norm), *slicing, between.rows));
-  at::Tensor out = add(nn::leave_slices(inner.output, *slicing, between.rows), bias_of_sum(down),
+      feed_forward(nn::enter_slices(entry(attended, output_norm), *slicing, between.rows), all_keys);
+  at::Tensor out = add(nn::leave_slices(inner.output, *slicing, between.rows), down,
                        between.rows.empty() && !norm_first ? nn::once(inner.trunk, *slicing) : attended,
                        output_norm, between.keys, output_site);
   out = entry(out, final_norm);
@@ -188,8 +202,7 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
 }
 
 /// Says what of a layer may be cut: heads, and channels between the two products of its feed-forward.
-void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
-  const int64_t together = std::gcd(channels, int64_t{32});  // whole tiles of products
+void declare_slices(const Layer& layer, Slicing& slicing) {
   const auto cut = [&](Parameter* parameter, const Cut& how) {
     if (parameter) slicing.cut(parameter, how);
   };
@@ -197,8 +210,8 @@ void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
     cut(parameter, {.dimension = 0, .unit = layer.head_size});
   cut(layer.projection.weight, {.dimension = 1, .unit = layer.head_size});
   for (Parameter* const parameter : {layer.up.weight, layer.up.bias})
-    cut(parameter, {.dimension = 0, .unit = together});
-  cut(layer.down.weight, {.dimension = 1, .unit = together});
+    cut(parameter, {.dimension = 0, .unit = layer.channels_together});
+  cut(layer.down.weight, {.dimension = 1, .unit = layer.channels_together});
   for (Parameter* const parameter : {layer.attention_norm.gamma, layer.attention_norm.beta,
                                      layer.output_norm.gamma, layer.output_norm.beta, layer.final_norm.gamma,
                                      layer.final_norm.beta, layer.projection.bias, layer.down.bias})
@@ -215,15 +228,16 @@ void add_weights(Builder& builder, int64_t number, Layer& layer) {
   layer.query_key_value = builder.add_fused_linear(
       prefix + names.query_key_value, {prefix + names.query, prefix + names.key, prefix + names.value}, width,
       width, biases.query_key_value);
+  const double deviation = builder.residual_deviation();
   layer.projection =
-      builder.add_linear(prefix + names.attention_output, width, width, biases.attention_output);
+      builder.add_linear(prefix + names.attention_output, width, width, biases.attention_output, deviation);
   if (!encoder.norm.first || number > 0)
     layer.attention_norm = builder.add_norm(prefix + names.attention_norm);
   layer.up = layer.gated
                  ? builder.add_fused_linear(prefix + names.gate_up, {prefix + names.gate, prefix + names.up},
                                             channels, width, biases.up)
                  : builder.add_linear(prefix + names.up, channels, width, biases.up);
-  layer.down = builder.add_linear(prefix + names.down, width, channels, biases.down);
+  layer.down = builder.add_linear(prefix + names.down, width, channels, biases.down, deviation);
   layer.output_norm = builder.add_norm(prefix + names.output_norm);
   if (encoder.norm.first && layer.last)
     layer.final_norm = builder.add_norm(builder.family().in_encoder(names.final_norm));
@@ -243,8 +257,12 @@ void add_layer(Builder& builder, int64_t number) {
   layer.gated = encoder.feed_forward.gated;
   layer.attention_site = {encoder.dropouts.attention, Purpose::dropout_attention, index};
   layer.projection_site = {encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output, index};
-  layer.output_site = {encoder.dropouts.hidden, Purpose::dropout_output, index};
+  layer.output_site = {encoder.dropouts.of_feed_forward_output(), Purpose::dropout_output, index};
+  layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output, index};  // no family has both
+  layer.pattern = builder.attention_pattern(number);
   layer.activation = builder.activation();
+  layer.channels = encoder.feed_forward.width;
+  layer.channels_together = std::gcd(layer.channels, int64_t{32});  // whole tiles of products
   layer.repeatable = builder.options().repeatable;
   layer.last = number + 1 == encoder.layers;
   add_weights(builder, number, layer);
@@ -256,12 +274,17 @@ void add_layer(Builder& builder, int64_t number) {
     outputs.push_back({layer.gives_hidden, hidden_of_tokens(builder.options()).shape});
   }
   if (gives.query_key_value.contains(number + 1)) {
+    if (layer.pattern.window >= 0 || layer.pattern.rotations.defined())
+      throw InputError("model",
+                       "the terms `attention` and `relations` compare queries and keys, which a {} turns by "
+                       "position; expected other terms",
+                       builder.family().title);
     layer.gives_query_key_value = query_key_value_port(number + 1);
     outputs.push_back({layer.gives_query_key_value, [width = encoder.width](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch.packing.tokens(), 3 * width};
                        }});
   }
-  declare_slices(layer, *builder.slicing(), encoder.feed_forward.width);
+  declare_slices(layer, *builder.slicing());
   builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
                       [layer](Activations in, const Pass& pass) {
                         const at::Tensor x = std::move(in.at(kHidden));

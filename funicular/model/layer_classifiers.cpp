@@ -72,6 +72,15 @@ Head with_layer_classifiers(Head head, const LayerClassifiers& classifiers) {
   head.behind_layer = [classifiers](Builder& builder, int64_t layer) {
     if (classifiers.layers.contains(layer)) add_layer_classifier(builder, classifiers, layer);
   };
+  head.check = [check = std::move(head.check)](const format::ModelConfig& config) {
+    if (check) check(config);
+    if (config.encoder.norm.first)
+      throw InputError("model",
+                       "a {} has a norm after its last layer alone, so no classifier can follow another "
+                       "layer; take a model of "
+                       "another family",
+                       format::family_of(config).title);
+  };
   head.parameters = [own = std::move(head.parameters), classifiers](const format::ModelConfig& config) {
     return own(config) + static_cast<int64_t>(classifiers.layers.size()) *
                              count_classifier_parameters(config, classifiers.dense);

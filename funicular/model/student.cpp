@@ -56,12 +56,12 @@ const std::vector<std::string>& student_names() {
 format::ModelConfig student_config(const std::string& name, const format::ModelConfig& teacher) {
   format::ModelConfig config = teacher;
   if (const int64_t layers = layers_named(name); layers > 0) {
-    config.encoder.layers = layers;
+    config.encoder.set_layers(layers);
     return config;
   }
   for (const Sizes& sizes : kStudents) {
     if (name != sizes.name) continue;
-    config.encoder.layers = sizes.layers;
+    config.encoder.set_layers(sizes.layers);
     config.encoder.width = sizes.hidden;
     config.encoder.feed_forward.width = sizes.inner;
     config.encoder.heads = sizes.heads;

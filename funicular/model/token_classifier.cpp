@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/model/builder.h"
+#include "funicular/model/classifier.h"
 #include "funicular/nn/functional.h"
 
 namespace funicular::model {
@@ -25,13 +26,15 @@ using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor
 
 void add_token_classifier(Builder& builder, const Loss& loss) {
   const format::ModelConfig& config = builder.config();
-  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.encoder.width);
+  const Classifier before = add_token_layer(builder);
+  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.encoder.width,
+                                                      /*bias=*/true, builder.classifier_deviation());
   const double probability = builder.family().tags_drop_hidden ? config.encoder.dropouts.hidden
                                                                : config.classifier_dropout_probability();
   const nn::DropoutSite site{probability, Purpose::dropout_classifier, 0};
   builder.add_segment(
       "token_classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
-        const at::Tensor hidden = dropped(in.at(kHidden), pass.batch, site);
+        const at::Tensor hidden = dropped(before.transformed(in.at(kHidden)), pass.batch, site);
         // In the vectors' type: a loss of few bits helps nobody.
         const at::Tensor logits =
             nn::linear(hidden, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
@@ -59,7 +62,9 @@ Head token_classifier(Loss loss) {
           "fine-tuned for it (funicular finetune --task tags)",
           [](const MicroBatch& batch) { return batch.on_host("tag_rows"); },
           [loss = std::move(loss)](Builder& builder) { add_token_classifier(builder, loss); },
-          [](const format::ModelConfig& config) { return (config.encoder.width + 1) * config.num_labels; },
+          [](const format::ModelConfig& config) {
+            return (config.encoder.width + 1) * config.num_labels + count_token_layer_parameters(config);
+          },
           {}};
 }
 

@@ -71,6 +71,21 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
   target.copy_(tensor_of(entry, *type));
 }
 
+/// Puts parts together that files hold as one weight.
+void join_parts(std::map<std::string, at::Tensor>& weights) {
+  std::set<std::string> wholes;
+  for (const auto& [name, weight] : weights)
+    if (std::string whole = format::joint_of_part(name); !whole.empty()) wholes.insert(std::move(whole));
+  for (const std::string& whole : wholes) {
+    std::vector<at::Tensor> parts;
+    for (const std::string& part : format::parts_of_joint(whole)) {
+      parts.push_back(weights.at(part));
+      weights.erase(part);
+    }
+    weights[whole] = at::cat(parts);
+  }
+}
+
 /// How many layers the names tell of.
 int64_t count_layers(const format::WeightFiles& files) {
   constexpr std::string_view kPrefix = format::kNeutralLayers;
@@ -238,6 +253,7 @@ void save_weights(const std::map<std::string, at::Tensor>& given, format::ModelC
   } else {
     config.tie_word_embeddings = says_tied(config);
   }
+  join_parts(weights);
   write_tensors(weights, folder / "model.safetensors");
   format::write_model_config(folder, config);
 }

@@ -1,12 +1,14 @@
 #pragma once
 // Helpers of the autograd functions in nn/functional.cpp and nn/slices.cpp.
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -68,12 +70,26 @@ inline at::Tensor gradient_of(const at::Tensor& weight) {
 }
 
 /// The gradient of the summed rows of embeddings, from that of what came after normalisation and dropout; the
-/// normalisation's weights learn. `saved`: sum, mean, inverse deviation; words', positions' and types' tables; gamma, beta.
+/// normalisation's weights learn. `saved`: sum, mean, inverse deviation; words', positions' and types' tables; gamma,
+/// beta.
 inline at::Tensor gradient_of_embedded_rows(const torch::autograd::variable_list& saved,
                                             const at::Tensor& output, const NormCall& norm) {
   return norm_backward(output.contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7], norm,
                        {gradient_of(saved[6]), gradient_of(saved[7]), {}})
       .residual;
+}
+
+/// The rows of positions with what EmbeddingTables::common adds to every token.
+inline at::Tensor with_common(const at::Tensor& position, const std::optional<at::Tensor>& common) {
+  return common ? position + common->select(0, 0) : position;
+}
+
+/// Adds rows [T, H] to the gradient of the first row of EmbeddingTables::common.
+inline void learn_common(const at::Tensor& common, const at::Tensor& rows) {
+  if (const at::Tensor gradient = gradient_of(common); gradient.defined()) {
+    const at::Tensor sum = rows.to(rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).sum(0);
+    gradient.select(0, 0).add_(sum.to(gradient.scalar_type()));
+  }
 }
 
 /// Adds rows [T, H] to the gradient of the rows of a table that the ids name, but for the row `padding` (-1: none).

@@ -59,8 +59,8 @@ at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at
   return trunk.defined() ? add_times(std::move(trunk), dy, weight) : times(dy, weight);
 }
 
-// backward() takes LibTorch's own list of gradients where it adds to one: a copy of the list would share it, and what is shared is
-// not added to in place (add_times).
+// backward() takes LibTorch's own list of gradients where it adds to one: a copy of the list would share it, and what
+// is shared is not added to in place (add_times).
 
 /// Gives x * weight^T, and x.
 struct LinearFunction : Function<LinearFunction> {
@@ -204,11 +204,12 @@ struct EmbedFunction : Function<EmbedFunction> {
   };
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
-                            Call call) {
+                            const Maybe& common, Call call) {
     const NormResult result =
-        embed_forward({word, position, type, call.ids, call.types, call.positions}, gamma, beta, call.norm);
-    context->save_for_backward(
-        {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
+        embed_forward({word, with_common(position, common), type, call.ids, call.types, call.positions},
+                      gamma, beta, call.norm);
+    context->save_for_backward({result.sum, result.mean, result.inverse_deviation, word, position, type,
+                                gamma, beta, common.value_or(at::Tensor())});
     save_value(context, std::move(call));
     return result.output;
   }
@@ -222,7 +223,8 @@ struct EmbedFunction : Function<EmbedFunction> {
       learn_rows(saved[3], call.ids, call.padding, rows);
     learn_rows(saved[4], call.positions, call.position_padding, rows);
     learn_rows(saved[5], call.types, -1, rows);
-    return {{}, {}, {}, {}, {}, {}};
+    learn_common(saved[8], rows);
+    return {{}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -275,7 +277,8 @@ int64_t logit_rows(const at::Tensor& hidden) {
   return hidden.is_cuda() ? kLogitRowsOnGpu : kLogitRows;
 }
 
-/// [rows, words]. On a GPU each row begins at a multiple of 128 bytes, without which products take several times as long.
+/// [rows, words]. On a GPU each row begins at a multiple of 128 bytes, without which products take several times as
+/// long.
 at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight) {
   if (!funicular::device::takes(hidden)) return times_transposed(hidden, weight);
   constexpr int64_t kAligned = 64;
@@ -401,10 +404,11 @@ at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Ten
 }
 
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
-                     const DropoutSite& dropout, const std::optional<RowSubset>& queries, bool repeatable) {
-  return AttentionFunction::apply(
-      qkv, bias,
-      AttentionCall{packing, heads, dropout_arguments(dropout, packing.random), queries, repeatable});
+                     const DropoutSite& dropout, const std::optional<RowSubset>& queries, bool repeatable,
+                     const AttentionPattern& pattern) {
+  return AttentionFunction::apply(qkv, bias,
+                                  AttentionCall{packing, heads, dropout_arguments(dropout, packing.random),
+                                                queries, repeatable, 0, pattern});
 }
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
@@ -431,6 +435,7 @@ at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at:
                       .output_dropout = dropout_arguments(dropout, packing.random)};
   const at::Tensor& rows = tables.position_rows.defined() ? tables.position_rows : packing.positions;
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta,
+                              maybe(tables.common),
                               EmbedFunction::Call{ids, types, rows, call, tables.padding,
                                                   tables.position_padding, tables.row_gradients});
 }
@@ -462,11 +467,12 @@ at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
 
 at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing,
                               const HeadSlice& heads, const DropoutSite& dropout,
-                              const std::optional<RowSubset>& queries, bool repeatable) {
+                              const std::optional<RowSubset>& queries, bool repeatable,
+                              const AttentionPattern& pattern) {
   return AttentionFunction::apply(
       qkv, bias,
       AttentionCall{packing, heads.count, dropout_arguments(dropout, packing.random), queries, repeatable,
-                    heads.first});
+                    heads.first, pattern});
 }
 
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

@@ -18,6 +18,7 @@
 
 #include "funicular/base/random.h"
 #include "funicular/core/batch.h"
+#include "funicular/nn/attention_pattern.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/row_subset.h"
 
@@ -59,7 +60,7 @@ Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::
 /// differ in their last bits from run to run, unless `repeatable`.
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
                      const DropoutSite& dropout, const std::optional<RowSubset>& queries = {},
-                     bool repeatable = false);
+                     bool repeatable = false, const AttentionPattern& pattern = {});
 
 /// layer_norm(residual + dropout(x + bias)). x, residual [T, H]; the residual and bias may be undefined.
 struct NormWeights {
@@ -79,6 +80,7 @@ struct EmbeddingTables {
   /// their range.
   at::Tensor position_rows = {};
   int64_t position_padding = -1;  ///< the row of `position` that gets no gradient
+  at::Tensor common = {};  ///< [rows, H], whose first row is added to every token; undefined: there is none
 };
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);

@@ -52,6 +52,10 @@ struct AttentionArguments {
   int64_t context_stride = 0;
   T* log_sum_exp = nullptr;  ///< [query_count], of the scaled scores: written by forward, read by backward
   double scale = 1;          ///< of the scores, 1 / sqrt(head size)
+  int64_t window = -1;       ///< a row sees the keys at most so far away from it; negative: all
+  /// [length, head_size]: cosines, then sines, of the angles by which rows of queries and keys are turned, channel c
+  /// with channel c + head_size / 2. Null: nothing is turned.
+  const T* rotations = nullptr;
   DropoutArguments dropout;
   uint32_t head = 0;
   uint64_t draw = 0;
@@ -66,7 +70,8 @@ struct AttentionArguments {
   int64_t sequence_count = 0;
 };
 
-/// Queries and keys of one sequence and head, of a student and of its teacher: pointers and strides as in AttentionArguments.
+/// Queries and keys of one sequence and head, of a student and of its teacher: pointers and strides as in
+/// AttentionArguments.
 template <class S>
 struct ScoreDistanceArguments {
   int64_t length = 0, head_size = 0, teacher_head_size = 0;
@@ -122,6 +127,20 @@ struct ActivationArguments {
   const S* output_gradient = nullptr;
   S* input_gradient = nullptr;  ///< may be the memory of output_gradient
   T* bias_gradient = nullptr;   ///< partial sums of this range, added to; may be null
+};
+
+/// A range of rows of y = f(gate + its bias) * (other + its bias), and of its gradients.
+template <class S>
+struct GatedArguments {
+  using T = Compute<S>;
+  Activation activation = Activation::none;
+  int64_t begin = 0, end = 0, width = 0;
+  const S* input = nullptr;  ///< [rows, 2 * width]: the gate's channels, then the others
+  const T* bias = nullptr;   ///< [2 * width]; may be null
+  S* output = nullptr;       ///< [rows, width]: written by forward
+  // Backward only.
+  const S* output_gradient = nullptr;
+  S* input_gradient = nullptr;  ///< [rows, 2 * width]
 };
 
 /// A range of rows of y = dropout(layer_norm(word[ids] + position[position_rows] + type[types])).
@@ -256,7 +275,7 @@ struct Kernels {
   using T = Compute<S>;
   /// Bytes of workspace that one sequence and head of this size needs, or short sequences of which it is the
   /// longest.
-  int64_t (*attention_workspace)(int64_t length, int64_t head_size);
+  int64_t (*attention_workspace)(int64_t length, int64_t head_size, int64_t window);
   void (*attention_forward)(const AttentionArguments<S>&);
   void (*attention_backward)(const AttentionArguments<S>&);
   /// The same of several short sequences, bit for bit; null where it would gain nothing.
@@ -276,6 +295,8 @@ struct Kernels {
   void (*embedding_norm)(const EmbeddingArguments<S>&);  ///< forward; norm_backward goes back
   void (*activation_forward)(const ActivationArguments<S>&);
   void (*activation_backward)(const ActivationArguments<S>&);
+  void (*gated_forward)(const GatedArguments<S>&);
+  void (*gated_backward)(const GatedArguments<S>&);
   /// out[r] = keep ? x[r] * scale : 0.
   void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const S* input, S* output,
                        const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout);

@@ -56,8 +56,20 @@ AttentionArguments<S> common_arguments(const AttentionCall& call, int64_t hidden
   a.qkv_stride = 3 * hidden;
   a.context_stride = hidden;
   a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.window = call.pattern.window;
+  if (call.pattern.rotations.defined()) a.rotations = data<Compute<S>>(call.pattern.rotations);
   a.dropout = call.dropout;
   return a;
+}
+
+/// Of a sequence that sees all of itself in the window, the workspace grows with the length up to where it is cut.
+template <class S>
+int64_t workspace_bytes(const AttentionCall& call, const AttentionArguments<S>& common) {
+  int64_t most = 0;
+  for (const int64_t length : {std::min(call.packing.longest(), common.window + 1), call.packing.longest()})
+    if (length > 0)
+      most = std::max(most, kernels<S>().attention_workspace(length, common.head_size, common.window));
+  return most;
 }
 
 /// Calls alone(arguments) for every sequence and head, or, if it is not null, short_ones(arguments) for
@@ -72,8 +84,9 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
   const int64_t hidden = qkv.size(1) / 3;
   const AttentionArguments<S> common = common_arguments<S>(call, hidden);
   const std::vector<ShortSequence> sequences = sequences_of(call.packing);
-  const std::vector<Sequences> groups = together(sequences, short_ones && !call.queries);
-  const int64_t bytes = kernels<S>().attention_workspace(call.packing.longest(), common.head_size);
+  const bool plain = common.window < 0 && !common.rotations;
+  const std::vector<Sequences> groups = together(sequences, short_ones && plain && !call.queries);
+  const int64_t bytes = workspace_bytes<S>(call, common);
   const int64_t items = static_cast<int64_t>(groups.size()) * call.heads;
   // Heads of a sequence lie side by side: several in a row by one thread, as long as there is enough for all.
   const int64_t run = std::clamp<int64_t>(items / (8 * at::get_num_threads()), 1, call.heads);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funicular/core/batch.h"
+#include "funicular/nn/attention_pattern.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/row_subset.h"
 
@@ -21,6 +22,7 @@ struct AttentionCall {
   std::optional<RowSubset> queries;  ///< none: all rows
   bool repeatable = false;           ///< no FlashAttention of LibTorch's
   int64_t first_head = 0;            ///< which of the model's heads the first of these is, for its dropout
+  AttentionPattern pattern = {};
 
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
   /// Where the rows of sequence s begin in what has a row a query.

@@ -166,14 +166,15 @@ struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
   };
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
-                            Call call) {
+                            const std::optional<at::Tensor>& common, Call call) {
     const at::Tensor words = look_up(word, rows_here(call.ids, call.first, word.size(0), -1));
     call.group->add(words);
     const at::Tensor in_order = at::arange(words.size(0), call.ids.options());
     const NormResult result =
-        embed_forward({words, position, type, in_order, call.types, call.positions}, gamma, beta, call.norm);
-    context->save_for_backward(
-        {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
+        embed_forward({words, with_common(position, common), type, in_order, call.types, call.positions},
+                      gamma, beta, call.norm);
+    context->save_for_backward({result.sum, result.mean, result.inverse_deviation, word, position, type,
+                                gamma, beta, common.value_or(at::Tensor())});
     save_value(context, std::move(call));
     return result.output;
   }
@@ -184,7 +185,8 @@ struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
     learn_rows(saved[3], rows_here(call.ids, call.first, saved[3].size(0), call.padding), -1, rows);
     learn_rows(saved[4], call.positions, call.position_padding, rows);
     learn_rows(saved[5], call.types, -1, rows);
-    return {{}, {}, {}, {}, {}, {}};
+    learn_common(saved[8], rows);
+    return {{}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -252,6 +254,7 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
   const at::Tensor& rows = tables.position_rows.defined() ? tables.position_rows : packing.positions;
   return EmbedSliceFunction::apply(
       tables.word, tables.position, tables.type, norm.gamma, norm.beta,
+      tables.common.defined() ? std::optional(tables.common) : std::nullopt,
       EmbedSliceFunction::Call{ids, types, rows, call, words.first, tables.padding, tables.position_padding,
                                std::move(group)});
 }
@@ -335,8 +338,8 @@ struct RankDraw {
   double uniform = 0;
 };
 
-/// By the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`, as sample_rows chooses
-/// among words.
+/// By the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`, as sample_rows
+/// chooses among words.
 RankDraw choose_rank(const std::vector<double>& log_sums, double uniform) {
   const double greatest = *std::max_element(log_sums.begin(), log_sums.end());
   double total = 0, before = 0;

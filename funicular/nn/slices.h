@@ -3,9 +3,9 @@
 // 3; with rows divided between the slices Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
 // Models", 2022, section 4.2.2.
 //
-// A layer whose outputs are cut is followed by one whose inputs are cut. Before the first the input enters the slices: it
-// is the same on all ranks, and in backward its gradient is added up. After the second the results are added up: each
-// rank has a part of the sum. What stands between is one rank's own: its heads, its channels.
+// A layer whose outputs are cut is followed by one whose inputs are cut. Before the first the input enters the
+// slices: it is the same on all ranks, and in backward its gradient is added up. After the second the results are
+// added up: each rank has a part of the sum. What stands between is one rank's own: its heads, its channels.
 //
 // Where the weights are whole (Slicing::group() is null) all of these do nothing.
 
@@ -38,8 +38,9 @@ at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds
 /// The other way round: own rows → all, whose gradient is the same on all ranks.
 at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds);
 
-/// x [N, P · own]: of each of P = `parts` blocks of `size` columns, cut in units, a rank's own → [N, P · size], the same on all
-/// ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same on each. Collective.
+/// x [N, P · own]: of each of P = `parts` blocks of `size` columns, cut in units, a rank's own → [N, P · size], the
+/// same on all ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same
+/// on each. Collective.
 at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size, int64_t unit,
                        int64_t parts = 1);
 
@@ -50,7 +51,8 @@ struct HeadSlice {
 };
 at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing,
                               const HeadSlice& heads, const DropoutSite& dropout,
-                              const std::optional<RowSubset>& queries = {}, bool repeatable = false);
+                              const std::optional<RowSubset>& queries = {}, bool repeatable = false,
+                              const AttentionPattern& pattern = {});
 
 /// A rank's words: rows [first, first + those of its table or bias) of a vocabulary of `whole`.
 struct VocabularySlice {
@@ -58,8 +60,8 @@ struct VocabularySlice {
   const SliceGroup* group = nullptr;
 };
 
-/// nn::embed with a slice of the words; the other tables are whole. The words' rows are added up over the ranks, each of
-/// which has some: T · H elements. Gives the whole [T, H] on every rank, and takes the whole gradient.
+/// nn::embed with a slice of the words; the other tables are whole. The words' rows are added up over the ranks, each
+/// of which has some: T · H elements. Gives the whole [T, H] on every rank, and takes the whole gradient.
 at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
                  std::shared_ptr<const SliceGroup> group, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
@@ -77,8 +79,9 @@ at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
 void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice);
 
-/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every rank. Collective. Two
-/// doubles a row and rank cross the wire, the log-sum-exp of its words and their greatest logit, then two tokens.
+/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every
+/// rank. Collective. Two doubles a row and rank cross the wire, the log-sum-exp of its words and their greatest
+/// logit, then two tokens.
 void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                         const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice);
 

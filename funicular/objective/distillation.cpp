@@ -303,7 +303,7 @@ Model Distillation::build_student(model::ModelOptions encoder) const {
 }
 
 Model Distillation::build_teacher(model::ModelOptions encoder) const {
-  encoder.config.encoder.layers = options_.teacher_layers_read();
+  encoder.config.encoder.set_layers(options_.teacher_layers_read());
   encoder.gives = teacher_outputs(options_);
   encoder.head = model::Head::none;
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has

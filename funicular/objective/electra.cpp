@@ -137,7 +137,8 @@ void require_same_embeddings(const format::ModelConfig& a, const format::ModelCo
       b.encoder.vocabulary, b.encoder.positions.rows, b.encoder.token_types, b.encoder.embedding_width());
 }
 
-/// Reads a BERT as a generator. Warns if the BERT's head was trained with another activation than a generator's head has.
+/// Reads a BERT as a generator. Warns if the BERT's head was trained with another activation than a generator's head
+/// has.
 void read_generator_as_electra(model::Pretrained& generator) {
   const bool own_activation = !format::family_of(generator.config()).masked_lm.plain_gelu;
   generator.read_as_electra();
@@ -190,7 +191,7 @@ format::ModelConfig generator_config(const format::ModelConfig& discriminator, d
   config.encoder.heads = std::max<int64_t>(1, width / kHead);
   config.encoder.width = std::max<int64_t>(1, width / config.encoder.heads) * config.encoder.heads;
   config.encoder.feed_forward.width = 4 * config.encoder.width;
-  if (layers > 0) config.encoder.layers = layers;
+  if (layers > 0) config.encoder.set_layers(layers);
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include "funicular/base/hash.h"
 #include "funicular/data/datasets.h"
 #include "funicular/model/builder.h"
+#include "funicular/model/classifier.h"
 #include "funicular/nn/functional.h"
 #include "funicular/objective/next_sentence.h"
 
@@ -161,13 +162,17 @@ at::Tensor place_loss(const at::Tensor& column, const at::Tensor& labels, const 
 }
 
 void add_span_reader(model::Builder& builder) {
-  const model::LinearWeights outputs = builder.add_linear("qa_outputs", 2, builder.config().encoder.width);
+  const model::Classifier before = model::add_token_layer(builder);
+  const model::LinearWeights outputs =
+      builder.add_linear(builder.family().spans, 2, builder.config().encoder.width, /*bias=*/true,
+                         builder.classifier_deviation());
   builder.add_segment(
       "span_reading", {model::hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
         // In the vectors' type: a loss of few bits helps nobody.
-        const at::Tensor logits = nn::linear(in.at(model::kHidden), outputs.weight->compute)
-                                      .to(outputs.bias->compute.scalar_type()) +
-                                  outputs.bias->compute;
+        const at::Tensor hidden = before.transformed(in.at(model::kHidden));
+        const at::Tensor logits =
+            nn::linear(hidden, outputs.weight->compute).to(outputs.bias->compute.scalar_type()) +
+            outputs.bias->compute;
         pass.taps("logits", logits);
         pass.loss.output("logits", logits);
         pass.loss.output("samples", pass.batch.packing.sample_ids);
@@ -189,7 +194,9 @@ model::Head span_reader() {
           "fine-tuned for it (funicular finetune --task spans)",
           {},
           add_span_reader,
-          [](const format::ModelConfig& config) { return (config.encoder.width + 1) * 2; },
+          [](const format::ModelConfig& config) {
+            return (config.encoder.width + 1) * 2 + model::count_token_layer_parameters(config);
+          },
           {}};
 }
 

@@ -44,7 +44,7 @@ format::ModelConfig small_config(const std::string& objective, int64_t layers) {
   // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
   config.encoder.width = electra ? 160 : 48;
   config.encoder.vocabulary = kVocabulary;
-  config.encoder.layers = layers;
+  config.encoder.set_layers(layers);
   config.encoder.heads = 4;
   config.encoder.feed_forward.width = 200;
   config.encoder.positions.rows = 128;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -12,8 +14,8 @@ namespace funicular::prove {
 
 namespace {
 
-/// The factors of one dropout's units: 0, or one over the share of kept units [Srivastava]. Probabilities come in steps of
-/// 2^-16, since a unit is dropped if 16 random bits are below p * 2^16.
+/// The factors of one dropout's units: 0, or one over the share of kept units [Srivastava]. Probabilities come in
+/// steps of 2^-16, since a unit is dropped if 16 random bits are below p * 2^16.
 class DroppedUnits {
  public:
   DroppedUnits(double probability, RandomKey key, uint64_t draw)
@@ -22,8 +24,8 @@ class DroppedUnits {
         key_(key),
         draw_(draw) {}
 
-  /// The factors of rows, by their position, and channels. A Philox block has the bits of eight channels of a row, which
-  /// lie 16 apart; 16 blocks make 128 channels.
+  /// The factors of rows, by their position, and channels. A Philox block has the bits of eight channels of a row,
+  /// which lie 16 apart; 16 blocks make 128 channels.
   at::Tensor of_rows(int64_t rows, int64_t channels) const {
     at::Tensor factors = at::ones({rows, channels}, at::kDouble);
     if (least_ == 0) return factors;
@@ -38,7 +40,8 @@ class DroppedUnits {
     return factors;
   }
 
-  /// The factors of attention's probabilities [heads, queries, keys]. A block has the bits of eight queries for one key.
+  /// The factors of attention's probabilities [heads, queries, keys]. A block has the bits of eight queries for one
+  /// key.
   at::Tensor of_attention(int64_t heads, int64_t length) const {
     at::Tensor factors = at::ones({heads, length, length}, at::kDouble);
     if (least_ == 0) return factors;
@@ -96,14 +99,16 @@ ReferenceEncoder::ReferenceEncoder(format::ModelConfig config, WeightOf weight, 
       weight_(std::move(weight)),
       seed_(seed) {}
 
-at::Tensor ReferenceEncoder::linear(const at::Tensor& x, const std::string& name) const {
-  return at::linear(x, weight_(name + ".weight"), weight_(name + ".bias"));
+at::Tensor ReferenceEncoder::linear(const at::Tensor& x, const std::string& name, bool bias) const {
+  return at::linear(x, weight_(name + ".weight"),
+                    bias ? std::optional(weight_(name + ".bias")) : std::nullopt);
 }
 
 /// [Ba], equation 4 with the statistics of equation 3.
 at::Tensor ReferenceEncoder::layer_norm(const at::Tensor& x, const std::string& name) const {
-  return at::layer_norm(x, {x.size(-1)}, weight_(name + ".weight"), weight_(name + ".bias"),
-                        config_.encoder.norm.epsilon);
+  const format::Norm& norm = config_.encoder.norm;
+  return at::layer_norm(x, {x.size(-1)}, weight_(name + ".weight"),
+                        norm.bias ? std::optional(weight_(name + ".bias")) : std::nullopt, norm.epsilon);
 }
 
 at::Tensor ReferenceEncoder::drop(const at::Tensor& rows, double probability, Purpose purpose, int64_t place,
@@ -134,13 +139,39 @@ at::Tensor ReferenceEncoder::embed(const at::Tensor& token_ids, const at::Tensor
   const bool after_padding = encoder.positions.after_padding;
   const at::Tensor positions =
       after_padding ? positions_of_roberta(token_ids, padding) : at::arange(length, at::kLong);
-  at::Tensor sum = at::embedding(table(names.words), token_ids, padding) +
-                   at::embedding(table(names.positions), positions, after_padding ? padding : -1);
+  at::Tensor sum = at::embedding(table(names.words), token_ids, padding);
+  if (encoder.positions.table)
+    sum = sum + at::embedding(table(names.positions), positions, after_padding ? padding : -1);
   if (encoder.token_types > 0) sum = sum + at::embedding(table(names.token_types), token_types);
+  if (encoder.task_types > 0) sum = sum + table(names.task_types).narrow(0, 0, 1);
   const at::Tensor x = drop(layer_norm(sum, family_.in_encoder(names.embedding_norm)),
                             encoder.dropouts.hidden, Purpose::dropout_embedding, 0, draw);
   return sum.size(1) == encoder.width ? x : linear(x, family_.in_encoder(names.embedding_projection));
 }
+
+namespace {
+
+/// [Su], equation 34, x [heads, n, d], with channel c beside channel c + d / 2 as [Warner]'s code pairs them. Angles
+/// have 32 bits, as in [Warner]'s code.
+at::Tensor turned_by_position(const at::Tensor& x, double base) {
+  const int64_t length = x.size(1), half = x.size(2) / 2;
+  const at::Tensor exponents = at::arange(half, at::kFloat) * 2 / (2 * half);
+  const at::Tensor frequencies = at::pow(base, exponents.to(at::kDouble)).to(at::kFloat).reciprocal();
+  const at::Tensor angles =
+      (at::arange(length, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0)).to(at::kDouble);
+  const at::Tensor cosine = at::cat({angles, angles}, 1).cos(), sine = at::cat({angles, angles}, 1).sin();
+  const at::Tensor half_turned = at::cat({-x.narrow(2, half, half), x.narrow(2, 0, half)}, 2);
+  return x * cosine + half_turned * sine;
+}
+
+/// [Beltagy], section 3.1: what lies further apart than the window is not seen.
+at::Tensor without_far_tokens(const at::Tensor& scores, int64_t window) {
+  const at::Tensor places = at::arange(scores.size(-1));
+  const at::Tensor far = (places.unsqueeze(0) - places.unsqueeze(1)).abs().gt(window);
+  return scores.masked_fill(far, -std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
 
 /// [Vaswani], equation 1 and section 3.2.2: softmax(Q K^T / sqrt(d)) V in each head; the probabilities are
 /// dropped as in [Devlin]'s code.
@@ -150,8 +181,13 @@ at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number,
   const auto of_heads = [&](const at::Tensor& part) {
     return part.view({length, heads, width}).transpose(0, 1);
   };
-  const at::Tensor scores = at::matmul(of_heads(layer.query), of_heads(layer.key).transpose(1, 2)) /
-                            std::sqrt(static_cast<double>(width));
+  const format::LayerAttention pattern = encoder.attention_of(number);
+  at::Tensor query = of_heads(layer.query), key = of_heads(layer.key);
+  if (pattern.rotary_base > 0)
+    query = turned_by_position(query, pattern.rotary_base),
+    key = turned_by_position(key, pattern.rotary_base);
+  at::Tensor scores = at::matmul(query, key.transpose(1, 2)) / std::sqrt(static_cast<double>(width));
+  if (pattern.window) scores = without_far_tokens(scores, *pattern.window);
   at::Tensor probabilities = at::softmax(scores, -1);
   if (seed_) {
     const DroppedUnits units(encoder.dropouts.attention,
@@ -162,28 +198,53 @@ at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number,
   return at::matmul(probabilities, of_heads(layer.value)).transpose(0, 1).reshape({length, heads * width});
 }
 
-/// [Vaswani], section 3.1, LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section
-/// 5.4; equation 2 for the feed-forward sublayer, with [Devlin]'s activation.
-std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, const at::Tensor& token_types,
-                                                  uint64_t draw) const {
+/// [Vaswani], equation 2, with [Devlin]'s activation; gated as in [Shazeer], equation 6, and dropped before the second
+/// product as in [Warner]'s code.
+at::Tensor ReferenceEncoder::feed_forward(const at::Tensor& x, int64_t number, uint64_t draw) const {
   const format::EncoderSpec& encoder = config_.encoder;
   const format::WeightNames& names = family_.names;
+  const std::string prefix = family_.layer(number);
+  const at::Tensor up = linear(x, prefix + names.up, encoder.biases.up);
+  const at::Tensor inner = encoder.feed_forward.gated
+                               ? activate(linear(x, prefix + names.gate, encoder.biases.up)) * up
+                               : activate(up);
+  const at::Tensor kept = drop(inner, encoder.dropouts.feed_forward, Purpose::dropout_output, number, draw);
+  return linear(kept, prefix + names.down, encoder.biases.down);
+}
+
+/// [Vaswani], section 3.1, LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section 5.4.
+/// [Warner] has x + Sublayer(LayerNorm(x)), and the first layer's attention reads the embeddings.
+ReferenceLayer ReferenceEncoder::run_layer(const at::Tensor& x, int64_t number, uint64_t draw) const {
+  const format::EncoderSpec& encoder = config_.encoder;
+  const format::WeightNames& names = family_.names;
+  const std::string prefix = family_.layer(number);
+  const bool first = encoder.norm.first;
+  const at::Tensor read = first && number > 0 ? layer_norm(x, prefix + names.attention_norm) : x;
+  const bool bias = encoder.biases.query_key_value;
+  ReferenceLayer layer{{},
+                       linear(read, prefix + names.query, bias),
+                       linear(read, prefix + names.key, bias),
+                       linear(read, prefix + names.value, bias)};
+  const at::Tensor attended =
+      linear(attend(layer, number, draw), prefix + names.attention_output, encoder.biases.attention_output);
+  at::Tensor between = x + drop(attended, encoder.dropouts.of_attention_output(),
+                                Purpose::dropout_attention_output, number, draw);
+  if (!first) between = layer_norm(between, prefix + names.attention_norm);
+  const at::Tensor inner =
+      feed_forward(first ? layer_norm(between, prefix + names.output_norm) : between, number, draw);
+  layer.hidden =
+      between + drop(inner, encoder.dropouts.of_feed_forward_output(), Purpose::dropout_output, number, draw);
+  if (!first) layer.hidden = layer_norm(layer.hidden, prefix + names.output_norm);
+  if (first && number + 1 == encoder.layers)
+    layer.hidden = layer_norm(layer.hidden, family_.in_encoder(names.final_norm));
+  return layer;
+}
+
+std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, const at::Tensor& token_types,
+                                                  uint64_t draw) const {
   std::vector<ReferenceLayer> layers = {{embed(token_ids, token_types, draw), {}, {}, {}}};
-  for (int64_t i = 0; i < encoder.layers; ++i) {
-    const std::string prefix = family_.layer(i);
-    const at::Tensor& x = layers.back().hidden;
-    ReferenceLayer layer{
-        {}, linear(x, prefix + names.query), linear(x, prefix + names.key), linear(x, prefix + names.value)};
-    const at::Tensor attended = linear(attend(layer, i, draw), prefix + names.attention_output);
-    const at::Tensor between = layer_norm(x + drop(attended, encoder.dropouts.of_attention_output(),
-                                                   Purpose::dropout_attention_output, i, draw),
-                                          prefix + names.attention_norm);
-    const at::Tensor inner = linear(activate(linear(between, prefix + names.up)), prefix + names.down);
-    layer.hidden =
-        layer_norm(between + drop(inner, encoder.dropouts.hidden, Purpose::dropout_output, i, draw),
-                   prefix + names.output_norm);
-    layers.push_back(std::move(layer));
-  }
+  for (int64_t i = 0; i < config_.encoder.layers; ++i)
+    layers.push_back(run_layer(layers.back().hidden, i, draw));
   return layers;
 }
 
@@ -191,7 +252,7 @@ std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, c
 /// transform, as in the published code.
 at::Tensor ReferenceEncoder::word_logits(const at::Tensor& hidden) const {
   const format::Family::MaskedLm& names = family_.masked_lm;
-  const at::Tensor transformed = linear(hidden, names.dense);
+  const at::Tensor transformed = linear(hidden, names.dense, config_.encoder.biases.head);
   const at::Tensor rows =
       layer_norm(names.plain_gelu ? at::gelu(transformed) : activate(transformed), names.norm);
   const std::string& decoder = names.decoder_weight;
@@ -199,16 +260,28 @@ at::Tensor ReferenceEncoder::word_logits(const at::Tensor& hidden) const {
                     weight_(names.bias));
 }
 
+/// A family's layer before that of the classes, and [Warner]'s norm after it.
+at::Tensor ReferenceEncoder::head_layer(const at::Tensor& x) const {
+  const format::Family::Classifier& head = family_.classifier;
+  const at::Tensor dense =
+      activated(linear(x, family_.classifier_dense(), config_.encoder.biases.head), head.activation);
+  return head.norm.empty() ? dense : layer_norm(dense, head.norm);
+}
+
+at::Tensor ReferenceEncoder::token_layer(const at::Tensor& hidden) const {
+  return family_.classifier.of_tokens ? head_layer(hidden) : hidden;
+}
+
 /// [Devlin], section 4.1: the final vector of the first token, through the published code's pooler and
 /// dropout, times the classifier. RoBERTa's and ELECTRA's published code have a layer of their own between
-/// two dropouts, with tanh and gelu.
-at::Tensor ReferenceEncoder::class_logits(const at::Tensor& first, uint64_t draw) const {
+/// two dropouts, with tanh and gelu. [Warner]'s code may read the mean of the tokens.
+at::Tensor ReferenceEncoder::class_logits(const at::Tensor& hidden, uint64_t draw) const {
   const format::Family::Classifier& head = family_.classifier;
+  const at::Tensor read = config_.classifies_mean ? hidden.mean(0, /*keepdim=*/true) : hidden.narrow(0, 0, 1);
   const auto dropped = [&](const at::Tensor& value, int64_t place) {
     return drop(value, classifier_dropout(), Purpose::dropout_classifier, place, draw);
   };
-  const at::Tensor dense = linear(head.drops_before ? dropped(first, 1) : first, family_.classifier_dense());
-  return linear(dropped(activated(dense, head.activation), 0), head.output);
+  return linear(dropped(head_layer(head.drops_before ? dropped(read, 1) : read), 0), head.output);
 }
 
 }  // namespace funicular::prove

@@ -11,6 +11,11 @@
 //   [Liu]     Liu et al., "RoBERTa: A Robustly Optimized BERT Pretraining Approach", 2019, and its code.
 //   [Vaswani] Vaswani et al., "Attention Is All You Need", NIPS 2017.
 //   [Ba]      Ba, Kiros, Hinton, "Layer Normalization", 2016.
+//   [Su]      Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
+//   [Beltagy] Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020.
+//   [Shazeer] Shazeer, "GLU Variants Improve Transformer", 2020.
+//   [Warner]  Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory
+//             Efficient, and Long Context Finetuning and Inference", 2024, and its code.
 //   [Hendrycks] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016.
 //   [Srivastava] Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR
 //             2014; kept units are scaled in training, as its section 10 has it.
@@ -49,10 +54,12 @@ class ReferenceEncoder {
                                   uint64_t draw) const;
   /// The logits [m, vocabulary] of masked language modelling from last hidden states [m, width].
   at::Tensor word_logits(const at::Tensor& hidden) const;
-  /// The logits [1, classes] of the classifier over the first token's last hidden state [1, width].
-  at::Tensor class_logits(const at::Tensor& first, uint64_t draw) const;
+  /// The logits [1, classes] of the classifier over the last hidden states [n, width] of a sequence.
+  at::Tensor class_logits(const at::Tensor& hidden, uint64_t draw) const;
+  /// What a head over tokens puts its own linear layer on: the hidden states, or a layer and a norm of them.
+  at::Tensor token_layer(const at::Tensor& hidden) const;
 
-  at::Tensor linear(const at::Tensor& x, const std::string& name) const;
+  at::Tensor linear(const at::Tensor& x, const std::string& name, bool bias = true) const;
   at::Tensor layer_norm(const at::Tensor& x, const std::string& name) const;
   /// Drops units of rows by their position in the sequence.
   at::Tensor drop(const at::Tensor& rows, double probability, Purpose purpose, int64_t place,
@@ -65,6 +72,9 @@ class ReferenceEncoder {
  private:
   at::Tensor embed(const at::Tensor& token_ids, const at::Tensor& token_types, uint64_t draw) const;
   at::Tensor attend(const ReferenceLayer& layer, int64_t number, uint64_t draw) const;
+  at::Tensor feed_forward(const at::Tensor& x, int64_t number, uint64_t draw) const;
+  ReferenceLayer run_layer(const at::Tensor& x, int64_t number, uint64_t draw) const;
+  at::Tensor head_layer(const at::Tensor& x) const;
 
   format::ModelConfig config_;
   const format::Family& family_;

@@ -69,7 +69,7 @@ class Classes final : public ReferenceLoss {
   }
   Sums sums(const ReferenceRow& row) const override {
     const at::Tensor hidden = encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden;
-    const at::Tensor logits = encoder_.class_logits(hidden.narrow(0, 0, 1), row.draw);
+    const at::Tensor logits = encoder_.class_logits(hidden, row.draw);
     if (several_) return {{term(), yes_or_no_loss(logits.squeeze(0), row.labels)}};
     if (is_number()) return {{term(), (logits.squeeze(0) - row.labels).square().sum()}};
     return {{term(), cross_entropy(logits, row.labels.to(at::kLong))}};
@@ -140,9 +140,9 @@ class WordTags final : public ReferenceLoss {
   Sums sums(const ReferenceRow& row) const override {
     const double probability = encoder_.family().tags_drop_hidden ? encoder_.config().encoder.dropouts.hidden
                                                                   : encoder_.classifier_dropout();
-    const at::Tensor hidden =
-        encoder_.drop(encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden, probability,
-                      Purpose::dropout_classifier, 0, row.draw);
+    const at::Tensor hidden = encoder_.drop(
+        encoder_.token_layer(encoder_.run(row.token_ids, row.token_type_ids, row.draw).back().hidden),
+        probability, Purpose::dropout_classifier, 0, row.draw);
     const at::Tensor logits = encoder_.linear(hidden.index_select(0, row.tag_positions), "classifier");
     return {{"tags", cross_entropy(logits, row.labels.to(at::kLong))}};
   }
@@ -266,11 +266,10 @@ class Distilled final : public ReferenceLoss {
     if (term == "mlm") return cross_entropy(words(student_, last, row), row.original_tokens);
     if (term == "tokens") return divergence(words(student_, last, row), words(teacher_, taught, row));
     if (term == "all-tokens") return divergence(student_.word_logits(last), teacher_.word_logits(taught));
-    const at::Tensor logits = student_.class_logits(last.narrow(0, 0, 1), row.draw);
+    const at::Tensor logits = student_.class_logits(last, row.draw);
     if (term == "hard") return cross_entropy(logits, row.labels.to(at::kLong));
     // [Jiao], equation 10.
-    const at::Tensor target =
-        at::softmax(teacher_.class_logits(taught.narrow(0, 0, 1), row.draw) / settings_.temperature, 1);
+    const at::Tensor target = at::softmax(teacher_.class_logits(taught, row.draw) / settings_.temperature, 1);
     return -(target * at::log_softmax(logits / settings_.temperature, 1)).sum();
   }
 

@@ -219,6 +219,63 @@ TEST(ModelConfig, EveryFamilyHasItsOwnDefaultsAndIsWrittenAsItself) {
   }
 }
 
+/// The window of each layer of a ModernBERT, -1 where all tokens see each other, and the bases of their positions.
+std::string attention_of(const ModelConfig& config) {
+  std::string all;
+  for (const LayerAttention& layer : config.encoder.attention)
+    all += std::to_string(layer.window.value_or(-1)) + "/" +
+           std::to_string(static_cast<int>(layer.rotary_base)) + " ";
+  return all;
+}
+
+TEST(ModelConfig, ModernBertsKeysOfBothGenerationsAreRead) {
+  const auto read = [](const std::string& keys) {
+    const std::string text = R"({"model_type": "modernbert", "num_hidden_layers": 4)" + keys + "}";
+    return parse_model_config(parse_json(text, "test"), "config.json");
+  };
+  EXPECT_EQ(attention_of(read("")), "-1/160000 64/10000 64/10000 -1/160000 ");
+  EXPECT_EQ(attention_of(
+                read(R"(, "global_attn_every_n_layers": 2, "global_rope_theta": 500, "local_attention": 9)")),
+            "-1/500 4/10000 -1/500 4/10000 ");
+  EXPECT_EQ(attention_of(read(R"(, "local_rope_theta": null)")), "-1/160000 64/160000 64/160000 -1/160000 ");
+  const std::string newer =
+      R"(, "rope_parameters": {"full_attention": {"rope_theta": 7, "rope_type": "default"}}, "global_rope_theta": 500,
+         "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention"])";
+  EXPECT_EQ(attention_of(read(newer)), "64/10000 -1/7 -1/7 64/10000 ");
+  for (const std::string& keys :
+       {std::string(), newer, std::string(R"(, "classifier_pooling": "mean", "mlp_dropout": 0.2,
+           "attention_dropout": 0.3, "norm_bias": true, "local_attention": 1)")}) {
+    const ModelConfig config = read(keys);
+    const Json written = Json::parse(model_config_json(config).dump());
+    const ModelConfig back = parse_model_config(written, "written");
+    EXPECT_EQ(back.encoder, config.encoder) << keys;
+    EXPECT_EQ(back.classifies_mean, config.classifies_mean);
+  }
+}
+
+TEST(ModelConfig, ModernBertsThatAreComputedOtherwiseAreRefused) {
+  const auto message = [](const std::string& keys) {
+    const std::string text = R"({"model_type": "modernbert")" + keys + "}";
+    return error_of([&] { parse_model_config(parse_json(text, "test"), "config.json"); });
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(, "rope_scaling": {"factor": 2})", "scaled rotary positions are not supported"},
+      {R"(, "rope_parameters": {"full_attention": {"rope_type": "yarn"}})", "found \"yarn\""},
+      {R"(, "layer_types": ["full_attention"])", "a list of 22 types"},
+      {R"(, "num_hidden_layers": 1, "layer_types": ["linear"])", "found \"linear\""},
+      {R"(, "classifier_pooling": "max")", "\"cls\" or \"mean\""},
+      {R"(, "classifier_activation": "relu")", "expected \"gelu\", found \"relu\""},
+      {R"(, "decoder_bias": false)", "decoders without bias are not supported"},
+      {R"(, "local_attention": 0)", "an integer of at least 1"},
+      {R"(, "hidden_size": 36, "num_attention_heads": 12)", "an even number, for rotary positions, found 3"}};
+  for (const auto& [keys, expected] : cases)
+    EXPECT_NE(message(keys).find(expected), std::string::npos) << message(keys);
+  EXPECT_NE(error_of([] {
+              parse_model_config(parse_json(R"({"model_type": "eurobert"})", "t"), "c");
+            }).find("take mmBERT, a modernbert"),
+            std::string::npos);
+}
+
 TEST(ModelConfig, WhatDoesNotFitAFamilyIsRefused) {
   const auto message = [](const char* text) {
     return error_of([&] { parse_model_config(parse_json(text, "test"), "config.json"); });

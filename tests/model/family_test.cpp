@@ -31,11 +31,12 @@ format::ModelConfig small(const std::string& family) {
   format::ModelConfig config = format::default_config(family);
   config.encoder.vocabulary = 50;
   config.encoder.width = 24;
-  config.encoder.layers = 2;
+  config.encoder.set_layers(2);
   config.encoder.heads = 2;
   config.encoder.feed_forward.width = 40;
   config.encoder.positions.rows = 32;
   config.num_labels = 3;
+  config.encoder.padding_id = std::min(config.encoder.padding_id, 4);
   if (config.encoder.embedding_size) config.encoder.embedding_size = 20;
   return config;
 }
@@ -64,9 +65,9 @@ TEST(Families, AreThoseThatConfigurationsAreReadOf) {
   EXPECT_EQ(names, format::supported_model_types());
   format::ModelConfig config;
   config.model_type = "xlnet";
-  EXPECT_NE(refusal([&] {
-              format::family_of(config);
-            }).find("one of the families bert, roberta, electra, distilbert, found \"xlnet\""),
+  EXPECT_NE(refusal([&] { format::family_of(config); })
+                .find("one of the families bert, roberta, electra, distilbert, modernbert, xlm-roberta, "
+                      "camembert, ernie, found \"xlnet\""),
             std::string::npos);
 }
 
@@ -81,6 +82,17 @@ TEST(Families, HaveThePublishedNumbersOfWeights) {
   EXPECT_EQ(count_parameters(format::ModelConfig(), Head::masked_lm) -
                 Head::masked_lm.parameters(format::ModelConfig()) + pooler,
             109'482'240);
+}
+
+TEST(Families, ModernBertsHaveThePublishedNumbersOfWeights) {
+  const format::ModelConfig base = format::default_config("modernbert");
+  EXPECT_EQ(count_parameters(base, Head::masked_lm), 149'655'232);
+  format::ModelConfig ettin = base;
+  ettin.encoder.set_layers(7);
+  ettin.encoder.width = 256;
+  ettin.encoder.heads = 4;
+  ettin.encoder.feed_forward.width = 384;
+  EXPECT_EQ(count_parameters(ettin, Head::masked_lm), 16'913'600);
 }
 
 TEST(Families, AreCountedBeforeTheyAreMade) {
@@ -106,10 +118,31 @@ TEST(Families, NamesOfWeightsAreTranslatedIntoNeutralOnes) {
       {"bert.embeddings.LayerNorm.gamma", "embeddings.LayerNorm.weight"},
       {"roberta.encoder.layer.2.output.dense.bias", "encoder.layer.2.output.dense.bias"},
       {"lm_head.decoder.weight", "cls.predictions.decoder.weight"},
+      {"model.layers.3.attn.Wqkv.key.weight", "encoder.layer.3.attention.self.key.weight"},
+      {"layers.0.mlp.Wi.gate.weight", "encoder.layer.0.intermediate.gate.weight"},
+      {"model.final_norm.weight", "encoder.LayerNorm.weight"},
+      {"decoder.bias", "cls.predictions.bias"},
+      {"ernie.embeddings.task_type_embeddings.weight", "embeddings.task_type_embeddings.weight"},
       {"classifier.out_proj.weight", "classifier.out_proj.weight"}};
   for (const auto& [name, neutral] : names) {
     EXPECT_EQ(format::neutral_name(name), neutral);
     EXPECT_EQ(format::neutral_name(neutral), neutral);
+  }
+}
+
+TEST(Families, WeightsThatFilesHoldAsOneAreCutIntoParts) {
+  const std::vector<std::string> parts = {"model.layers.3.attn.Wqkv.query.weight",
+                                          "model.layers.3.attn.Wqkv.key.weight",
+                                          "model.layers.3.attn.Wqkv.value.weight"};
+  EXPECT_EQ(format::parts_of_joint("model.layers.3.attn.Wqkv.weight"), parts);
+  for (const std::string& part : parts)
+    EXPECT_EQ(format::joint_of_part(part), "model.layers.3.attn.Wqkv.weight");
+  EXPECT_EQ(format::parts_of_joint("layers.0.mlp.Wi.bias"),
+            (std::vector<std::string>{"layers.0.mlp.Wi.gate.bias", "layers.0.mlp.Wi.up.bias"}));
+  for (const char* const name :
+       {"model.layers.3.attn.Wo.weight", "roberta.encoder.layer.0.output.dense.bias"}) {
+    EXPECT_TRUE(format::parts_of_joint(name).empty()) << name;
+    EXPECT_EQ(format::joint_of_part(name), "") << name;
   }
 }
 
@@ -208,7 +241,11 @@ TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
     save_weights(bare, config, Head::masked_lm, folder);
     Model encoder = build_model({.config = config, .head = Head::classification, .seed = 3});
     for (const std::string& name : load_pretrained(encoder, folder).missing)
-      EXPECT_NE(name.find(family == "bert" && name.find("pooler") != name.npos ? "pooler" : "classifier."),
+      EXPECT_NE(name.starts_with("head.")
+                    ? 0
+                    : name.find((family == "bert" || family == "ernie") && name.find("pooler") != name.npos
+                                    ? "pooler"
+                                    : "classifier."),
                 name.npos)
           << name;
     fs::remove_all(folder);

@@ -24,10 +24,11 @@ Model assemble(const ModelOptions& options) {
   return builder.finish();
 }
 
-void expect_equal(const format::EncoderSpec& encoder, const Head& head) {
+void expect_equal(const format::EncoderSpec& encoder, const Head& head,
+                  const std::vector<int32_t>& lengths = plain_bert::kRagged) {
   ModelOptions options = plain_bert::options_of(head, 3);
   options.config.encoder = encoder;
-  const MicroBatch batch = plain_bert::batch_of(plain_bert::kRagged, encoder.vocabulary);
+  const MicroBatch batch = plain_bert::batch_of(lengths, encoder.vocabulary);
   plain_bert::expect_equal_to_reference(
       options, batch, {Way::plain, Way::observed, Way::selective, Way::recomputed, Way::team}, {}, assemble);
   EXPECT_EQ(count_parameters(options.config, head), assemble(options).parameter_count());
@@ -60,11 +61,38 @@ TEST(Layers, LeaveOutBiases) {
   expect_equal(without_biases(small()), Head::classification);
 }
 
+TEST(Layers, TurnQueriesAndKeysByTheBaseOfTheLayer) {
+  format::EncoderSpec encoder = small();
+  encoder.positions.table = false;
+  encoder.attention = {{.rotary_base = 100}, {.rotary_base = 7}, {.rotary_base = 100}};
+  expect_equal(encoder, Head::classification);
+}
+
+/// Rows that are one piece of keys, several, and shorter than a window; queries that the head picks out, and all.
+TEST(Layers, SeeTheTokensOfAWindow) {
+  format::EncoderSpec encoder = small();
+  encoder.positions.rows = 700;
+  encoder.attention = {{.window = 3}, {.window = 0, .rotary_base = 100}, {.window = 17, .rotary_base = 7}};
+  for (const Head& head : {Head::classification, Head::masked_lm})
+    expect_equal(encoder, head, {9, 1, 690, 18, 257, 33, 64});
+}
+
+TEST(Layers, DropWhatTheSecondProductReads) {
+  format::EncoderSpec encoder = small();
+  encoder.feed_forward.gated = true;
+  encoder.dropouts.feed_forward = 0.3;
+  encoder.dropouts.feed_forward_output = 0;
+  expect_equal(encoder, Head::classification);
+}
+
 TEST(Layers, HaveAllOptionalPartsTogether) {
   format::EncoderSpec encoder = without_biases(small());
   encoder.norm.first = encoder.feed_forward.gated = true;
   encoder.token_types = 0;
   encoder.dropouts.attention_output = 0;
+  encoder.positions.table = false;
+  encoder.attention = {
+      {.rotary_base = 100}, {.window = 4, .rotary_base = 7}, {.window = 4, .rotary_base = 7}};
   expect_equal(encoder, Head::classification);
 }
 

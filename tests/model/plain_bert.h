@@ -181,6 +181,23 @@ class PlainBert {
   at::Tensor exit(const at::Tensor& sum, const std::string& name) const {
     return config_.encoder.norm.first ? sum : norm(sum, name);
   }
+  /// Channels c and c + d / 2 of x [n, d] turned by the row's number times base^(-2c / d), as in 32 bits.
+  static at::Tensor turned(const at::Tensor& x, double base) {
+    if (base == 0) return x;
+    const int64_t half = x.size(1) / 2;
+    const at::Tensor places = at::arange(x.size(0), at::kFloat).unsqueeze(1);
+    std::vector<float> frequencies;
+    for (int64_t c = 0; c < half; ++c)
+      frequencies.push_back(1.0F / static_cast<float>(std::pow(
+                                       base, static_cast<double>(static_cast<float>(2 * c) / (2 * half)))));
+    const at::Tensor angles = (places * at::tensor(frequencies)).to(at::kDouble);
+    const at::Tensor low = x.narrow(1, 0, half), high = x.narrow(1, half, half);
+    return at::cat({low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()}, 1);
+  }
+  static at::Tensor seen_scores(const at::Tensor& scores, int64_t window) {
+    const at::Tensor places = at::arange(scores.size(0));
+    return scores.masked_fill((places.unsqueeze(0) - places.unsqueeze(1)).abs() > window, -1e300);
+  }
   static int64_t draw_of(const MicroBatch& batch, int64_t sequence) {
     return batch.packing.draw_ids[sequence].item<int64_t>();
   }
@@ -194,8 +211,9 @@ class PlainBert {
                   draw = draw_of(batch, sequence);
     const auto of = [&](const char* name) { return batch[name].narrow(0, first, length); };
     const std::string prefix = encoder_ + "embeddings.";
-    at::Tensor sum = at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0) +
-                     weight(prefix + "position_embeddings.weight").narrow(0, 0, length);
+    at::Tensor sum = at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0);
+    if (has(prefix + "position_embeddings"))
+      sum = sum + weight(prefix + "position_embeddings.weight").narrow(0, 0, length);
     if (has(prefix + "token_type_embeddings"))
       sum = sum + at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
     at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
@@ -213,13 +231,18 @@ class PlainBert {
     std::vector<at::Tensor> contexts;
     for (int64_t head = 0; head < heads; ++head) {
       const auto part = [&](const at::Tensor& all) { return all.narrow(1, head * size, size); };
-      const at::Tensor scores = at::mm(part(query), part(key).t()) / std::sqrt(static_cast<double>(size));
+      const format::LayerAttention pattern = config_.encoder.attention_of(layer);
+      const auto turn = [&](const at::Tensor& all) { return turned(part(all), pattern.rotary_base); };
+      at::Tensor scores = at::mm(turn(query), turn(key).t()) / std::sqrt(static_cast<double>(size));
+      if (pattern.window) scores = seen_scores(scores, *pattern.window);
       const at::Tensor mask = probability_mask(layer, static_cast<uint32_t>(head),
                                                config_.encoder.dropouts.attention, x.size(0), draw);
       contexts.push_back(at::mm(at::softmax(scores, 1) * mask, part(value)));
     }
     const at::Tensor projected = linear(at::cat(contexts, 1), prefix + "attention.output.dense");
-    const double rate = config_.encoder.dropouts.of_attention_output();
+    const double rate = config_.encoder.dropouts.of_attention_output(),
+                 inner_rate = config_.encoder.dropouts.feed_forward,
+                 last_rate = config_.encoder.dropouts.of_feed_forward_output();
     const at::Tensor attended =
         exit(x + projected * row_mask(Site::attention_output, layer, rate, x.size(0), x.size(1), draw),
              prefix + "attention.output.LayerNorm");
@@ -228,8 +251,11 @@ class PlainBert {
     inner = config_.encoder.feed_forward.gated
                 ? at::gelu(linear(middle, prefix + "intermediate.gate")) * inner
                 : at::gelu(inner);
-    return exit(attended + dropped(linear(inner, prefix + "output.dense"), Site::output, layer, draw),
-                prefix + "output.LayerNorm");
+    inner = inner * row_mask(Site::output, layer, inner_rate, inner.size(0), inner.size(1), draw);
+    const at::Tensor added = linear(inner, prefix + "output.dense");
+    return exit(
+        attended + added * row_mask(Site::output, layer, last_rate, added.size(0), added.size(1), draw),
+        prefix + "output.LayerNorm");
   }
 
   const format::ModelConfig& config_;

@@ -298,7 +298,9 @@ std::string name_of(const ::testing::TestParamInfo<Trained>& info) {
 INSTANTIATE_TEST_SUITE_P(Heads, OtherFamilies,
                          ::testing::Values(Trained{"roberta", kMaskedLm}, Trained{"electra", kClassification},
                                            Trained{"distilbert", kMaskedLm},
-                                           Trained{"distilbert", kClassification}),
+                                           Trained{"distilbert", kClassification},
+                                           Trained{"modernbert", kMaskedLm},
+                                           Trained{"modernbert", kClassification}),
                          name_of);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -307,13 +309,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Trained{"roberta", kMaskedLm}, Trained{"roberta", kClassification},
                       Trained{"electra", kMaskedLm}, Trained{"electra", kClassification},
                       Trained{"distilbert", kMaskedLm}, Trained{"distilbert", kClassification},
-                      Trained{"bert", kElectra}, Trained{"electra", kElectra}, Trained{"bert", kMacBert},
-                      Trained{"bert", kTags}, Trained{"electra", kTags}, Trained{"bert", kMultiLabel},
-                      Trained{"roberta", kMultiLabel}, Trained{"bert", kSoftLabels},
-                      Trained{"bert", kSoftMultiLabel}, Trained{"bert", kDistillation},
-                      Trained{"roberta", kDistillation}, Trained{"bert", kDistillationOfTokens},
-                      Trained{"bert", kDistillationOfAllTokens}, Trained{"bert", kRelatedTexts},
-                      Trained{"roberta", kRelatedTexts}, Trained{"bert", kScoredTexts}),
+                      Trained{"modernbert", kMaskedLm}, Trained{"modernbert", kClassification},
+                      Trained{"modernbert", kTags}, Trained{"bert", kElectra}, Trained{"electra", kElectra},
+                      Trained{"bert", kMacBert}, Trained{"bert", kTags}, Trained{"electra", kTags},
+                      Trained{"bert", kMultiLabel}, Trained{"roberta", kMultiLabel},
+                      Trained{"bert", kSoftLabels}, Trained{"bert", kSoftMultiLabel},
+                      Trained{"bert", kDistillation}, Trained{"roberta", kDistillation},
+                      Trained{"bert", kDistillationOfTokens}, Trained{"bert", kDistillationOfAllTokens},
+                      Trained{"bert", kRelatedTexts}, Trained{"roberta", kRelatedTexts},
+                      Trained{"bert", kScoredTexts}),
     name_of);
 
 TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {

@@ -32,7 +32,7 @@ inline format::ModelConfig config_of(const std::string& family) {
   format::ModelConfig config = format::default_config(family);
   config.encoder.vocabulary = 997;
   config.encoder.width = 48;
-  config.encoder.layers = 3;
+  config.encoder.set_layers(3);
   config.encoder.heads = 4;
   config.encoder.feed_forward.width = 200;
   config.encoder.positions.rows = 128;
@@ -40,6 +40,17 @@ inline format::ModelConfig config_of(const std::string& family) {
   config.encoder.activation = "relu";  // which the heads of these families do not heed
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
+  if (family == "modernbert") {  // whose defaults drop nothing, and whose windows are longer than these rows
+    config.encoder.padding_id = 0;
+    config.encoder.dropouts = {.hidden = 0.1,
+                               .attention = 0.2,
+                               .attention_output = 0.2,
+                               .feed_forward_output = 0,
+                               .feed_forward = 0.15};
+    for (format::LayerAttention& layer : config.encoder.attention)
+      if (layer.window) layer.window = 3;
+    config.classifies_mean = true;
+  }
   return config;
 }
 

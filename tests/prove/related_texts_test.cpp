@@ -78,9 +78,8 @@ TEST_P(RelatedTexts, WithASeededFaultTrainOtherwise) {
 TEST_P(RelatedTexts, AreRefusedWhereStepsOverlap) {
   if (is_rank()) return run_rank();
   const Layout layout = Layout::parse("pipeline -n 2 --schedule pipedream");
-  const std::string message = funicular::test::error_of([&] {
-    run_layout(test::task_of(GetParam()), layout, comm::Group::imagined(0, 2), folder("refused"));
-  });
+  const std::string message = funicular::test::error_of(
+      [&] { run_layout(test::task_of(GetParam()), layout, comm::Group::imagined(0, 2), folder("refused")); });
   EXPECT_NE(message.find("overlaps steps"), std::string::npos) << message;
 }
 

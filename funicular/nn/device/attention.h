@@ -25,6 +25,8 @@ struct PackedAttention {
   const T* bias = nullptr;                 ///< [3 * heads * head_size], added; or null
   const int64_t* draws = nullptr;          ///< [S]
   double scale = 1;
+  int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
+  const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
   DropoutArguments dropout;
   S* context = nullptr;      ///< [rows, heads * head_size]: written by forward, read by backward
   T* log_sum_exp = nullptr;  ///< [heads, rows]: likewise
@@ -104,14 +106,48 @@ struct HeadTile {
     const int64_t first = part * a.hidden() + column;
     for (int64_t e = team.rank(); e < kKeys * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
-      T value = 0;
-      if (i < valid) {
-        value = widen(a.qkv[(row + row_of(i)) * 3 * a.hidden() + first + c]);
-        if (a.bias) value += a.bias[first + c];
-      }
-      out[i * stride + c] = value;
+      out[i * stride + c] = i < valid ? element(part, row_of(i), first, c) : T{0};
     }
   }
+
+  /// Channel c of row `place` of the sequence with its bias, turned where queries and keys are; `first` is the part's
+  /// first channel of this head.
+  FUNICULAR_DEVICE T element(int part, int64_t place, int64_t first, int64_t c) const {
+    const S* const line = a.qkv + (row + place) * 3 * a.hidden() + first;
+    const auto biased = [&](int64_t channel) {
+      return a.bias ? widen(line[channel]) + a.bias[first + channel] : static_cast<T>(widen(line[channel]));
+    };
+    if (part == 2 || !a.rotations) return biased(c);
+    return turn(place, c, biased, T{1});
+  }
+  /// Channel c of what `channels` gives for each, turned by the angle of row `place`; direction -1 turns back.
+  template <class Channels>
+  FUNICULAR_DEVICE T turn(int64_t place, int64_t c, Channels channels, T direction) const {
+    const int64_t half = a.head_size / 2, i = c % half;
+    const T cosine = a.rotations[place * a.head_size + i],
+            sine = direction * a.rotations[place * a.head_size + half + i];
+    return c < half ? channels(c) * cosine - channels(c + half) * sine
+                    : channels(c) * cosine + channels(c - half) * sine;
+  }
+  /// Channel c of the gradient of a query or key of row `place`, whose sums are `line`.
+  FUNICULAR_DEVICE T gradient(const T* line, int64_t place, int64_t c) const {
+    if (!a.rotations) return line[c];
+    return turn(
+        place, c, [&](int64_t channel) { return line[channel]; }, T{-1});
+  }
+
+  FUNICULAR_DEVICE bool sees(int64_t query, int64_t key) const {
+    return a.window < 0 || (key - query <= a.window && query - key <= a.window);
+  }
+  /// The first key of the first tile that queries [from, to] see, and the end of the last one.
+  FUNICULAR_DEVICE int64_t first_seen(int64_t from) const {
+    return a.window < 0 || from <= a.window ? 0 : (from - a.window) / kKeys * kKeys;
+  }
+  FUNICULAR_DEVICE int64_t last_seen(int64_t to, int64_t size) const {
+    return a.window < 0 ? size : least(size, to + a.window + 1);
+  }
+  /// The place of the tile's last query.
+  FUNICULAR_DEVICE int64_t last_place() const { return place(least(begin + kQueries, count) - 1); }
   template <class Team>
   FUNICULAR_DEVICE void load_queries(const Team& team, int64_t from, int64_t stride, T* out) const {
     load(team, 0, count - from, stride, out, [&](int64_t i) { return place(from + i); });
@@ -193,7 +229,8 @@ struct AttentionForward {
       m.peaks[i] = static_cast<T>(-1e30);
       m.sums[i] = 0;
     }
-    for (int64_t from = 0; from < tile.length; from += kKeys) {
+    const int64_t end = tile.last_seen(tile.last_place(), tile.length);
+    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kKeys) {
       tile.load_keys(team, 1, from, m.stride, m.key);
       tile.load_keys(team, 2, from, m.stride, m.value);
       team.sync();
@@ -215,18 +252,21 @@ struct AttentionForward {
   FUNICULAR_DEVICE void take_row(const HeadTile<S>& tile, const Tiles<T>& m, int64_t i, int64_t from) const {
     T* const row = m.scores + i * Tiles<T>::kScoreStride;
     const int64_t valid = least(kKeys, tile.length - from);
+    const bool asked = tile.begin + i < tile.count;
+    const int64_t query = asked ? tile.place(tile.begin + i) : 0;
+    const auto reads = [&](int64_t j) { return j < valid && (!asked || tile.sees(query, from + j)); };
     T peak = m.peaks[i];
     for (int64_t j = 0; j < valid; ++j) {
+      if (!reads(j)) continue;
       row[j] *= static_cast<T>(a.scale);
       peak = row[j] > peak ? row[j] : peak;
     }
     const T factor = std::exp(m.peaks[i] - peak);
     T sum = m.sums[i] * factor;
-    const bool asked = tile.begin + i < tile.count;
     for (int64_t j = 0; j < kKeys; ++j) {
-      const T e = j < valid ? std::exp(row[j] - peak) : T{0};
+      const T e = reads(j) ? std::exp(row[j] - peak) : T{0};
       sum += e;
-      row[j] = asked && j < valid ? e * tile.multiplier(tile.begin + i, from + j) : T{0};
+      row[j] = asked && reads(j) ? e * tile.multiplier(tile.begin + i, from + j) : T{0};
     }
     m.peaks[i] = peak;
     m.sums[i] = sum;
@@ -254,7 +294,7 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
   const auto& a = tile.a;
   for (int64_t e = team.rank(); e < kQueries * kKeys; e += team.size()) {
     const int64_t i = e / kKeys, j = e % kKeys, at = i * Tiles<T>::kScoreStride + j;
-    if (first + i >= tile.count || from + j >= tile.length) {
+    if (first + i >= tile.count || from + j >= tile.length || !tile.sees(tile.place(first + i), from + j)) {
       m.scores[at] = m.gradients[at] = 0;
       continue;
     }
@@ -289,7 +329,8 @@ struct QueryGradients {
       m.sums[i] = dot;
       if (tile.begin + i < tile.count) a.dots[tile.head * a.rows + tile.first_query + tile.begin + i] = dot;
     }
-    for (int64_t from = 0; from < tile.length; from += kKeys) {
+    const int64_t end = tile.last_seen(tile.last_place(), tile.length);
+    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kKeys) {
       tile.load_keys(team, 1, from, m.stride, m.key);
       tile.load_keys(team, 2, from, m.stride, m.value);
       team.sync();
@@ -304,8 +345,9 @@ struct QueryGradients {
     const int64_t rows = least(kQueries, tile.count - tile.begin);
     for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
-      a.gradient[(tile.row + tile.place(tile.begin + i)) * 3 * a.hidden() + tile.column + c] =
-          put<S>(m.out[i * m.stride + c]);
+      const int64_t place = tile.place(tile.begin + i);
+      a.gradient[(tile.row + place) * 3 * a.hidden() + tile.column + c] =
+          put<S>(tile.gradient(m.out + i * m.stride, place, c));
     }
   }
 };
@@ -326,6 +368,10 @@ struct KeyValueGradients {
     clear(team, m.out, kKeys * m.stride);
     clear(team, m.out2, kKeys * m.stride);
     for (int64_t first = 0; first < tile.count; first += kQueries) {
+      // Queries ascend. Tiles before the window see none of these keys, and neither do tiles after it.
+      if (a.window >= 0 && tile.place(least(first + kQueries, tile.count) - 1) + a.window < tile.begin)
+        continue;
+      if (a.window >= 0 && tile.place(first) >= tile.begin + kKeys + a.window) break;
       tile.load_queries(team, first, m.stride, m.query);
       tile.load_context(team, a.context_gradient, first, m.stride, m.context_gradient);
       for (int64_t i = team.rank(); i < kQueries; i += team.size())
@@ -345,7 +391,7 @@ struct KeyValueGradients {
     for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       S* const key = a.gradient + (tile.row + tile.begin + i) * 3 * a.hidden() + a.hidden() + tile.column + c;
-      key[0] = put<S>(m.out[i * m.stride + c]);
+      key[0] = put<S>(tile.gradient(m.out + i * m.stride, tile.begin + i, c));
       key[a.hidden()] = put<S>(m.out2[i * m.stride + c]);
     }
   }

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <optional>
 
 #include "funicular/base/random.h"
 #include "funicular/nn/device/operations.h"
@@ -53,6 +54,17 @@ double probability(const AttentionCall& call) {
   return call.dropout.threshold / 65536.0;
 }
 
+/// The window on either side as LibTorch takes it; none: all.
+std::optional<int64_t> window_of(const AttentionCall& call) {
+  return call.pattern.window < 0 ? std::nullopt : std::optional(call.pattern.window);
+}
+
+/// Queries and keys of qkv [T, 3H], turned by their positions in place, or their gradients turned back.
+void turn_in_place(const at::Tensor& part, const AttentionCall& call, const at::Tensor& positions,
+                   bool back) {
+  part.copy_(turned(part, call.pattern.rotations.index_select(0, positions), back));
+}
+
 /// Has the device's generator give the mask that belongs to this layer and batch.
 void seed_dropout(const at::Tensor& qkv, const AttentionCall& call) {
   if (call.dropout.threshold == 0) return;
@@ -75,12 +87,17 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
   const at::Tensor biased = device::activate(qkv, bias, Activation::none);
+  if (call.pattern.rotations.defined()) {
+    const at::Tensor parts = biased.view({biased.size(0), 3, call.heads, -1});
+    for (const int64_t part : {0, 1})
+      turn_in_place(parts.select(1, part), call, call.packing.positions, /*back=*/false);
+  }
   const FlashInput in = flash_input(biased, call);
   seed_dropout(qkv, call);
-  const auto [out, log_sum_exp, random_state, unused, mask] =
-      at::_flash_attention_forward(in.query, in.key, in.value, in.query_offsets, in.offsets, in.most_queries,
-                                   in.longest, probability(call),
-                                   /*is_causal=*/false, /*return_debug_mask=*/false, in.scale);
+  const auto [out, log_sum_exp, random_state, unused, mask] = at::_flash_attention_forward(
+      in.query, in.key, in.value, in.query_offsets, in.offsets, in.most_queries, in.longest,
+      probability(call),
+      /*is_causal=*/false, /*return_debug_mask=*/false, in.scale, window_of(call), window_of(call));
   return {out.reshape({call.rows(), -1}), log_sum_exp, random_state, biased};
 }
 
@@ -91,7 +108,12 @@ at::Tensor flash_attend_backward(const at::Tensor& biased, const AttentionResult
   const auto [query, key, value] = at::_flash_attention_backward(
       shaped(dy), in.query, in.key, in.value, shaped(saved.context), saved.log_sum_exp, in.query_offsets,
       in.offsets, in.most_queries, in.longest, probability(call), /*is_causal=*/false, saved.random_state,
-      at::empty({0}, saved.random_state.options()), in.scale);
+      at::empty({0}, saved.random_state.options()), in.scale, window_of(call), window_of(call));
+  if (call.pattern.rotations.defined()) {
+    const at::Tensor& asked = call.queries ? call.queries->keys.positions : call.packing.positions;
+    turn_in_place(query, call, asked, /*back=*/true);
+    turn_in_place(key, call, call.packing.positions, /*back=*/true);
+  }
   const at::Tensor gradient = at::empty_like(biased);
   if (!call.queries) {
     join_gradients({query, key, value}, gradient, bias_gradient);

@@ -318,6 +318,8 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   a.bias = data<Compute<S>>(bias);
   a.draws = packing.draw_ids.data_ptr<int64_t>();
   a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.window = call.pattern.window;
+  if (call.pattern.rotations.defined()) a.rotations = data<Compute<S>>(call.pattern.rotations);
   a.dropout = call.dropout;
   a.context = data<S>(result.context);
   a.log_sum_exp = data<Compute<S>>(result.log_sum_exp);

@@ -5,7 +5,10 @@
 // algorithm 4), and the dropout mask from its key.
 
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/kernels/attention_rows.h"
+#include "funicular/nn/kernels/attention_window.h"
 #include "funicular/nn/kernels/product.h"
+#include "funicular/nn/kernels/rotation.h"
 #include "funicular/nn/kernels/tile_registers.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
@@ -67,8 +70,10 @@ struct AttentionBuffers {
   Group* turned;                              ///< [keys, kQueryBlock / 2], for tiles
   int64_t bytes = 0;
 
-  FUNICULAR_INLINE AttentionBuffers(int64_t length, int64_t head_size, unsigned char* base)
-      : keys(round_up(length, kKeyPadding<P>)), width(round_up(head_size, kLanes<T> * P::kGroup)) {
+  FUNICULAR_INLINE AttentionBuffers(int64_t length, int64_t head_size, unsigned char* base,
+                                    int64_t window = -1)
+      : keys(round_up(packed_keys(length, window), kKeyPadding<P>)),
+        width(round_up(head_size, kLanes<T> * P::kGroup)) {
     take(base, rows, keys * width);
     take(base, key_columns, width * keys / P::kGroup);
     take(base, key_rows, keys * width / P::kGroup);
@@ -105,8 +110,8 @@ struct AttentionBuffers {
 };
 
 template <class S>
-int64_t attention_workspace(int64_t length, int64_t head_size) {
-  return AttentionBuffers<Product<S>>(length, head_size, nullptr).bytes;
+int64_t attention_workspace(int64_t length, int64_t head_size, int64_t window) {
+  return AttentionBuffers<Product<S>>(length, head_size, nullptr, window).bytes;
 }
 
 template <class E>
@@ -117,127 +122,68 @@ FUNICULAR_INLINE auto* groups(E* elements) {
     return elements;
 }
 
-FUNICULAR_INLINE float log_of(float x) {
-  return __builtin_logf(x);
-}
-FUNICULAR_INLINE double log_of(double x) {
-  return __builtin_log(x);
-}
-
-/// values[from, to) = 0, if there are any.
-template <class E>
-FUNICULAR_INLINE void clear(E* values, int64_t from, int64_t to) {
-  if (from < to) __builtin_memset(values + from, 0, static_cast<size_t>(to - from) * sizeof(E));
-}
-
-/// v, and `rest` in the lanes from n on.
-template <class T>
-FUNICULAR_INLINE Vec<T> first_lanes(Vec<T> v, int64_t n, T rest) {
-  using Integer = typename Register<T>::Integer;
-  using Lane = decltype(Integer{}[0] + 0);
-  Integer lane;
-  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
-  const Integer end = Integer{} + static_cast<Lane>(n);
-  return lane < end ? v : splat<T>(rest);
-}
-
 /// Rows of scores whose softmax is computed side by side: a row's own is a chain of operations that wait for
 /// each other.
 constexpr int kSoftmaxRows = 4;
 static_assert(kQueryBlock % kDropped == 0 && kDropped % kSoftmaxRows == 0);  // of one octet, see QueryDropout
 
-/// Exponentials of kRows rows of scores minus their maxima, in place, with zeros up to a whole register;
-/// gives maxima and sums.
-template <int kRows, class T>
-FUNICULAR_INLINE void exponentials(T* const* rows, int64_t length, T scale, T* maxima, T* sums) {
-  constexpr int lanes = kLanes<T>;
-  const int64_t whole = length / lanes * lanes, rest = length - whole;
-  const T lowest = static_cast<T>(-1e30);
-  Vec<T> best[kRows], total[kRows];
-  for (int i = 0; i < kRows; ++i) best[i] = splat<T>(lowest);
-  for (int64_t j = 0; j < whole; j += lanes)
-    for (int i = 0; i < kRows; ++i) best[i] = max_of<T>(best[i], load(rows[i] + j));
-  if (rest > 0)
-    for (int i = 0; i < kRows; ++i)
-      best[i] = max_of<T>(best[i], first_lanes<T>(load(rows[i] + whole), rest, lowest));
-  T peak[kRows];
-  for (int i = 0; i < kRows; ++i) {
-    peak[i] = max_lanes<T>(best[i]);
-    total[i] = Vec<T>{};
-  }
-  for (int64_t j = 0; j < whole; j += lanes)
-    for (int i = 0; i < kRows; ++i) {
-      const Vec<T> e = exp_negative((load(rows[i] + j) - peak[i]) * scale);
-      store(rows[i] + j, e);
-      total[i] += e;
-    }
-  if (rest > 0)
-    for (int i = 0; i < kRows; ++i) {
-      const Vec<T> e = first_lanes<T>(exp_negative((load(rows[i] + whole) - peak[i]) * scale), rest, T{0});
-      store(rows[i] + whole, e);
-      total[i] += e;
-    }
-  for (int i = 0; i < kRows; ++i) {
-    maxima[i] = peak[i] * scale;
-    sums[i] = sum_lanes<T>(total[i]);
-  }
+/// Rows [first, first + count) of queries or keys, turned where the layer has rotary positions, with zero rows after
+/// them up to `padded`.
+template <class S, class P>
+FUNICULAR_INLINE void pack_positioned(const AttentionArguments<S>& a, const S* in, const Compute<S>* bias,
+                                      int64_t first, int64_t count, int64_t padded,
+                                      const AttentionBuffers<P>& w, typename P::Element* out) {
+  in += first * a.qkv_stride;
+  if (a.rotations)
+    return pack_turned_rows<S>(in, a.qkv_stride, bias, a.rotations + first * a.head_size, count, a.head_size,
+                               padded, w.width, out);
+  pack_rows<S>(in, a.qkv_stride, bias, count, a.head_size, padded, w.width, out);
 }
 
-/// The probabilities of kRows rows of `keys` scores, of which those of their own sequence are [begin, begin +
-/// length), in place and as elements; zeros elsewhere. `multipliers`, of a row's own keys; null: nothing is
-/// dropped. Writes up to a whole register beyond the sequence, which may be in the next row's first columns:
-/// so where it may, rows come one by one and in ascending order, and each clears what lies before its own
-/// sequence.
-template <int kRows, class Element, class T>
-FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t length, int64_t keys, T scale,
-                                   const T* const* multipliers, T* maxima, T* sums) {
-  constexpr int lanes = kLanes<T>;
-  T* own[kRows];
-  for (int i = 0; i < kRows; ++i) own[i] = rows + i * keys + begin;
-  exponentials<kRows>(own, length, scale, maxima, sums);
-  const int64_t read = round_up(length, lanes);
-  for (int i = 0; i < kRows; ++i) {
-    const T inverse = T{1} / sums[i];
-    // In place: elements are no wider than sums, and each register is read before it is written over.
-    Element* const probabilities = reinterpret_cast<Element*>(own[i] - begin) + begin;
-    if (multipliers)
-      for (int64_t j = 0; j < read; j += lanes)
-        store(probabilities + j, load(own[i] + j) * inverse * load(multipliers[i] + j));
-    else
-      for (int64_t j = 0; j < read; j += lanes) store(probabilities + j, load(own[i] + j) * inverse);
-    clear(probabilities, -begin, 0);
-    clear(probabilities, read, keys - begin);
-  }
-}
-
-/// The row of the sequence that query `i` is.
-template <class S>
-FUNICULAR_INLINE int64_t query_row(const AttentionArguments<S>& a, int64_t i) {
-  return a.queries ? a.queries[i] : i;
+/// The gradients of rows [first, first + count) of queries or keys.
+template <class S, class P>
+FUNICULAR_INLINE void unpack_positioned(const AttentionArguments<S>& a, const Compute<S>* sums, int64_t first,
+                                        int64_t count, const AttentionBuffers<P>& w, S* out) {
+  out += first * a.qkv_stride;
+  if (a.rotations)
+    return unpack_turned_rows<S>(sums, w.width, a.rotations + first * a.head_size, count, a.head_size,
+                                 a.qkv_stride, out);
+  unpack_rows<S>(sums, w.width, count, a.head_size, a.qkv_stride, out);
 }
 
 /// Queries [begin, begin + count), with zero rows after them up to `padded`.
 template <class S, class P>
 FUNICULAR_INLINE void pack_queries(const AttentionArguments<S>& a, int64_t begin, int64_t count,
                                    int64_t padded, const AttentionBuffers<P>& w) {
-  if (!a.queries)
-    return pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size,
-                        padded, w.width, w.query);
+  if (!a.queries) return pack_positioned<S>(a, a.query, a.query_bias, begin, count, padded, w, w.query);
   for (int64_t i = 0; i < count; ++i)
-    pack_rows<S>(a.query + a.queries[begin + i] * a.qkv_stride, a.qkv_stride, a.query_bias, 1, a.head_size,
-                 i + 1 == count ? padded - i : 1, w.width, w.query + i * w.width);
+    pack_positioned<S>(a, a.query, a.query_bias, a.queries[begin + i], 1, i + 1 == count ? padded - i : 1, w,
+                       w.query + i * w.width);
+}
+
+/// The keys of a span, and zeros after them: as rows, and as columns.
+template <class S, class P>
+FUNICULAR_INLINE void pack_keys(const AttentionArguments<S>& a, const KeyRange& keys,
+                                const AttentionBuffers<P>& w) {
+  constexpr int group = P::kGroup;
+  pack_positioned<S>(a, a.key, a.key_bias, keys.first, keys.size(), w.keys, w, w.rows);
+  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
+}
+
+template <class S, class P>
+FUNICULAR_INLINE void pack_values(const AttentionArguments<S>& a, const KeyRange& keys,
+                                  const AttentionBuffers<P>& w) {
+  pack_rows<S>(a.value + keys.first * a.qkv_stride, a.qkv_stride, a.value_bias, keys.size(), a.head_size,
+               w.keys, w.width, w.rows);
 }
 
 /// The gradients of queries [begin, begin + count), from w.out.
 template <class S, class P>
 FUNICULAR_INLINE void unpack_query_gradients(const AttentionArguments<S>& a, int64_t begin, int64_t count,
                                              const AttentionBuffers<P>& w) {
-  if (!a.queries)
-    return unpack_rows<S>(w.out, w.width, count, a.head_size, a.qkv_stride,
-                          a.query_gradient + begin * a.qkv_stride);
+  if (!a.queries) return unpack_positioned<S>(a, w.out, begin, count, w, a.query_gradient);
   for (int64_t i = 0; i < count; ++i)
-    unpack_rows<S>(w.out + i * w.width, w.width, 1, a.head_size, a.qkv_stride,
-                   a.query_gradient + a.queries[begin + i] * a.qkv_stride);
+    unpack_positioned<S>(a, w.out + i * w.width, a.queries[begin + i], 1, w, a.query_gradient);
 }
 
 /// Dropout of one sequence and head. Queries that ascend cost least: eight are drawn together.
@@ -249,15 +195,19 @@ class QueryDropout {
                                 const AttentionBuffers<P>& w)
       : length_(length), draw_(draw), a_(a), w_(w) {}
 
-  /// What the probabilities of the sequence's row `query` are multiplied by; lasts until the call for
-  /// another octet, query / kDropped.
-  FUNICULAR_INLINE const T* of(int64_t query) {
+  /// What the probabilities of the sequence's row `query` are multiplied by, from `first_key` on. Lasts until the
+  /// call for another octet, query / kDropped.
+  FUNICULAR_INLINE const T* of(int64_t query, int64_t first_key = 0) {
     if (const int64_t octet = query / kDropped; octet != drawn_) {
-      attention_multipliers<T>(w_.multipliers, w_.multiplier_stride(), length_, a_.head,
+      const KeyRange seen = seen_keys(octet * kDropped, octet * kDropped + kDropped - 1, length_, a_.window);
+      // Rows of a window are read in whole registers from wherever they begin.
+      const int64_t count = is_windowed(length_, a_.window) ? seen.size() + 16 : length_;
+      attention_multipliers<T>(w_.multipliers, w_.multiplier_stride(), seen.first, count, a_.head,
                                static_cast<uint32_t>(octet), draw_, a_.dropout);
       drawn_ = octet;
+      first_ = seen.first;
     }
-    return w_.multipliers + query % kDropped * w_.multiplier_stride();
+    return w_.multipliers + query % kDropped * w_.multiplier_stride() + (first_key - first_);
   }
 
  private:
@@ -265,7 +215,7 @@ class QueryDropout {
   const uint64_t draw_;
   const AttentionArguments<S>& a_;
   const AttentionBuffers<P>& w_;
-  int64_t drawn_ = -1;
+  int64_t drawn_ = -1, first_ = 0;
 };
 
 /// How many of `count` queries are taken kSoftmaxRows at a time; those that are picked out may need the
@@ -275,92 +225,82 @@ FUNICULAR_INLINE int64_t queries_together(const AttentionArguments<S>& a, int64_
   return a.queries ? 0 : count / kSoftmaxRows * kSoftmaxRows;
 }
 
-/// Softmax of kRows rows of scores from row i on, of the queries from begin + i on.
+/// Softmax of kRows rows of a block's scores from row i on, which see equally many keys.
 template <int kRows, class S, class P>
-FUNICULAR_INLINE void softmax_queries(const AttentionArguments<S>& a, int64_t begin, int64_t i,
+FUNICULAR_INLINE void softmax_queries(const AttentionArguments<S>& a, const QueryBlock& block, int64_t i,
                                       QueryDropout<S, P>& dropout, const AttentionBuffers<P>& w,
                                       Compute<S>* maxima, Compute<S>* sums) {
   using T = Compute<S>;
   const bool dropped = a.dropout.threshold != 0;
+  const int64_t query = query_row(a, block.begin + i), slide = is_windowed(a.length, a.window) ? 1 : 0;
+  const KeyRange seen = seen_keys(query, query, a.length, a.window);
   const T* multipliers[kRows];
   if (dropped)
-    for (int row = 0; row < kRows; ++row) multipliers[row] = dropout.of(query_row(a, begin + i + row));
-  softmax_rows<kRows, typename P::Element>(w.scores + i * w.keys, 0, a.length, w.keys,
-                                           static_cast<T>(a.scale), dropped ? multipliers : nullptr,
-                                           maxima + i, sums + i);
+    for (int row = 0; row < kRows; ++row)
+      multipliers[row] = dropout.of(query_row(a, block.begin + i + row), seen.first + row * slide);
+  softmax_rows<kRows, typename P::Element>(w.scores + i * block.stride, seen.first - block.first_key, slide,
+                                           seen.size(), block.stride, static_cast<T>(a.scale),
+                                           dropped ? multipliers : nullptr, maxima + i, sums + i);
+}
+
+/// The softmax of a block's scores, and its log-sum-exps.
+template <class S, class P>
+FUNICULAR_INLINE void softmax_block(const AttentionArguments<S>& a, const QueryBlock& block,
+                                    QueryDropout<S, P>& dropout, const AttentionBuffers<P>& w) {
+  Compute<S> maxima[kQueryBlock], sums[kQueryBlock];
+  const int64_t together = queries_together(a, block.count);
+  int64_t i = 0;
+  for (; i < together; i += kSoftmaxRows) {
+    const int64_t query = block.begin + i;
+    if (is_windowed(a.length, a.window) &&
+        (query < a.window || query + kSoftmaxRows - 1 + a.window >= a.length)) {
+      for (int64_t row = i; row < i + kSoftmaxRows; ++row)
+        softmax_queries<1>(a, block, row, dropout, w, maxima, sums);
+      continue;
+    }
+    softmax_queries<kSoftmaxRows>(a, block, i, dropout, w, maxima, sums);
+  }
+  for (; i < block.count; ++i) softmax_queries<1>(a, block, i, dropout, w, maxima, sums);
+  // Not among the rows: a call empties the registers.
+  for (i = 0; i < block.count; ++i) a.log_sum_exp[block.begin + i] = maxima[i] + log_of(sums[i]);
+}
+
+/// Groups of keys that the product of a block's probabilities and values goes over.
+template <class S, class P>
+FUNICULAR_INLINE int64_t key_depth_of(const AttentionArguments<S>& a, const QueryBlock& block,
+                                      const AttentionBuffers<P>& w) {
+  return is_windowed(a.length, a.window) ? block.columns / P::kGroup : w.key_depth(a.length);
 }
 
 template <class S>
 void attention_forward(const AttentionArguments<S>& a) {
   using P = Product<S>;
-  using T = Compute<S>;
   constexpr int group = P::kGroup;
   if (a.query_count == 0) return;
-  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
+  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace, a.window);
   QueryDropout<S, P> dropout(a.length, a.draw, a, w);
-  pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
-  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
-  pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
-  interleave<P>(w.rows, w.keys, w.width, w.value_columns);
-  const int64_t depth = w.depth(a.head_size), key_depth = w.key_depth(a.length);
-  for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
-    const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
-    pack_queries<S>(a, begin, count, count, w);
-    row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
-                   depth, false);
-    T maxima[kQueryBlock], sums[kQueryBlock];
-    const int64_t together = queries_together(a, count);
-    int64_t i = 0;
-    for (; i < together; i += kSoftmaxRows)
-      softmax_queries<kSoftmaxRows>(a, begin, i, dropout, w, maxima, sums);
-    for (; i < count; ++i) softmax_queries<1>(a, begin, i, dropout, w, maxima, sums);
-    // Not among the rows: a call empties the registers.
-    for (i = 0; i < count; ++i) a.log_sum_exp[begin + i] = maxima[i] + log_of(sums[i]);
-    row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, w.value_columns, w.width,
-                   w.out, w.width, count, w.width, key_depth, false);
-    unpack_rows<S>(w.out, w.width, count, a.head_size, a.context_stride,
-                   a.context + begin * a.context_stride);
+  const int64_t depth = w.depth(a.head_size), spans = count_spans(a);
+  KeySpan span;
+  for (int64_t number = 0; number < spans; ++number) {
+    span = span_of(a, number, span.end);
+    if (span.begin == span.end) continue;
+    pack_keys<S>(a, span.keys, w);
+    pack_values<S>(a, span.keys, w);
+    interleave<P>(w.rows, w.keys, w.width, w.value_columns);
+    for (int64_t begin = span.begin; begin < span.end; begin += kQueryBlock) {
+      const QueryBlock block = block_of(a, span, begin, kQueryBlock, w.keys, kKeyPadding<P>);
+      pack_queries<S>(a, begin, block.count, block.count, w);
+      row_product<P>(groups(w.query), w.width / group, w.key_columns + block.offset, w.keys, w.scores,
+                     block.stride, block.count, block.columns, depth, false);
+      softmax_block<S>(a, block, dropout, w);
+      row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), block.stride,
+                     w.value_columns + block.offset / group * w.width, w.width, w.out, w.width, block.count,
+                     w.width, key_depth_of(a, block, w), false);
+      unpack_rows<S>(w.out, w.width, block.count, a.head_size, a.context_stride,
+                     a.context + begin * a.context_stride);
+    }
   }
   release_tiles<P>();
-}
-
-/// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
-///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
-/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_rows'.
-template <class T>
-FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
-                                         int64_t length, int64_t keys, T scale, T log_sum_exp) {
-  constexpr int lanes = kLanes<T>;
-  const int64_t padded = round_up(length, lanes);
-  scores += begin;
-  gradients += begin;
-  const T lowest = static_cast<T>(-1e30);
-  for (int64_t j = length; j < padded; ++j) {
-    scores[j] = lowest;
-    gradients[j] = 0;  // another sequence's: its probability here is tiny, but not zero
-  }
-  Vec<T> dot{};
-  for (int64_t j = 0; j < padded; j += lanes) {
-    // Rounding may leave the exponent a hair above zero; exp_negative is exact enough there as well.
-    const Vec<T> p = exp_negative(load(scores + j) * scale - log_sum_exp);
-    Vec<T> g = load(gradients + j);
-    if (multipliers) g *= load(multipliers + j);
-    dot += p * g;
-    store(scores + j, p);
-    store(gradients + j, g);
-  }
-  for (int64_t j = length; j < padded; ++j) scores[j] = 0;
-  const T total = sum_lanes<T>(dot);
-  for (int64_t j = 0; j < padded; j += lanes) {
-    const Vec<T> p = load(scores + j);
-    store(gradients + j, p * (load(gradients + j) - total) * scale);
-    if (multipliers) store(scores + j, p * load(multipliers + j));
-  }
-  T* const both[] = {scores, gradients};
-  for (T* const values : both) {
-    clear(values, -begin, 0);
-    clear(values, padded, keys - begin);
-  }
 }
 
 /// `count` rows of sums as right-transposed operands, in place: for Pairs rows 2i and 2i + 1 become one row
@@ -390,25 +330,30 @@ FUNICULAR_INLINE const typename P::Group* left_operand(const typename P::T* valu
   return reinterpret_cast<const typename P::Group*>(copy);
 }
 
-/// sums [length, width] = or += values [count, keys] transposed * right [padded, width]. The values are lost.
+/// Rows of scores or of their gradients, `stride` apart.
+struct ScoreRows {
+  int64_t count = 0, columns = 0, stride = 0;
+};
+
+/// sums [length, width] = or += values [rows] transposed * right [padded, width]. The values are lost.
 template <class P>
-FUNICULAR_INLINE void turned_product(const AttentionBuffers<P>& w, typename P::T* values, int64_t count,
-                                     int64_t padded, const typename P::Group* right, typename P::T* sums,
-                                     int64_t length, bool add) {
+FUNICULAR_INLINE void turned_product(const AttentionBuffers<P>& w, typename P::T* values,
+                                     const ScoreRows& rows, int64_t padded, const typename P::Group* right,
+                                     typename P::T* sums, int64_t length, bool add) {
   using Group = typename P::Group;
   constexpr int group = P::kGroup;
   if constexpr (kTiled<P>) {
-    __builtin_memset(values + count * w.keys, 0,
-                     static_cast<size_t>((padded - count) * w.keys) * sizeof(values[0]));
-    pair_rows<P>(values, padded, w.keys);
+    __builtin_memset(values + rows.count * rows.stride, 0,
+                     static_cast<size_t>((padded - rows.count) * rows.stride) * sizeof(values[0]));
+    pair_rows<P>(values, padded, rows.stride);
     constexpr int64_t stride = kQueryBlock / group;
     const auto* const pairs = reinterpret_cast<const Group*>(values);
-    for (int64_t key = 0; key < w.keys; key += 16)
+    for (int64_t key = 0; key < rows.columns; key += 16)
       for (int64_t pair = 0; pair < padded / group; pair += 16) {
         Bits square[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i)
-          __builtin_memcpy(&square[i], pairs + (pair + i) * group * w.keys + key, sizeof(Bits));
+          __builtin_memcpy(&square[i], pairs + (pair + i) * group * rows.stride + key, sizeof(Bits));
         transpose_square<Bits, 16>(square);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i)
@@ -416,8 +361,8 @@ FUNICULAR_INLINE void turned_product(const AttentionBuffers<P>& w, typename P::T
       }
     row_product<P>(w.turned, stride, right, w.width, sums, w.width, length, w.width, padded / group, add);
   } else {
-    pair_rows<P>(values, count, w.keys);
-    product<P>(reinterpret_cast<const Group*>(values), 1, group * w.keys, right, w.width, sums, w.width,
+    pair_rows<P>(values, rows.count, rows.stride);
+    product<P>(reinterpret_cast<const Group*>(values), 1, group * rows.stride, right, w.width, sums, w.width,
                length, w.width, padded / group, add);
   }
 }
@@ -432,53 +377,90 @@ inline void clear_key_value_gradients(const AttentionArguments<S>& a) {
   }
 }
 
-template <class S>
-void attention_backward(const AttentionArguments<S>& a) {
-  using P = Product<S>;
+/// Writes the gradients of a block of queries, and adds to the sums of the keys and values that it sees.
+template <class S, class P>
+FUNICULAR_INLINE void backward_block(const AttentionArguments<S>& a, const QueryBlock& block, bool add,
+                                     QueryDropout<S, P>& dropout, const AttentionBuffers<P>& w) {
   using T = Compute<S>;
   using Group = typename P::Group;
   constexpr int group = P::kGroup;
-  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
+  const int64_t begin = block.begin, count = block.count, padded = round_up(count, kQueryPadding<P>),
+                depth = w.depth(a.head_size);
+  const bool dropped = a.dropout.threshold != 0, windowed = is_windowed(a.length, a.window);
+  pack_queries<S>(a, begin, count, padded, w);
+  pack_rows<S>(a.context_gradient + begin * a.context_stride, a.context_stride, nullptr, count, a.head_size,
+               padded, w.width, w.context_gradient);
+  row_product<P>(groups(w.query), w.width / group, w.key_columns + block.offset, w.keys, w.scores,
+                 block.stride, count, block.columns, depth, false);
+  row_product<P>(groups(w.context_gradient), w.width / group, w.value_columns + block.offset, w.keys,
+                 w.score_gradients, block.stride, count, block.columns, depth, false);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t query = query_row(a, begin + i);
+    const KeyRange seen = seen_keys(query, query, a.length, a.window);
+    const T* const multipliers = dropped ? dropout.of(query, seen.first) : nullptr;
+    score_gradient_row<T>(w.scores + i * block.stride, w.score_gradients + i * block.stride, multipliers,
+                          seen.first - block.first_key, seen.size(), block.stride, static_cast<T>(a.scale),
+                          a.log_sum_exp[begin + i]);
+  }
+  // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
+  const Group* const gradients =
+      left_operand<P>(w.score_gradients, w.score_gradient_elements, count, block.stride);
+  row_product<P>(gradients, block.stride / group, w.key_rows + block.offset / group * w.width, w.width, w.out,
+                 w.width, count, w.width, key_depth_of(a, block, w), false);
+  unpack_query_gradients<S>(a, begin, count, w);
+  interleave<P>(w.context_gradient, padded, w.width, w.context_gradient_rows);
+  interleave<P>(w.query, padded, w.width, w.query_rows);
+  const ScoreRows rows{count, block.columns, block.stride};
+  const int64_t first = block.offset * w.width, length = windowed ? block.columns : a.length;
+  turned_product<P>(w, w.scores, rows, padded, w.context_gradient_rows, w.value_sums + first, length, add);
+  turned_product<P>(w, w.score_gradients, rows, padded, w.query_rows, w.key_sums + first, length, add);
+}
+
+/// Writes the gradients of a span's keys and values before `next`, where the next span begins. The other sums move to
+/// where the next span has them.
+template <class S, class P>
+FUNICULAR_INLINE void finish_span(const AttentionArguments<S>& a, const KeyRange& keys, int64_t next,
+                                  const AttentionBuffers<P>& w) {
+  const int64_t done = next - keys.first, kept = keys.last - next;
+  unpack_positioned<S>(a, w.key_sums, keys.first, done, w, a.key_gradient);
+  unpack_rows<S>(w.value_sums, w.width, done, a.head_size, a.qkv_stride,
+                 a.value_gradient + keys.first * a.qkv_stride);
+  if (!is_windowed(a.length, a.window)) return;
+  Compute<S>* const both[] = {w.key_sums, w.value_sums};
+  for (Compute<S>* const sums : both) {
+    __builtin_memmove(sums, sums + done * w.width, static_cast<size_t>(kept * w.width) * sizeof(sums[0]));
+    clear(sums, kept * w.width, w.keys * w.width);
+  }
+}
+
+template <class S>
+void attention_backward(const AttentionArguments<S>& a) {
+  using P = Product<S>;
+  constexpr int group = P::kGroup;
+  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace, a.window);
   if (a.query_count == 0) return clear_key_value_gradients<S>(a);
-  const bool dropped = a.dropout.threshold != 0;
   QueryDropout<S, P> dropout(a.length, a.draw, a, w);
-  const T scale = static_cast<T>(a.scale);
-  pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
-  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.value_columns, w.keys);
-  pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
-  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
-  interleave<P>(w.rows, w.keys, w.width, w.key_rows);
-  const int64_t depth = w.depth(a.head_size), key_depth = w.key_depth(a.length);
-  for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
-    const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
-    const int64_t padded = round_up(count, kQueryPadding<P>);
-    const bool add = begin > 0;
-    pack_queries<S>(a, begin, count, padded, w);
-    pack_rows<S>(a.context_gradient + begin * a.context_stride, a.context_stride, nullptr, count, a.head_size,
-                 padded, w.width, w.context_gradient);
-    row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
-                   depth, false);
-    row_product<P>(groups(w.context_gradient), w.width / group, w.value_columns, w.keys, w.score_gradients,
-                   w.keys, count, w.keys, depth, false);
-    for (int64_t i = 0; i < count; ++i) {
-      const T* const multipliers = dropped ? dropout.of(query_row(a, begin + i)) : nullptr;
-      score_gradient_row<T>(w.scores + i * w.keys, w.score_gradients + i * w.keys, multipliers, 0, a.length,
-                            w.keys, scale, a.log_sum_exp[begin + i]);
+  const bool windowed = is_windowed(a.length, a.window);
+  if (windowed) {
+    clear(w.key_sums, 0, w.keys * w.width);
+    clear(w.value_sums, 0, w.keys * w.width);
+  }
+  const int64_t spans = count_spans(a);
+  KeySpan span;
+  for (int64_t number = 0; number < spans; ++number) {
+    span = span_of(a, number, span.end);
+    if (span.begin < span.end) {
+      pack_values<S>(a, span.keys, w);
+      transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.value_columns, w.keys);
+      pack_keys<S>(a, span.keys, w);
+      interleave<P>(w.rows, w.keys, w.width, w.key_rows);
     }
-    // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
-    const Group* const gradients =
-        left_operand<P>(w.score_gradients, w.score_gradient_elements, count, w.keys);
-    row_product<P>(gradients, w.keys / group, w.key_rows, w.width, w.out, w.width, count, w.width, key_depth,
-                   false);
-    unpack_query_gradients<S>(a, begin, count, w);
-    interleave<P>(w.context_gradient, padded, w.width, w.context_gradient_rows);
-    interleave<P>(w.query, padded, w.width, w.query_rows);
-    turned_product<P>(w, w.scores, count, padded, w.context_gradient_rows, w.value_sums, a.length, add);
-    turned_product<P>(w, w.score_gradients, count, padded, w.query_rows, w.key_sums, a.length, add);
+    for (int64_t begin = span.begin; begin < span.end; begin += kQueryBlock)
+      backward_block<S>(a, block_of(a, span, begin, kQueryBlock, w.keys, kKeyPadding<P>),
+                        windowed || begin > 0, dropout, w);
+    finish_span<S>(a, span.keys, windowed ? next_first_key(a, number) : a.length, w);
   }
   release_tiles<P>();
-  unpack_rows<S>(w.key_sums, w.width, a.length, a.head_size, a.qkv_stride, a.key_gradient);
-  unpack_rows<S>(w.value_sums, w.width, a.length, a.head_size, a.qkv_stride, a.value_gradient);
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA

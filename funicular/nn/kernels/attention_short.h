@@ -71,7 +71,7 @@ void attention_short_forward(const AttentionArguments<S>& a) {
     QueryDropout<S, P> dropout(sequence.length, sequence.draw, a, w);
     for (int64_t i = 0; i < sequence.length; ++i) {
       const T* const multipliers = a.dropout.threshold != 0 ? dropout.of(i) : nullptr;
-      softmax_rows<1, Element>(w.scores + (row + i) * w.keys, row, sequence.length, w.keys,
+      softmax_rows<1, Element>(w.scores + (row + i) * w.keys, row, 0, sequence.length, w.keys,
                                static_cast<T>(a.scale), multipliers ? &multipliers : nullptr,
                                maxima + row + i, sums + row + i);
     }
@@ -120,10 +120,10 @@ void attention_short_backward(const AttentionArguments<S>& a) {
   unpack_short<S>(a, w.out, w.width, a.qkv_stride, a.query_gradient);
   interleave<P>(w.context_gradient, kShortRows, w.width, w.context_gradient_rows);
   interleave<P>(w.query, kShortRows, w.width, w.query_rows);
-  turned_product<P>(w, w.scores, kShortRows, kShortRows, w.context_gradient_rows, w.value_sums, kShortRows,
-                    false);
-  turned_product<P>(w, w.score_gradients, kShortRows, kShortRows, w.query_rows, w.key_sums, kShortRows,
-                    false);
+  turned_product<P>(w, w.scores, {kShortRows, w.keys, w.keys}, kShortRows, w.context_gradient_rows,
+                    w.value_sums, kShortRows, false);
+  turned_product<P>(w, w.score_gradients, {kShortRows, w.keys, w.keys}, kShortRows, w.query_rows, w.key_sums,
+                    kShortRows, false);
   release_tiles<P>();
   unpack_short<S>(a, w.key_sums, w.width, a.qkv_stride, a.key_gradient);
   unpack_short<S>(a, w.value_sums, w.width, a.qkv_stride, a.value_gradient);

@@ -1,6 +1,6 @@
 #pragma once
-// Distances of a student's activations from a teacher's (nn/distances.h). Of attention's scores the gradient comes in the same
-// pass, for one sequence and head: both scores of some queries meet in the cache, and none is kept.
+// Distances of a student's activations from a teacher's (nn/distances.h). Of attention's scores the gradient comes in
+// the same pass, for one sequence and head: both scores of some queries meet in the cache, and none is kept.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention.h"
@@ -44,7 +44,8 @@ void scaled_difference_rows(int64_t begin, int64_t end, int64_t width, const S* 
 /// The student's part of the workspace, and behind it the teacher's.
 template <class S>
 int64_t score_distance_workspace(int64_t length, int64_t head_size, int64_t teacher_head_size) {
-  return attention_workspace<S>(length, head_size) + attention_workspace<S>(length, teacher_head_size);
+  return attention_workspace<S>(length, head_size, -1) +
+         attention_workspace<S>(length, teacher_head_size, -1);
 }
 
 /// Some queries beside all keys: w.scores [count, keys].
@@ -56,8 +57,8 @@ FUNICULAR_INLINE void scores_of_queries(const S* query, int64_t stride, int64_t 
                  w.depth(head_size), false);
 }
 
-/// The sum of d², d = scale * own - teacher_scale * theirs; `own` becomes its gradient by the products of queries and keys.
-/// Both are zero behind the sequence's end.
+/// The sum of d², d = scale * own - teacher_scale * theirs; `own` becomes its gradient by the products of queries and
+/// keys. Both are zero behind the sequence's end.
 template <class T>
 FUNICULAR_INLINE double difference_of_scores(T* own, const T* theirs, int64_t keys, T scale,
                                              T teacher_scale) {
@@ -103,7 +104,8 @@ double score_distance(const ScoreDistanceArguments<S>& a) {
     unpack_rows<S>(w.out, w.width, count, a.head_size, a.gradient_stride,
                    a.query_gradient + begin * a.gradient_stride);
     interleave<P>(w.query, padded, w.width, w.query_rows);
-    turned_product<P>(w, w.scores, count, padded, w.query_rows, w.key_sums, a.length, begin > 0);
+    turned_product<P>(w, w.scores, {count, w.keys, w.keys}, padded, w.query_rows, w.key_sums, a.length,
+                      begin > 0);
   }
   release_tiles<P>();
   if (a.query_gradient)

@@ -5,6 +5,7 @@
 #include "funicular/nn/kernels/attention.h"
 #include "funicular/nn/kernels/attention_short.h"
 #include "funicular/nn/kernels/distances.h"
+#include "funicular/nn/kernels/gated.h"
 #include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
 #include "funicular/nn/kernels/row_kernels.h"
@@ -29,6 +30,8 @@ constexpr Kernels<S> kTable{attention_workspace<S>,
                             embedding_norm<S>,
                             activation_forward<S>,
                             activation_backward<S>,
+                            gated_forward<S>,
+                            gated_backward<S>,
                             dropout_rows<S>,
                             add_rows<S>,
                             add_rows_narrow<S>,

@@ -276,8 +276,8 @@ struct PhiloxCounters {
 
 constexpr int kCounters = kRegisterBytes / sizeof(uint32_t);
 
-/// Philox's blocks (funicular/base/random.h) for kCounters counters {first_index + lane, position, draw}: word w of all of them in
-/// words[w]. Even and odd counters are apart until the end.
+/// Philox's blocks (funicular/base/random.h) for kCounters counters {first_index + lane, position, draw}: word w of
+/// all of them in words[w]. Even and odd counters are apart until the end.
 struct PhiloxBlocks {
   Bits words[4];
 };
@@ -301,8 +301,8 @@ FUNICULAR_INLINE PhiloxBlocks philox_blocks(uint32_t first_index, uint32_t posit
            together(even.c3, odd.c3)}};
 }
 
-/// out[field][counter] = scale or 0 for the eight fields of 16 bits, low ones first, that each of 16 counters {first_index + lane,
-/// position, draw} has.
+/// out[field][counter] = scale or 0 for the eight fields of 16 bits, low ones first, that each of 16 counters
+/// {first_index + lane, position, draw} has.
 template <class T>
 FUNICULAR_INLINE void write_multipliers(uint32_t first_index, uint32_t position, uint64_t draw,
                                         const DropoutArguments& dropout, T* out,
@@ -336,15 +336,15 @@ inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t position,
                       16);
 }
 
-/// Of the probabilities of eight queries, from 8 * `octet` on, and the keys [0, count): multiplier[query %
-/// 8][key], rows `stride` apart; writes up to the next multiple of 16 keys. The layout of the bits is that of
+/// Writes multiplier[query % 8][key - first] of eight queries from 8 * `octet` on, and of the keys [first, first +
+/// count). Rows are `stride` apart. Up to the next multiple of 16 keys is written. The layout of the bits is that of
 /// attention_dropout_keeps.
 template <class T>
-inline void attention_multipliers(T* multiplier, int64_t stride, int64_t count, uint32_t head, uint32_t octet,
-                                  uint64_t draw, const DropoutArguments& dropout) {
+inline void attention_multipliers(T* multiplier, int64_t stride, int64_t first, int64_t count, uint32_t head,
+                                  uint32_t octet, uint64_t draw, const DropoutArguments& dropout) {
   for (int64_t key = 0; key < count; key += 16)
-    write_multipliers((head << 20) + static_cast<uint32_t>(key), octet, draw, dropout, multiplier + key,
-                      stride);
+    write_multipliers((head << 20) + static_cast<uint32_t>(first + key), octet, draw, dropout,
+                      multiplier + key, stride);
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA

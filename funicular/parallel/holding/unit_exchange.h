@@ -86,7 +86,7 @@ class UnitExchange {
   std::function<void(const comm::Work&)> wait_;
   std::vector<Matrices> matrices_;
   std::vector<const WeightUnit*> vectors_;
-  ExchangedUnits units_;  ///< of matrices_, by the same numbers
+  ExchangedUnits units_;                                         ///< of matrices_, by the same numbers
   std::map<const c10::TensorImpl*, Matrices*> owner_of_weight_;  ///< by Parameter::compute
   ExchangedPass pass_;
   bool in_backward_ = false;

@@ -7,6 +7,8 @@ lengths, and the targets), expected_fp64.safetensors, expected_fp32.safetensors 
 grad.NAME; those of bfloat16, in which the whole model is, written as float32).
 """
 
+import contextlib
+import json
 import os
 import sys
 
@@ -18,13 +20,21 @@ from transformers import (BertForMaskedLM, BertForPreTraining, BertForQuestionAn
                           DistilBertForMaskedLM, DistilBertForQuestionAnswering, DistilBertForSequenceClassification, DistilBertForTokenClassification,
                           ElectraForMaskedLM, ElectraForPreTraining, ElectraForQuestionAnswering, ElectraForSequenceClassification,
                           ElectraForTokenClassification,
+                          CamembertForMaskedLM, CamembertForSequenceClassification, ErnieForMaskedLM, ErnieForSequenceClassification,
+                          ModernBertForMaskedLM, ModernBertForQuestionAnswering, ModernBertForSequenceClassification,
+                          ModernBertForTokenClassification,
+                          XLMRobertaForMaskedLM, XLMRobertaForQuestionAnswering, XLMRobertaForSequenceClassification, XLMRobertaForTokenClassification,
                           RobertaForMaskedLM, RobertaForQuestionAnswering, RobertaForSequenceClassification, RobertaForTokenClassification)
+
+from transformers.models.modernbert import modeling_modernbert as modernbert
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 ROBERTA = dict(SMALL, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
 ELECTRA = dict(SMALL, embedding_size=20)
 DISTILBERT = dict(vocab_size=211, max_position_embeddings=160, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
+MODERNBERT = dict(vocab_size=211, max_position_embeddings=160, pad_token_id=4, bos_token_id=1, cls_token_id=1, eos_token_id=2, sep_token_id=2)
+BIASES = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
 # Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
     "tiny_masked_lm": (BertForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
@@ -128,12 +138,109 @@ CASES = {
 }
 
 
+# Windows shorter than rows, whose ends they cut, and longer than all rows; layers of one kind, and kinds by hand; heads of 12 to
+# 128 channels; rows long enough for several pieces of keys; keys of transformers 4 and of transformers 5.
+CASES.update({
+    "modernbert_masked_lm": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=24, num_hidden_layers=4, num_attention_heads=2,
+                                                         intermediate_size=40, local_attention=8), [5, 1, 130, 64, 65, 17]),
+    "odd_modernbert_masked_lm": (ModernBertForMaskedLM, dict(MODERNBERT, **BIASES, hidden_size=60, num_hidden_layers=3, num_attention_heads=3,
+                                                             intermediate_size=61, hidden_activation="silu", local_attention=7,
+                                                             layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+                                 [3, 160, 31, 33]),
+    "one_layer_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=128, num_hidden_layers=1, num_attention_heads=1,
+                                                         intermediate_size=48, layer_types=["sliding_attention"], local_attention=3), [9, 12, 40]),
+    "wide_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=64, num_hidden_layers=3, num_attention_heads=1, intermediate_size=64,
+                                                    local_attention=400), [9, 120, 40]),
+    "own_decoder_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                                           intermediate_size=40, own_decoder=True), [5, 31, 64]),
+    "old_keys_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=32, num_hidden_layers=5, num_attention_heads=2, intermediate_size=40,
+                                                        local_attention=20, old_keys=dict(global_attn_every_n_layers=2, global_rope_theta=5000.0,
+                                                                                          local_rope_theta=300.0)), [5, 31, 64]),
+    "new_keys_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+                                                        local_attention=20, rope_parameters={
+                                                            "full_attention": {"rope_type": "default", "rope_theta": 700.0},
+                                                            "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}), [5, 31, 64]),
+    "long_modernbert": (ModernBertForMaskedLM, dict(MODERNBERT, max_position_embeddings=1024, hidden_size=32, num_hidden_layers=3,
+                                                    num_attention_heads=2, intermediate_size=48, local_attention=40), [512, 257, 256, 700, 300, 1]),
+    "modernbert_classification": (ModernBertForSequenceClassification, dict(MODERNBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                            intermediate_size=50, num_labels=3, local_attention=16), [7, 29, 128, 2]),
+    "modernbert_mean": (ModernBertForSequenceClassification, dict(MODERNBERT, **BIASES, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                  intermediate_size=50, num_labels=3, classifier_pooling="mean"), [7, 29, 128, 2]),
+    "modernbert_regression": (ModernBertForSequenceClassification, dict(MODERNBERT, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
+                                                                        intermediate_size=20, num_labels=1, problem_type="regression"),
+                              [4, 11, 100, 7, 23, 60, 2, 31]),
+    "modernbert_multi_label": (ModernBertForSequenceClassification, dict(MODERNBERT, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                                         intermediate_size=32, num_labels=5,
+                                                                         problem_type="multi_label_classification"), [6, 31, 90, 1]),
+    "modernbert_tags": (ModernBertForTokenClassification, dict(MODERNBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                               intermediate_size=50, num_labels=5), [7, 29, 128, 2]),
+    "xlm_roberta_masked_lm": (XLMRobertaForMaskedLM, dict(ROBERTA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                          intermediate_size=40), [5, 2, 130, 64, 65, 17]),
+    "xlm_roberta_classification": (XLMRobertaForSequenceClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                             intermediate_size=50, num_labels=3), [7, 29, 128, 2]),
+    "xlm_roberta_tags": (XLMRobertaForTokenClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                intermediate_size=50, num_labels=5), [7, 29, 128, 2]),
+    "xlm_roberta_spans": (XLMRobertaForQuestionAnswering, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                               intermediate_size=50), [65] * 3),
+    "camembert_masked_lm": (CamembertForMaskedLM, dict(ROBERTA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                       intermediate_size=40), [5, 2, 130, 64, 65, 17]),
+    "camembert_classification": (CamembertForSequenceClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                          intermediate_size=50, num_labels=3), [7, 29, 128, 2]),
+    "ernie_masked_lm": (ErnieForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40),
+                        [5, 1, 130, 64, 65, 17]),
+    "ernie_tasks": (ErnieForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+                                           use_task_id=True), [5, 1, 130, 64, 65, 17]),
+    "ernie_classification": (ErnieForSequenceClassification, dict(SMALL, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                  intermediate_size=50, num_labels=3, use_task_id=True), [7, 29, 128, 2]),
+    "modernbert_spans": (ModernBertForQuestionAnswering, dict(MODERNBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                              intermediate_size=50), [29] * 4),
+})
+
+
+def turned(query, key, cosine, sine, unsqueeze_dim=1):
+    return tuple(x * cosine.unsqueeze(unsqueeze_dim) + modernbert.rotate_half(x) * sine.unsqueeze(unsqueeze_dim) for x in (query, key))
+
+
+def rotations(rotary, x, positions, layer_type):
+    """transformers' angles, of 32 bits, and their cosines and sines in 64 bits."""
+    angles = (positions[..., None].float() * getattr(rotary, f"{layer_type}_inv_freq").float()).double()
+    angles = torch.cat((angles, angles), -1)
+    return angles.cos(), angles.sin()
+
+
+def attention(module, query, key, value, mask, scaling, **kwargs):
+    scores = query @ key.transpose(2, 3) * scaling
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+@contextlib.contextmanager
+def all_in_double():
+    """transformers turns queries and keys and computes the softmax in 32 bits, whatever the model's type."""
+    kept = modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward
+    modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = turned, attention, rotations
+    try:
+        yield
+    finally:
+        modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = kept
+
+
+def rename_keys(folder, old_keys):
+    """Writes the configuration as transformers 4 has it."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    for key in ("layer_types", "rope_parameters"):
+        del config[key]
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config | old_keys, file)
+
+
 def make_model(model_class, options, minilm):
     if options is None:
         extra = {} if model_class is BertForMaskedLM else {"num_labels": 2}
         return model_class.from_pretrained(minilm, attn_implementation="eager", dtype=torch.float32, **extra)
     own_decoder = "own_decoder" in options
-    options = {name: value for name, value in options.items() if name != "own_decoder"}
+    options = {name: value for name, value in options.items() if name not in ("own_decoder", "old_keys")} | options.get("old_keys", {})
     model = model_class(model_class.config_class(**options, attn_implementation="eager"))
     if own_decoder:
         decoder = model.get_output_embeddings()
@@ -221,6 +328,13 @@ def replaced_loss(out, mask, labels):
     return loss
 
 
+def word_loss(out, labels):
+    """transformers' own, which some families compute in float32: in the model's type."""
+    loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(loss.float(), out.loss.float(), rtol=2e-2 if out.logits.dtype == torch.bfloat16 else 1e-6, atol=0)
+    return loss
+
+
 def expected(model, ids, types, mask, labels, is_masked_lm):
     model.zero_grad()
     if gives_spans(model):
@@ -232,8 +346,13 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
     both = isinstance(labels, tuple)
     labels, more = (labels[0], {"next_sentence_label": labels[1]}) if both else (labels, {})
     real_labels = labels.to(model.dtype) if labels.is_floating_point() else labels
-    out = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=real_labels, **more)
-    loss = replaced_loss(out, mask, labels) if isinstance(model, ElectraForPreTraining) else out.loss
+    typed = {} if isinstance(model, modernbert.ModernBertPreTrainedModel) else {"token_type_ids": types}
+    out = model(input_ids=ids, attention_mask=mask.long(), labels=real_labels, **typed, **more)
+    loss = out.loss
+    if isinstance(model, ElectraForPreTraining):
+        loss = replaced_loss(out, mask, labels)
+    elif is_masked_lm and not both:
+        loss = word_loss(out, labels)
     loss.backward()
     logits = out.prediction_logits if both else out.logits
     logits = logits[mask][labels[mask] != -100] if is_masked_lm or gives_tags(model) else logits[mask] if labels.shape == ids.shape else logits
@@ -243,8 +362,11 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
 
 def collected(model, outputs):
     result = {name: value.detach().clone() for name, value in outputs.items()}
-    for name, parameter in model.named_parameters():
-        result["grad." + name] = parameter.grad.clone()
+    words = model.get_input_embeddings().weight
+    of_words = next(name for name, parameter in model.named_parameters(remove_duplicate=False)
+                    if parameter is words and "embeddings." in name)
+    for name, parameter in model.named_parameters():  # some families list a decoder before the embeddings that it shares
+        result["grad." + (of_words if parameter is words else name)] = parameter.grad.clone()
     return {name: value.contiguous() for name, value in result.items()}
 
 
@@ -321,10 +443,13 @@ def main():
         folder = os.path.join(output, name)
         os.makedirs(folder, exist_ok=True)
         model.save_pretrained(os.path.join(folder, "model"))
+        if "old_keys" in (options or {}):
+            rename_keys(os.path.join(folder, "model"), options["old_keys"])
         ids, types, mask, labels = make_batch(model, lengths, is_masked_lm, generator)
         save_file(packed(ids, types, mask, labels, lengths, is_masked_lm, gives_tags(model), gives_spans(model)), os.path.join(folder, "batch.safetensors"))
         for suffix, dtype in (("fp32", torch.float32), ("fp64", torch.float64), ("bf16", torch.bfloat16)):  # which rounds its weights
-            result = expected(model.to(dtype), ids, types, mask, labels, is_masked_lm)
+            with all_in_double() if dtype == torch.float64 else contextlib.nullcontext():
+                result = expected(model.to(dtype), ids, types, mask, labels, is_masked_lm)
             result = {key: value.float() if dtype == torch.bfloat16 else value for key, value in result.items()}
             save_file(result, os.path.join(folder, f"expected_{suffix}.safetensors"))
         print("wrote", name)
