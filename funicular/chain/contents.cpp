@@ -21,7 +21,12 @@ constexpr std::array kTokenizerFiles{"tokenizer.json",
                                      "added_tokens.json",
                                      "vocab.txt",
                                      "vocab.json",
-                                     "merges.txt"};
+                                     "merges.txt",
+                                     "sentencepiece.bpe.model",
+                                     "spiece.model",
+                                     "spm.model",
+                                     "sentencepiece.model",
+                                     "tokenizer.model"};
 /// What a run leaves that others read; its checkpoints are its own, and its model is an input by its own name.
 constexpr std::array kRunFiles{"run.json", "metrics.jsonl"};
 

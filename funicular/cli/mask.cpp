@@ -50,7 +50,8 @@ class Mask final : public Command {
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
-             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
+             "folder with a tokeniser, such as a model's: tokenizer.json, vocab.txt, vocab.json and "
+             "merges.txt, or sentencepiece.bpe.model")
         .takes_model()
         .alias("model")
         .required();

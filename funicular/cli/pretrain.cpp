@@ -110,7 +110,8 @@ class Pretrain final : public Command {
     corpora_.declare(arguments);
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
-             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
+             "folder with a tokeniser: tokenizer.json, vocab.txt, vocab.json and merges.txt, or "
+             "sentencepiece.bpe.model")
         .common()
         .takes_model()
         .alias("tokenizer-name")

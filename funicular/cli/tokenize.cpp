@@ -82,7 +82,8 @@ class Tokenize final : public Command {
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
-             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
+             "folder with a tokeniser, such as a model's: tokenizer.json, vocab.txt, vocab.json and "
+             "merges.txt, or sentencepiece.bpe.model")
         .takes_model()
         .required_unless("verify");
     arguments.add("input", "PATH", inputs_, Effect::input, "files, or folders of files")

@@ -170,15 +170,19 @@ SequenceTemplate roberta_sequence(const std::string& cls, const std::string& sep
   return template_of(cls, sep, tokens, origin, true);
 }
 
-OrderedJson sequence_json(const text::ByteBpe& tokenizer) {
-  const text::ByteBpeOptions& options = tokenizer.options();
+SequenceTemplate bert_sequence(const std::string& cls, const std::string& sep,
+                               const std::vector<std::string>& tokens, const std::string& origin) {
+  return template_of(cls, sep, tokens, origin, false);
+}
+
+OrderedJson sequence_json(const text::Tokenizer& tokenizer, OffsetTrim options) {
   const SequenceTemplate& sequence = tokenizer.sequence();
   const auto token = [&](int32_t id) { return tokenizer.vocabulary()[static_cast<size_t>(id)]; };
   const OrderedJson trim{{"type", "ByteLevel"},
-                         {"add_prefix_space", options.trim_keeps_prefix},
-                         {"trim_offsets", options.trim_offsets},
+                         {"add_prefix_space", options.keeps_prefix},
+                         {"trim_offsets", options.trims},
                          {"use_regex", true}};
-  if (sequence == SequenceTemplate()) return options.trim_offsets ? trim : OrderedJson();
+  if (sequence == SequenceTemplate()) return options.trims ? trim : OrderedJson();
   const auto first = sequence.steps(1).front(), last = sequence.steps(1).back();
   if (first.column < 0 && last.column < 0) {
     const std::vector<std::string> tokens = tokenizer.vocabulary();
@@ -186,8 +190,8 @@ OrderedJson sequence_json(const text::ByteBpe& tokenizer) {
       return {{"type", "RobertaProcessing"},
               {"sep", {token(last.token), last.token}},
               {"cls", {token(first.token), first.token}},
-              {"trim_offsets", options.trim_offsets},
-              {"add_prefix_space", options.trim_keeps_prefix}};
+              {"trim_offsets", options.trims},
+              {"add_prefix_space", options.keeps_prefix}};
   }
   OrderedJson tokens = OrderedJson::object();
   const auto steps_json = [&](int columns) {
@@ -206,7 +210,7 @@ OrderedJson sequence_json(const text::ByteBpe& tokenizer) {
   OrderedJson single = steps_json(1), pair = steps_json(2);
   const OrderedJson steps{
       {"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
-  if (!options.trim_offsets) return steps;
+  if (!options.trims) return steps;
   return {{"type", "Sequence"}, {"processors", {trim, steps}}};
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "funicular/base/json.h"
-#include "funicular/text/byte_bpe.h"
 #include "funicular/text/sequence_template.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 
@@ -27,7 +27,15 @@ SequenceFile read_sequence(const Json& root, const std::vector<std::string>& tok
 text::SequenceTemplate roberta_sequence(const std::string& cls, const std::string& sep,
                                         const std::vector<std::string>& tokens, const std::string& origin);
 
-/// The post-processor of a byte-level BPE tokenizer.
-OrderedJson sequence_json(const text::ByteBpe& tokenizer);
+/// [CLS] a [SEP], and [CLS] a [SEP] b [SEP] of which the last two parts have token type 1. Throws InputError as above.
+text::SequenceTemplate bert_sequence(const std::string& cls, const std::string& sep,
+                                     const std::vector<std::string>& tokens, const std::string& origin);
+
+/// Whether offsets leave out the white space around a token, and keep a blank before the first one.
+struct OffsetTrim {
+  bool trims = false, keeps_prefix = false;
+};
+/// The post-processor of a tokenizer of byte-level BPE or of pieces.
+OrderedJson sequence_json(const text::Tokenizer& tokenizer, OffsetTrim options);
 
 }  // namespace funicular::format

@@ -22,7 +22,7 @@ struct Kin {
 };
 
 /// Classes and models beside those of families() (format/family.h).
-constexpr std::array<Kin, 3> kKin = {{
+constexpr std::array<Kin, 4> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
      " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader LayoutLM Lxmert MobileBert "
      "SqueezeBert ",
@@ -31,20 +31,25 @@ constexpr std::array<Kin, 3> kKin = {{
     {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
      " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
     {TokenizerRules::gpt2, "GPT2Tokenizer", " GPT2 ", " gpt2 gpt_neo gptj codegen opt "},
+    // The files hold, although transformers 5 ignores some of their rules (docs/tokenizers.md).
+    {TokenizerRules::file, "",
+     " Albert Barthez BigBird Camembert DebertaV2 Gemma Llama MBart Pegasus RemBert T5 XLMRoberta ",
+     " albert barthez big_bird camembert deberta-v2 mbart pegasus rembert t5 mt5 xlm-roberta "
+     "xlm-roberta-xl "},
 }};
 
 /// Classes of transformers 5 with rules of their own, without "Tokenizer".
 constexpr std::string_view kOthers =
-    " Albert Barthez Bartpho BertGeneration BertJapanese BertLegacy Bertweet BigBird BioGpt Blenderbot "
-    "BlenderbotSmall ByT5 CLIP CTRL Camembert Canine Character Clvp CodeGen CodeLlama Cohere Cpm CpmAnt "
+    " Bartpho BertGeneration BertJapanese BertLegacy Bertweet BioGpt Blenderbot "
+    "BlenderbotSmall ByT5 CLIP CTRL Canine Character Clvp CodeGen CodeLlama Cohere Cpm CpmAnt "
     "Deberta "
-    "DebertaV2 Dia Esm Esmc FSMT FastSpeech2Conformer Flaubert Funnel GPTNeoX GPTNeoXJapanese GPTSw3 Gemma "
-    "Herbert Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Llama Luke M2M100 MBart MBart50 MLuke MPNet Marian "
+    "Dia Esm Esmc FSMT FastSpeech2Conformer Flaubert Funnel GPTNeoX GPTNeoXJapanese GPTSw3 "
+    "Herbert Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke M2M100 MBart50 MLuke MPNet Marian "
     "MarkupLM "
-    "Mecab Mgpstr MyT5 Nllb Nougat OpenAIGPT PLBart Pegasus Perceiver Phobert Pop2Piano ProphetNet Qwen2 "
+    "Mecab Mgpstr MyT5 Nllb Nougat OpenAIGPT PLBart Perceiver Phobert Pop2Piano ProphetNet Qwen2 "
     "Qwen3_5 "
-    "Rag Reformer RemBert RoCBert RoFormer SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter T5 Tapas "
-    "Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLMRoberta XLNet ";
+    "Rag Reformer RoCBert RoFormer SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter Tapas "
+    "Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLNet ";
 
 bool lists(std::string_view words, const std::string& word) {
   return !word.empty() && words.find(" " + word + " ") != words.npos;
@@ -84,8 +89,10 @@ std::string text_at(const Json& object, const char* key) {
       text::kTokenizerComponent,
       "{}: \"tokenizer_class\" is {}, which {}. Expected the class of a WordPiece tokeniser "
       "(BertTokenizer, DistilBertTokenizer, ElectraTokenizer), of a byte-level BPE "
-      "(RobertaTokenizer, GPT2Tokenizer), or PreTrainedTokenizerFast with a tokenizer.json. Take "
-      "another model, or convert its tokeniser with transformers",
+      "(RobertaTokenizer, GPT2Tokenizer), or of SentencePiece (XLMRobertaTokenizer, AlbertTokenizer). "
+      "PreTrainedTokenizerFast with a tokenizer.json is also read. Take another model, or convert its "
+      "tokeniser "
+      "with transformers",
       origin, name, why);
 }
 
@@ -125,9 +132,9 @@ TokenizerClass tokenizer_class_of(const fs::path& folder, const Json& config, co
   if (name.empty()) name = text_at(model, "tokenizer_class"), from = (folder / "config.json").string();
   const std::string type = text_at(model, "model_type");
   const std::string kin = without(without(name, "Fast"), "Tokenizer");
-  TokenizerClass found{TokenizerRules::file, name, !name.empty()};
+  TokenizerClass found{TokenizerRules::file, name, !name.empty(), type};
   if (const Kin* const one = kin_of(name.empty(), name.empty() ? type : kin)) {
-    found = {one->rules, name.empty() ? one->name : name, !name.empty()};
+    found = {one->rules, name.empty() ? one->name : name, !name.empty(), type};
     if (one->rules == TokenizerRules::bert) refuse_other_steps(config, origin);
     return found;
   }

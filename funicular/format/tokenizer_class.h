@@ -19,6 +19,7 @@ struct TokenizerClass {
   TokenizerRules rules = TokenizerRules::file;
   std::string name;    ///< of the class, such as "BertTokenizer"; empty where no file tells
   bool named = false;  ///< a key "tokenizer_class" gives the name; otherwise "model_type" of config.json
+  std::string model_type = {};  ///< of config.json; empty where it gives none
 };
 
 /// The class that AutoTokenizer of transformers 5 takes for the folder. `config`: its tokenizer_config.json, or an empty

@@ -3,6 +3,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/format/byte_bpe_files.h"
+#include "funicular/format/piece_files.h"
 #include "funicular/format/tokenizer_document.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/format/word_piece_files.h"
@@ -26,15 +27,17 @@ std::unique_ptr<text::Tokenizer> read_tokenizer_json(const fs::path& path) {
   // The first files of GPT-2 and RoBERTa name no type.
   if (model != root.end() && model->is_object() && !model->contains("type") && model->contains("merges"))
     return own(read_byte_bpe(std::move(document), path));
-  const bool bpe = part_of(root, "model", {"WordPiece", "BPE"}, origin,
-                           "tokenizers of BERT, GPT-2, RoBERTa")["type"] == "BPE";
-  return bpe ? own(read_byte_bpe(std::move(document), path))
-             : own(read_word_piece(std::move(document), path));
+  const std::string type = found_type(part_of(root, "model", {"WordPiece", "BPE", "Unigram"}, origin,
+                                              "tokenizers of BERT, GPT-2, RoBERTa, XLM-R"));
+  if (type == "WordPiece") return own(read_word_piece(std::move(document), path));
+  if (type == "Unigram" || is_character_bpe(root)) return own(read_pieces(std::move(document), path));
+  return own(read_byte_bpe(std::move(document), path));
 }
 
 std::unique_ptr<text::Tokenizer> read_file_of_any_kind(const fs::path& path) {
   if (path.filename() == "vocab.json" || path.filename() == "merges.txt")
     return own(read_byte_bpe_vocabulary(path.parent_path()));
+  if (path.extension() == ".model") return own(read_sentencepiece(path));
   return path.extension() == ".json" ? read_tokenizer_json(path) : own(read_word_piece_vocabulary(path));
 }
 
@@ -59,7 +62,7 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
 
 bool has_tokenizer(const fs::path& folder) {
   return fs::exists(folder / "tokenizer.json") || fs::exists(folder / "vocab.txt") ||
-         fs::exists(folder / "vocab.json");
+         fs::exists(folder / "vocab.json") || !sentencepiece_name(folder).empty();
 }
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
@@ -70,9 +73,11 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
   }
   for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json"})
     if (fs::exists(path / name)) return read_one(path / name);
+  if (const std::string name = sentencepiece_name(path); !name.empty()) return read_one(path / name);
   throw InputError(
       text::kTokenizerComponent,
-      "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt, or vocab.json and merges.txt",
+      "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt, vocab.json and merges.txt, "
+      "or a SentencePiece model such as sentencepiece.bpe.model",
       path.string());
 }
 
@@ -81,6 +86,8 @@ void save_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer, in
     return write_word_piece(folder, *word_piece, model_max_length);
   if (const auto* bpe = dynamic_cast<const text::ByteBpe*>(&tokenizer))
     return write_byte_bpe(folder, *bpe, model_max_length);
+  if (const auto* pieces = dynamic_cast<const text::PieceTokenizer*>(&tokenizer))
+    return write_pieces(folder, *pieces, model_max_length);
   throw RunError(text::kTokenizerComponent, "{}: a tokenizer of the type {} cannot be written",
                  folder.string(), tokenizer.type());
 }

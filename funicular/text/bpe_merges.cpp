@@ -7,6 +7,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
+
 namespace funicular::text {
 namespace {
 
@@ -27,6 +30,24 @@ constexpr size_t longest_short_word = 128;
 constexpr size_t ranks_at_once = 16;
 
 }  // namespace
+
+std::vector<Merge> checked_merges(std::vector<Merge> merges, const std::vector<std::string>& vocabulary,
+                                  size_t size) {
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Merge& merge = merges[i];
+    const auto known = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < size; };
+    if (!known(merge.left) || !known(merge.right) || !known(merge.result))
+      throw InputError(kTokenizerComponent,
+                       "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}", i + 1,
+                       merge.left, merge.right, merge.result, static_cast<int64_t>(size) - 1);
+    const auto token = [&](int32_t id) -> const std::string& { return vocabulary[static_cast<size_t>(id)]; };
+    if (token(merge.left) + token(merge.right) != token(merge.result))
+      throw InputError(kTokenizerComponent, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"",
+                       i + 1, token(merge.left), token(merge.right), token(merge.result), token(merge.left),
+                       token(merge.right));
+  }
+  return merges;
+}
 
 MergeTable::MergeTable(std::vector<Merge> merges) {
   std::unordered_map<uint64_t, size_t> last;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace funicular::text {
@@ -14,6 +15,10 @@ struct Merge {
   int32_t left = -1, right = -1, result = -1;
   bool operator==(const Merge&) const = default;
 };
+
+/// The merges, if each joins two of the first `size` tokens of the vocabulary to a third whose text is both. Throws InputError.
+std::vector<Merge> checked_merges(std::vector<Merge> merges, const std::vector<std::string>& vocabulary,
+                                  size_t size);
 
 /// One piece of a word on its way through the merges.
 struct Symbol {

@@ -1,37 +1,13 @@
 #include "funicular/text/byte_bpe_offsets.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "funicular/text/byte_bpe_tables.h"
 #include "funicular/text/byte_level.h"
 #include "funicular/text/nfc.h"
-#include "funicular/text/normalizer.h"
-#include "funicular/text/utf8.h"
+#include "funicular/text/offset_trimming.h"
 
 namespace funicular::text {
-namespace {
-
-bool is_blank(uint32_t code) {
-  return code == byte_character(' ') || category_of(code) == unicode::white_space;
-}
-
-int32_t leading_blanks(std::string_view token) {
-  int32_t count = 0;
-  for (const char *at = token.data(), *end = at + token.size(); at < end; ++count)
-    if (!is_blank(next_code_point(at, end))) break;
-  return count;
-}
-
-int32_t trailing_blanks(std::string_view token) {
-  int32_t count = 0;
-  for (int size = 0; !token.empty() && is_blank(last_code_point(token, size)); ++count)
-    token.remove_suffix(size);
-  return count;
-}
-
-}  // namespace
-
 void ByteBpeOffsets::read(std::string_view utf8) {
   const AlignedText whole = AlignedText::original(utf8);
   tables_.raw.split(
@@ -83,15 +59,8 @@ void ByteBpeOffsets::read_word(const AlignedText& segment, std::string_view word
 }
 
 void ByteBpeOffsets::put(int32_t id, bool starts_word, std::string_view spelling, CharacterRange range) {
-  if (tables_.options.trim_offsets) {
-    int32_t leading = leading_blanks(spelling);
-    const int32_t trailing = trailing_blanks(spelling);
-    // The blank that may have been put before the text is no white space of the text.
-    if (leading == 1 && tables_.options.trim_keeps_prefix && (offsets_.size() == first_ || range.begin == 0))
-      leading = 0;
-    range.begin = std::min(range.begin + leading, range.end);
-    if (trailing > 0 && range.end >= trailing) range.end = std::max(range.end - trailing, range.begin);
-  }
+  if (tables_.options.trim_offsets)
+    range = trimmed(range, spelling, offsets_.size() == first_, tables_.options.trim_keeps_prefix);
   out_.ids.push_back(id);
   out_.word_starts.push_back(starts_word);
   offsets_.push_back(range);

@@ -31,24 +31,6 @@ std::unordered_map<std::string_view, int32_t> index_of(const std::vector<std::st
   return ids;
 }
 
-std::vector<Merge> checked(std::vector<Merge> merges, const std::vector<std::string>& vocabulary,
-                           size_t size) {
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const Merge& merge = merges[i];
-    const auto known = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < size; };
-    if (!known(merge.left) || !known(merge.right) || !known(merge.result))
-      throw InputError(kTokenizerComponent,
-                       "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}", i + 1,
-                       merge.left, merge.right, merge.result, static_cast<int64_t>(size) - 1);
-    const auto token = [&](int32_t id) -> const std::string& { return vocabulary[static_cast<size_t>(id)]; };
-    if (token(merge.left) + token(merge.right) != token(merge.result))
-      throw InputError(kTokenizerComponent, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"",
-                       i + 1, token(merge.left), token(merge.right), token(merge.result), token(merge.left),
-                       token(merge.right));
-  }
-  return merges;
-}
-
 uint64_t hash_rules(const ByteBpeTables& tables) {
   StreamHash hash;
   const auto number = [&](int64_t value) { hash.update(&value, sizeof value); };
@@ -85,7 +67,7 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
       vocabulary(with_added_tokens(tokens, added)),
       model_size(tokens.size()),
       ids(index_of(vocabulary, model_size)),
-      merges(checked(std::move(merge_list), vocabulary, model_size)),
+      merges(checked_merges(std::move(merge_list), vocabulary, model_size)),
       raw(AddedTokenMatcher::raw(added)),
       normalized(AddedTokenMatcher::normalized(
           added,

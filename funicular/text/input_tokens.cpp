@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "funicular/text/byte_bpe.h"
+#include "funicular/text/piece_tokenizer.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
@@ -93,10 +94,13 @@ std::vector<int32_t> input_tokens(const Tokenizer& tokenizer) {
     if (is_valid_utf8(text)) return is_of_whole_characters(tokenizer, before, id, text);
     return text.size() == 1 ? is_of_utf8(text[0]) : made[static_cast<size_t>(id)] != 0;
   };
+  // Every piece is the best way to spell some text, or close to it.
+  const bool pieces = dynamic_cast<const PieceTokenizer*>(&tokenizer) != nullptr;
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.size(); ++id) {
     if (special[static_cast<size_t>(id)]) continue;
-    if (bytes ? is_of_byte_bpe(id) : is_of_word_piece(tokenizer, id)) ids.push_back(id);
+    if (pieces ? id < tokenizer.model_size() : bytes ? is_of_byte_bpe(id) : is_of_word_piece(tokenizer, id))
+      ids.push_back(id);
   }
   return ids;
 }

@@ -50,8 +50,35 @@ struct Part {
   int32_t change;
 };
 
+// The compatibility decompositions that differ from the canonical ones.
+const std::unordered_map<uint32_t, std::vector<uint32_t>>& compatible_parts() {
+  static const auto made = [] {
+    constexpr uint32_t last = 0x80000000u;
+    std::unordered_map<uint32_t, std::vector<uint32_t>> result;
+    for (size_t i = 0; i < unicode::compatibility_size;) {
+      std::vector<uint32_t>& parts = result[unicode::compatibility[i++]];
+      do parts.push_back(unicode::compatibility[i] & ~last);
+      while (!(unicode::compatibility[i++] & last));
+    }
+    return result;
+  }();
+  return made;
+}
+
+// Calls use(code) for the parts of a code point.
+template <class Use>
+void for_each_part(uint32_t code, Compatibility compatibility, Use use) {
+  if (compatibility == Compatibility::replace && code >= 0x80) {
+    if (const auto found = compatible_parts().find(code); found != compatible_parts().end()) {
+      for (const uint32_t part : found->second) use(part);
+      return;
+    }
+  }
+  for (const uint32_t part : decompose(code)) use(part);
+}
+
 // Decomposed, in canonical order.
-std::vector<Part> decomposed(std::string_view utf8) {
+std::vector<Part> decomposed(std::string_view utf8, Compatibility compatibility) {
   std::vector<Part> parts;
   size_t run = 0;  // where the marks begin that are still to be sorted
   const auto sort_run = [&] {
@@ -60,13 +87,13 @@ std::vector<Part> decomposed(std::string_view utf8) {
   };
   for (const char *at = utf8.data(), *end = at + utf8.size(); at < end;) {
     int32_t change = 0;
-    for (const uint32_t code : decompose(next_code_point(at, end))) {
+    for_each_part(next_code_point(at, end), compatibility, [&](uint32_t code) {
       const uint8_t rank = combining_rank(code);
       if (rank == 0) sort_run();
       parts.push_back({code, rank, change});
       if (rank == 0) run = parts.size();
       change = 1;
-    }
+    });
   }
   sort_run();
   return parts;
@@ -115,7 +142,7 @@ bool is_surely_composed(std::string_view utf8) {
   return true;
 }
 
-std::vector<NormalizedCharacter> compose_characters(std::string_view utf8) {
+std::vector<NormalizedCharacter> compose_characters(std::string_view utf8, Compatibility compatibility) {
   std::vector<NormalizedCharacter> out;
   std::vector<Part> waiting;  // marks behind the composee that did not compose with it
   Part composee{none, 0, 0};
@@ -125,7 +152,7 @@ std::vector<NormalizedCharacter> compose_characters(std::string_view utf8) {
     waiting.clear();
     composee.code = none;
   };
-  for (const Part& part : decomposed(utf8)) {
+  for (const Part& part : decomposed(utf8, compatibility)) {
     if (composee.code == none) {
       if (part.rank == 0) {
         composee = part;
@@ -150,10 +177,16 @@ std::vector<NormalizedCharacter> compose_characters(std::string_view utf8) {
   return out;
 }
 
-std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8) {
+std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8, Compatibility compatibility) {
   std::vector<NormalizedCharacter> out;
-  for (const Part& part : decomposed(utf8)) out.push_back({part.code, part.change});
+  for (const Part& part : decomposed(utf8, compatibility)) out.push_back({part.code, part.change});
   return out;
+}
+
+bool has_blank_form(uint32_t code) {
+  const auto found = compatible_parts().find(code);
+  return found != compatible_parts().end() &&
+         std::find(found->second.begin(), found->second.end(), ' ') != found->second.end();
 }
 
 std::string compose(std::string_view utf8) {

@@ -1,5 +1,5 @@
 #pragma once
-// Canonical composition (Unicode Standard Annex #15, form C), as Hugging Face `tokenizers` does it, with its
+// Normal forms of Unicode (Standard Annex #15), as Hugging Face `tokenizers` does it, with its
 // account of which characters came of which.
 
 #include <cstdint>
@@ -21,10 +21,17 @@ struct NormalizedCharacter {
 /// false for such a text.
 bool is_surely_composed(std::string_view utf8);
 
-/// The characters of valid UTF-8 in form C.
-std::vector<NormalizedCharacter> compose_characters(std::string_view utf8);
-/// The characters of valid UTF-8 in form D: decomposed, in canonical order.
-std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8);
+/// Whether compatibility characters are replaced: "①" becomes 1. Forms KC and KD replace them.
+enum class Compatibility { keep, replace };
+
+/// The characters of valid UTF-8 in form C or KC.
+std::vector<NormalizedCharacter> compose_characters(std::string_view utf8,
+                                                    Compatibility compatibility = Compatibility::keep);
+/// The characters of valid UTF-8 in form D or KD: decomposed, in canonical order.
+std::vector<NormalizedCharacter> decompose_characters(std::string_view utf8,
+                                                      Compatibility compatibility = Compatibility::keep);
 std::string compose(std::string_view utf8);
+/// Whether a code point's form KD has a blank.
+bool has_blank_form(uint32_t code);
 
 }  // namespace funicular::text

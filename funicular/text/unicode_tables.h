@@ -37,10 +37,37 @@ extern const uint32_t compositions[];
 extern const std::size_t compositions_size;
 
 /// What the pattern of the ByteLevel pre-tokenizer tells apart.
-enum Category : uint8_t { other = 0, letter = 1, number = 2, white_space = 3 };  // \p{L}, \p{N}, \s
+enum Category : uint8_t { neither = 0, letter = 1, number = 2, white_space = 3 };  // \p{L}, \p{N}, \s
 
 // Change points, as those of flags.
 extern const uint32_t category_ranges[];
 extern const std::size_t category_ranges_size;
+
+// Full compatibility decompositions (form KD) where they differ from the canonical ones; rows as above.
+extern const uint32_t compatibility[];
+extern const std::size_t compatibility_size;
+
+/// The part that a code point plays in grapheme clusters.
+enum Cluster : uint8_t {
+  other = 0,
+  control,          ///< line breaks, too
+  extend,           ///< extends the cluster before it
+  extend_unlinked,  ///< the same, but ends an Indic conjunct
+  linker,           ///< the same, and joins Indic consonants
+  joiner,           ///< the same, and joins pictographs: U+200D
+  spacing,          ///< goes with what is before it, and ends a run of extending characters
+  prepend,          ///< goes with what is behind it
+  pictograph,
+  consonant,  ///< Indic ones that conjuncts are made of
+  hangul_l,
+  hangul_v,
+  hangul_t,
+  hangul_lv,
+  hangul_lvt,
+};
+
+// Change points like flag_ranges: a Cluster, and 16 if StripAccents removes the character.
+extern const uint32_t cluster_ranges[];
+extern const std::size_t cluster_ranges_size;
 
 }  // namespace funicular::text::unicode

@@ -123,8 +123,8 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   const auto names = [](const std::string& message, const char* words) {
     return message.find(words) != std::string::npos;
   };
-  EXPECT_TRUE(
-      names(error_with("/model/type", "Unigram"), "the model is Unigram; supported: WordPiece or BPE"));
+  EXPECT_TRUE(names(error_with("/model/type", "WordLevel"),
+                    "the model is WordLevel; supported: WordPiece or BPE or Unigram"));
   EXPECT_TRUE(names(error_with("/model/type", "BPE"), "\"continuing_subword_prefix\" is \"##\""));
   EXPECT_TRUE(names(error_with("/normalizer/type", "NFC"), "NFC"));
   EXPECT_TRUE(names(error_with("/normalizer", nullptr), "the normalizer is none"));

@@ -142,6 +142,7 @@ class Sweep:
     def __init__(self, helper, threads):
         self.helper, self.threads = helper, str(threads)
         self.differences, self.texts = 0, 0
+        self.checks_words = True  # off where the peer splits no words
         self.by_part = collections.Counter()
 
     def answers(self, path, raw):
@@ -171,6 +172,8 @@ class Sweep:
                 words = want.word_ids
                 want_starts = [int(i == 0 or words[i] != words[i - 1]) for i in range(len(words))]
                 self.texts += 1
+                if not self.checks_words:
+                    want_starts = found[1]
                 if found != (want.ids, want_starts, want.ids, want.offsets):
                     self.report(part, f"{ascii(text[:100])}\n    expected {want.ids[:20]} {want_starts[:20]} {want.offsets[:20]}"
                                       f"\n    found    {found[0][:20]} {found[1][:20]} {found[3][:20]}")

@@ -1,0 +1,31 @@
+#pragma once
+// Files of tokenisers of pieces (text/piece_tokenizer.h): tokenizer.json with Unigram or a BPE of
+// characters, and models of SentencePiece.
+
+#include <string>
+
+#include "funicular/base/file.h"
+#include "funicular/format/tokenizer_document.h"
+#include "funicular/text/piece_tokenizer.h"
+
+namespace funicular::format {
+
+/// Whether a tokenizer.json has a BPE of characters. Such a model falls back to bytes, or the normaliser or
+/// the pre-tokenizer writes U+2581 for blanks.
+bool is_character_bpe(const Json& root);
+
+/// `document`: a tokenizer.json at `path`, which holds as it stands. A tokenizer_config.json beside it names
+/// special tokens. Throws InputError.
+text::PieceTokenizer read_pieces(TokenizerDocument document, const fs::path& path);
+
+/// The name of the SentencePiece model in a folder; empty if there is none.
+std::string sentencepiece_name(const fs::path& folder);
+/// `path`: a SentencePiece model with pieces of Unigram. The class that tokenizer_config.json or config.json
+/// names says which rules and special tokens stand around it: XLM-R, CamemBERT, ALBERT or DeBERTa. Without a
+/// class the name of the file says it. Throws InputError.
+text::PieceTokenizer read_sentencepiece(const fs::path& path);
+
+/// Writes tokenizer.json and tokenizer_config.json.
+void write_pieces(const fs::path& folder, const text::PieceTokenizer& tokenizer, int model_max_length);
+
+}  // namespace funicular::format

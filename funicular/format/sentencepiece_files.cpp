@@ -1,0 +1,192 @@
+// Models of SentencePiece beside tokenizer.json, with the rules that the classes of transformers put around them.
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/format/named_tokens.h"
+#include "funicular/format/piece_files.h"
+#include "funicular/format/piece_names.h"
+#include "funicular/format/sentencepiece_model.h"
+#include "funicular/format/sequence_files.h"
+#include "funicular/format/tokenizer_class.h"
+#include "funicular/format/tokenizer_json.h"
+#include "funicular/text/unigram.h"
+
+namespace funicular::format {
+namespace {
+
+using text::NormalizerStep;
+using text::PieceRules;
+using text::SplitterStep;
+
+using PieceType = SentencePieceModel::PieceType;
+
+/// A class with a SentencePiece model.
+struct PieceClass {
+  const char* name;        ///< without "Tokenizer"
+  const char* model_type;  ///< of config.json
+  const char* file;        ///< the name of the model
+};
+constexpr std::array<PieceClass, 4> kClasses = {{{"XLMRoberta", "xlm-roberta", "sentencepiece.bpe.model"},
+                                                 {"Camembert", "camembert", "sentencepiece.bpe.model"},
+                                                 {"Albert", "albert", "spiece.model"},
+                                                 {"DebertaV2", "deberta-v2", "spm.model"}}};
+constexpr std::array kNames{"sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model",
+                            "tokenizer.model"};
+
+std::string class_of(const fs::path& path, const TokenizerClass& found) {
+  for (const PieceClass& one : kClasses) {
+    const std::string name = std::string(one.name) + "Tokenizer";
+    if (found.name == name || found.name == name + "Fast") return one.name;
+  }
+  const bool unknown = found.named && found.name != "PreTrainedTokenizerFast";
+  for (const PieceClass& one : kClasses)
+    if (!unknown && found.model_type == one.model_type) return one.name;
+  for (const PieceClass& one : kClasses)
+    if (!unknown && path.filename() == one.file) return one.name;
+  throw InputError(text::kTokenizerComponent,
+                   "{}: nothing says which rules stand around this SentencePiece model ({}); expected "
+                   "\"tokenizer_class\" XLMRobertaTokenizer, CamembertTokenizer, AlbertTokenizer or "
+                   "DebertaV2Tokenizer in tokenizer_config.json, or a tokenizer.json",
+                   path.string(), found.name.empty() ? "no class is named" : "the class is " + found.name);
+}
+
+struct ScoredPieces {
+  std::vector<std::string> pieces;
+  std::vector<double> scores;
+  int32_t unknown = 0;
+
+  void add(std::string piece, double score) {
+    pieces.push_back(std::move(piece));
+    scores.push_back(score);
+  }
+};
+
+// fairseq gave XLM-R and CamemBERT special tokens of its own in front of the pieces.
+ScoredPieces pieces_of_class(const std::string& name, const SentencePieceModel& model,
+                             const PieceRules& rules, const std::string& origin) {
+  ScoredPieces result;
+  size_t first = 0;
+  if (name == "XLMRoberta") {
+    for (const std::string& token : {rules.cls_token, rules.pad_token, rules.sep_token, rules.unknown_token})
+      result.add(token, 0.0);
+    first = 3;
+  } else if (name == "Camembert") {
+    for (const std::string& token :
+         {std::string("<s>NOTUSED"), rules.pad_token, std::string("</s>NOTUSED"), rules.unknown_token})
+      result.add(token, 0.0);
+    result.add("<unk>NOTUSED", -100.0);
+    first = 1;
+  }
+  if (first >= model.pieces.size())
+    throw InputError(text::kTokenizerComponent, "{}: the model has {} pieces: expected more than {} for {}",
+                     origin, model.pieces.size(), first, name);
+  for (size_t i = first; i < model.pieces.size(); ++i)
+    result.add(model.pieces[i].text, model.pieces[i].score);
+  if (first > 0) result.add(rules.mask_token, 0.0);
+  result.unknown = first > 0 ? 3 : model.unknown_id;
+  return result;
+}
+
+PieceRules rules_of_class(const std::string& name, const SentencePieceModel& model, const Json& config,
+                          const std::string& origin) {
+  PieceRules rules;
+  const bool albert = name == "Albert", deberta = name == "DebertaV2";
+  if (albert || deberta) {
+    rules.cls_token = "[CLS]", rules.sep_token = "[SEP]", rules.mask_token = "[MASK]";
+    rules.reads_types = true;
+  }
+  if (deberta) rules.pad_token = "[PAD]", rules.unknown_token = "[UNK]";
+  std::vector<NormalizerStep>& steps = rules.normalizer;
+  const auto replace = [&](const char* pattern) {
+    steps.push_back({.kind = NormalizerStep::replace_text, .pattern = pattern, .content = "\""});
+  };
+  if (albert) {
+    replace("``");
+    replace("''");
+    if (!json_get_or(config, "keep_accents", false, origin)) {
+      steps.push_back({.kind = NormalizerStep::nfkd});
+      steps.push_back({.kind = NormalizerStep::strip_accents});
+    }
+  }
+  if (json_get_or(config, "do_lower_case", albert, origin) && (albert || deberta))
+    steps.push_back({.kind = NormalizerStep::lowercase});
+  if (deberta) steps.push_back({.kind = NormalizerStep::strip});
+  if (!model.character_map.empty())
+    steps.push_back({.kind = NormalizerStep::precompiled,
+                     .map = std::make_shared<const text::CharacterMap>(model.character_map)});
+  if (deberta) steps.push_back({.kind = NormalizerStep::replace_blanks, .content = " "});
+  if (!deberta) rules.splitter.push_back({.kind = SplitterStep::white_space});
+  if (deberta && json_get_or(config, "split_by_punct", false, origin))
+    rules.splitter.push_back({.kind = SplitterStep::punctuation});
+  SplitterStep marks{.kind = SplitterStep::metaspace};
+  if (!json_get_or(config, "add_prefix_space", true, origin)) marks.prepend = SplitterStep::Prepend::never;
+  rules.splitter.push_back(marks);
+  return rules;
+}
+
+void add_default_names(PieceRules& rules, NamedTokens& named) {
+  named.add_default("bos_token", rules.cls_token);
+  named.add_default("eos_token", rules.sep_token);
+  for (const auto& [role, token] : piece_roles(rules)) named.add_default(role, *token);
+}
+
+/// Texts may hold control pieces and user-defined pieces.
+std::vector<text::AddedToken> added_of_model(const SentencePieceModel& model, const ScoredPieces& scored) {
+  std::vector<text::AddedToken> added;
+  for (const SentencePieceModel::Piece& piece : model.pieces) {
+    if (piece.type != PieceType::control && piece.type != PieceType::user_defined) continue;
+    const auto found = std::find(scored.pieces.begin(), scored.pieces.end(), piece.text);
+    if (found == scored.pieces.end()) continue;
+    added.push_back({.id = static_cast<int32_t>(found - scored.pieces.begin()),
+                     .content = piece.text,
+                     .special = piece.type == PieceType::control});
+  }
+  return added;
+}
+
+}  // namespace
+
+std::string sentencepiece_name(const fs::path& folder) {
+  for (const char* const name : kNames)
+    if (fs::exists(folder / name)) return name;
+  return "";
+}
+
+text::PieceTokenizer read_sentencepiece(const fs::path& path) {
+  const std::string origin = path.string();
+  const SentencePieceModel model = parse_sentencepiece_model(read_file(path), origin);
+  if (model.type != SentencePieceModel::Type::unigram)
+    throw InputError(
+        text::kTokenizerComponent,
+        "{}: the SentencePiece model is of the type {}; expected unigram (1). Save the tokeniser "
+        "with transformers, which writes a tokenizer.json",
+        origin, static_cast<int>(model.type));
+  std::string config_origin;
+  Json config = read_tokenizer_config(path.parent_path(), config_origin);
+  const std::string name = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));
+  PieceRules rules = rules_of_class(name, model, config, config_origin);
+  const bool names_mask = config.contains("mask_token") || config.contains("added_tokens_decoder");
+  NamedTokens named(path.parent_path(), std::move(config), config_origin, {});
+  add_default_names(rules, named);
+  read_piece_names(named, rules);
+  ScoredPieces scored = pieces_of_class(name, model, rules, origin);
+  std::vector<text::AddedToken> added = named.place(scored.pieces, added_of_model(model, scored));
+  // A mask stands for a word with its blank.
+  for (text::AddedToken& token : added)
+    if (token.content == rules.mask_token && !names_mask) token.lstrip = true;
+  const std::vector<std::string> tokens = with_added(scored.pieces, added);
+  const bool fairseq = name == "XLMRoberta" || name == "Camembert";
+  text::SequenceTemplate sequence = fairseq
+                                        ? roberta_sequence(rules.cls_token, rules.sep_token, tokens, origin)
+                                        : bert_sequence(rules.cls_token, rules.sep_token, tokens, origin);
+  auto pieces = std::make_unique<text::Unigram>(std::move(scored.pieces), std::move(scored.scores),
+                                                scored.unknown, model.byte_fallback);
+  return {std::move(pieces), std::move(rules), std::move(added), std::move(sequence)};
+}
+
+}  // namespace funicular::format

@@ -1,0 +1,48 @@
+#pragma once
+// The table of a SentencePiece model that replaces characters before all else ("precompiled_charsmap"). The
+// Precompiled normaliser of Hugging Face `tokenizers` applies it cluster by cluster.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/text/nfc.h"
+
+namespace funicular::text {
+
+/// Immutable. A double array (Darts) of keys with places in a list of strings that each end with a NUL.
+class CharacterMap {
+ public:
+  /// `bytes`: the size of the array in bytes (little-endian uint32), the array, the strings. Throws InputError.
+  explicit CharacterMap(std::string bytes);
+
+  const std::string& bytes() const { return bytes_; }
+  bool operator==(const CharacterMap& other) const { return bytes_ == other.bytes_; }
+
+  /// Whether the shortest key that `text` begins with exists; `replacement` becomes its string.
+  bool find(std::string_view text, std::string_view& replacement) const;
+
+  /// Gives the characters of valid UTF-8 after the replacements. The shortest key that a cluster of less than 6
+  /// bytes begins with replaces the whole cluster. In longer clusters each character is replaced by itself.
+  /// Returns false, with nothing in `out`, if nothing is replaced.
+  bool apply(std::string_view utf8, std::vector<NormalizedCharacter>& out) const;
+  /// The same as text alone: appends to `out`.
+  void append(std::string_view utf8, std::string& out) const;
+
+  /// Calls use(key, replacement) for all keys. Damaged arrays may have keys that are no text.
+  void for_each(const std::function<void(const std::string&, std::string_view)>& use) const;
+
+ private:
+  uint32_t unit(size_t place) const;
+  template <class Kept, class Replaced>
+  void walk(std::string_view utf8, Kept kept, Replaced replaced) const;
+  bool string_at(uint32_t value, std::string_view& string) const;
+
+  std::string bytes_;
+  size_t units_ = 0;  ///< in the array
+  std::string_view strings_() const { return std::string_view(bytes_).substr(4 + 4 * units_); }
+};
+
+}  // namespace funicular::text

@@ -1,0 +1,49 @@
+#pragma once
+// The unigram language model (Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models
+// with Multiple Subword Candidates"). A word is cut into the pieces whose scores have the largest sum. Equal
+// to `tokenizers`.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "funicular/text/piece_model.h"
+#include "funicular/text/trie.h"
+
+namespace funicular::text {
+
+class Unigram final : public PieceModel {
+ public:
+  /// `scores[i]` is the logarithm of the probability of `pieces[i]`. If a piece stands there twice, the last one
+  /// counts. Throws InputError (lists of different length, an empty piece, invalid UTF-8, no unknown token, a
+  /// score that is no number).
+  Unigram(std::vector<std::string> pieces, std::vector<double> scores, int32_t unknown, bool byte_fallback);
+
+  std::string_view type() const override { return "Unigram"; }
+  const std::vector<std::string>& vocabulary() const override { return pieces_; }
+  int32_t id_of(std::string_view token) const override;
+  int32_t unknown() const override { return unknown_; }
+  bool byte_fallback() const override { return byte_fallback_; }
+  void encode(std::string_view word, std::vector<WordPart>& out) const override;
+  bool splits_between(uint32_t, std::string_view) const override { return false; }
+  uint64_t fingerprint() const override;
+  const std::vector<double>& scores() const { return scores_; }
+
+ private:
+  struct Cell;
+  void find_path(std::string_view word, std::vector<Cell>& cells) const;
+  void put_unknown(std::string_view word, uint32_t begin, uint32_t end, std::vector<WordPart>& out) const;
+
+  std::vector<std::string> pieces_;
+  std::vector<double> scores_;
+  int32_t unknown_;
+  bool byte_fallback_;
+  double unknown_score_ = 0;
+  Trie trie_;
+  std::array<int32_t, 256> byte_ids_{};  // all or none: -1 where a byte has no token
+};
+
+}  // namespace funicular::text

@@ -1,0 +1,264 @@
+// Files of tokenisers of pieces: tokenizer.json with Unigram or BPE of characters, and models of SentencePiece.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/format/base64.h"
+#include "funicular/format/sentencepiece_model.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/text/piece_tokenizer.h"
+#include "scratch.h"
+#include "tests/fuzz_rounds.h"
+
+namespace funicular::format {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+constexpr const char* kUnigramJson = R"({"version": "1.0", "truncation": null, "padding": null,
+  "added_tokens": [{"id": 0, "content": "<s>", "special": true}, {"id": 8, "content": "<mask>", "special": true, "lstrip": true}],
+  "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Strip", "strip_left": false, "strip_right": true},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, {"type": "Replace", "pattern": {"String": "``"}, "content": "b"}]},
+  "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"},
+    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}]},
+  "post_processor": {"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+               {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}, "</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}}},
+  "decoder": {"type": "Metaspace"},
+  "model": {"type": "Unigram", "unk_id": 3, "byte_fallback": false,
+            "vocab": [["<s>", 0.0], ["<pad>", 0], ["</s>", 0.0], ["<unk>", 0.0], ["▁", -2.5], ["a", -1.25], ["▁a", -2.0], ["b", -3]]}})";
+
+constexpr const char* kGemmaJson = R"({"version": "1.0", "truncation": null, "padding": null,
+  "added_tokens": [{"id": 0, "content": "<pad>", "special": true}, {"id": 3, "content": "<mask>", "special": false}],
+  "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+  "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false},
+  "post_processor": null, "decoder": null,
+  "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null, "end_of_word_suffix": null,
+            "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+            "vocab": {"<pad>": 0, "<unk>": 1, "a": 2, "<mask>": 3, "b": 4, "▁": 5, "ab": 6, "▁ab": 7, "<0xC3>": 8, "<0xA9>": 9},
+            "merges": ["a b", ["▁", "ab"]]}})";
+
+class PieceFiles : public testing::Test {
+ protected:
+  Ids ids(std::string_view text) const { return load_tokenizer(scratch_.path())->tokenize(text).ids; }
+  /// The message for a tokenizer.json with one value changed.
+  std::string error_with(const char* text, const char* place, const Json& value) const {
+    Json json = parse_json(text, "test");
+    json[Json::json_pointer(place)] = value;
+    scratch_.put("tokenizer.json", json.dump());
+    return error_of([&] { load_tokenizer(scratch_.path()); });
+  }
+  Scratch scratch_;
+};
+
+TEST_F(PieceFiles, UnigramIsReadWithItsRulesAndWrittenAsItWas) {
+  scratch_.put("tokenizer.json", kUnigramJson);
+  EXPECT_EQ(ids("a\u3000a  ``"), (Ids{6, 6, 4, 7}));
+  EXPECT_EQ(ids("aa c<mask>"), (Ids{6, 5, 4, 3, 8}));
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  EXPECT_EQ(tokenizer->type(), "Unigram");
+  EXPECT_EQ(tokenizer->special().pad, 1);
+  EXPECT_EQ(tokenizer->special().unknown, 3);
+  EXPECT_EQ(tokenizer->special().cls, 0);
+  EXPECT_EQ(tokenizer->special().sep, 2);
+  EXPECT_EQ(tokenizer->special().mask, 8);
+  save_tokenizer(scratch_ / "copy", *tokenizer);
+  const auto again = load_tokenizer(scratch_ / "copy");
+  EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
+  EXPECT_TRUE(again->sequence() == tokenizer->sequence());
+}
+
+TEST_F(PieceFiles, BpeWithByteFallbackIsReadAndWritten) {
+  scratch_.put("tokenizer.json", kGemmaJson);
+  EXPECT_EQ(ids("ab ab\u00E9"), (Ids{6, 7, 8, 9}));
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  EXPECT_EQ(tokenizer->description(), "BPE with byte fallback, 10 tokens");
+  EXPECT_EQ(tokenizer->token_text(8), "\xC3");
+  save_tokenizer(scratch_ / "copy", *tokenizer);
+  EXPECT_EQ(load_tokenizer(scratch_ / "copy")->fingerprint(), tokenizer->fingerprint());
+}
+
+TEST_F(PieceFiles, WhatIsNotThereIsRefusedByName) {
+  const auto says = [](const std::string& error, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(error.find(part), std::string::npos) << error;
+  };
+  says(error_with(kUnigramJson, "/normalizer", {{"type", "BertNormalizer"}}),
+       {"tokenizer.json", "normalizer is BertNormalizer", "Precompiled"});
+  says(error_with(kUnigramJson, "/normalizer/normalizers/2/pattern/Regex", "[a-z]+"),
+       {"regular expression", "[a-z]+", "{2,}"});
+  says(error_with(kUnigramJson, "/pre_tokenizer/pretokenizers/0/type", "Digits"),
+       {"pre_tokenizer is Digits"});
+  says(error_with(kUnigramJson, "/pre_tokenizer/pretokenizers/1/prepend_scheme", "last"),
+       {"prepend_scheme", "\"last\""});
+  says(error_with(kUnigramJson, "/model/unk_id", nullptr), {"unk_id", "expected an id from 0 to 7"});
+  says(error_with(kUnigramJson, "/model/vocab", Json::object()), {"no list \"vocab\""});
+  says(error_with(kUnigramJson, "/model/vocab/4", "a"), {"piece 4", "expected a text and a score"});
+  says(error_with(kUnigramJson, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}),
+       {"base64"});
+  says(error_with(kUnigramJson, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}),
+       {"table of characters"});
+  says(error_with(kGemmaJson, "/model/dropout", 0.1), {"dropout"});
+  says(error_with(kGemmaJson, "/model/unk_token", "<q>"), {"<q>", "missing from the vocabulary"});
+  says(error_with(kGemmaJson, "/pre_tokenizer/pattern", {{"Regex", "\\s"}}), {"pattern of Split"});
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  says(error_with(kUnigramJson, "/version", "1.0"),
+       {"the model is Unigram", "BertTokenizer", "PreTrainedTokenizerFast"});
+}
+
+TEST_F(PieceFiles, OlderFilesOfMetaspaceSayAddPrefixSpace) {
+  Json json = parse_json(kUnigramJson, "test");
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}};
+  scratch_.put("tokenizer.json", json.dump());
+  EXPECT_EQ(ids("a a"), (Ids{5, 6}));
+}
+
+TEST(Base64, IsReadAndWritten) {
+  std::string bytes, back;
+  for (int size = 0; size < 300; ++size) {
+    ASSERT_TRUE(from_base64(to_base64(bytes), back));
+    ASSERT_EQ(back, bytes);
+    bytes.push_back(static_cast<char>(size * 37));
+  }
+  EXPECT_EQ(to_base64("Ma"), "TWE=");
+  for (const char* wrong : {"TWE", "TW=E", "TWE?", "====", "T==="})
+    EXPECT_FALSE(from_base64(wrong, back)) << wrong;
+}
+
+// ---- models of SentencePiece
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
+  return bytes + static_cast<char>(value);
+}
+
+std::string field(uint32_t number, const std::string& bytes) {
+  return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
+}
+
+std::string field(uint32_t number, uint64_t value) {
+  return varint(number << 3) + varint(value);
+}
+
+std::string piece(const std::string& text, float score, int type = 1) {
+  std::string bytes(4, '\0');
+  std::memcpy(bytes.data(), &score, 4);
+  return field(1, field(1, text) + varint(2 << 3 | 5) + bytes +
+                      (type == 1 ? "" : field(3, static_cast<uint64_t>(type))));
+}
+
+/// As SentencePiece writes it: <unk>, <s>, </s>, then pieces.
+std::string model_bytes(int type = 1) {
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("▁", -2.5f) +
+         piece("a", -1.25f) + piece("▁a", -2.0f) + piece("<u>", 0, 4) +
+         field(2, field(3, static_cast<uint64_t>(type)) + field(40, uint64_t{0})) +
+         field(3, field(1, "identity")) + field(99, "later");
+}
+
+TEST_F(PieceFiles, AModelOfSentencePieceHasTheIdsOfItsClass) {
+  scratch_.put("sentencepiece.bpe.model", model_bytes());
+  EXPECT_EQ(ids("a aa<mask>"), (Ids{6, 6, 5, 8})) << "XLM-R: four tokens of its own, <mask> behind";
+  EXPECT_EQ(load_tokenizer(scratch_.path())->special().pad, 1);
+  EXPECT_EQ(load_tokenizer(scratch_.path())->sequence().special_count(2), 4);
+  scratch_.put("config.json", R"({"model_type": "camembert"})");
+  EXPECT_EQ(ids("a b"), (Ids{9, 7, 3})) << "CamemBERT: five, and <s> of the model behind";
+  EXPECT_EQ(load_tokenizer(scratch_.path())->special().cls, 5);
+  scratch_.put("config.json", R"({"model_type": "bert"})");
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
+  EXPECT_EQ(ids("a <u>"), (Ids{6, 7}))
+      << "a BERT with XLM-R's tokeniser; pieces of the user are found in texts";
+}
+
+TEST_F(PieceFiles, AlbertAndDebertaHaveTheirNormalisers) {
+  const std::string own = piece("<pad>", 0, 3) + piece("<unk>", 0, 2) + piece("[CLS]", 0, 3) +
+                          piece("[SEP]", 0, 3) + piece("[MASK]", 0, 3) + piece("▁a", -2.0f) +
+                          piece("\"", -1) + field(2, field(40, uint64_t{1}));
+  scratch_.put("spiece.model", own);
+  EXPECT_EQ(ids("\u00C1``"), (Ids{5, 6}));
+  const auto albert = load_tokenizer(scratch_.path());
+  EXPECT_EQ(albert->special().mask, 4);
+  EXPECT_EQ(albert->special().cls, 2);
+  fs::rename(scratch_ / "spiece.model", scratch_ / "spm.model");
+  scratch_.put("tokenizer_config.json",
+               R"({"do_lower_case": true, "pad_token": "<pad>", "unk_token": "<unk>"})");
+  EXPECT_EQ(ids(" A "), (Ids{5}));
+}
+
+TEST_F(PieceFiles, OtherModelsOfSentencePieceAreRefused) {
+  const auto error = [&](const char* name, const std::string& bytes) {
+    for (const char* other : {"spiece.model", "sentencepiece.bpe.model", "tokenizer.model"})
+      fs::remove(scratch_ / other);
+    scratch_.put(name, bytes);
+    return error_of([&] { load_tokenizer(scratch_.path()); });
+  };
+  EXPECT_NE(error("spiece.model", model_bytes(2)).find("type 2; expected unigram"), std::string::npos);
+  EXPECT_NE(error("tokenizer.model", model_bytes()).find("tokenizer_class"), std::string::npos);
+  EXPECT_NE(error("spiece.model", "").find("no pieces"), std::string::npos);
+  const std::string cut = model_bytes();
+  EXPECT_NE(error("spiece.model", cut.substr(0, 5)).find("ends within"), std::string::npos);
+  EXPECT_NE(error("spiece.model", "{\"json\": 1}").find("is no SentencePiece model"), std::string::npos);
+  EXPECT_NE(error("spiece.model", piece("a", 0, 9)).find("piece 0 has the type 9"), std::string::npos);
+}
+
+// ---- damage
+
+TEST_F(PieceFiles, DamagedOnesAreReadInRangeOrRefused) {
+  std::mt19937_64 random(51);
+  const std::map<std::string, std::string> whole{{"tokenizer.json", kUnigramJson},
+                                                 {"spiece.model", model_bytes()}};
+  std::map<std::string, int> taken, refused;
+  for (int round = 0; round < fuzz_rounds(400); ++round) {
+    const bool json = random() % 3 != 0, gemma = json && random() % 2 == 0;
+    const std::string name = json ? "tokenizer.json" : "spiece.model", kind = gemma ? "gemma" : name;
+    std::string text = gemma ? kGemmaJson : whole.at(name);
+    if (json && random() % 4 != 0) {
+      Json value = Json::parse(text);
+      const Json flat = value.flatten();
+      auto place = flat.begin();
+      std::advance(place, static_cast<ptrdiff_t>(random() % flat.size()));
+      value[Json::json_pointer(place.key())] = strange_value(random);
+      text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    } else {
+      text = mutate(text, random);
+    }
+    fs::remove_all(scratch_.path());
+    fs::create_directories(scratch_.path());
+    scratch_.put(name, text);
+    SCOPED_TRACE(kind + "\n" + text);
+    std::unique_ptr<text::Tokenizer> tokenizer;
+    const std::string error = error_of([&] { tokenizer = load_tokenizer(scratch_.path()); });
+    if (!tokenizer) {
+      EXPECT_NE(error.find(name), std::string::npos) << error;
+      ++refused[kind];
+      continue;
+    }
+    ++taken[kind];
+    for (const char* sample : {"a ab b  \u00E9 <mask>", "", "\xFF ``a▁b <s>"}) {
+      const text::TokenizedText found = tokenizer->tokenize(sample);
+      text::TokenizedText slow;
+      std::vector<text::CharacterRange> ranges;
+      tokenizer->tokenize(sample, slow, ranges);
+      EXPECT_EQ(found.ids, slow.ids);
+      for (const int32_t id : found.ids) {
+        ASSERT_TRUE(id >= 0 && id < tokenizer->size()) << id;
+        tokenizer->token_text(id);
+      }
+    }
+    if (testing::Test::HasFailure()) break;
+  }
+  for (const char* kind : {"tokenizer.json", "gemma", "spiece.model"}) {
+    EXPECT_GT(taken[kind], 0) << kind;
+    EXPECT_GT(refused[kind], 0) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace funicular::format
