@@ -10,7 +10,7 @@
 
 namespace funicular::text {
 
-/// Direct-mapped: a new text takes the place of an old one with the same hash.
+/// Two places for each hash: a new text takes the first one, and the text there the second one.
 class ChunkCache {
  public:
   static constexpr size_t longest = 40;
@@ -41,9 +41,17 @@ class ChunkCache {
     }
   };
 
-  ChunkCache() : slots_(size_t{1} << bits) {}
-  /// Of at most `longest` bytes.
-  Slot& slot(std::string_view chunk) { return slots_[hash(chunk) >> (64 - bits)]; }
+  ChunkCache() : slots_(size_t{2} << bits) {}
+  /// The slot of a chunk of at most `longest` bytes; `known` says whether it holds the chunk's tokens.
+  Slot& slot(std::string_view chunk, uint32_t who, bool& known) {
+    Slot* const both = &slots_[hash(chunk) >> (64 - bits) << 1];
+    known = true;
+    if (both[0].holds(chunk, who)) return both[0];
+    if (both[1].holds(chunk, who)) return both[1];
+    known = false;
+    both[1] = both[0];
+    return both[0];
+  }
 
  private:
   static constexpr int bits = 14;

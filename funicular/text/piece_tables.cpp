@@ -115,6 +115,7 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
                [](const NormalizerStep& step) { return step.kind != NormalizerStep::prepend; });
   replaces_compatibility_ = has_step(steps, NormalizerStep::nfkc) || has_step(steps, NormalizerStep::nfkd);
   find_unsafe();
+  find_staying();
   for (uint32_t code = 0; code < 128; ++code) {
     const char byte = static_cast<char>(code);
     ascii_begins_[code] = is_plain(code);
@@ -122,6 +123,33 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
         ascii_begins_[code] &&
         (kind_ != Kind::merges || tables_.model->splits_between(static_cast<uint8_t>(byte), kBlankMark));
   }
+}
+
+// No step may look at two characters of ASCII, and the only splitting is at marks and white space.
+void ChunkRules::find_staying() {
+  for (const SplitterStep& step : tables_.rules.splitter)
+    if (step.kind == SplitterStep::punctuation || step.kind == SplitterStep::literal ||
+        step.mark != kBlankMark || step.prepend != SplitterStep::Prepend::always)
+      return;
+  bool pairs = false;
+  for (const NormalizerStep& step : later_steps_) {
+    pairs |= step.kind == NormalizerStep::replace_text && step.pattern.size() > 1;
+    if (step.kind == NormalizerStep::precompiled)
+      step.map->for_each([&](const std::string& key, std::string_view) {
+        pairs |= key.size() > 1 && static_cast<uint8_t>(key[1]) < 0x80;
+      });
+  }
+  for (uint32_t code = 0x21; code < 0x7F && !pairs && kind_ == Kind::words; ++code) {
+    const std::string one(1, static_cast<char>(code));
+    ascii_stays_[code] = normalize(one, later_steps_) == one;
+  }
+}
+
+bool ChunkRules::is_a_word(std::string_view chunk) const {
+  return std::all_of(chunk.begin(), chunk.end(), [&](char byte) {
+    const auto code = static_cast<uint8_t>(byte);
+    return code < 0x80 && ascii_stays_[code];
+  });
 }
 
 ChunkRules::Kind ChunkRules::kind_of() const {

@@ -52,6 +52,8 @@ class ChunkRules {
   const char* end_of_chunk(const char* at, const char* end) const;
   /// Whether a chunk may begin with the character at `at`.
   bool begins(const char* at, const char* end) const;
+  /// Whether the word of a chunk behind a blank is the mark and the chunk as it stands.
+  bool is_a_word(std::string_view chunk) const;
   /// The normaliser for all but the first chunk of a text.
   const std::vector<NormalizerStep>& later_steps() const { return later_steps_; }
 
@@ -62,6 +64,7 @@ class ChunkRules {
   bool ends(const char* begin, const char* blank) const;
   bool is_plain(uint32_t code) const;
   void find_unsafe();
+  void find_staying();
 
   const PieceTables& tables_;
   Kind kind_;
@@ -70,6 +73,7 @@ class ChunkRules {
   std::vector<NormalizerStep> later_steps_;
   std::unordered_set<uint32_t> unsafe_;  ///< characters that may become blanks or nothing
   std::array<bool, 128> ascii_begins_{}, ascii_ends_{};
+  std::array<bool, 128> ascii_stays_{};  ///< where no step changes a character among others of ASCII
 };
 
 }  // namespace funicular::text

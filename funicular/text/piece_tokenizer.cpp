@@ -16,6 +16,7 @@ namespace {
 
 struct PieceThreadScratch {
   ChunkCache cache;
+  std::string word;
   std::vector<WordPart> parts;
   std::vector<int32_t> ids;
   std::vector<uint8_t> starts;
@@ -88,8 +89,9 @@ class PieceScanner {
       put_later_chunk(chunk);
       return flush();
     }
-    ChunkCache::Slot& slot = scratch_.cache.slot(chunk);
-    if (slot.holds(chunk, tables_.serial)) {
+    bool known = false;
+    ChunkCache::Slot& slot = scratch_.cache.slot(chunk, tables_.serial, known);
+    if (known) {
       for (uint32_t i = 0; i < slot.count; ++i) out_.put(slot.ids[i], (slot.starts >> i & 1) != 0);
       return;
     }
@@ -99,6 +101,10 @@ class PieceScanner {
   }
 
   void put_later_chunk(std::string_view chunk) {
+    if (chunks_.is_a_word(chunk)) {
+      scratch_.word.assign(kBlankMark).append(chunk);
+      return put_word(scratch_.word);
+    }
     AlignedText text{" ", {}};
     text.text.append(chunk);
     apply_steps(chunks_.later_steps(), text);
@@ -106,15 +112,17 @@ class PieceScanner {
   }
 
   void put_words(AlignedText text) {
+    for (const AlignedText& word : split_words(tables_.rules.splitter, std::move(text))) put_word(word.text);
+  }
+
+  void put_word(std::string_view word) {
     const bool nowhere = tables_.splits_nowhere();
-    for (const AlignedText& word : split_words(tables_.rules.splitter, std::move(text))) {
-      scratch_.parts.clear();
-      tables_.model->encode(word.text, scratch_.parts);
-      for (size_t i = 0; i < scratch_.parts.size(); ++i) {
-        const int32_t id = scratch_.parts[i].id;
-        scratch_.ids.push_back(id);
-        scratch_.starts.push_back(i == 0 || (nowhere && tables_.begins_word(id)));
-      }
+    scratch_.parts.clear();
+    tables_.model->encode(word, scratch_.parts);
+    for (size_t i = 0; i < scratch_.parts.size(); ++i) {
+      const int32_t id = scratch_.parts[i].id;
+      scratch_.ids.push_back(id);
+      scratch_.starts.push_back(i == 0 || (nowhere && tables_.begins_word(id)));
     }
   }
 

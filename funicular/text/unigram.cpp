@@ -14,11 +14,6 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 
-size_t size_of_character(char lead) {
-  const auto byte = static_cast<uint8_t>(lead);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
 void check_pieces(const std::vector<std::string>& pieces, const std::vector<double>& scores,
                   int32_t unknown) {
   if (pieces.size() != scores.size() || pieces.empty())
@@ -66,6 +61,11 @@ Unigram::Unigram(std::vector<std::string> pieces, std::vector<double> scores, in
   last.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) last[pieces_[i]] = static_cast<int32_t>(i);
   trie_ = Trie(std::vector<Trie::Key>(last.begin(), last.end()));
+  first_.assign(0x10000, Trie::none);
+  for (uint32_t code = 0; code < first_.size(); ++code) {
+    char bytes[4];
+    first_[code] = trie_.find({bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes)});
+  }
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto found = last.find(byte_token(static_cast<uint8_t>(byte)));
@@ -86,19 +86,19 @@ void Unigram::find_path(std::string_view word, std::vector<Cell>& cells) const {
     if (cell.begin < 0 || score > cell.score) cell = {score, static_cast<int32_t>(begin), id};
   };
   for (size_t begin = 0; begin < word.size();) {
-    const size_t next = begin + size_of_character(word[begin]);
+    const char* at = word.data() + begin;
+    const uint32_t code = next_valid_code_point(at, word.data() + word.size());
+    const auto next = static_cast<size_t>(at - word.data());
     const double before = cells[begin].score;
-    bool single = false;
-    int32_t node = Trie::root;
-    for (size_t end = begin; end < word.size();) {
+    int32_t node = code < first_.size() ? first_[code] : trie_.find(word.substr(begin, next - begin));
+    if (node == Trie::none || trie_.id(node) == Trie::none)
+      offer(next, unknown_score_ + before, begin, unknown_);
+    for (size_t end = next; node != Trie::none;) {
+      if (const int32_t id = trie_.id(node); id != Trie::none)
+        offer(end, scores_[static_cast<size_t>(id)] + before, begin, id);
+      if (end == word.size()) break;
       node = trie_.next(node, static_cast<uint8_t>(word[end++]));
-      if (node == Trie::none) break;
-      const int32_t id = trie_.id(node);
-      if (id == Trie::none) continue;
-      offer(end, scores_[static_cast<size_t>(id)] + before, begin, id);
-      single |= end == next;
     }
-    if (!single) offer(next, unknown_score_ + before, begin, unknown_);
     begin = next;
   }
 }

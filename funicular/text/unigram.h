@@ -43,6 +43,7 @@ class Unigram final : public PieceModel {
   bool byte_fallback_;
   double unknown_score_ = 0;
   Trie trie_;
+  std::vector<int32_t> first_;           ///< nodes of the trie behind each character below U+10000
   std::array<int32_t, 256> byte_ids_{};  // all or none: -1 where a byte has no token
 };
 
