@@ -31,7 +31,7 @@ struct Head {
   /// Adds segments behind layer N, counted from 1 (0: the embeddings), before the next layer. May be empty. See
   /// model/layer_classifiers.h.
   std::function<void(Builder&, int64_t layer)> behind_layer = {};
-  /// It reads each text as ModelConfig::classifies_mean says: `rows` are those of the first tokens, and all tokens
+  /// It reads each text as ModelConfig::classifies_mean says: `rows` are the first tokens, and all tokens
   /// where their mean is read.
   bool reads_texts = false;
 

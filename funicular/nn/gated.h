@@ -7,8 +7,8 @@
 
 namespace funicular::nn {
 
-/// activation(gate + its bias) * (other + its bias). x [N, 2I] holds the gate's channels, then the others. So does
-/// bias [2I], which may be undefined. → [N, I]. Differentiable; keeps x alone.
+/// activation(gate + its bias) * (other + its bias). x [N, 2I] holds the gate's channels, then the other channels. So
+/// does bias [2I], which may be undefined. → [N, I]. Differentiable; keeps x alone.
 at::Tensor gated(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 
 }  // namespace funicular::nn

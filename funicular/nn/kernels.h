@@ -135,7 +135,7 @@ struct GatedArguments {
   using T = Compute<S>;
   Activation activation = Activation::none;
   int64_t begin = 0, end = 0, width = 0;
-  const S* input = nullptr;  ///< [rows, 2 * width]: the gate's channels, then the others
+  const S* input = nullptr;  ///< [rows, 2 * width]: the gate's channels, then the other channels
   const T* bias = nullptr;   ///< [2 * width]; may be null
   S* output = nullptr;       ///< [rows, width]: written by forward
   // Backward only.

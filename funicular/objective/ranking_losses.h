@@ -1,5 +1,5 @@
 #pragma once
-// Losses on the scores of a query's texts, as sentence-transformers 6.2 defines those of a CrossEncoder. They read single
+// Losses of a CrossEncoder on the scores of a query's texts, as sentence-transformers 6.2 defines them. They read single
 // texts, pairs of texts, or whole lists.
 //
 // Sources: Hofstätter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge

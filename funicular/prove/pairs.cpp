@@ -63,6 +63,12 @@ std::vector<Pair> cuts_of_batches(ProofTask task, const std::string& objective) 
   return pairs;
 }
 
+/// Whether the objective's rows have labels or layers of their own.
+bool has_own_rows(const ProofTask& task, const std::string& objective) {
+  return objective == kTags || objective == kMultiLabel || objective == kSoftLabels ||
+         objective == kSoftMultiLabel || task.distils() || task.texts() > 0 || task.ranks();
+}
+
 /// Collects the pairs.
 class Pairs {
  public:

@@ -20,7 +20,7 @@ struct ClassWeights {
   std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each
 };
 
-/// The options of finetune(), besides those of any run (task/run.h).
+/// The options of finetune(). task/run.h has the options of any run.
 struct FinetuneOptions : RunOptions {
   fs::path model{};                         ///< folder of the pre-trained model
   fs::path train_file{};                    ///< the rows to learn from

@@ -37,7 +37,7 @@ const std::vector<std::string>& mined_form_names();
 struct NegativeRules {
   int64_t negatives = 3;                  ///< per query
   int64_t range_min = 0;                  ///< so many of the best candidates are passed over
-  std::optional<int64_t> range_max = {};  ///< candidates that are read; none: as many as the other rules need
+  std::optional<int64_t> range_max = {};  ///< candidates that are read; none: as many as the rules need
   std::optional<double> max_score = {}, min_score = {};
   /// A candidate is dropped if its score is above the positive's less this. Of several positives the lowest score counts.
   std::optional<double> absolute_margin = {};
@@ -63,7 +63,7 @@ struct MiningTexts {
 
   /// Adds a pair.
   void add(std::string_view query, std::string_view positive);
-  /// Adds a text of a corpus. Those of a corpus come before all pairs.
+  /// Adds a text of a corpus. A corpus is added before all pairs.
   void add(std::string_view document);
 
  private:

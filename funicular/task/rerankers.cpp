@@ -285,7 +285,7 @@ class RankedAnswers final : public Answers {
   Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
 };
 
-/// A sample per text. Their tokens lie one behind the other.
+/// A sample per text. The tokens of the texts are concatenated.
 void RankedAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
   row.tokens.resize(2);
   std::vector<size_t> ends;

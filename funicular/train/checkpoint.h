@@ -25,7 +25,7 @@ namespace funicular::train {
 struct TrainingState {
   int64_t step = 0;                               ///< global batches consumed
   double loss_sum = 0;                            ///< of the steps since the last record in metrics.jsonl
-  int64_t loss_steps = 0;                         ///< the number of those steps
+  int64_t loss_steps = 0;                         ///< the number of steps in loss_sum
   int64_t evaluated_step = 0;                     ///< of the last evaluation; 0: none
   int64_t best_step = 0;                          ///< 0: none
   std::map<std::string, double> best_evaluation;  ///< metrics of best_step

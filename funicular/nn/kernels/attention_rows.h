@@ -67,7 +67,7 @@ FUNICULAR_INLINE void exponentials(T* const* rows, int64_t length, T scale, T* m
 }
 
 /// Makes probabilities of kRows rows of `keys` scores, in place and as elements. A row's own keys are [begin, begin +
-/// length), from row to row `slide` further. The others become zeros. `multipliers`, of a row's own keys; null:
+/// length), from row to row `slide` further. The other columns become zeros. `multipliers`, of a row's own keys; null:
 /// nothing is dropped. Writes up to a whole register beyond a row's own keys, which may be in the next row's first
 /// columns: so where it may, rows come one by one and in ascending order, and each clears what lies before its own
 /// keys.
