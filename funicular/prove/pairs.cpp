@@ -114,10 +114,7 @@ class Pairs {
       if (!task_.model.empty() && (each == kElectra || each == kMacBert) && each != objective) continue;
       set_objective(each);
       add("reference", "single");
-      const bool has_own_rows = each == kTags || each == kMultiLabel || each == kSoftLabels ||
-                                each == kSoftMultiLabel || task_.distils() || task_.texts() > 0 ||
-                                task_.ranks();
-      if (!has_own_rows) continue;
+      if (!has_own_rows(task_, each)) continue;
       for (const char* layout : {"ddp -n 2 --micro-batch-size 3", "zero3 -n 2 --recompute full",
                                  "pipeline -n 2 --micro-batch-size 3"})
         add(layout, "reference");
