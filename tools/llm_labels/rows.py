@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes rows with soft labels of real texts, for docs/how_to/llm_labels.md: descriptions of Debian packages, and shares of their sections.
 
-usage: tools/llm_labels/rows.py SECTIONS_FOLDER OUTPUT_FOLDER [--rows N]
+usage: tools/llm_labels/rows.py FOLDER [--rows N]
 
-SECTIONS_FOLDER is what tools/quickstart/descriptions.sh has made: sections-train.tsv and its like. OUTPUT_FOLDER gets
+The descriptions come from tools/quickstart/descriptions.sh, into FOLDER/sections. FOLDER gets
   rows.csv    N texts (10,000) with a share of each section: p_fonts, p_games, …
   hard.csv    the same texts with the section that has the greatest share
   eval.csv    texts with the section that their authors gave
@@ -21,6 +21,7 @@ import hashlib
 import math
 import pathlib
 import re
+import subprocess
 
 SECTIONS = ["fonts", "games", "haskell", "java", "net", "perl", "python", "ruby", "rust", "science", "sound", "x11"]
 FITTED, HELD_OUT = 2000, 1000
@@ -61,11 +62,13 @@ def write(path, header, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("sections", type=pathlib.Path)
-    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("output", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--rows", type=int, default=10000)
     options = parser.parse_args()
-    train = read(options.sections / "sections-train.tsv")
+    sections = options.output.resolve() / "sections"
+    if not (sections / "sections-train.tsv").exists():
+        subprocess.run(["bash", "tools/quickstart/descriptions.sh", sections], cwd=pathlib.Path(__file__).resolve().parents[2], check=True)
+    train = read(sections / "sections-train.tsv")
     annotator = Annotator(train[:FITTED])
     rows = train[FITTED:FITTED + options.rows]
     if len(rows) < options.rows:
@@ -76,7 +79,7 @@ def main():
           [[text, *(f"{share:.6f}" for share in own)] for (_, text), own in zip(rows, shares)])
     write(options.output / "hard.csv", ["label", "text"], [[SECTIONS[own.index(max(own))], text] for (_, text), own in zip(rows, shares)])
     for name in ("eval", "test"):
-        held_out = read(options.sections / f"sections-{name}.tsv")[:HELD_OUT]
+        held_out = read(sections / f"sections-{name}.tsv")[:HELD_OUT]
         write(options.output / f"{name}.csv", ["label", "text"], held_out)
         right = sum(SECTIONS[(own := annotator.shares(text)).index(max(own))] == section for section, text in held_out)
         print(f"{name}.csv: {len(held_out)} rows; the rule is right for {right / len(held_out):.1%}")
