@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What layers with a local window cost at rows of 128 to 8,192 tokens, beside layers in which all tokens see each other.
 
-usage: local_windows.py FUNICULAR [--tokens N] [--precision NAME] [--steps N] [--lengths N ...]
+usage: local_windows.py FUNICULAR [--tokens N] [--precision NAME] [--steps N] [--lengths N …]
 
 Each step has the same number of tokens, in rows of one length: with windows its time stays the same, without it grows with
 the length. Prints a line a length: seconds a step and peak memory of a ModernBERT whose layers are all local, all full, and
@@ -10,7 +10,6 @@ every third full, as published models are.
 import argparse
 import json
 import os
-import re
 import subprocess
 import tempfile
 
@@ -25,16 +24,14 @@ def write_model(folder: str, kind: str, layers: int, width: int) -> None:
         json.dump(config, file)
 
 
-def measure(program: str, folder: str, length: int, arguments: argparse.Namespace) -> tuple[float, float]:
-    """Seconds a step, and MB at most."""
+def measure(folder: str, length: int, arguments: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of a step, the median, and MB at most."""
     rows = max(1, arguments.tokens // length)
-    command = ["/usr/bin/env", "time", "-v"] if arguments.memory else []
-    done = subprocess.run([*command, program, "bench", "--model", folder, "--rows", "full", "--max-length", str(length), "--batch-size", str(rows),
+    done = subprocess.run([arguments.funicular, "bench", "--model", folder, "--rows", "full", "--max-length", str(length), "--batch-size", str(rows),
                            "--steps", str(arguments.steps), "--precision", arguments.precision, "--json"],
                           check=True, capture_output=True, text=True)
-    step = json.loads(done.stdout)["step_seconds"]
-    peak = re.search(r"Maximum resident set size \(kbytes\): (\d+)", done.stderr)
-    return step, int(peak.group(1)) / 1000 if peak else 0.0
+    found = json.loads(done.stdout)
+    return found["step_seconds_median"], found["peak_resident_bytes"] / 1e6
 
 
 def main() -> None:
@@ -45,7 +42,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--memory", action="store_true", help="show the peak memory, by GNU time")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 4096, 8192])
     arguments = parser.parse_args()
     print("| tokens a row | " + " | ".join(f"{kind}, s | {kind}, MB" for kind in KINDS) + " |")
@@ -54,8 +50,8 @@ def main() -> None:
         for kind in KINDS:
             with tempfile.TemporaryDirectory() as folder:
                 write_model(folder, kind, arguments.layers, arguments.width)
-                step, peak = measure(arguments.funicular, folder, length, arguments)
-                cells += [f"{step:.3f}", f"{peak:.0f}" if peak else ""]
+                step, peak = measure(folder, length, arguments)
+                cells += [f"{step:.3f}", f"{peak:.0f}"]
         print(f"| {length} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -38,7 +38,8 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& rotations, bool back) {
                    sines = rotations.narrow(1, half, half).unsqueeze(1);
   const at::Tensor first = wide.narrow(2, 0, half), second = wide.narrow(2, half, half);
   if (back)
-    return at::cat({first * cosines + second * sines, second * cosines - first * sines}, 2).to(x.scalar_type());
+    return at::cat({first * cosines + second * sines, second * cosines - first * sines}, 2)
+        .to(x.scalar_type());
   return at::cat({first * cosines - second * sines, second * cosines + first * sines}, 2).to(x.scalar_type());
 }
 

@@ -63,7 +63,9 @@ Probing::Probing(const ProbeOptions& options)
   config_.id2label = stored.labels;
   config_.num_labels = static_cast<int>(stored.labels.size());
   config_.problem_type = "single_label_classification";
-  config_.encoder.dropouts = {.hidden = 0, .attention = 0};
+  format::Dropouts& dropouts = config_.encoder.dropouts;
+  dropouts.hidden = dropouts.attention = dropouts.feed_forward = 0;
+  if (dropouts.attention_output) dropouts.attention_output = 0;
   report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
                {task_.longest_row(max_length_), config_.encoder.longest_sequence()}, *tokenizer_);
 }

@@ -40,7 +40,9 @@ TEST(ModelConfig, TheFieldsOfAFileAreRead) {
 
 TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
   const std::vector<std::tuple<const char*, Json, const char*>> cases = {
-      {"model_type", "xlnet", "expected one of bert, roberta, electra, distilbert, found \"xlnet\""},
+      {"model_type", "xlnet",
+       "expected one of bert, roberta, electra, distilbert, modernbert, xlm-roberta, camembert, ernie, found "
+       "\"xlnet\""},
       {"model_type", "Bert", "found \"Bert\""},
       {"hidden_size", 385, "multiple of \"num_attention_heads\", found 385 and 12"},
       {"hidden_size", 384.5, "\"hidden_size\": expected an integer, found 384.5"},

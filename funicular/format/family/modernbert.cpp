@@ -38,9 +38,10 @@ std::optional<double> stated_base(const ConfigFields& fields, const char* type) 
   if (!found->is_object()) fields.wrong("rope_parameters", "an object from types of layers to objects");
   const auto kind = found->find("rope_type");
   if (kind != found->end() && *kind != "default")
-    fields.fail("\"rope_parameters\": \"{}\": expected \"rope_type\" \"default\", found {}: scaled rotary "
-                "positions are not supported",
-                type, kind->dump());
+    fields.fail(
+        "\"rope_parameters\": \"{}\": expected \"rope_type\" \"default\", found {}: scaled rotary "
+        "positions are not supported",
+        type, kind->dump());
   const auto base = found->find("rope_theta");
   if (base == found->end() || base->is_null()) return {};
   if (!base->is_number()) fields.wrong("rope_parameters", "a number as \"rope_theta\"");
@@ -85,7 +86,8 @@ void read_attention(const ConfigFields& fields, EncoderSpec& encoder) {
   const double local = base_of(fields, kLocal, "local_rope_theta", shared ? full : kLocalBase);
   encoder.attention.clear();
   for (const bool is_local : local_layers(fields, encoder.layers))
-    encoder.attention.push_back({is_local ? std::optional(tokens / 2) : std::nullopt, is_local ? local : full});
+    encoder.attention.push_back(
+        {is_local ? std::optional(tokens / 2) : std::nullopt, is_local ? local : full});
 }
 
 void read_modernbert(const ConfigFields& fields, ModelConfig& config) {
@@ -119,8 +121,10 @@ std::optional<double> base_in(const EncoderSpec& encoder, bool local) {
 /// and two bases: both are written.
 void write_attention(const EncoderSpec& encoder, const Json& source, Json& json) {
   const ConfigFields fields(source, "the configuration");
-  const double full = base_in(encoder, false).value_or(base_of(fields, kFull, "global_rope_theta", kFullBase));
-  const double local = base_in(encoder, true).value_or(base_of(fields, kLocal, "local_rope_theta", kLocalBase));
+  const double full =
+      base_in(encoder, false).value_or(base_of(fields, kFull, "global_rope_theta", kFullBase));
+  const double local =
+      base_in(encoder, true).value_or(base_of(fields, kLocal, "local_rope_theta", kLocalBase));
   json["rope_parameters"] = {{kFull, {{"rope_theta", full}, {"rope_type", "default"}}},
                              {kLocal, {{"rope_theta", local}, {"rope_type", "default"}}}};
   json["global_rope_theta"] = full;
@@ -159,7 +163,8 @@ EncoderSpec default_encoder() {
   encoder.positions = {.rows = 8192, .table = false};
   encoder.token_types = 0;
   encoder.norm = {.first = true, .bias = false, .epsilon = 1e-5};
-  encoder.biases = {.query_key_value = false, .attention_output = false, .up = false, .down = false, .head = false};
+  encoder.biases = {
+      .query_key_value = false, .attention_output = false, .up = false, .down = false, .head = false};
   encoder.dropouts = {.hidden = 0, .attention = 0, .attention_output = 0, .feed_forward_output = 0};
   encoder.initializer_cutoff = 2;
   encoder.padding_id = 50283;
@@ -210,12 +215,28 @@ Family modernbert_family() {
                                .of_tokens = true,
                                .activation = "gelu"},
                 .spans = "classifier",
-                .more_keys = {"layer_types", "rope_parameters", "rope_scaling", "global_attn_every_n_layers",
-                              "global_rope_theta", "local_rope_theta", "local_attention", "norm_bias",
-                              "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias", "mlp_dropout",
-                              "initializer_cutoff_factor", "classifier_pooling", "classifier_activation",
-                              "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index",
-                              "repad_logits_with_grad", "reference_compile", "layer_norm_eps"},
+                .more_keys = {"layer_types",
+                              "rope_parameters",
+                              "rope_scaling",
+                              "global_attn_every_n_layers",
+                              "global_rope_theta",
+                              "local_rope_theta",
+                              "local_attention",
+                              "norm_bias",
+                              "attention_bias",
+                              "mlp_bias",
+                              "classifier_bias",
+                              "decoder_bias",
+                              "mlp_dropout",
+                              "initializer_cutoff_factor",
+                              "classifier_pooling",
+                              "classifier_activation",
+                              "deterministic_flash_attn",
+                              "sparse_prediction",
+                              "sparse_pred_ignore_index",
+                              "repad_logits_with_grad",
+                              "reference_compile",
+                              "layer_norm_eps"},
                 .read_more = read_modernbert,
                 .write_more = write_modernbert};
   family.defaults.encoder = default_encoder();

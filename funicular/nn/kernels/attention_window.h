@@ -73,8 +73,9 @@ FUNICULAR_INLINE int64_t next_first_key(const AttentionArguments<S>& a, int64_t 
 /// Queries [begin, begin + count) and the packed keys from `offset` on that they are multiplied with.
 struct QueryBlock {
   int64_t begin = 0, count = 0;
-  int64_t offset = 0, first_key = 0;  ///< of the first such key: its place among the packed ones, and in the sequence
-  int64_t columns = 0, stride = 0;    ///< of the block's scores
+  int64_t offset = 0,
+          first_key = 0;  ///< of the first such key: its place among the packed ones, and in the sequence
+  int64_t columns = 0, stride = 0;  ///< of the block's scores
 };
 
 /// Columns are whole multiples of `padding`; the workspace has `keys`. In a window each row of scores ends with
@@ -84,8 +85,7 @@ FUNICULAR_INLINE QueryBlock block_of(const AttentionArguments<S>& a, const KeySp
                                      int64_t most, int64_t keys, int64_t padding) {
   const int64_t count = span.end - begin < most ? span.end - begin : most;
   if (!is_windowed(a.length, a.window)) return {begin, count, 0, 0, keys, keys};
-  const KeyRange seen =
-      seen_keys(query_row(a, begin), query_row(a, begin + count - 1), a.length, a.window);
+  const KeyRange seen = seen_keys(query_row(a, begin), query_row(a, begin + count - 1), a.length, a.window);
   const int64_t offset = (seen.first - span.keys.first) / padding * padding,
                 columns = round_up(seen.last - span.keys.first, padding) - offset;
   return {begin, count, offset, span.keys.first + offset, columns, columns + padding};

@@ -33,8 +33,7 @@ void gated_forward_rows(const GatedArguments<S>& a) {
   for (int64_t r = a.begin; r < a.end; ++r) {
     S* const out = a.output + r * a.width;
     over_gates<S>(
-        a, r,
-        [&](int64_t c, Vec<T> x, Vec<T> y) { store(out + c, activate<S, kind>(x).value * y); },
+        a, r, [&](int64_t c, Vec<T> x, Vec<T> y) { store(out + c, activate<S, kind>(x).value * y); },
         [&](int64_t c, Vec<T> x, Vec<T> y) { put(out + c, (activate<S, kind>(x).value * y)[0]); });
   }
 }
