@@ -172,6 +172,31 @@ EncoderSpec default_encoder() {
   return encoder;
 }
 
+std::vector<std::string> keys_of_modernbert() {
+  return {"layer_types",
+          "rope_parameters",
+          "rope_scaling",
+          "global_attn_every_n_layers",
+          "global_rope_theta",
+          "local_rope_theta",
+          "local_attention",
+          "norm_bias",
+          "attention_bias",
+          "mlp_bias",
+          "classifier_bias",
+          "decoder_bias",
+          "mlp_dropout",
+          "initializer_cutoff_factor",
+          "classifier_pooling",
+          "classifier_activation",
+          "deterministic_flash_attn",
+          "sparse_prediction",
+          "sparse_pred_ignore_index",
+          "repad_logits_with_grad",
+          "reference_compile",
+          "layer_norm_eps"};
+}
+
 }  // namespace
 
 Family modernbert_family() {
@@ -215,28 +240,7 @@ Family modernbert_family() {
                                .of_tokens = true,
                                .activation = "gelu"},
                 .spans = "classifier",
-                .more_keys = {"layer_types",
-                              "rope_parameters",
-                              "rope_scaling",
-                              "global_attn_every_n_layers",
-                              "global_rope_theta",
-                              "local_rope_theta",
-                              "local_attention",
-                              "norm_bias",
-                              "attention_bias",
-                              "mlp_bias",
-                              "classifier_bias",
-                              "decoder_bias",
-                              "mlp_dropout",
-                              "initializer_cutoff_factor",
-                              "classifier_pooling",
-                              "classifier_activation",
-                              "deterministic_flash_attn",
-                              "sparse_prediction",
-                              "sparse_pred_ignore_index",
-                              "repad_logits_with_grad",
-                              "reference_compile",
-                              "layer_norm_eps"},
+                .more_keys = keys_of_modernbert(),
                 .read_more = read_modernbert,
                 .write_more = write_modernbert};
   family.defaults.encoder = default_encoder();
