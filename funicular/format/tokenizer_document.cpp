@@ -1,6 +1,8 @@
 #include "funicular/format/tokenizer_document.h"
 
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -12,6 +14,32 @@ namespace funicular::format {
 
 namespace {
 
+/// Reads a number as `tokenizers` reads it: its digits become a double, and so does the power of ten. The quotient is
+/// not always the nearest double, and decides between equal sums of scores. `nearest` stands for numbers of more than
+/// 19 digits.
+double number_of_peer(const std::string& text, double nearest) {
+  uint64_t digits = 0;
+  int exponent = 0, count = 0;
+  bool point = false;
+  size_t at = text.starts_with('-') ? 1 : 0;
+  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      point = true;
+      continue;
+    }
+    digits = digits * 10 + static_cast<uint64_t>(text[at] - '0');
+    exponent -= point;
+    if (++count > 19) return nearest;
+  }
+  if (at < text.size()) exponent += std::atoi(text.c_str() + at + 1);
+  constexpr int kLargest = 308;
+  if (exponent > kLargest || exponent < -kLargest) return nearest;
+  const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr);
+  const double value =
+      exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return text.starts_with('-') ? -value : value;
+}
+
 /// Makes JSON values of all but model.vocab. Gives up (false) where anything is unusual: the text is then read again in the
 /// ordinary way, which says what is wrong.
 class DocumentReader final : public nlohmann::json_sax<Json> {
@@ -21,7 +49,9 @@ class DocumentReader final : public nlohmann::json_sax<Json> {
   bool null() override { return put(nullptr) != nullptr; }
   bool boolean(bool value) override { return put(value) != nullptr; }
   bool number_integer(number_integer_t value) override { return put(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) override { return put(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return put(number_of_peer(text, value)) != nullptr;
+  }
   bool string(string_t& value) override { return put(std::move(value)) != nullptr; }
   bool binary(binary_t&) override { return false; }
   bool number_unsigned(number_unsigned_t value) override {

@@ -138,7 +138,9 @@ uint64_t Unigram::fingerprint() const {
     const auto size = static_cast<int64_t>(pieces_[i].size());
     hash.update(&size, sizeof size);
     hash.update(pieces_[i].data(), pieces_[i].size());
-    hash.update(&scores_[i], sizeof scores_[i]);
+    // A file that is written and read again may differ in the last bit of a double.
+    const auto score = static_cast<float>(scores_[i]);
+    hash.update(&score, sizeof score);
   }
   const int64_t rules[] = {unknown_, byte_fallback_};
   hash.update(rules, sizeof rules);

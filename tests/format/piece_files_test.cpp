@@ -13,6 +13,7 @@
 #include "funicular/format/sentencepiece_model.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/text/piece_tokenizer.h"
+#include "funicular/text/unigram.h"
 #include "scratch.h"
 #include "tests/fuzz_rounds.h"
 
@@ -111,6 +112,19 @@ TEST_F(PieceFiles, WhatIsNotThereIsRefusedByName) {
   scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
   says(error_with(kUnigramJson, "/version", "1.0"),
        {"the model is Unigram", "BertTokenizer", "PreTrainedTokenizerFast"});
+}
+
+TEST_F(PieceFiles, ScoresAreThoseThatTokenizersReads) {
+  Json json = parse_json(kUnigramJson, "test");
+  std::string text = json.dump();
+  text.replace(text.find("-1.25"), 5, "-7.4715776443481445");
+  scratch_.put("tokenizer.json", text);
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  const auto& pieces = dynamic_cast<const text::PieceTokenizer&>(*tokenizer);
+  const auto& model = dynamic_cast<const text::Unigram&>(pieces.model());
+  EXPECT_EQ(model.scores()[5], -7.471577644348144) << "17 digits are divided by a power of ten";
+  EXPECT_NE(model.scores()[5], -7.4715776443481445);
+  EXPECT_EQ(model.scores()[4], -2.5);
 }
 
 TEST_F(PieceFiles, OlderFilesOfMetaspaceSayAddPrefixSpace) {
