@@ -16,10 +16,10 @@ namespace funicular::model {
 namespace {
 
 /// A normal number by Box and Muller (1958).
-double normal_number(RandomKey key, uint32_t attempt, uint64_t index) {
+double normal_number(double deviation, RandomKey key, uint32_t attempt, uint64_t index) {
   const RandomBlock block = philox(key, make_counter(0, attempt, index));
   const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));
-  return radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
+  return deviation * radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
 }
 
 /// Normal numbers, keyed by seed, name and index. Numbers beyond `cutoff` deviations are drawn again; 0: none are.
@@ -30,10 +30,10 @@ void fill_normal(const at::Tensor& tensor, double deviation, double cutoff, uint
   double* const out = values.data_ptr<double>();
   for_each_range(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      double number = normal_number(key, 0, static_cast<uint64_t>(i));
-      for (uint32_t attempt = 1; cutoff > 0 && std::abs(number) > cutoff; ++attempt)
-        number = normal_number(key, attempt, static_cast<uint64_t>(i));
-      out[i] = deviation * number;
+      const auto index = static_cast<uint64_t>(i);
+      out[i] = normal_number(deviation, key, 0, index);
+      for (uint32_t attempt = 1; cutoff > 0 && std::abs(out[i]) > cutoff * deviation; ++attempt)
+        out[i] = normal_number(deviation, key, attempt, index);
     }
   });
   tensor.copy_(values.view(tensor.sizes()));
