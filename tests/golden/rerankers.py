@@ -251,7 +251,7 @@ def check_mining(program, minilm, reranker, place, pairs):
     corpus = [first for first, _ in pairs[40:80]]
     corpus_file.write_text("".join(text + "\n" for text in corpus))
     model, scorer = SentenceTransformer(str(minilm), device="cpu"), CrossEncoder(str(reranker), device="cpu")
-    rescored = (["--relative-margin", 0.01, "--reranker", reranker], {"relative_margin": 0.01, "cross_encoder": scorer})
+    rescored = (["--max-score", 1, "--reranker", reranker], {"max_score": 1, "cross_encoder": scorer})
     for number, (options, arguments) in enumerate([*MINED, rescored]):
         asked = pairs[:20] if "cross_encoder" in arguments else pairs  # which reads every candidate
         path.write_text("".join(json.dumps({"anchor": a, "positive": p}) + "\n" for a, p in asked))
