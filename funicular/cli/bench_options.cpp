@@ -58,10 +58,10 @@ void BenchOptions::declare(Arguments& arguments) {
   declare_measured(arguments);
   arguments.section("Of the time of a step, and of ranks");
   arguments
-      .add("micro-batch-size", "SEQUENCES", micro_batch_size, Effect::result, "rows a forward pass; 0: all")
+      .add("micro-batch-size", "SEQUENCES", micro_batch_size, Effect::result, "rows per forward pass; 0: all")
       .range(0);
   arguments.add("batches", "FILE", batches, Effect::input,
-                "batches to take instead, as bench/peers/make_batches.py writes them; of ranks: global ones");
+                "batches to take instead, as bench/peers/make_batches.py writes them; bench ranks: global batches");
   arguments.add("warmup", "N", warmup, Effect::result, "steps before those that are timed").range(0);
   arguments.add("floor", floor, Effect::result,
                 "time the step's matrix products alone, and one large square product");
@@ -69,16 +69,16 @@ void BenchOptions::declare(Arguments& arguments) {
   arguments.add("trace", "FILE", trace, Effect::output,
                 "write what further steps do when, for chrome://tracing or ui.perfetto.dev");
   declare_techniques(arguments);
-  arguments.section("Of ranks and memory");
+  arguments.section("Ranks and memory");
   arguments
       .add("strategy", "NAME", strategies, Effect::result,
-           "strategies to compare (of ranks: under funicular launch), each with options of its own: "
+           "strategies to compare (bench ranks: under funicular launch), each with options of its own: "
            "\"pipeline --schedule gpipe --stages 0,7\"")
       .common()
       .default_text("ddp and zero1 to zero3 on several ranks");
   arguments
       .add("ranks", "N", ranks, Effect::result,
-           "of memory: predict what each of so many ranks needs, none of which is there")
+           "with bench memory: predict what each of this many ranks needs, without starting them")
       .default_text("2 with --strategy")
       .range(1, 4096);
   arguments
@@ -98,7 +98,7 @@ void BenchOptions::declare_measured(Arguments& arguments) {
            "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
       .takes_model()
       .common()
-      .default_text("base; of techniques: small");
+      .default_text("base; bench techniques: small");
   arguments
       .add("rows", "KIND", rows, Effect::result,
            "lengths of the rows: ragged (uniform from 32 to the longest), or full")
@@ -106,30 +106,30 @@ void BenchOptions::declare_measured(Arguments& arguments) {
   arguments.add("max-length", "TOKENS", max_length.given, Effect::result, "longest row")
       .common()
       .default_text("128");
-  arguments.add("batch-size", "SEQUENCES", batch_size.given, Effect::result, "rows a step")
+  arguments.add("batch-size", "SEQUENCES", batch_size.given, Effect::result, "rows per step")
       .common()
       .default_text("16");
   arguments
       .add("gradient-accumulation-steps", "N", accumulation.given, Effect::result,
-           "forward passes a step, of memory and techniques")
-      .default_text("4; of memory: 1 4");
-  arguments.add("precision", "NAME", precision.given, Effect::result, "arithmetic, of time and memory")
+           "forward passes per step, for bench memory and bench techniques")
+      .default_text("4; bench memory: 1 4");
+  arguments.add("precision", "NAME", precision.given, Effect::result, "arithmetic, for time and memory")
       .common()
       .choices({"fp32", "fp64", "bf16", "fp16"})
-      .default_text("fp32; of memory: fp32 bf16");
+      .default_text("fp32; bench memory: fp32 bf16");
   arguments
       .add("recompute", "NAME", recompute.given, Effect::result,
            "activations computed again in the backward pass")
       .choices(recompute_names())
-      .default_text("none; of memory: all; of techniques: full");
+      .default_text("none; bench memory: all; bench techniques: full");
   arguments.add("steps", "N", steps, Effect::result, "steps that are timed")
       .common()
-      .default_text("10; of techniques: 4 in a row")
+      .default_text("10; bench techniques: 4 in a row")
       .range(1);
 }
 
 void BenchOptions::declare_techniques(Arguments& arguments) {
-  arguments.section("Of techniques");
+  arguments.section("Techniques");
   arguments.add("data", "STORE", data, Effect::input, "token store of the text (funicular tokenize makes it)")
       .common()
       .default_text("generated rows");

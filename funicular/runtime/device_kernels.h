@@ -57,7 +57,7 @@ void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
   }
 #endif
   if (!where.is_cpu())
-    throw InputError("device", "this build has no kernels for {}; see docs/how_to/build.md",
+    throw InputError("device", "this build has no kernels for {}; see docs/how_to/gpu.md",
                      where.device().str());
   run_on_host(how, kernel);
 }

@@ -17,7 +17,7 @@ WRONG_INPUT = 2
 class FunicularError(RuntimeError):
     """A command failed. The text is the program's message.
 
-    command: the words; code: the exit code; log: all messages of the command.
+    command: the words; code: the exit code, None if the program did not start; log: all messages of the command.
     """
 
     def __init__(self, message, command, code, log):
@@ -119,8 +119,11 @@ def run(words, progress=None, quiet=False):
     messages = Messages(shown.columns)
     try:
         # In a session of its own: Ctrl-C at a terminal reaches this process alone, which hands it on once.
-        process = subprocess.Popen([str(_program.path()), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=messages.write_end, env=variables, start_new_session=True)
+        try:
+            process = subprocess.Popen([str(_program.path()), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       stderr=messages.write_end, env=variables, start_new_session=True)
+        except OSError as error:
+            raise FunicularError(_program.unstartable(error), words, None, "") from error
         messages.close_write_end()
         try:
             out, interrupted = pump(process, messages, shown)

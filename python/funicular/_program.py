@@ -13,6 +13,13 @@ def path():
     return pathlib.Path(os.environ.get("FUNICULAR_PROGRAM") or PACKAGE / "bin" / "funicular")
 
 
+def unstartable(error):
+    """The message for a program that the system could not start."""
+    remedy = "check the variable FUNICULAR_PROGRAM" if os.environ.get("FUNICULAR_PROGRAM") else \
+        "install the wheel, or set FUNICULAR_PROGRAM to a program such as build/release/funicular"
+    return f"cannot start {path()}: {error.strerror}; {remedy}"
+
+
 def torch_libraries():
     """The folder of torch's libraries if it is not the one that the program looks in, else None."""
     if "FUNICULAR_PROGRAM" in os.environ or (PACKAGE.parent / "torch" / "lib").is_dir():
@@ -37,4 +44,4 @@ def main():
     try:
         os.execve(program, ["funicular", *sys.argv[1:]], environment())
     except OSError as error:
-        sys.exit(f"error: cannot start {program}: {error.strerror}")
+        sys.exit(f"error: {unstartable(error)}")

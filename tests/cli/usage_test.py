@@ -98,7 +98,8 @@ class Help(ProgramTest):
         self.assertEqual([title for title, _ in groups], ["Learn from rows with labels", "Learn from texts", "Vectors of texts", "Run", "This machine"])
         self.assertNotIn("FUNICULAR_", text)
         variables = self.succeeds("help", "environment").out
-        for name in ("FUNICULAR_LOG=", "FUNICULAR_LOG_TIMES=", "FUNICULAR_ALLOCATOR=", "FUNICULAR_VERIFY_FIRST=", "HF_HUB_CACHE"):
+        for name in ("FUNICULAR_LOG=", "FUNICULAR_LOG_TIMES=", "FUNICULAR_ALLOCATOR=", "FUNICULAR_VERIFY_FIRST=", "FUNICULAR_ISA=", "FUNICULAR_SECRET=",
+                     "FUNICULAR_RESTART", "FUNICULAR_PROGRAM=", "HF_HUB_CACHE"):
             self.assertIn(name, variables)
 
     def test_help_of_all_lists_the_commands_and_says_where_all_options_are(self):
@@ -192,7 +193,7 @@ class Usage(ProgramTest):
         for words, answer in {("finetune", "--task", "squad2"): "write --task spans", ("finetune", "--task", "NER"): "write --task tags",
                               ("distill", "--task", "ner"): "a tag for each word is for finetune, evaluate and predict",
                               ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("encode",): "funicular embed makes vectors of texts",
-                              ("rerank", "x"): "rerankers are not there yet", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
+                              ("rerank", "x"): "funicular finetune --task reranker trains a reranker", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
                               ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
                               ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
             self.refuses(list(words), answer)

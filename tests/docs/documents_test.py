@@ -75,7 +75,7 @@ def can_be_run(code):
 
 def known_options():
     """Every option of the program and of our scripts."""
-    text = "".join(path.read_text() for pattern in ("run", "tools/**/*.sh", "tools/**/*.py", "bench/**/*.py", "bench/**/*.cpp")
+    text = "".join(path.read_text() for pattern in ("run", "tools/**/*.sh", "tools/**/*.py", "bench/**/*.py", "bench/**/*.cpp", "tests/golden/*.py")
                    for path in sorted(commands.ROOT.glob(pattern)))
     for name in re.findall(r"^  ([a-z-]+)  ", harness.run("--help").out, re.M):
         text += harness.run(name, "--help-all").out
@@ -130,10 +130,24 @@ class Documents(unittest.TestCase):
         self.assertGreaterEqual(len(declared_fields(header, "TrainerOptions")), 30)
 
     def test_every_link_leads_to_a_file(self):
-        found = [f"{path.name}: {target}" for path in DOCUMENTS
+        found = [f"{path.name}: {target}" for path in [*DOCUMENTS, commands.ROOT / "CHANGELOG.md"]
                  for target in re.findall(r"\]\(([^)#]+)[^)]*\)", blocks.without_blocks(path.read_text()))
                  if "://" not in target and not (path.parent / target).exists()]
         self.assertEqual(found, [])
+
+    def test_every_page_that_the_sources_name_is_there(self):
+        files = [commands.ROOT / "run", *(path for folder in ("funicular", "python", "bench", "tools", "examples")
+                                          for path in sorted((commands.ROOT / folder).rglob("*")) if path.suffix in (".cpp", ".h", ".cu", ".py", ".sh"))]
+        found = [f"{path.relative_to(commands.ROOT)}: {page}" for path in files
+                 for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8")) if not (commands.ROOT / page).exists()]
+        self.assertEqual(found, [])
+
+    def test_the_index_links_to_every_page_but_single_measurements(self):
+        index = commands.ROOT / "docs/index.md"
+        linked = set(re.findall(r"\]\(([^)#]+\.md)", index.read_text(encoding="utf-8")))
+        pages = {path.relative_to(index.parent).as_posix() for path in DOCUMENTS if path.is_relative_to(index.parent)}
+        single = {page for page in pages if page.startswith("project/measurements/")} - {"project/measurements/README.md"}
+        self.assertEqual(sorted(pages - single - {"index.md"}), sorted(linked))
 
     def test_every_page_is_in_the_navigation_of_the_site_and_no_other(self):
         listed = re.findall(r"^ *- (?:.*: )?(\S+\.md)$", (commands.ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
@@ -198,8 +212,9 @@ def readers_folder(test):
     harness.write_model(folder / "MODEL", max_position_embeddings=LONGEST,
                         extra_shapes={"embeddings.position_embeddings.weight": [LONGEST, harness.HIDDEN]})
     rows = harness.sentiment_rows(40)
-    for name in ("train.tsv", "eval.tsv", "test.tsv"):
+    for name in ("train.tsv", "eval.tsv", "test.tsv", "calibration.tsv"):
         harness.write_rows(folder / name, ("label", "text"), rows)
+    harness.write_rows(folder / "texts.tsv", ("text",), [(text,) for _, text in rows])
     with_sections(folder)
     for name in ("train.conll", "eval.conll"):
         (folder / name).write_text("".join("".join(f"{word} {'B-PRAISE' if word == 'good' else 'O'}\n" for word in text.split()) + "\n"

@@ -150,6 +150,15 @@ class Errors(Module):
                 self.assertRaisesRegex(funicular.FunicularError, "ended by SIGSEGV; its last message: working"):
             funicular.run("doctor", progress=False)
 
+    def test_a_program_that_is_not_there_is_named_with_what_to_do(self):
+        for variable, program, remedy in (("/nowhere/funicular", "/nowhere/funicular", "check the variable FUNICULAR_PROGRAM"),
+                                          ("", "bin/funicular", "set FUNICULAR_PROGRAM to a program such as build/release/funicular")):
+            with self.subTest(variable=variable), unittest.mock.patch.dict(os.environ, FUNICULAR_PROGRAM=variable), \
+                    unittest.mock.patch("funicular._program.PACKAGE", self.folder), \
+                    self.assertRaisesRegex(funicular.FunicularError, f"cannot start .*{program}: No such file or directory; .*{remedy}") as caught:
+                funicular.run("doctor", progress=False)
+            self.assertIsNone(caught.exception.code)
+
     def test_an_interrupt_saves_the_run(self):
         begun = self.folder / "run/metrics.jsonl"
 
