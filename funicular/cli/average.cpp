@@ -24,6 +24,8 @@ class Average final : public Command {
             "other options: a uniform soup. It answers as fast as one of them, and is often better than the "
             "best. Shapes, labels and tokenisers must be equal.") {
     arguments.example("average three runs", "funicular average runs/a runs/b runs/c --output soup");
+    arguments.example("average the folds of a run",
+                      "funicular average runs/k/fold-1 runs/k/fold-2 --output soup");
     arguments.unnamed({"models"});
     arguments.add("models", "RUN", models_, Effect::input, "folders of runs or of models, two or more")
         .takes_model()

@@ -9,6 +9,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/chain/chain_file.h"
 #include "funicular/chain/process.h"
 #include "funicular/chain/runner.h"
@@ -209,17 +210,14 @@ class Chain final : public Command {
     } else {
       if (!files_.empty())
         throw InputError("usage", "--template writes the chain; leave out {}", files_.front());
+      if (dry_run_) return tell_template();
       files_ = {template_.write().string()};
     }
     if (files_.size() != 1)
       throw InputError("usage", "funicular chain expects one FILE, found {}", files_.size());
     const fs::path file = fs::absolute(files_.front());
-    std::vector<chain::Step> steps;
-    const std::vector<chain::WrittenStep> written = chain::read_chain_file(files_.front());
-    fs::current_path(file.parent_path());
-    for (const chain::WrittenStep& step : written) steps.push_back(StepReader(step).read());
+    const std::vector<chain::Step> steps = read_steps(files_.front(), file.parent_path());
     const fs::path folder = fs::path(file.filename()).replace_extension(".state");
-    steps = chain::in_order(std::move(steps));
     if (dry_run_) return tell(steps, folder);
     const InterruptGuard guard;
     make_directories(folder);
@@ -238,6 +236,25 @@ class Chain final : public Command {
   }
 
  private:
+  /// Reads the steps of `file`. From now on paths are relative to `folder`.
+  static std::vector<chain::Step> read_steps(const fs::path& file, const fs::path& folder) {
+    std::vector<chain::Step> steps;
+    const std::vector<chain::WrittenStep> written = chain::read_chain_file(file);
+    fs::current_path(folder);
+    for (const chain::WrittenStep& step : written) steps.push_back(StepReader(step).read());
+    return chain::in_order(std::move(steps));
+  }
+
+  /// Tells what the template's chain would run, and writes nothing that stays.
+  int tell_template() const {
+    const TemporaryFolder temporary;
+    const fs::path file = temporary.path() / "chain.toml";
+    write_file_atomically(file, template_.chain());
+    const fs::path folder =
+        fs::is_directory(template_.output) ? fs::absolute(template_.output) : temporary.path();
+    return tell(read_steps(file, folder), "chain.state");
+  }
+
   static int tell(const std::vector<chain::Step>& steps, const fs::path& folder) {
     const std::vector<chain::Decision> decisions = chain::Chain(steps, folder).plan();
     for (size_t at = 0; at < steps.size(); ++at)

@@ -10,8 +10,12 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/chain/state.h"
+#include "funicular/format/delimited.h"
 #include "funicular/format/model_config.h"
+#include "funicular/format/row_rules.h"
 #include "funicular/format/text_format.h"
+#include "funicular/task/calibration.h"
 
 namespace funicular::cli {
 
@@ -35,14 +39,61 @@ std::string path_of(const fs::path& path) {
   return quoted(fs::absolute(path).lexically_normal().string());
 }
 
+/// The names of a table's columns, or the first object of JSON lines.
+class FirstRow {
+ public:
+  explicit FirstRow(const fs::path& path) : path_(path) {
+    const format::TextFormat format = format::guess_text_format(path);
+    const format::TextFile file(path, {.format = format, .header = format::has_columns(format)});
+    if (format == format::TextFormat::jsonl) {
+      object_ = parse_json_or_null(file.text().substr(0, file.text().find('\n')));
+      if (!object_.is_object())
+        throw InputError("usage", "{}:1: expected a JSON object per line", path.string());
+      for (const auto& [key, value] : object_.items()) names_.push_back(key);
+    } else {
+      names_ = file.header();
+    }
+  }
+
+  bool holds_object(const std::string& name) const {
+    return object_.is_object() && object_.contains(name) && object_[name].is_object();
+  }
+
+  /// Throws InputError unless the file has the column. NAME* is any column that begins so.
+  void require(const std::string& column, const char* option) const {
+    if (std::holds_alternative<size_t>(format::column_from_text(column))) return;
+    const std::string start = column.substr(0, column.size() - column.ends_with('*'));
+    const bool found = std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+      return column.ends_with('*') ? name.starts_with(start) : name == column;
+    });
+    if (!found)
+      throw InputError("usage",
+                       "{}: there is no column \"{}\"; the columns are {}. Name another one with --{}",
+                       path_.string(), column, fmt::join(names_, ", "), option);
+  }
+
+ private:
+  fs::path path_;
+  std::vector<std::string> names_;
+  Json object_;
+};
+
+bool is_begun(const fs::path& folder) {
+  const fs::path file = folder / "chain.state" / "state.json";
+  if (!fs::exists(file)) return false;
+  const auto state = chain::read_state(file);
+  return std::any_of(state.steps.begin(), state.steps.end(),
+                     [](const auto& step) { return step.second.done; });
+}
+
 }  // namespace
 
 void ChainTemplate::declare(Arguments& arguments) {
   arguments
       .add("template", "NAME", name, Effect::result,
-           "instead of FILE: write a chain into --output and run it. llm-labels: from rows with shares to a "
-           "small "
-           "calibrated model")
+           "instead of FILE: write a chain into --output and run it; llm-labels makes a small calibrated "
+           "model "
+           "from rows with shares")
       .choices({kLlmLabels})
       .default_text("none");
   arguments.add("model", "DIR", model, Effect::input, "with --template: the pre-trained model")
@@ -63,25 +114,50 @@ void ChainTemplate::declare(Arguments& arguments) {
   arguments
       .add("soft-columns", "COLUMN", soft_columns, Effect::result,
            "with --template: the columns of the shares, as for finetune")
-      .default_text("p_*; of JSON lines the key of the objects, shares");
+      .default_text("p_*; in JSON lines the key shares, or --label-column if an object is there");
   arguments.add("label-column", "COLUMN", label, Effect::result,
                 "with --template: the label of --eval and --test");
 }
 
+std::vector<std::string> ChainTemplate::text_columns() const {
+  return text.empty() ? std::vector<std::string>{"text"} : text;
+}
+
+std::vector<std::string> ChainTemplate::share_columns() const {
+  if (!soft_columns.empty()) return soft_columns;
+  if (format::guess_text_format(rows) != format::TextFormat::jsonl) return {"p_*"};
+  return {FirstRow(rows).holds_object(label) ? label : "shares"};
+}
+
+void ChainTemplate::check_columns() const {
+  const FirstRow learnt(rows);
+  for (const std::string& column : text_columns()) learnt.require(column, "text-column");
+  for (const std::string& column : share_columns()) learnt.require(column, "soft-columns");
+  for (const fs::path& file : {eval, test}) {
+    const FirstRow labelled(file);
+    for (const std::string& column : text_columns()) labelled.require(column, "text-column");
+    labelled.require(label, "label-column");
+    if (labelled.holds_object(label))
+      throw InputError("usage", "{}:1: \"{}\" holds an object; expected one label per row", file.string(),
+                       label);
+  }
+}
+
 fs::path ChainTemplate::write() const {
-  const std::pair<const char*, const fs::path*> needed[] = {
-      {"model", &model}, {"rows", &rows}, {"eval", &eval}, {"test", &test}, {"output", &output}};
-  for (const auto& [option, path] : needed)
-    if (path->empty()) throw InputError("usage", "--template {} expects --{}", name, option);
+  const std::string text = chain();
   make_directories(output);
   const fs::path file = output / "chain.toml";
-  const std::string text = chain();
-  if (fs::exists(file) && read_file(file) != text)
-    throw InputError(
-        "usage",
-        "{} is there and differs from what --template would write. To run it as it is: funicular "
-        "chain {}. To start again, give another --output",
-        file.string(), file.string());
+  if (fs::exists(file) && read_file(file) != text) {
+    if (is_begun(output))
+      throw InputError(
+          "usage",
+          "{} is there and differs from what --template would write. To run it as it is: funicular "
+          "chain {}. To start again, give another --output",
+          file.string(), file.string());
+    fs::rename(file, output / "chain.toml.old");
+    log::info("{} differs and no step is done yet; the earlier file is kept as chain.toml.old",
+              file.string());
+  }
   write_file_atomically(file, text);
   log::info("{} has the steps; edit it and run it again with funicular chain {}", file.string(),
             file.string());
@@ -89,16 +165,19 @@ fs::path ChainTemplate::write() const {
 }
 
 std::string ChainTemplate::chain() const {
+  const std::pair<const char*, const fs::path*> needed[] = {
+      {"model", &model}, {"rows", &rows}, {"eval", &eval}, {"test", &test}, {"output", &output}};
+  for (const auto& [option, path] : needed)
+    if (path->empty()) throw InputError("usage", "--template {} expects --{}", name, option);
+  check_columns();
   const int64_t layers = format::read_model_config(model).encoder.layers,
                 few = std::max<int64_t>(1, layers / 2);
+  const std::vector<std::string> columns = share_columns();
   const bool lines = format::guess_text_format(rows) == format::TextFormat::jsonl;
-  const std::string texts =
-      fmt::format("text-column = {}\n", list_of(text.empty() ? std::vector<std::string>{"text"} : text));
+  const std::string texts = fmt::format("text-column = {}\n", list_of(text_columns()));
   const std::string shares =
-      lines ? fmt::format("soft-labels = true\nlabel-column = {}\n",
-                          quoted(soft_columns.empty() ? "shares" : soft_columns.front()))
-            : fmt::format("soft-columns = {}\n",
-                          list_of(soft_columns.empty() ? std::vector<std::string>{"p_*"} : soft_columns));
+      lines ? fmt::format("soft-labels = true\nlabel-column = {}\n", quoted(columns.front()))
+            : fmt::format("soft-columns = {}\n", list_of(columns));
   const std::string labels = fmt::format("label-column = {}\n", quoted(label));
   const std::string training = "batch-size = 32\nlearning-rate = 1e-4\nwarmup-ratio = 0.1\nsave-steps = 0\n";
   const std::string eval_file = fmt::format("eval = {}\n", path_of(eval));
@@ -136,26 +215,14 @@ std::string ChainTemplate::chain() const {
 }
 
 void ChainTemplate::show_abstention() const {
-  const fs::path file = output / "tested" / "student" / "evaluation.json";
-  const Json found = read_json(file);
-  const Json& points = found.at("reliability").at("coverage");
-  std::string table = "coverage\taccuracy\tthreshold\n";
-  log::info("{:>10}{:>10}{:>11}", "coverage", "accuracy", "threshold");
-  for (const double wanted : {1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5}) {
-    const Json* nearest = nullptr;
-    for (const Json& point : points)
-      if (!nearest || std::abs(point.at("coverage").get<double>() - wanted) <
-                          std::abs(nearest->at("coverage").get<double>() - wanted))
-        nearest = &point;
-    if (!nearest) break;
-    const auto value = [&](const char* key) { return nearest->at(key).get<double>(); };
-    log::info("{:>10.3f}{:>10.4f}{:>11.4f}", value("coverage"), value("accuracy"), value("threshold"));
-    table +=
-        fmt::format("{:.4f}\t{:.4f}\t{:.4f}\n", value("coverage"), value("accuracy"), value("threshold"));
-  }
-  write_file_atomically(output / "abstention.tsv", table);
-  log::info("the model is in {}; predict --abstain THRESHOLD leaves the least certain rows without a label",
-            (output / "model").string());
+  const fs::path file = output / "tested" / "student" / task::kAbstentionFile;
+  std::string table = read_file(file);
+  while (table.ends_with('\n')) table.pop_back();
+  std::replace(table.begin(), table.end(), '\t', ' ');
+  log::info("{}", table);
+  log::info("{} has this table; predict --abstain THRESHOLD leaves the least certain rows without a label",
+            file.string());
+  log::info("the model is in {}", (output / "model").string());
 }
 
 }  // namespace funicular::cli

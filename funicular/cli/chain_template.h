@@ -16,15 +16,20 @@ struct ChainTemplate {
   std::string label = "label";
 
   void declare(Arguments& arguments);
-  /// Writes the chain's file into `output` and returns its path. Throws InputError for options that are missing, and for
-  /// a file that differs from it: the user may have changed that file.
+  /// Returns the text of the chain's file. Throws InputError for options that are missing, and for files without the
+  /// columns that they name.
+  std::string chain() const;
+  /// Writes the chain's file into `output` and returns its path. A file that differs is kept as chain.toml.old if no step
+  /// is done yet; otherwise throws InputError, because the user may have changed that file.
   fs::path write() const;
-  /// Shows how many answers are right if the least certain ones are left out, and writes the same as
-  /// OUTPUT/abstention.tsv.
+  /// Shows how many answers are right if the least certain ones are left out.
   void show_abstention() const;
 
  private:
-  std::string chain() const;
+  void check_columns() const;
+  std::vector<std::string> text_columns() const;
+  /// The columns of the shares; of JSON lines the key of the objects.
+  std::vector<std::string> share_columns() const;
 };
 
 }  // namespace funicular::cli

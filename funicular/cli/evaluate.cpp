@@ -90,6 +90,9 @@ class Evaluate final : public Command {
 
   int run() override {
     exits_.check(arguments, /*evaluates=*/true);
+    if (arguments.given("calibrated") && !options_.calibrate)
+      throw InputError("usage",
+                       "--calibrated works only with --calibrate, which finds the temperature; give both");
     device_.apply();
     group_ = join_sharing_ranks(device_);
     options_.precision = comm::from_first(

@@ -10,6 +10,7 @@
 #include "funicular/base/log.h"
 #include "funicular/chain/contents.h"
 #include "funicular/task/folds.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
@@ -52,11 +53,10 @@ void show(const task::FoldsResult& result) {
 
 void FoldOptions::declare(Arguments& arguments) {
   arguments
-      .add(
-          "folds", "K", count, Effect::result,
-          "instead of one model: K trainings, each without another K-th of the rows, on which it is then "
-          "measured. RUN/predictions.jsonl has the answer to each row by the model that has not seen it, for "
-          "funicular label-errors")
+      .add("folds", "K", count, Effect::result,
+           "train K models, each without another K-th of the rows, and measure each on the rows that it has "
+           "not "
+           "seen")
       .default_text("one training")
       .range(2, 1000);
 }

@@ -29,7 +29,7 @@ constexpr std::string_view kVectors =
     "funicular embed makes vectors of texts, search finds the nearest ones, and evaluate --task retrieval or "
     "--task similarity measures them";
 constexpr std::string_view kRerankers =
-    "rerankers are not there yet; funicular search finds the nearest vectors";
+    "funicular finetune --task reranker trains a reranker, and predict with it ranks the texts of each query";
 constexpr std::string_view kPairs = "write --task custom with two columns: --text-column FIRST SECOND";
 constexpr std::string_view kMasked =
     "funicular pretrain learns hidden tokens, from a token store that funicular tokenize makes";
@@ -71,6 +71,8 @@ constexpr Answer kOptions[] = {
     {"nproc-per-node", kProcesses},
     {"num-processes", kProcesses},
     {"nnodes", kProcesses},
+    {"pos-weight", "write --positive-weight X, with --task reranker and --loss bce"},
+    {"weighting-scheme", "write --weighting NAME, with --task reranker and --loss lambda"},
     {"dataset-name", "data are files: give them with --train and --eval (pretrain: --data)"},
     {"no-cuda", "--device cpu is the default"},
     {"fp32", "write --precision fp32"},

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,9 @@ namespace funicular::cli {
 
 namespace {
 
+/// How far from 1 rounding may move the sum of a row's probabilities.
+constexpr double kSumTolerance = 0.05;
+
 /// Rows with labels and probabilities, as JSON lines have them.
 class JudgedFile {
  public:
@@ -29,7 +34,9 @@ class JudgedFile {
       if (end > begin) add(std::string_view(text).substr(begin, end - begin), line);
       begin = end + 1;
     }
-    if (lines_.empty()) throw InputError("label-errors", "{}: no rows; expected one per line", file.string());
+    if (lines_.size() < 2)
+      throw InputError("label-errors", "{}: expected two rows or more, one per line; found {}", file.string(),
+                       lines_.size());
   }
 
   const task::JudgedRows& rows() const { return rows_; }
@@ -74,6 +81,11 @@ class JudgedFile {
         refuse(line, fmt::format("expected a probability from 0 to 1 of \"{}\"", name));
       rows_.probabilities.push_back(found->get<double>());
     }
+    const double sum =
+        std::accumulate(rows_.probabilities.end() - std::ssize(names_), rows_.probabilities.end(), 0.0);
+    if (std::abs(sum - 1) > kSumTolerance)
+      refuse(line, fmt::format("the probabilities sum to {:.4g}; expected 1, or within {} of it", sum,
+                               kSumTolerance));
     rows_.labels.push_back(label - names_.begin());
     lines_.push_back(object);
     lines_.back().erase("probabilities");
@@ -94,14 +106,10 @@ class JudgedFile {
 class LabelErrors final : public Command {
  public:
   LabelErrors()
-      : Command("label-errors",
-                "Finds labels that are probably wrong, by confident learning. It reads answers of models "
-                "that have "
-                "not seen the rows. These are the run of funicular finetune --folds, or JSON lines with the "
-                "label "
-                "and the probabilities of each row. The suspects are written with the most certain one "
-                "first. The "
-                "last line of output is one JSON object with their number.") {
+      : Command(
+            "label-errors",
+            "Finds labels that are probably wrong, by confident learning, from answers of models that have "
+            "not seen the rows.") {
     arguments.example("find wrong labels of a table",
                       "funicular finetune reviews.csv --model MODEL --folds 5 --output runs/folds\n"
                       "funicular label-errors runs/folds");
@@ -113,9 +121,7 @@ class LabelErrors final : public Command {
         .required();
     arguments
         .add("output", "FILE", output_, Effect::output,
-             fmt::format("file for the suspects: {}. It has their row, texts, label, suggested label, the "
-                         "certainty that the label is wrong, and both probabilities",
-                         answer_endings()))
+             fmt::format("file for the suspects, the most certain one first: {}", answer_endings()))
         .default_text("RUN/suspects.csv, or suspects.csv beside FILE");
     arguments.add(
         "filter", "NAME", filter_, task::suspect_filter_names(), Effect::result,
@@ -136,6 +142,11 @@ class LabelErrors final : public Command {
           "repeat its command",
           predictions_.string(), task::kFoldAnswers);
     if (output_.empty()) output_ = file.parent_path() / "suspects.csv";
+    std::error_code ignored;
+    if (fs::equivalent(output_, file, ignored))
+      throw InputError("usage",
+                       "--output {} is the file that is read; expected another name for the suspects",
+                       output_.string());
     const AnswerFormat format = answer_format(output_, "output");
     const JudgedFile judged(file);
     const std::vector<task::Suspect> suspects = task::find_suspects(judged.rows(), filter_, order_);
@@ -172,10 +183,20 @@ class LabelErrors final : public Command {
   void write(const JudgedFile& judged, const std::vector<task::Suspect>& suspects,
              AnswerFormat format) const {
     std::string lines;
-    for (const task::Suspect& found : suspects) lines += json_text(suspect(judged, found)) + "\n";
-    const std::string example =
-        suspects.empty() ? json_text(suspect(judged, {})) : lines.substr(0, lines.find('\n'));
-    AnswerText text(format, example, /*errors=*/false);
+    std::vector<std::string> texts{"row"};  // columns of a table: the number, and the texts of any suspect
+    OrderedJson last = suspect(judged, {});
+    for (const task::Suspect& found : suspects) {
+      last = suspect(judged, found);
+      lines += json_text(last) + "\n";
+      for (const auto& [key, value] : last.items())
+        if (key.starts_with("text") && std::find(texts.begin(), texts.end(), key) == texts.end())
+          texts.push_back(key);
+    }
+    OrderedJson example;
+    for (const std::string& key : texts) example[key] = "";
+    for (const auto& [key, value] : last.items())
+      if (suspects.empty() || !key.starts_with("text")) example[key] = value;
+    AnswerText text(format, json_text(example), /*errors=*/false);
     write_file_atomically(output_, text.whole(lines));
   }
 

@@ -60,13 +60,13 @@ class Mine final : public Command {
             "positives. "
             "Reads pairs of a query and a text that answers it. Writes rows for finetune --task triplets and "
             "--task reranker. The rules and their defaults are those of sentence-transformers' "
-            "mine_hard_negatives.") {
+            "mine_hard_negatives. "
+            "An interrupted search starts anew.") {
     arguments.example("find three negatives per pair",
                       "funicular mine --model EMBEDDER --input pairs.tsv --output triplets.jsonl");
     arguments.example(
         "write lists for a reranker",
-        "funicular mine --model EMBEDDER --input pairs.tsv --relative-margin 0.05 --negatives 7 "
-        "--output-form labeled-list --output lists.jsonl");
+        "funicular mine --model EMBEDDER --input pairs.tsv --output-form labeled-list --output lists.jsonl");
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "folder of the sentence encoder that finds negatives");
     arguments.add("input", "FILE", input_, Effect::input, "the pairs: TSV, CSV or JSON lines").required();
@@ -84,7 +84,7 @@ class Mine final : public Command {
         .alias("output-format")
         .common();
     arguments.add("scores", scores_, Effect::result,
-                  "write the texts' scores, in place of labels where there are labels");
+                  "write similarity scores; labelled forms then have no label");
     declare_rules();
     arguments.section("Machine");
     embedding_.declare_machine(arguments);
@@ -101,7 +101,8 @@ class Mine final : public Command {
     const task::MiningTexts texts = read();
     options_.rules.check(texts.most_positives, !options_.reranker.empty());
     log::info("{} pairs: {} queries, {} texts", texts.rows, texts.queries.size(), texts.documents.size());
-    write(texts, task::mine_negatives(texts, options_));
+    MinedFile file(output_, answer_form_);  // before the search, which may take hours
+    write(texts, task::mine_negatives(texts, options_), file);
     return 0;
   }
 
@@ -138,10 +139,10 @@ class Mine final : public Command {
         .range(1, 1000);
     arguments
         .add("range-min", "RANK", rules.range_min, Effect::result,
-             "pass over so many of the nearest candidates, which may be positives that nobody has labelled")
+             "skip this many of the nearest candidates, which may be positives that nobody has labelled")
         .range(0, 1 << 20);
     arguments
-        .add("range-max", "RANK", rules.range_max, Effect::result, "read so many of the nearest candidates")
+        .add("range-max", "RANK", rules.range_max, Effect::result, "read this many of the nearest candidates")
         .range(1, 1 << 20)
         .default_text("as many as the other rules need");
     arguments
@@ -161,7 +162,7 @@ class Mine final : public Command {
         .add("sampling", "NAME", rules.sampling, task::negative_sampling_names(), Effect::result,
              "take the nearest candidates, or any of them")
         .alias("sampling-strategy");
-    arguments.add("seed", "N", rules.seed, Effect::result, "of --sampling random");
+    arguments.add("seed", "N", rules.seed, Effect::result, "seed for --sampling random");
     arguments
         .add("reranker", "DIR", options_.reranker, Effect::input,
              "folder of a reranker that scores positives and candidates again, before the rules are applied")
@@ -205,8 +206,7 @@ class Mine final : public Command {
     return task::read_mining_texts(input_, files_, corpus);
   }
 
-  void write(const task::MiningTexts& texts, const task::MinedNegatives& mined) const {
-    MinedFile file(output_, answer_form_);
+  void write(const task::MiningTexts& texts, const task::MinedNegatives& mined, MinedFile& file) const {
     task::write_mined(texts, mined, form_, scores_, options_.rules.negatives,
                       [&](const OrderedJson& row) { file.add(row); });
     int64_t negatives = 0, short_of = 0;

@@ -23,29 +23,43 @@ ptrdiff_t place_among(const std::vector<std::string>& names, const std::string& 
   return found - names.begin();
 }
 
+/// RankingLossOptions::check() cannot see an option that repeats a default.
+void refuse_unread(const Arguments& arguments, const objective::RankingLossOptions& loss) {
+  using objective::RankingLoss;
+  const auto refuse_unless = [&](bool read, const char* option, const char* losses) {
+    if (arguments.given(option) && !read)
+      throw InputError("usage", "--{} works only with --loss {}, found --loss {}", option, losses,
+                       loss.name());
+  };
+  refuse_unless(loss.loss == RankingLoss::bce, "positive-weight", "bce");
+  refuse_unless(loss.loss == RankingLoss::lambda, "weighting", "lambda");
+  refuse_unless(loss.reads_pairs(), "sigma", "rank-net or lambda");
+  refuse_unless(loss.reads_pairs(), "loss-top-k", "rank-net or lambda");
+}
+
 }  // namespace
 
 void RerankerOptions::declare(Arguments& arguments) {
   arguments.section("Rerankers (--task reranker)");
   arguments
       .add("positive-weight", "X", loss_.positive_weight, Effect::result,
-           "with bce, how much positive texts count beside negative ones")
+           "factor of the loss of positive labels with --loss bce (BinaryCrossEntropyLoss pos_weight)")
       .above(0);
   arguments.add("weighting", "NAME", loss_.weighting, objective::pair_weighting_names(), Effect::result,
-                "with lambda, how much a pair of texts counts");
+                "pair weights with --loss lambda (LambdaLoss weighting_scheme)");
   arguments
       .add("sigma", "X", loss_.sigma, Effect::result,
-           "with rank-net and lambda, factor of the differences of scores")
+           "factor of score differences with --loss rank-net and lambda (LambdaLoss sigma)")
       .above(0);
   arguments
-      .add("loss-top-k", "K", loss_.top_k, Effect::result,
-           "with rank-net and lambda, read only pairs of which one text is among the K best scores of its "
-           "query")
+      .add(
+          "loss-top-k", "K", loss_.top_k, Effect::result,
+          "with --loss rank-net and lambda, skip pairs without one of the K best-scored texts (LambdaLoss k)")
       .range(1, objective::kMostListTexts)
       .default_text("all pairs");
   arguments
       .add("activation", "NAME", activation_, Effect::result,
-           "what makes a logit a score in evaluate, predict and sentence-transformers")
+           "activation_fn that predict, evaluate and CrossEncoder apply to the logit")
       .choices(format::score_activation_names())
       .default_text("the model's own, else sigmoid for bce, identity otherwise");
 }
@@ -67,6 +81,7 @@ void RerankerOptions::apply(const Arguments& arguments, const std::string& loss,
   if (!activation_.empty())
     ranking.activation = static_cast<format::ScoreActivation>(
         place_among(format::score_activation_names(), activation_, "activation"));
+  refuse_unread(arguments, ranking.loss);
   ranking.loss.check();
 }
 

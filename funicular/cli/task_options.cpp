@@ -86,10 +86,9 @@ void TaskOptions::declare(Arguments& arguments) {
 void TaskOptions::declare_shares(Arguments& arguments, bool trains) {
   arguments
       .add("soft-columns", "COLUMN", shares.columns, Effect::result,
-           "columns with the share of each class, in place of a label column. NAME* is all columns whose "
+           "columns with the share of each class, in place of a label column; NAME* is all columns whose "
            "names "
-           "start so, and the classes are called by what stands for the star. With --multi-label a share for "
-           "each label, which need not sum to 1; an empty cell is not learnt")
+           "start so")
       .default_text("none");
   arguments.add("soft-labels", shares.objects, Effect::result,
                 "JSON lines: the label column holds an object with the share of each class, such as "
@@ -151,6 +150,16 @@ task::FileOptions TaskOptions::files(const Arguments& arguments) const {
   said.shares = shares;
   if (shares.normalize && !shares.has_shares())
     throw InputError("usage", "--normalize-shares works only with --soft-columns or --soft-labels");
+  if (shares.normalize && multi_label)
+    throw InputError(
+        "usage",
+        "--normalize-shares works only with one class per text; with --multi-label each label has a "
+        "share of its own. Leave --normalize-shares out");
+  if (!shares.columns.empty() && arguments.given("label-column"))
+    throw InputError(
+        "usage",
+        "--soft-columns and --label-column cannot be given together: the shares take the label's "
+        "place. Leave --label-column out; finetune --eval-label-column names the label of --eval");
   if (arguments.given("header")) said.header = header;
   if (arguments.given("label-separator")) said.label_separator = label_separator;
   return said;

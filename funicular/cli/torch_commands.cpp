@@ -18,15 +18,23 @@ struct TorchCommand {
 };
 
 constexpr std::array kTorchCommands{
-    TorchCommand{"mask", make_mask},         TorchCommand{"pretrain", make_pretrain},
-    TorchCommand{"finetune", make_finetune}, TorchCommand{"vectors", make_vectors},
-    TorchCommand{"augment", make_augment},   TorchCommand{"distill", make_distill},
-    TorchCommand{"evaluate", make_evaluate}, TorchCommand{"predict", make_predict},
-    TorchCommand{"compare", make_compare},   TorchCommand{"prove", make_prove},
-    TorchCommand{"bench", make_bench},       TorchCommand{"doctor", make_doctor},
-    TorchCommand{"probe", make_probe},       TorchCommand{"embed", make_embed},
-    TorchCommand{"search", make_search},     TorchCommand{"mine", make_mine},
-    TorchCommand{"search", make_search},     TorchCommand{"label-errors", make_label_errors},
+    TorchCommand{"mask", make_mask},
+    TorchCommand{"pretrain", make_pretrain},
+    TorchCommand{"finetune", make_finetune},
+    TorchCommand{"vectors", make_vectors},
+    TorchCommand{"augment", make_augment},
+    TorchCommand{"distill", make_distill},
+    TorchCommand{"evaluate", make_evaluate},
+    TorchCommand{"predict", make_predict},
+    TorchCommand{"compare", make_compare},
+    TorchCommand{"prove", make_prove},
+    TorchCommand{"bench", make_bench},
+    TorchCommand{"doctor", make_doctor},
+    TorchCommand{"probe", make_probe},
+    TorchCommand{"embed", make_embed},
+    TorchCommand{"search", make_search},
+    TorchCommand{"mine", make_mine},
+    TorchCommand{"label-errors", make_label_errors},
     TorchCommand{"average", make_average},
 };
 

@@ -63,7 +63,7 @@ RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of)
     : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)) {}
 
 RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of)
-    : fold_(fold), seed_(seed), labels_of_(std::move(labels_of)) {}
+    : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)) {}
 
 std::string RowSplit::key() const {
   if (fold_.count > 1) return fmt::format("fold {} of {}, {} comparable", fold_.number, fold_.count, seed_);
@@ -102,6 +102,7 @@ std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows, std::vec
           text.labels.push_back(number);
       }
     });
+  std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.hash < b.hash; });
   return texts;
 }
 
@@ -121,19 +122,27 @@ void RowSplit::choose_share(const std::vector<Text>& texts, std::vector<uint64_t
   }
 }
 
-/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold.
-void RowSplit::choose_fold(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
-                           const std::vector<std::string>& names) const {
+void RowSplit::require_two_texts(const std::vector<Text>& texts,
+                                 const std::vector<std::string>& names) const {
+  if (!fold_.needs_two_texts) return;
   std::vector<uint64_t> texts_of_label(names.size());
   for (const Text& text : texts)
     for (const uint32_t label : text.labels) ++texts_of_label[label];
   for (size_t label = 0; label < names.size(); ++label)
-    if (texts_of_label[label] < 2)
+    if (texts_of_label[label] < 2 && !names[label].empty())  // "": rows without a label
       throw InputError(
           "labels",
-          "the label \"{}\" has one text, so no model could learn it without the fold that holds "
+          "{}{}the label \"{}\" has one text, so no model could learn it without the fold that holds "
           "it; expected two texts or more. Leave its row out, or give it another label",
-          names[label]);
+          fold_.file, fold_.file.empty() ? "" : ": ", names[label]);
+}
+
+/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold.
+std::vector<size_t> RowSplit::assign_folds(const std::vector<Text>& texts,
+                                           const std::vector<uint64_t>& rows_of_label,
+                                           const std::vector<std::string>& names) const {
+  require_two_texts(texts, names);
+  std::vector<size_t> fold_of;
   const auto folds = static_cast<size_t>(fold_.count);
   std::vector<std::vector<uint64_t>> taken(folds, std::vector<uint64_t>(rows_of_label.size()));
   std::vector<uint64_t> rows(folds);
@@ -148,20 +157,35 @@ void RowSplit::choose_fold(const std::vector<Text>& texts, const std::vector<uin
     const auto least = static_cast<size_t>(std::min_element(fill.begin(), fill.end()) - fill.begin());
     rows[least] += text.rows;
     for (const uint32_t label : text.labels) taken[least][label] += text.rows;
-    if (static_cast<int64_t>(least) == fold_.number) hold_out(text);
+    fold_of.push_back(least);
   }
+  return fold_of;
+}
+
+std::vector<std::shared_ptr<const RowSplit>> RowSplit::all_folds(const RowSource& rows, const Fold& fold,
+                                                                 uint64_t seed, const LabelsOf& labels_of) {
+  std::vector<std::shared_ptr<const RowSplit>> splits;
+  for (int64_t number = 0; number < fold.count; ++number)
+    splits.push_back(std::make_shared<RowSplit>(Fold{number, fold.count, fold.file, fold.needs_two_texts},
+                                                seed, labels_of));
+  std::vector<uint64_t> rows_of_label;
+  std::vector<std::string> names;
+  const std::vector<Text> texts = splits.front()->read_texts(rows, rows_of_label, names);
+  const std::vector<size_t> fold_of = splits.front()->assign_folds(texts, rows_of_label, names);
+  for (size_t text = 0; text < texts.size(); ++text) splits[fold_of[text]]->hold_out(texts[text]);
+  for (const auto& split : splits) std::call_once(split->chosen_, [] {});
+  return splits;
 }
 
 void RowSplit::choose(const RowSource& rows) const {
   std::call_once(chosen_, [&] {
     std::vector<uint64_t> rows_of_label;
     std::vector<std::string> names;
-    std::vector<Text> texts = read_texts(rows, rows_of_label, names);
-    std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.hash < b.hash; });
-    if (fold_.count > 1)
-      choose_fold(texts, rows_of_label, names);
-    else
-      choose_share(texts, std::move(rows_of_label));
+    const std::vector<Text> texts = read_texts(rows, rows_of_label, names);
+    if (fold_.count == 1) return choose_share(texts, std::move(rows_of_label));
+    const std::vector<size_t> fold_of = assign_folds(texts, rows_of_label, names);
+    for (size_t text = 0; text < texts.size(); ++text)
+      if (static_cast<int64_t>(fold_of[text]) == fold_.number) hold_out(texts[text]);
   });
 }
 

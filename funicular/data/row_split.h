@@ -18,11 +18,14 @@ namespace funicular::data {
 /// One of several parts of the rows.
 struct Fold {
   int64_t number = 0, count = 1;  ///< number < count
+  std::string file = {};          ///< of the rows, for messages
+  /// Whether each named label needs two texts. Rows with shares teach a class also if it is nowhere the greatest.
+  bool needs_two_texts = true;
 };
 
-/// Holds out about a share of the rows of each label, or one of several equal parts. Rows with equal texts are on one side. Texts are equal if they
-/// differ only in upper and lower case (Unicode's) or in blanks. The seed and the rows of a label decide which of its
-/// texts are held out. The order of the rows does not.
+/// Holds out about a share of the rows of each label, or one of several equal parts. Rows with equal texts are on one
+/// side. Texts are equal if they differ only in upper and lower case (Unicode's) or in blanks. The seed and the rows of
+/// a label decide which of its texts are held out. The order of the rows does not.
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
@@ -30,8 +33,12 @@ class RowSplit {
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
   RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr);
   /// Holds out one fold. Each row is in one fold. Folds have about as many rows of each label.
-  /// A label of one text makes choose() throw InputError: without that text no model could learn it.
+  /// A named label of one text makes choose() throw InputError: without that text no model could learn it.
   RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr);
+
+  /// The splits of all folds, `fold.number` aside. They have chosen; the rows are read once.
+  static std::vector<std::shared_ptr<const RowSplit>> all_folds(const RowSource& rows, const Fold& fold,
+                                                                uint64_t seed, const LabelsOf& labels_of);
 
   /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row
   /// with several labels, all labels must allow it. Reads the rows the first time alone; threads may call it
@@ -50,12 +57,15 @@ class RowSplit {
     uint64_t rows = 0;               ///< that have the text
     std::vector<uint32_t> labels{};  ///< of these rows
   };
+  /// Sorted by their hashes.
   std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,
                                std::vector<std::string>& names) const;
   uint64_t hash_of(const SourceRow& row) const;
   void choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const;
-  void choose_fold(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
-                   const std::vector<std::string>& names) const;
+  /// The fold of each text.
+  std::vector<size_t> assign_folds(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
+                                   const std::vector<std::string>& names) const;
+  void require_two_texts(const std::vector<Text>& texts, const std::vector<std::string>& names) const;
   void hold_out(const Text& text) const;
 
   double fraction_ = 0;

@@ -88,6 +88,14 @@ ShareSource::ShareSource(const fs::path& file, TextFileSourceOptions layout, con
   if (has_weight_) layout.kept.push_back(format::column_from_text(columns.weight));
   rows_ = std::make_unique<TextFileSource>(std::vector<fs::path>{file}, std::move(layout));
   if (is_object_ && names.empty()) name_keys();
+  if (is_object_ && names.empty() && names_.empty())
+    throw InputError("labels",
+                     "{}: no row has an object with shares at {}; expected {{\"LABEL\": SHARE, …}} there. "
+                     "--label-column names another key",
+                     file.string(),
+                     std::holds_alternative<std::string>(label)
+                         ? fmt::format("the key \"{}\"", std::get<std::string>(label))
+                         : "that column");
   if (!names.empty()) put_in_order(names, file);
   for (size_t i = places_.size(); i < share_columns_.size(); ++i) places_.push_back(i);
   if (has_shares() && !independent_ && names_.size() < 2)
@@ -169,6 +177,11 @@ void ShareSource::take_object(const std::string& text, std::vector<double>& shar
           fmt::format("expected shares of the labels {}, found \"{}\"", fmt::join(names_, ", "), key));
     if (const auto share = number_in(value, false, fmt::format("the share of \"{}\"", key)))
       shares[static_cast<size_t>(found - names_.begin())] = *share;
+    else if (!independent_)
+      throw BadRow(
+          fmt::format("the share of \"{}\" is empty; expected a number. A class without a share may be "
+                      "left out of the object",
+                      key));
   }
 }
 

@@ -18,6 +18,7 @@ struct EncoderLimits {
   static constexpr int64_t positions = 1 << 20;
   static constexpr int64_t token_types = 1 << 16;
   static constexpr double initializer_range = 10;
+  static constexpr double smallest_cutoff = 0.5;  ///< below it too many draws are rejected
 };
 
 /// How layers are normalised.
@@ -103,17 +104,12 @@ struct EncoderSpec {
   int padding_id = 0;  ///< the token whose embedding does not learn
 
   int64_t head_size() const { return width / heads; }
-  /// Of layer `number`, from 0.
+  /// Returns how the tokens of layer `number`, from 0, see each other.
   LayerAttention attention_of(int64_t number) const {
     return attention.empty() ? LayerAttention() : attention.at(static_cast<size_t>(number));
   }
-  /// Sets the number of layers. New layers have the attention of the first layers, in their order.
-  void set_layers(int64_t count) {
-    const size_t known = attention.size();
-    if (known > 0) attention.resize(static_cast<size_t>(count));
-    for (size_t layer = known; layer < attention.size(); ++layer) attention[layer] = attention[layer - known];
-    layers = count;
-  }
+  /// Sets the number of layers. New layers continue the shortest period of the known layers' attention.
+  void set_layers(int64_t count);
   int64_t embedding_width() const { return embedding_size.value_or(width); }
   bool projects_embeddings() const { return embedding_width() != width; }
   /// The row of the position embeddings that a sequence's first token gets.

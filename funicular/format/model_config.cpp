@@ -153,22 +153,37 @@ const char* key_or_name(const char* key, const char* field) {
   return key ? key : field;
 }
 
-/// A head is turned by halves.
-void check_attention(const EncoderSpec& encoder, std::string_view origin) {
+/// Rotary positions pair the first half of a head's channels with the second half.
+void check_attention(const EncoderSpec& encoder, const ConfigKeys& keys, std::string_view origin) {
   if (!encoder.attention.empty() && encoder.attention.size() != static_cast<size_t>(encoder.layers))
     throw InputError("config", "{}: expected the attention of {} layers, found that of {}", origin,
                      encoder.layers, encoder.attention.size());
   for (const LayerAttention& layer : encoder.attention) {
-    if (layer.window)
-      check_range(origin, "window of attention", *layer.window,
-                  *layer.window >= 0 && *layer.window <= Limits::positions,
-                  fmt::format("an integer from 0 to {}", Limits::positions));
+    if (layer.window && (*layer.window < 0 || *layer.window > Limits::positions))
+      throw InputError("config", "{}: expected a window of attention from 0 to {} tokens, found {}", origin,
+                       Limits::positions, *layer.window);
     if (layer.rotary_base == 0) continue;
-    check_range(origin, "base of rotary positions", layer.rotary_base,
-                layer.rotary_base >= 1 && layer.rotary_base <= 1e12, "a number from 1 to 1e12");
-    check_range(origin, "channels of a head", encoder.head_size(), encoder.head_size() % 2 == 0,
-                "an even number, for rotary positions");
+    if (!(layer.rotary_base >= 1 && layer.rotary_base <= 1e12))
+      throw InputError("config", "{}: expected a base of rotary positions from 1 to 1e12, found {}", origin,
+                       layer.rotary_base);
+    if (encoder.head_size() % 2 != 0)
+      throw InputError("config",
+                       "{}: \"{}\" / \"{}\": expected an even number, for rotary positions, found {}", origin,
+                       keys.width, keys.heads, encoder.head_size());
   }
+}
+
+/// Checks what only new weights and training read.
+void check_training(const EncoderSpec& encoder, std::string_view origin) {
+  if (encoder.initializer_cutoff != 0 && !(encoder.initializer_cutoff >= Limits::smallest_cutoff))
+    throw InputError("config", "{}: expected a cutoff of new weights of 0 or at least {}, found {}", origin,
+                     Limits::smallest_cutoff, encoder.initializer_cutoff);
+  // Both dropouts of a layer would draw the same bits.
+  if (encoder.dropouts.feed_forward > 0 && encoder.dropouts.of_feed_forward_output() > 0)
+    throw InputError(
+        "config",
+        "{}: expected dropout before or after the feed-forward part's last product, found {} and {}", origin,
+        encoder.dropouts.feed_forward, encoder.dropouts.of_feed_forward_output());
 }
 
 void check_encoder(const EncoderSpec& encoder, const Family& family, std::string_view origin) {
@@ -184,7 +199,8 @@ void check_encoder(const EncoderSpec& encoder, const Family& family, std::string
   if (encoder.width % encoder.heads != 0)
     throw InputError("config", "{}: \"{}\" must be a multiple of \"{}\", found {} and {}", origin, keys.width,
                      keys.heads, encoder.width, encoder.heads);
-  check_attention(encoder, origin);
+  check_attention(encoder, keys, origin);
+  check_training(encoder, origin);
   check_range(origin, key_or_name(keys.norm_epsilon, "epsilon of normalisation"), encoder.norm.epsilon,
               encoder.norm.epsilon > 0 && encoder.norm.epsilon < 1, "a number above 0 and below 1");
   check_range(origin, "initializer_range", encoder.initializer_range,
@@ -278,6 +294,20 @@ const std::vector<std::string>& supported_activations() {
   static const std::vector<std::string> names = {"gelu", "gelu_new", "gelu_pytorch_tanh",
                                                  "relu", "silu",     "tanh"};
   return names;
+}
+
+void EncoderSpec::set_layers(int64_t count) {
+  const size_t known = attention.size();
+  const auto repeats = [&](size_t period) {
+    for (size_t layer = period; layer < known; ++layer)
+      if (attention[layer] != attention[layer - period]) return false;
+    return true;
+  };
+  size_t period = 1;
+  while (period < known && !repeats(period)) ++period;
+  if (known > 0) attention.resize(static_cast<size_t>(count));
+  for (size_t layer = known; layer < attention.size(); ++layer) attention[layer] = attention[layer - period];
+  layers = count;
 }
 
 void check_model_config(const ModelConfig& config, std::string_view origin) {

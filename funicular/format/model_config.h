@@ -21,6 +21,8 @@ struct ModelConfig {
   std::optional<double> classifier_dropout;  ///< [0, 1); none: the encoder's hidden dropout
   bool classifies_mean =
       false;  ///< the classifier of texts reads the mean of the tokens, and not the first one
+  std::string head_activation;  ///< of the dense layer before the classifier; empty: the family's
+  bool decoder_bias = true;     ///< false: there is no masked-LM head for it
   /// Label names by id. Empty where the file names none; num_labels is then 2, transformers' default.
   std::vector<std::string> id2label;
   int num_labels = 2;

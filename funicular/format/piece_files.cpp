@@ -1,11 +1,13 @@
 #include "funicular/format/piece_files.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/merge_files.h"
 #include "funicular/format/named_tokens.h"
 #include "funicular/format/piece_names.h"
@@ -56,8 +58,11 @@ void guess_piece_names(const std::vector<std::string>& tokens, PieceRules& rules
 
 std::vector<std::string> with_added(std::vector<std::string> vocabulary,
                                     const std::vector<AddedToken>& added) {
+  const size_t own = vocabulary.size();
+  std::map<int32_t, std::string> behind;
   for (const AddedToken& token : added)
-    if (token.id >= static_cast<int64_t>(vocabulary.size())) vocabulary.push_back(token.content);
+    if (token.id >= static_cast<int64_t>(own)) behind.emplace(token.id, token.content);
+  for (auto& [id, content] : behind) vocabulary.push_back(std::move(content));
   return vocabulary;
 }
 
@@ -153,6 +158,29 @@ OrderedJson model_json(const CharacterBpe& model) {
           {"merges", merges_json(model.merges(), model.vocabulary())}};
 }
 
+/// Puts blanks for marks, and texts for tokens of bytes.
+OrderedJson decoder_json(const PieceTokenizer& tokenizer) {
+  const PieceRules& rules = tokenizer.rules();
+  const bool prepends =
+      std::any_of(rules.normalizer.begin(), rules.normalizer.end(),
+                  [](const auto& step) { return step.kind == text::NormalizerStep::prepend; }) ||
+      std::any_of(rules.splitter.begin(), rules.splitter.end(), [](const auto& step) {
+        return step.kind == text::SplitterStep::metaspace &&
+               step.prepend != text::SplitterStep::Prepend::never;
+      });
+  if (!tokenizer.model().byte_fallback())
+    return {{"type", "Metaspace"},
+            {"replacement", text::kBlankMark},
+            {"prepend_scheme", prepends || rules.splitter.empty() ? "always" : "never"},
+            {"split", true}};
+  OrderedJson steps = OrderedJson::array();
+  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", text::kBlankMark}}}, {"content", " "}});
+  steps.push_back({{"type", "ByteFallback"}});
+  steps.push_back({{"type", "Fuse"}});
+  if (prepends) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+}
+
 OrderedJson pieces_json(const PieceTokenizer& tokenizer) {
   const PieceRules& rules = tokenizer.rules();
   const auto* const unigram = dynamic_cast<const Unigram*>(&tokenizer.model());
@@ -164,11 +192,7 @@ OrderedJson pieces_json(const PieceTokenizer& tokenizer) {
           {"normalizer", normalizer_json(rules.normalizer)},
           {"pre_tokenizer", splitter_json(rules.splitter)},
           {"post_processor", sequence_json(tokenizer, {rules.trim_offsets, rules.trim_keeps_prefix})},
-          {"decoder",
-           {{"type", "Metaspace"},
-            {"replacement", text::kBlankMark},
-            {"prepend_scheme", "always"},
-            {"split", true}}},
+          {"decoder", decoder_json(tokenizer)},
           {"model", unigram ? model_json(*unigram) : model_json(*bpe)}};
 }
 
@@ -217,6 +241,11 @@ PieceTokenizer read_pieces(TokenizerDocument document, const fs::path& path) {
   std::unique_ptr<const PieceModel> model =
       found == "Unigram" ? read_unigram(root["model"], origin) : read_bpe(document, origin);
   const std::vector<AddedToken> listed = read_added(root, origin);
+  if (!std::is_sorted(listed.begin(), listed.end(), [](const auto& a, const auto& b) { return a.id < b.id; }))
+    log::warning(
+        "{}: \"added_tokens\" are not in the order of their ids; the ids in the file hold, although "
+        "tokenizers ignores them",
+        origin);
   const NamedTokens named(path.parent_path(), std::move(config), config_origin, listed);
   std::vector<AddedToken> added = named.place(model->vocabulary(), listed);
   const std::vector<std::string> tokens = with_added(model->vocabulary(), added);

@@ -3,6 +3,7 @@
 // characters, and models of SentencePiece.
 
 #include <string>
+#include <vector>
 
 #include "funicular/base/file.h"
 #include "funicular/format/tokenizer_document.h"
@@ -18,11 +19,14 @@ bool is_character_bpe(const Json& root);
 /// special tokens. Throws InputError.
 text::PieceTokenizer read_pieces(TokenizerDocument document, const fs::path& path);
 
-/// The name of the SentencePiece model in a folder; empty if there is none.
-std::string sentencepiece_name(const fs::path& folder);
+/// The names of the SentencePiece models in a folder.
+std::vector<std::string> sentencepiece_names(const fs::path& folder);
+/// The name of the SentencePiece model that the class of the folder reads. Empty if no file names a class with such
+/// a model, or if there is no model.
+std::string sentencepiece_of_class(const fs::path& folder);
 /// `path`: a SentencePiece model with pieces of Unigram. The class that tokenizer_config.json or config.json
 /// names says which rules and special tokens stand around it: XLM-R, CamemBERT, ALBERT or DeBERTa. Without a
-/// class the name of the file says it. Throws InputError.
+/// class and without a model_type the name of the file says it. Throws InputError.
 text::PieceTokenizer read_sentencepiece(const fs::path& path);
 
 /// Writes tokenizer.json and tokenizer_config.json.

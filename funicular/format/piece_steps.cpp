@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "funicular/format/base64.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/tokenizer.h"
+#include "funicular/text/utf8.h"
 
 namespace funicular::format {
 namespace {
@@ -75,7 +77,7 @@ NormalizerStep read_precompiled(const Json& part, const std::string& origin) {
 std::string read_pattern(const Json& part, const std::string& origin, bool& is_regex) {
   const Json pattern = json_get<Json>(part, "pattern", origin);
   for (const char* const kind : {"String", "Regex"}) {
-    if (!pattern.is_object() || !pattern.contains(kind)) continue;
+    if (!pattern.is_object() || pattern.size() != 1 || !pattern.contains(kind)) continue;
     is_regex = *kind == 'R';
     std::string found = json_get<std::string>(pattern, kind, origin);
     if (found.empty()) refuse_part(origin, "pattern", "empty", "one that is not");
@@ -115,6 +117,7 @@ NormalizerStep read_normalizer_step(const Json& part, const std::string& origin)
   if (type == "Prepend") {
     NormalizerStep step{.kind = NormalizerStep::prepend};
     step.content = json_get<std::string>(part, "prepend", origin);
+    if (step.content.empty()) refuse_part(origin, "prepend of Prepend", "empty", "a text that is not");
     return step;
   }
   refuse_part(
@@ -134,23 +137,39 @@ size_t index_in(const std::array<const char*, n>& names, const std::string& name
   refuse_part(origin, key, "\"" + name.substr(0, 40) + "\"", all.c_str());
 }
 
+/// Refuses null for a key that may be left out.
+void refuse_null(const Json& part, const char* key, const char* supported, const std::string& origin) {
+  const auto found = part.find(key);
+  if (found != part.end() && found->is_null()) refuse_part(origin, key, "null", supported);
+}
+
 SplitterStep read_metaspace(const Json& part, const std::string& origin) {
+  refuse_null(part, "prepend_scheme", "always, first, never", origin);
   SplitterStep step{.kind = SplitterStep::metaspace};
   step.mark = json_get<std::string>(part, "replacement", origin);
-  if (step.mark.empty() || step.mark == " ")
-    refuse_part(origin, "replacement of Metaspace", short_dump(step.mark), "a character that is no blank");
+  const auto characters = std::count_if(step.mark.begin(), step.mark.end(),
+                                        [](char byte) { return !text::continues_character(byte); });
+  if (characters != 1 || step.mark == " ")
+    refuse_part(origin, "replacement of Metaspace", short_dump(step.mark), "one character that is no blank");
   step.split = json_get_or(part, "split", true, origin);
   step.prepend = static_cast<SplitterStep::Prepend>(
       index_in(kPrepends, json_get_or<std::string>(part, "prepend_scheme", "always", origin),
                "prepend_scheme", origin));
   // Files of before prepend_scheme.
-  if (!json_get_or(part, "add_prefix_space", true, origin)) step.prepend = SplitterStep::Prepend::never;
+  if (!json_get_or(part, "add_prefix_space", true, origin)) {
+    if (part.contains("prepend_scheme") && step.prepend != SplitterStep::Prepend::never)
+      refuse_part(origin, "prepend_scheme", short_dump(part["prepend_scheme"]),
+                  "\"never\" beside \"add_prefix_space\" false");
+    step.prepend = SplitterStep::Prepend::never;
+  }
   return step;
 }
 
 SplitterStep read_splitter_step(const Json& part, const std::string& origin) {
   const std::string type = found_type(part);
   const auto behavior = [&](const char* fallback) {
+    refuse_null(part, "behavior", "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
+                origin);
     const std::string name = json_get_or<std::string>(part, "behavior", fallback, origin);
     return static_cast<SplitterStep::Behavior>(index_in(kBehaviors, name, "behavior", origin));
   };

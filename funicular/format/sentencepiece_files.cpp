@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/named_tokens.h"
 #include "funicular/format/piece_files.h"
 #include "funicular/format/piece_names.h"
@@ -38,21 +41,36 @@ constexpr std::array<PieceClass, 4> kClasses = {{{"XLMRoberta", "xlm-roberta", "
 constexpr std::array kNames{"sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model",
                             "tokenizer.model"};
 
-std::string class_of(const fs::path& path, const TokenizerClass& found) {
+/// The class that the files of the folder name; null if they name none or another one.
+const PieceClass* named_class(const TokenizerClass& found) {
   for (const PieceClass& one : kClasses) {
     const std::string name = std::string(one.name) + "Tokenizer";
-    if (found.name == name || found.name == name + "Fast") return one.name;
+    if (found.name == name || found.name == name + "Fast") return &one;
   }
-  const bool unknown = found.named && found.name != "PreTrainedTokenizerFast";
+  const bool other =
+      found.named && found.name != "PreTrainedTokenizerFast" && found.name != "TokenizersBackend";
+  const std::string& type = found.model_type;
+  const bool large = type == "xlm-roberta-xl" || type == "xmod";
   for (const PieceClass& one : kClasses)
-    if (!unknown && found.model_type == one.model_type) return one.name;
+    if (!other && one.model_type == (large ? "xlm-roberta" : type)) return &one;
+  return nullptr;
+}
+
+std::string class_of(const fs::path& path, const TokenizerClass& found) {
+  if (const PieceClass* const one = named_class(found)) return one->name;
+  // The name of the file decides only if no other file says what the model is.
+  const bool unnamed =
+      !found.named || found.name == "PreTrainedTokenizerFast" || found.name == "TokenizersBackend";
   for (const PieceClass& one : kClasses)
-    if (!unknown && path.filename() == one.file) return one.name;
+    if (unnamed && found.model_type.empty() && path.filename() == one.file) return one.name;
+  std::string why = "config.json and tokenizer_config.json name no tokenizer class";
+  if (!found.model_type.empty()) why = "config.json has the model_type " + found.model_type;
+  if (!unnamed) why = "the tokenizer class is " + found.name;
   throw InputError(text::kTokenizerComponent,
-                   "{}: nothing says which rules stand around this SentencePiece model ({}); expected "
+                   "{}: {}, so the rules around this SentencePiece model are unknown; expected "
                    "\"tokenizer_class\" XLMRobertaTokenizer, CamembertTokenizer, AlbertTokenizer or "
                    "DebertaV2Tokenizer in tokenizer_config.json, or a tokenizer.json",
-                   path.string(), found.name.empty() ? "no class is named" : "the class is " + found.name);
+                   path.string(), why);
 }
 
 struct ScoredPieces {
@@ -135,26 +153,68 @@ void add_default_names(PieceRules& rules, NamedTokens& named) {
   for (const auto& [role, token] : piece_roles(rules)) named.add_default(role, *token);
 }
 
+/// Whether a file states the flags of the mask token.
+bool has_mask_flags(const fs::path& folder, const Json& config) {
+  const auto states = [](const Json& object) {
+    const auto found = object.find("mask_token");
+    return found != object.end() && found->is_object();
+  };
+  if (states(config) || config.contains("added_tokens_decoder")) return true;
+  const fs::path path = folder / "special_tokens_map.json";
+  if (!fs::exists(path)) return false;
+  const Json map = parse_json_or_null(read_file(path));
+  return map.is_object() && states(map);
+}
+
+/// Warns of settings of the model that the rules of its class replace.
+void warn_of_other_settings(const SentencePieceModel& model, const PieceRules& rules,
+                            const std::string& origin) {
+  const auto warn = [&](bool differs, const char* setting) {
+    if (differs)
+      log::warning("{}: the model has {}, which its class in transformers ignores; so does Funicular", origin,
+                   setting);
+  };
+  const bool prepends = rules.splitter.back().prepend != SplitterStep::Prepend::never;
+  warn(model.add_dummy_prefix != prepends, prepends ? "add_dummy_prefix false" : "add_dummy_prefix true");
+  warn(!model.remove_extra_whitespaces, "remove_extra_whitespaces false");
+  warn(!model.escape_whitespaces, "escape_whitespaces false");
+  warn(model.treat_whitespace_as_suffix, "treat_whitespace_as_suffix true");
+  warn(std::any_of(model.pieces.begin(), model.pieces.end(),
+                   [](const auto& piece) { return piece.type == PieceType::unused; }),
+       "pieces of the type unused");
+}
+
 /// Texts may hold control pieces and user-defined pieces.
 std::vector<text::AddedToken> added_of_model(const SentencePieceModel& model, const ScoredPieces& scored) {
   std::vector<text::AddedToken> added;
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t i = 0; i < scored.pieces.size(); ++i) ids.emplace(scored.pieces[i], static_cast<int32_t>(i));
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     if (piece.type != PieceType::control && piece.type != PieceType::user_defined) continue;
-    const auto found = std::find(scored.pieces.begin(), scored.pieces.end(), piece.text);
-    if (found == scored.pieces.end()) continue;
-    added.push_back({.id = static_cast<int32_t>(found - scored.pieces.begin()),
-                     .content = piece.text,
-                     .special = piece.type == PieceType::control});
+    const auto found = ids.find(piece.text);
+    if (found == ids.end()) continue;
+    added.push_back(
+        {.id = found->second, .content = piece.text, .special = piece.type == PieceType::control});
   }
   return added;
 }
 
 }  // namespace
 
-std::string sentencepiece_name(const fs::path& folder) {
+std::vector<std::string> sentencepiece_names(const fs::path& folder) {
+  std::vector<std::string> names;
   for (const char* const name : kNames)
-    if (fs::exists(folder / name)) return name;
-  return "";
+    if (fs::exists(folder / name)) names.push_back(name);
+  return names;
+}
+
+std::string sentencepiece_of_class(const fs::path& folder) {
+  const std::vector<std::string> names = sentencepiece_names(folder);
+  std::string origin;
+  const Json config = read_tokenizer_config(folder, origin);
+  const PieceClass* const one = named_class(tokenizer_class_of(folder, config, origin));
+  if (one == nullptr || names.empty()) return "";
+  return std::find(names.begin(), names.end(), one->file) != names.end() ? one->file : names.front();
 }
 
 text::PieceTokenizer read_sentencepiece(const fs::path& path) {
@@ -170,15 +230,16 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   Json config = read_tokenizer_config(path.parent_path(), config_origin);
   const std::string name = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));
   PieceRules rules = rules_of_class(name, model, config, config_origin);
-  const bool names_mask = config.contains("mask_token") || config.contains("added_tokens_decoder");
+  const bool flags_mask = has_mask_flags(path.parent_path(), config);
+  warn_of_other_settings(model, rules, origin);
   NamedTokens named(path.parent_path(), std::move(config), config_origin, {});
   add_default_names(rules, named);
   read_piece_names(named, rules);
   ScoredPieces scored = pieces_of_class(name, model, rules, origin);
   std::vector<text::AddedToken> added = named.place(scored.pieces, added_of_model(model, scored));
-  // A mask stands for a word with its blank.
+  // CamemBERT's own mask takes the blank before it.
   for (text::AddedToken& token : added)
-    if (token.content == rules.mask_token && !names_mask) token.lstrip = true;
+    if (name == "Camembert" && token.content == rules.mask_token && !flags_mask) token.lstrip = true;
   const std::vector<std::string> tokens = with_added(scored.pieces, added);
   const bool fairseq = name == "XLMRoberta" || name == "Camembert";
   text::SequenceTemplate sequence = fairseq

@@ -111,6 +111,8 @@ void parse_trainer(std::string_view bytes, const std::string& origin, SentencePi
         throw InputError(text::kTokenizerComponent, "{}: the model has the type {}: expected 1 to 4", origin,
                          field.value);
       model.type = static_cast<SentencePieceModel::Type>(field.value);
+    } else if (field.number == 24) {
+      model.treat_whitespace_as_suffix = field.value != 0;
     } else if (field.number == 35) {
       model.byte_fallback = field.value != 0;
     } else if (field.number == 40) {
@@ -129,8 +131,12 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
     if (field.number == 2) parse_trainer(field.bytes, origin, model);
     if (field.number != 3) continue;
     MessageReader normalizer(field.bytes, origin);
-    for (Field part; normalizer.next(part);)
+    for (Field part; normalizer.next(part);) {
       if (part.number == 2) model.character_map = part.bytes;
+      if (part.number == 3) model.add_dummy_prefix = part.value != 0;
+      if (part.number == 4) model.remove_extra_whitespaces = part.value != 0;
+      if (part.number == 5) model.escape_whitespaces = part.value != 0;
+    }
   }
   if (model.pieces.empty())
     throw InputError(text::kTokenizerComponent,

@@ -29,6 +29,9 @@ struct SentencePieceModel {
   Type type = Type::unigram;
   int32_t unknown_id = 0;
   bool byte_fallback = false;
+  // Settings that the classes of transformers replace by their own.
+  bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
+  bool treat_whitespace_as_suffix = false;
   std::string character_map;  ///< empty: characters stay as they are
 };
 

@@ -31,7 +31,7 @@ constexpr std::array<Kin, 4> kKin = {{
     {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
      " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
     {TokenizerRules::gpt2, "GPT2Tokenizer", " GPT2 ", " gpt2 gpt_neo gptj codegen opt "},
-    // The files hold, although transformers 5 ignores some of their rules (docs/tokenizers.md).
+    // The files hold, although transformers 5 ignores some of their rules (docs/reference/tokenizers.md).
     {TokenizerRules::file, "",
      " Albert Barthez BigBird Camembert DebertaV2 Gemma Llama MBart Pegasus RemBert T5 XLMRoberta ",
      " albert barthez big_bird camembert deberta-v2 mbart pegasus rembert t5 mt5 xlm-roberta "

@@ -1,7 +1,9 @@
 #include "funicular/format/tokenizer_document.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,29 +16,58 @@ namespace funicular::format {
 
 namespace {
 
-/// Reads a number as `tokenizers` reads it: its digits become a double, and so does the power of ten. The quotient is
-/// not always the nearest double, and decides between equal sums of scores. `nearest` stands for numbers of more than
-/// 19 digits.
-double number_of_peer(const std::string& text, double nearest) {
+struct PeerNumber {
   uint64_t digits = 0;
-  int exponent = 0, count = 0;
-  bool point = false;
-  size_t at = text.starts_with('-') ? 1 : 0;
-  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
-    if (text[at] == '.') {
-      point = true;
-      continue;
-    }
-    digits = digits * 10 + static_cast<uint64_t>(text[at] - '0');
-    exponent -= point;
-    if (++count > 19) return nearest;
+  int exponent = 0;
+
+  /// Adds a digit, unless the number would need more than 64 bits.
+  bool take(char digit) {
+    const auto value = static_cast<uint64_t>(digit - '0');
+    constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+    if (digits > kMost / 10 || (digits == kMost / 10 && value > kMost % 10)) return false;
+    digits = digits * 10 + value;
+    return true;
   }
-  if (at < text.size()) exponent += std::atoi(text.c_str() + at + 1);
+};
+
+/// The exponent that a number states: the digits from `at`, with their sign. Larger ones count as 100,000.
+int stated_exponent(const std::string& text, size_t at) {
+  constexpr int kMost = 100'000;
+  const bool negative = text[at] == '-';
+  int exponent = 0;
+  for (at += text[at] == '-' || text[at] == '+'; at < text.size(); ++at)
+    exponent = std::min(kMost, exponent * 10 + (text[at] - '0'));
+  return negative ? -exponent : exponent;
+}
+
+/// Reads a number as `tokenizers` reads it: its digits become a double, and so does the power of ten. The quotient is
+/// not always the nearest double, and decides between equal sums of scores. Digits that need more than 64 bits are
+/// left out. `nearest` stands for numbers that are too large.
+double number_of_peer(const std::string& text, double nearest) {
+  PeerNumber number;
+  size_t at = text.starts_with('-') ? 1 : 0;
+  const auto is_digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  bool full = false;
+  for (; is_digit(); ++at) {
+    full = full || !number.take(text[at]);
+    number.exponent += full;
+  }
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    for (full = false; is_digit(); ++at) {
+      full = full || !number.take(text[at]);
+      number.exponent -= !full;
+    }
+  }
+  int exponent = number.exponent;
+  if (at < text.size()) exponent += stated_exponent(text, at + 1);
   constexpr int kLargest = 308;
-  if (exponent > kLargest || exponent < -kLargest) return nearest;
-  const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr);
-  const double value =
-      exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  if (exponent > kLargest) return nearest;
+  auto value = static_cast<double>(number.digits);
+  for (; exponent < -kLargest && value != 0.0; exponent += kLargest) value /= 1e308;
+  const int power_of = std::min(std::abs(exponent), kLargest);
+  const double power = std::strtod(("1e" + std::to_string(power_of)).c_str(), nullptr);
+  value = exponent < 0 ? value / power : value * power;
   return text.starts_with('-') ? -value : value;
 }
 

@@ -2,6 +2,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/log.h"
 #include "funicular/format/byte_bpe_files.h"
 #include "funicular/format/piece_files.h"
 #include "funicular/format/tokenizer_document.h"
@@ -58,11 +59,34 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
   }
 }
 
+/// The file that holds the tokenizer of a folder; empty if there is none. If several kinds are there, the class
+/// decides, and a warning names the files.
+std::string chosen_file(const fs::path& folder) {
+  if (fs::exists(folder / "tokenizer.json")) return "tokenizer.json";
+  std::vector<std::string> found;
+  for (const char* const name : {"vocab.txt", "vocab.json"})
+    if (fs::exists(folder / name)) found.push_back(name);
+  const std::vector<std::string> models = sentencepiece_names(folder);
+  if (models.empty() || found.size() + models.size() < 2) {
+    found.insert(found.end(), models.begin(), models.end());
+    return found.empty() ? "" : found.front();
+  }
+  found.insert(found.end(), models.begin(), models.end());
+  const std::string of_class = sentencepiece_of_class(folder);
+  std::string name = of_class.empty() ? found.front() : of_class;
+  for (const std::string& other : found)
+    if (other != name)
+      log::warning("{}: there are {} and {}; {} is read, because {}", folder.string(), name, other, name,
+                   of_class.empty() ? "no file names a class with a SentencePiece model"
+                                    : "it belongs to the tokenizer class");
+  return name;
+}
+
 }  // namespace
 
 bool has_tokenizer(const fs::path& folder) {
   return fs::exists(folder / "tokenizer.json") || fs::exists(folder / "vocab.txt") ||
-         fs::exists(folder / "vocab.json") || !sentencepiece_name(folder).empty();
+         fs::exists(folder / "vocab.json") || !sentencepiece_names(folder).empty();
 }
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
@@ -71,9 +95,7 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
       throw InputError(text::kTokenizerComponent, "{}: no such file or folder", path.string());
     return read_one(path);
   }
-  for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json"})
-    if (fs::exists(path / name)) return read_one(path / name);
-  if (const std::string name = sentencepiece_name(path); !name.empty()) return read_one(path / name);
+  if (const std::string name = chosen_file(path); !name.empty()) return read_one(path / name);
   throw InputError(
       text::kTokenizerComponent,
       "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt, vocab.json and merges.txt, "

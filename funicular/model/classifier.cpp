@@ -11,7 +11,8 @@ void add_dense(Builder& builder, const std::string& name, const std::string& nor
   const double deviation = norm.empty() ? encoder.initializer_range : builder.residual_deviation();
   made.dense = builder.add_linear(name, encoder.width, encoder.width, encoder.biases.head, deviation);
   if (!norm.empty()) made.norm = builder.add_norm(norm);
-  made.activation = activation_named(builder.family().classifier.activation);
+  const std::string& own = builder.config().head_activation;
+  made.activation = activation_named(own.empty() ? builder.family().classifier.activation : own);
 }
 
 int64_t count_dense(const format::ModelConfig& config) {

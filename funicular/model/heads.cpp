@@ -21,8 +21,25 @@ Parameter* add_decoder(Builder& builder) {
   return decoder;
 }
 
+namespace {
+
+/// Refuses configurations of ModernBERT whose masked-LM head is computed otherwise.
+void refuse_other_heads(const format::ModelConfig& config) {
+  if (!config.decoder_bias)
+    throw InputError("config",
+                     "\"decoder_bias\": expected true for masked language modelling, found false: decoders "
+                     "without bias are not supported");
+  if (!config.head_activation.empty() && config.head_activation != "gelu")
+    throw InputError(
+        "config", "\"classifier_activation\": expected \"gelu\" for masked language modelling, found \"{}\"",
+        config.head_activation);
+}
+
+}  // namespace
+
 MaskedLmWeights add_masked_lm_weights(Builder& builder) {
   const format::ModelConfig& config = builder.config();
+  refuse_other_heads(config);
   const format::Family::MaskedLm& names = builder.family().masked_lm;
   const int64_t width = config.encoder.embedding_width();
   const LinearWeights transform = builder.add_linear(

@@ -57,7 +57,7 @@ struct Layer {
   NormParameters final_norm;  ///< after the last layer, with norms first
   nn::AttentionPattern pattern;
   nn::DropoutSite attention_site, projection_site, output_site;
-  nn::DropoutSite inner_site;  ///< of what `down` reads
+  nn::DropoutSite inner_site;  ///< of the input of `down`
   nn::Activation activation;
   int64_t channels = 0,
           channels_together = 1;  ///< of the model's feed-forward part; cut in whole multiples of these
@@ -77,7 +77,7 @@ struct Layer {
   /// The input of a part: with norms first the norm of x, else x.
   at::Tensor entry(const at::Tensor& x, const NormParameters& norm) const;
   nn::Branch feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const;
-  /// Of what `down` reads: the channels whose weights are here.
+  /// Applies dropout to this rank's channels of the input of `down`.
   at::Tensor drop_inner(const at::Tensor& own, const nn::RowKeys& keys) const;
   /// The attention's heads and, where asked for, queries, keys and values; and x as the branch's trunk.
   std::vector<at::Tensor> attend(const at::Tensor& x, const Packing& packing,
@@ -258,7 +258,8 @@ void add_layer(Builder& builder, int64_t number) {
   layer.attention_site = {encoder.dropouts.attention, Purpose::dropout_attention, index};
   layer.projection_site = {encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output, index};
   layer.output_site = {encoder.dropouts.of_feed_forward_output(), Purpose::dropout_output, index};
-  layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output, index};  // no family has both
+  // check_model_config refuses an encoder with both.
+  layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output, index};
   layer.pattern = builder.attention_pattern(number);
   layer.activation = builder.activation();
   layer.channels = encoder.feed_forward.width;

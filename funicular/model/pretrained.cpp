@@ -26,7 +26,14 @@ namespace {
 
 constexpr size_t kNamesShown = 8;
 
-std::string list(const std::vector<std::string>& names) {
+/// Lists weights by the names in files. Parts of one weight are listed once.
+std::string list(const std::vector<std::string>& parts) {
+  std::vector<std::string> names;
+  for (const std::string& part : parts) {
+    const std::string whole = format::joint_of_part(part);
+    const std::string& name = whole.empty() ? part : whole;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
   const size_t shown = std::min(names.size(), kNamesShown);
   std::string text =
       fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));

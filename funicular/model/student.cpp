@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/column_list.h"
 #include "funicular/format/family.h"
 #include "funicular/model/builder.h"
@@ -40,6 +41,14 @@ int64_t layers_named(const std::string& name) {
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), layers);
   const std::string rest(parsed.ptr, name.data() + name.size());
   return parsed.ec == std::errc() && (rest == "-layers" || rest == "-layer") && layers > 0 ? layers : 0;
+}
+
+/// Describes the attention of one layer for a message.
+std::string attention_text(const format::LayerAttention& attention) {
+  const std::string seen = attention.window
+                               ? fmt::format("a token sees {} tokens on either side", *attention.window)
+                               : std::string("a token sees all tokens");
+  return attention.rotary_base == 0 ? seen : fmt::format("{} (rotary base {})", seen, attention.rotary_base);
 }
 
 }  // namespace
@@ -123,6 +132,48 @@ void check_init_sizes(const format::ModelConfig& config, const format::ModelConf
           "--init-layers: the student has the {} {} and the teacher {}, so the teacher's layers do not fit. "
           "Leave it out (random weights), or take a student of the teacher's sizes",
           size.name, size.student, size.teacher);
+}
+
+void take_layer_attention(format::ModelConfig& student, const format::ModelConfig& teacher,
+                          const std::vector<int64_t>& layers) {
+  if (teacher.encoder.attention.empty()) return;
+  student.encoder.attention.clear();
+  for (const int64_t layer : layers)
+    student.encoder.attention.push_back(teacher.encoder.attention_of(layer - 1));
+}
+
+void check_init_layers(const format::ModelConfig& student, const format::ModelConfig& teacher,
+                       const std::vector<int64_t>& layers) {
+  for (int64_t layer = 1; layer <= student.encoder.layers; ++layer) {
+    const int64_t theirs = layers.at(static_cast<size_t>(layer - 1));
+    const format::LayerAttention own = student.encoder.attention_of(layer - 1),
+                                 other = teacher.encoder.attention_of(theirs - 1);
+    if (own != other)
+      throw InputError(
+          "model",
+          "--init-layers: {} in the student's layer {}, and {} in the teacher's layer {}; expected "
+          "equal attention. Choose other layers, or change the student's config.json",
+          attention_text(own), layer, attention_text(other), theirs);
+    if (teacher.encoder.norm.first && layer > 1 && theirs == 1)
+      throw InputError(
+          "model",
+          "--init-layers: the teacher's layer 1 has no norm before attention, which the student's "
+          "layer {} needs; expected a layer from 2 on",
+          layer);
+  }
+  if (teacher.encoder.norm.first && !layers.empty() && layers.front() != 1)
+    log::warning(
+        "--init-layers: the student's layer 1 has no norm before attention; the norm of the teacher's layer "
+        "{} is "
+        "left out",
+        layers.front());
+}
+
+void prepare_init_layers(format::ModelConfig& student, const format::ModelConfig& teacher,
+                         const std::vector<int64_t>& layers, bool own_config) {
+  check_init_sizes(student, teacher);
+  if (!own_config) take_layer_attention(student, teacher, layers);
+  check_init_layers(student, teacher, layers);
 }
 
 void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,

@@ -25,6 +25,19 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
 /// Throws InputError for a student whose layers cannot be a teacher's: of other sizes.
 void check_init_sizes(const format::ModelConfig& config, const format::ModelConfig& theirs);
 
+/// Gives each layer of a student the attention of the teacher's layer that it begins with.
+void take_layer_attention(format::ModelConfig& student, const format::ModelConfig& teacher,
+                          const std::vector<int64_t>& layers);
+
+/// Compares each layer of the student with the teacher's layer that it begins with. Throws InputError if their
+/// attention differs, or if the teacher's layer lacks a norm. Warns if the teacher's layer has one norm more.
+void check_init_layers(const format::ModelConfig& student, const format::ModelConfig& teacher,
+                       const std::vector<int64_t>& layers);
+
+/// Checks sizes and attention. A student without a config.json of its own first takes the attention of the layers.
+void prepare_init_layers(format::ModelConfig& student, const format::ModelConfig& teacher,
+                         const std::vector<int64_t>& layers, bool own_config);
+
 /// Copies the teacher's embeddings, head (where both have it) and those layers into a student. Throws InputError
 /// where the student's sizes are others than the teacher's.
 void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,

@@ -57,17 +57,23 @@ std::map<std::string, const TensorEntry*> entries_by_name(const format::WeightFi
   return entries;
 }
 
+/// Returns the name for a message. A part of a weight that files hold as one is named after the whole.
+std::string name_in_message(const std::string& name) {
+  const std::string whole = format::joint_of_part(name);
+  return whole.empty() ? name : fmt::format("{} (its part {})", whole, name);
+}
+
 void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::path& path) {
   const std::vector<int64_t> expected = target.sizes().vec();
   if (entry.shape != expected)
     throw InputError(
         "weights",
         "{}: {} has the shape [{}]; the model expects [{}]. Do config.json and the weights belong together?",
-        path.string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
+        path.string(), name_in_message(entry.name), fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
   const auto type = scalar_type(entry.dtype);
   if (!type)
     throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
-                     entry.name, format::dtype_name(entry.dtype));
+                     name_in_message(entry.name), format::dtype_name(entry.dtype));
   target.copy_(tensor_of(entry, *type));
 }
 
@@ -79,8 +85,12 @@ void join_parts(std::map<std::string, at::Tensor>& weights) {
   for (const std::string& whole : wholes) {
     std::vector<at::Tensor> parts;
     for (const std::string& part : format::parts_of_joint(whole)) {
-      parts.push_back(weights.at(part));
-      weights.erase(part);
+      const auto found = weights.find(part);
+      if (found == weights.end())
+        throw InputError("weights", "{} cannot be written: expected its part {}, found no such weight", whole,
+                         part);
+      parts.push_back(found->second);
+      weights.erase(found);
     }
     weights[whole] = at::cat(parts);
   }

@@ -62,7 +62,8 @@ AttentionArguments<S> common_arguments(const AttentionCall& call, int64_t hidden
   return a;
 }
 
-/// Of a sequence that sees all of itself in the window, the workspace grows with the length up to where it is cut.
+/// Returns the largest workspace of any sequence. It grows with the length until the window is shorter than the
+/// sequence; there it drops, and grows again.
 template <class S>
 int64_t workspace_bytes(const AttentionCall& call, const AttentionArguments<S>& common) {
   int64_t most = 0;

@@ -22,17 +22,18 @@ constexpr double kMu = 10;            // of ndcg_loss2pp
 
 // ---- losses of texts and of lists
 
-at::Tensor texts_there(const at::Tensor& table, const at::Tensor& labels) {
+/// The table with 0 for texts that are not there.
+at::Tensor without_absent(const at::Tensor& table, const at::Tensor& labels) {
   return table.masked_fill(labels.isnan(), 0);
 }
 
 at::Tensor cross_entropies(const at::Tensor& scores, const at::Tensor& labels, double positive_weight) {
-  const at::Tensor target = texts_there(labels, labels);
+  const at::Tensor target = without_absent(labels, labels);
   return at::binary_cross_entropy_with_logits(
       scores, target, {}, at::full({1}, positive_weight, scores.options()), at::Reduction::None);
 }
 
-/// Of texts 2, 3, …: how far the lead of the first text is from what the labels say.
+/// The squared error of the first text's lead over each later text.
 at::Tensor margin_errors(const at::Tensor& scores, const at::Tensor& labels) {
   const auto leads = [](const at::Tensor& of) { return of.slice(1, 0, 1) - of.slice(1, 1); };
   return (leads(scores) - leads(labels)).square();
@@ -225,6 +226,15 @@ double RankingLossOfLists::count(std::span<const double> labels) const {
   return pairs;
 }
 
+bool RankingLossOfLists::learns_from(std::span<const double> labels) const {
+  if (!options_.reads_lists()) return !labels.empty();
+  if (labels.size() < 2) return false;
+  if (!options_.reads_pairs()) return true;
+  if (options_.loss == RankingLoss::lambda && options_.weighting == PairWeighting::ndcg_loss1)
+    return std::any_of(labels.begin(), labels.end(), [](double label) { return label > 0; });
+  return count(labels) > 0;
+}
+
 RankingLossOfLists::Sums RankingLossOfLists::sums(const ListTable& lists) const {
   const auto& [scores, labels] = lists;
   if (options_.reads_pairs()) return pair_sums(lists, options_);
@@ -232,12 +242,12 @@ RankingLossOfLists::Sums RankingLossOfLists::sums(const ListTable& lists) const 
   if (options_.loss == RankingLoss::list_net)
     return {list_net(scores, labels), at::ones({scores.size(0)}, labels.options())};
   if (options_.loss == RankingLoss::margin_mse)
-    return {texts_there(margin_errors(scores, texts_there(labels, labels)), labels.slice(1, 1)).sum(1),
+    return {without_absent(margin_errors(scores, without_absent(labels, labels)), labels.slice(1, 1)).sum(1),
             there.slice(1, 1).sum(1)};
   const at::Tensor losses = options_.loss == RankingLoss::bce
                                 ? cross_entropies(scores, labels, options_.positive_weight)
-                                : (scores - texts_there(labels, labels)).square();
-  return {texts_there(losses, labels).sum(1), there.sum(1)};
+                                : (scores - without_absent(labels, labels)).square();
+  return {without_absent(losses, labels).sum(1), there.sum(1)};
 }
 
 BatchLoss::Result RankingLossOfLists::compute(const TensorMap& rows, int64_t begin, int64_t end,

@@ -27,7 +27,7 @@ enum class RankingLoss {
   margin_mse,  ///< squared error of the first text's lead over each other text
   list_net,    ///< cross-entropy of the softmax of the scores and of the labels
   rank_net,    ///< pairs of texts with different labels
-  lambda       ///< the same, weighted by what an exchange of both texts changes in nDCG
+  lambda       ///< pairs as for rank_net, weighted by what an exchange of both texts changes in nDCG
 };
 /// In the order of RankingLoss, as --loss takes them.
 const std::vector<std::string>& ranking_loss_names();
@@ -49,19 +49,24 @@ inline constexpr const char* kRankingNote = "ranking_loss";
 struct RankingLossOptions {
   RankingLoss loss = RankingLoss::bce;
   PairWeighting weighting = PairWeighting::ndcg_loss2pp;
-  double positive_weight = 1;  ///< of the label's part of bce, as torch's pos_weight
-  double sigma = 1;            ///< factor of differences of scores, of rank_net and lambda
+  double positive_weight = 1;  ///< for bce: factor of the loss of positive labels, torch's pos_weight
+  double sigma = 1;            ///< for rank_net and lambda: factor of score differences
   std::optional<int64_t> top_k =
-      {};  ///< only pairs of which one text is among the k best scores, of rank_net and lambda
+      {};  ///< for rank_net and lambda: skips pairs without one of the k best scores
 
   /// Throws InputError for a number out of range, and for options that the loss does not read.
   void check() const;
   /// Whether the loss reads the texts of a query together.
   bool reads_lists() const { return loss >= RankingLoss::margin_mse; }
   bool reads_pairs() const { return loss >= RankingLoss::rank_net; }
-  /// Whether labels must lie from 0 to 1.
-  bool reads_probabilities() const { return loss == RankingLoss::bce; }
-  /// Whether what divides the loss depends on the scores, so that no list knows its part without the others.
+  /// Labels must lie from 0 to this number: 1 for probabilities; for grades so much that 2^grade is far from overflow.
+  /// None: any number will do.
+  std::optional<double> most_label() const {
+    return loss == RankingLoss::bce      ? std::optional(1.0)
+           : loss == RankingLoss::lambda ? std::optional(30.0)
+                                         : std::nullopt;
+  }
+  /// Whether the number of terms depends on the scores, so that no list knows its part of the loss alone.
   bool compares_lists() const { return reads_pairs() && top_k.has_value(); }
   std::string name() const { return ranking_loss_names().at(static_cast<size_t>(loss)); }
   /// What config.json keeps in its key "funicular", under kRankingNote.
@@ -89,6 +94,8 @@ class RankingLossOfLists final : public BatchLoss {
 
   /// What divides the sum of the losses, if it does not depend on the scores: how many terms the list has.
   double count(std::span<const double> labels) const;
+  /// Whether a list with these labels gives any gradient.
+  bool learns_from(std::span<const double> labels) const;
   struct Sums {
     at::Tensor losses;  ///< [R], differentiable
     at::Tensor terms;   ///< [R]: how many terms each loss is a sum of
@@ -96,7 +103,7 @@ class RankingLossOfLists final : public BatchLoss {
   Sums sums(const ListTable& lists) const;
 
   std::vector<std::string> reads() const override { return {kListLabels}; }
-  /// `rows`: kRowVectors [N, kMostListTexts, 1], the scores, and kListLabels.
+  /// `rows`: kRowVectors [N, L, 1], the scores, and kListLabels [N, L]; L is at least the longest list.
   Result compute(const TensorMap& rows, int64_t begin, int64_t end, bool differentiate) const override;
 
  private:

@@ -5,24 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 
 namespace funicular::objective {
 
 namespace {
 
 using Ranking = std::vector<size_t>;
-
-/// The texts, the best score first; of equal scores the later text first.
-Ranking ranking_of(std::span<const double> scores) {
-  Ranking order(scores.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
-  std::reverse(order.begin(), order.end());
-  return order;
-}
 
 double discount_at(size_t rank) {
   return rank < kRankedTexts ? 1 / std::log2(static_cast<double>(rank) + 2) : 0;
@@ -57,7 +50,39 @@ void append_all(std::vector<double>& to, const at::Tensor& numbers) {
   to.insert(to.end(), host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
 }
 
+/// How many texts the longest list of a table of labels has.
+int64_t longest_list(const at::Tensor& labels) {
+  return labels.numel() == 0 ? 0 : labels.isnan().logical_not().sum(1).max().item<int64_t>();
+}
+
+/// Concatenates tables [R, L, …] along R. A narrower table gets `fill` behind its columns.
+at::Tensor joined_tables(const std::vector<at::Tensor>& tables, double fill) {
+  int64_t widest = 0, rows = 0;
+  for (const at::Tensor& table : tables) {
+    widest = std::max(widest, table.size(1));
+    rows += table.size(0);
+  }
+  std::vector<int64_t> sizes = tables.front().sizes().vec();
+  sizes[0] = rows;
+  sizes[1] = widest;
+  const at::Tensor joined = at::full(sizes, fill, tables.front().options());
+  int64_t begin = 0;
+  for (const at::Tensor& table : tables) {
+    joined.narrow(0, begin, table.size(0)).narrow(1, 0, table.size(1)).copy_(table);
+    begin += table.size(0);
+  }
+  return joined;
+}
+
 }  // namespace
+
+Ranking ranking_of(std::span<const double> scores) {
+  Ranking order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
+  std::reverse(order.begin(), order.end());
+  return order;
+}
 
 ListScores score_list(std::span<const double> scores, std::span<const double> labels) {
   if (scores.size() != labels.size())
@@ -71,7 +96,7 @@ ListScores score_list(std::span<const double> scores, std::span<const double> la
   const Ranking order = ranking_of(scores);
   const auto first = std::find_if(order.begin(), order.end(), is_relevant);
   const auto rank = static_cast<size_t>(first - order.begin());
-  if (first == order.end()) return {};
+  if (first == order.end()) return found;
   if (rank < kRankedTexts) found.reciprocal_rank = 1 / static_cast<double>(rank + 1);
   const auto relevant = static_cast<double>(std::count_if(order.begin(), order.end(), is_relevant));
   double seen = 0;
@@ -95,6 +120,7 @@ void RankingMetrics::start() {
   lists_.clear();
   scores_.clear();
   labels_.clear();
+  relevance_.clear();
   compared_.clear();
 }
 
@@ -110,23 +136,41 @@ void RankingMetrics::add(const TensorMap& outputs) {
   }
   append_all(scores_, logits->second);
   append_all(labels_, labels->second);
+  const auto relevance = outputs.find("relevance");
+  append_all(relevance_, (relevance == outputs.end() ? labels : relevance)->second);
   if (!loss_->options().compares_lists()) return;
+  const int64_t longest = longest_list(outputs.at(kListLabels));
   for (const char* name : {kRowVectors, kListLabels})
-    compared_[name].push_back(outputs.at(name).detach().to(at::kCPU, at::kDouble));
+    compared_[name].push_back(outputs.at(name).detach().slice(1, 0, longest).to(at::kCPU, at::kDouble));
 }
 
 ListScores RankingMetrics::score_of(size_t list) const {
   std::vector<double> scores, labels;
   for (const size_t row : lists_.at(list)) {
     scores.push_back(scores_[row]);
-    labels.push_back(labels_[row]);
+    labels.push_back(relevance_[row]);
   }
   return score_list(scores, labels);
+}
+
+/// Every model gets zeros for such labels, so the warning is due once.
+void RankingMetrics::warn_of_zeros() {
+  if (warned_ || relevance_.empty()) return;
+  const double best = *std::max_element(relevance_.begin(), relevance_.end());
+  if (best >= kRelevantFrom) return;
+  warned_ = true;
+  if (best > 0)
+    log::warning("evaluation: no text has a label of at least {}, so mrr@10 and map are 0", kRelevantFrom);
+  else
+    log::warning(
+        "evaluation: no text has a label above 0, so ndcg@10, mrr@10 and map are 0; "
+        "--metric-for-best-model loss chooses the best model by its loss");
 }
 
 std::map<std::string, double> RankingMetrics::finish(double loss) {
   std::map<std::string, double> found{{"loss", loss}, {"ndcg@10", 0}, {"mrr@10", 0}, {"map", 0}};
   const auto all = static_cast<double>(lists_.size());
+  warn_of_zeros();
   for (size_t list = 0; list < lists_.size(); ++list) {
     const ListScores scores = score_of(list);
     found["ndcg@10"] += scores.ndcg / all;
@@ -135,7 +179,8 @@ std::map<std::string, double> RankingMetrics::finish(double loss) {
   }
   if (!compared_.empty()) {
     TensorMap rows;
-    for (const auto& [name, parts] : compared_) rows[name] = at::cat(parts);
+    for (const auto& [name, parts] : compared_)
+      rows[name] = joined_tables(parts, name == kListLabels ? std::numeric_limits<double>::quiet_NaN() : 0);
     const int64_t lists = rows.at(kRowVectors).size(0);
     found["loss"] = loss_->compute(rows, 0, lists, /*differentiate=*/false).values.sum().item<double>() /
                     static_cast<double>(lists);

@@ -25,14 +25,16 @@ struct ListScores {
       0;  ///< of the first relevant text among kRankedTexts; of equal scores the later text first
   double average_precision = 0;  ///< texts of equal score have one rank
 };
-/// The scores of one list. All are 0 for a list without a relevant text.
+/// The scores of one list. Without a label above 0 ndcg is 0; without a relevant text MRR and MAP are 0.
 ListScores score_list(std::span<const double> scores, std::span<const double> labels);
+/// The texts, the best score first; of equal scores the later text first.
+std::vector<size_t> ranking_of(std::span<const double> scores);
 
 /// ndcg@10, mrr@10, map: means over the queries.
 const std::vector<std::string>& ranking_metric_names();
 
-/// Reads the outputs of Reranking. Rows with one query are a list, wherever they stand. For a loss that compares lists also
-/// "loss", over all lists together.
+/// Reads the outputs of Reranking. Rows with one query are a list, wherever they stand. `relevance` takes the place of
+/// labels if it is there. For a loss that compares lists also "loss", over all lists together.
 class RankingMetrics final : public Metrics {
  public:
   explicit RankingMetrics(std::shared_ptr<const RankingLossOfLists> loss) : loss_(std::move(loss)) {}
@@ -44,15 +46,20 @@ class RankingMetrics final : public Metrics {
   const std::vector<std::vector<size_t>>& lists() const { return lists_; }
   const std::vector<double>& scores() const { return scores_; }
   const std::vector<double>& labels() const { return labels_; }
-  /// Of lists()[list].
+  /// The labels by which the metrics judge.
+  const std::vector<double>& relevance() const { return relevance_; }
+  /// The scores of lists()[list].
   ListScores score_of(size_t list) const;
 
  private:
+  void warn_of_zeros();
+
   std::shared_ptr<const RankingLossOfLists> loss_;
+  bool warned_ = false;
   std::map<int64_t, size_t> list_of_query_;
   std::vector<std::vector<size_t>> lists_;
-  std::vector<double> scores_, labels_;
-  std::map<std::string, std::vector<at::Tensor>> compared_;  ///< of a loss that compares lists
+  std::vector<double> scores_, labels_, relevance_;
+  std::map<std::string, std::vector<at::Tensor>> compared_;  ///< what a loss that compares lists reads
 };
 
 }  // namespace funicular::objective

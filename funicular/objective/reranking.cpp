@@ -5,10 +5,13 @@
 
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json.h"
 #include "funicular/objective/batch_loss_term.h"
 #include "funicular/objective/ranking_metrics.h"
 
@@ -50,6 +53,7 @@ void add_ranking_loss(const RankingLossOfLists& loss, format::ScoreActivation ac
   pass.loss.output("scores", activation == format::ScoreActivation::sigmoid ? at::sigmoid(logits) : logits);
   if (!pass.batch.tensors.contains(kListLabels)) return;
   pass.loss.output("labels", pass.batch["labels"]);
+  if (pass.batch.tensors.contains("relevance")) pass.loss.output("relevance", pass.batch["relevance"]);
   const RankingLossOptions& options = loss.options();
   const at::Tensor scores = table_of(logits.squeeze(1), pass.batch);
   if (options.compares_lists()) {
@@ -81,16 +85,27 @@ std::vector<double> list_labels(const data::Sample& sample) {
   return labels;
 }
 
-TextLists::TextLists(std::shared_ptr<const data::TokenStore> store, bool join) : store_(std::move(store)) {
-  int64_t query = 0;
-  for (int64_t document = 0; document < store_->documents(); ++document) {
-    const data::StoreRange rows = store_->document_rows(document);
+ListRows list_rows(const data::TokenStore& store, bool join) {
+  ListRows lists;
+  std::optional<int64_t> query;  // of the list that the next row may join
+  std::unordered_map<int64_t, int64_t> places;
+  for (int64_t document = 0; document < store.documents(); ++document) {
+    const data::StoreRange rows = store.document_rows(document);
     if (rows.size() == 0) continue;
-    const int64_t own = join ? hash_of_query(store_->row(static_cast<int64_t>(rows.begin))) : 0;
-    if (!join || begins_.empty() || own != query) begins_.push_back(rows.begin);
+    std::optional<int64_t> own;
+    if (join && rows.size() == 1) own = hash_of_query(store.row(static_cast<int64_t>(rows.begin)));
+    if (!own || own != query) {
+      lists.begins.push_back(rows.begin);
+      if (own && ++places[*own] == 2) ++lists.scattered;
+    }
     query = own;
   }
-  begins_.push_back(static_cast<uint64_t>(store_->rows()));
+  lists.begins.push_back(static_cast<uint64_t>(store.rows()));
+  return lists;
+}
+
+TextLists::TextLists(std::shared_ptr<const data::TokenStore> store, bool join)
+    : store_(std::move(store)), begins_(list_rows(*store_, join).begins) {
   for (size_t list = 0; list + 1 < begins_.size(); ++list)
     if (const uint64_t texts = begins_[list + 1] - begins_[list]; texts > kMostListTexts)
       throw InputError("reranker", "{}: list {} has {} texts; expected at most {}", store_->folder().string(),
@@ -154,7 +169,7 @@ void Reranking::add_labels(std::span<const data::Sample> samples, MicroBatch& ba
   const auto lists = static_cast<int64_t>(samples.size());
   const at::Tensor table =
       at::full({lists, kMostListTexts}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
-  std::vector<double> labels;
+  std::vector<double> labels, relevance;
   std::vector<int64_t> places, draws;
   double count = 0;
   int64_t longest = 0;
@@ -167,11 +182,14 @@ void Reranking::add_labels(std::span<const data::Sample> samples, MicroBatch& ba
     const auto texts = std::ssize(own);
     for (int64_t text = 0; text < texts; ++text) places.push_back(list * kMostListTexts + text);
     labels.insert(labels.end(), own.begin(), own.end());
+    relevance.resize(labels.size());
+    if (texts > 0) relevance[labels.size() - own.size()] = 1;
     draws.push_back(sample.draw_id);
     count += options_.loss.compares_lists() ? 1 : loss_->count(own);
     longest = std::max(longest, texts);
   }
   batch.tensors["labels"] = at::tensor(labels, at::kDouble);
+  if (options_.first_is_relevant) batch.tensors["relevance"] = at::tensor(relevance, at::kDouble);
   batch.tensors["list_places"] = at::tensor(places, at::kLong);
   batch.tensors["longest_list"] = at::tensor(std::vector<int64_t>{longest}, at::kLong);
   batch.tensors[kRowDraws] = at::tensor(draws, at::kLong);
@@ -198,11 +216,18 @@ void Reranking::save_more(const Model& /*model*/, const format::ModelConfig& con
   format::set_score_activation(saved, options_.activation);
   saved.source["funicular"][kRankingNote] = options_.loss.note();
   format::write_model_config(folder, saved);
+  // CrossEncoder truncates to model_max_length, which else is the encoder's longest.
+  const fs::path tokenizer_config = folder / "tokenizer_config.json";
+  if (!fs::exists(tokenizer_config)) return;
+  auto config_of_tokenizer = parse_json_or_null<OrderedJson>(read_file(tokenizer_config));
+  config_of_tokenizer["model_max_length"] = sequence().max_length;
+  write_file_atomically(tokenizer_config, config_of_tokenizer.dump(2) + "\n");
 }
 
 std::map<std::string, std::string> Reranking::identity() const {
   std::map<std::string, std::string> all = RowObjective::identity();
   all["objective"] = "reranking";
+  all["activation"] = format::score_activation_names().at(static_cast<size_t>(options_.activation));
   options_.loss.add_identity(all);
   return all;
 }

@@ -19,12 +19,20 @@ std::vector<int32_t> list_label_bits(std::span<const double> labels);
 /// The number of each text of a sample with Sample::label_set of list_label_bits().
 std::vector<double> list_labels(const data::Sample& sample);
 
-/// The documents of a store of rows (query, text): the rows of a document have one query. A sample's columns are the
-/// query and the texts; list_labels() gives its labels.
+/// How the rows (query, text) of a store make lists.
+struct ListRows {
+  std::vector<uint64_t> begins = {};  ///< the first row of each list, and the end
+  int64_t scattered = 0;  ///< queries whose rows are not all neighbours; lists of several texts do not count
+};
+/// A document with several texts is a list of its own. `join`: neighbouring documents with one text and equal queries are
+/// one list.
+ListRows list_rows(const data::TokenStore& store, bool join);
+
+/// The lists of a store of rows (query, text): the rows of a document have one query. A sample's columns are the query and
+/// the texts; list_labels() gives its labels.
 class TextLists final : public data::Dataset {
  public:
-  /// `join`: neighbouring documents with equal queries are one sample. Throws InputError for a sample with more than
-  /// kMostListTexts.
+  /// `join`: as for list_rows(). Throws InputError for a list with more than kMostListTexts.
   TextLists(std::shared_ptr<const data::TokenStore> store, bool join);
   int64_t size() const override { return std::ssize(begins_) - 1; }
   data::Sample get(int64_t index) const override;
@@ -42,6 +50,8 @@ struct RerankingOptions {
   SequenceOptions sequence;
   RankingLossOptions loss;
   bool labelled = true;  ///< false: labels are not read, and there is no loss
+  /// For metrics the first text of each list is relevant and its other texts are not, whatever the labels are.
+  bool first_is_relevant = false;
   format::ScoreActivation activation =
       format::ScoreActivation::identity;  ///< from logits to the output `scores`
 };
@@ -49,10 +59,10 @@ struct RerankingOptions {
 /// Batch of R samples with S texts in all: token_ids, token_type_ids [T] of S sequences (query, text), the texts of a
 /// sample side by side; `queries` [S] int64, a hash of the query. If labels are read, there are more tensors. `labels` is
 /// [S] float64. `list_places` [S] int64 is the place of each text in a table [R, kMostListTexts]. `list_labels` is this
-/// table, and `row_draws` is [R] int64. Counts: by the name of the loss, see RankingLossOfLists::count; R for a loss that
+/// table, and `row_draws` is [R] int64. `relevance` [S] float64 is there if first_is_relevant. Counts: by the name of the loss, see RankingLossOfLists::count; R for a loss that
 /// compares lists.
 ///
-/// Outputs: `logits` [S, 1], `scores` [S, 1], `queries`, and `labels` where they are read.
+/// Outputs: `logits` [S, 1], `scores` [S, 1], `queries`, and `labels` and `relevance` where there are such.
 ///
 /// The draw of a sequence is its sample's draw times kMostListTexts plus its place in the list.
 class Reranking final : public RowObjective {
@@ -67,7 +77,7 @@ class Reranking final : public RowObjective {
   const BatchLoss* batch_loss() const override {
     return options_.loss.compares_lists() ? loss_.get() : nullptr;
   }
-  /// The activation and the loss, in config.json.
+  /// The activation and the loss in config.json, and the length in tokenizer_config.json.
   void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
   std::map<std::string, std::string> identity() const override;

@@ -52,7 +52,7 @@ bool is_training(const MicroBatch& batch) {
   return batch.packing.random.training;
 }
 
-/// The distribution over classes that a temperature makes flatter: of the logarithms, divided by it, the softmax.
+/// The distribution over classes that a temperature makes flatter: the softmax of the logarithms over the temperature.
 at::Tensor flattened(const at::Tensor& shares, double temperature) {
   return temperature == 1 ? shares : (shares.log() / temperature).softmax(-1);
 }

@@ -166,10 +166,15 @@ void add_span_reader(model::Builder& builder) {
   const model::LinearWeights outputs =
       builder.add_linear(builder.family().spans, 2, builder.config().encoder.width, /*bias=*/true,
                          builder.classifier_deviation());
+  // Families without a layer before the linear one drop nothing here.
+  const nn::DropoutSite site{before.dense.weight ? builder.config().classifier_dropout_probability() : 0,
+                             Purpose::dropout_classifier, 0};
   builder.add_segment(
       "span_reading", {model::hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
         // In the vectors' type: a loss of few bits helps nobody.
-        const at::Tensor hidden = before.transformed(in.at(model::kHidden));
+        const Packing& packing = pass.batch.packing;
+        const at::Tensor hidden = nn::dropout(before.transformed(in.at(model::kHidden)), packing.positions,
+                                              packing.token_draws, packing.random, site);
         const at::Tensor logits =
             nn::linear(hidden, outputs.weight->compute).to(outputs.bias->compute.scalar_type()) +
             outputs.bias->compute;

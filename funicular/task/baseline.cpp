@@ -34,12 +34,17 @@ Baseline median_number(const data::TokenStore& trained, const data::TokenStore& 
           error / static_cast<double>(evaluated.rows())};
 }
 
-/// Where all texts have the same probability of a label, its average precision is the share of the rows that have it.
+/// If all texts have the same probability of a label, its average precision is the share of the known rows that have
+/// it. A label that no row knows is left out, as in the metric.
 Baseline no_choice(const data::TokenStore& evaluated) {
-  const std::vector<int64_t> rows = rows_of_classes(evaluated);
-  double sum = 0;
-  for (const int64_t count : rows) sum += static_cast<double>(count) / static_cast<double>(evaluated.rows());
-  return {"the same for each text", "average_precision", sum / static_cast<double>(rows.size())};
+  const std::vector<int64_t> rows = rows_of_classes(evaluated), known = known_rows_of_labels(evaluated);
+  double sum = 0, labels = 0;
+  for (size_t label = 0; label < rows.size(); ++label) {
+    if (known[label] == 0) continue;
+    sum += static_cast<double>(rows[label]) / static_cast<double>(known[label]);
+    ++labels;
+  }
+  return {"the same for each text", "average_precision", labels > 0 ? sum / labels : 0};
 }
 
 }  // namespace

@@ -1,20 +1,27 @@
 #include "funicular/task/calibration.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/objective/calibration.h"
 #include "funicular/task/registry.h"
 
 namespace funicular::task {
 
 namespace {
+
+/// The key of a calibrated copy: the model that it is a copy of.
+constexpr const char* kCopyOf = "copy_of";
 
 constexpr const char* kPlace = "config.json (key \"funicular\", \"calibration\")";
 
@@ -41,6 +48,26 @@ double confidence_for(const model::Pretrained& pretrained, const Json& note, dou
   return point->threshold;
 }
 
+/// Follows links, and drops a slash at the end.
+fs::path resolved(const fs::path& path) {
+  const fs::path found = fs::weakly_canonical(fs::absolute(path));
+  return found.has_filename() ? found : found.parent_path();
+}
+
+/// Whether `path` is `folder` or lies in it.
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+bool is_copy_of(const fs::path& copy, const fs::path& model) {
+  const fs::path file = copy / "config.json";
+  if (!fs::is_regular_file(file)) return false;
+  const Json config = parse_json_or_null(read_file(file));
+  const Json note = config.is_object() ? config.value("funicular", Json()) : Json();
+  const Json* const kept = note.is_object() ? calibration_in(note) : nullptr;
+  return kept && kept->value(kCopyOf, Json()) == Json(model.string());
+}
+
 }  // namespace
 
 double temperature_in(const Json& note) {
@@ -61,17 +88,67 @@ at::Tensor cooled(const at::Tensor& logits, double temperature) {
   return temperature == 1 ? logits : logits / temperature;
 }
 
+std::string abstention_table(const OrderedJson& coverage) {
+  std::string table = "coverage\taccuracy\tthreshold\n", last;
+  const auto share_of = [](const OrderedJson& point) { return point.at("coverage").get<double>(); };
+  for (const double wanted : {1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5}) {
+    const auto nearest =
+        std::min_element(coverage.begin(), coverage.end(), [&](const auto& a, const auto& b) {
+          return std::abs(share_of(a) - wanted) < std::abs(share_of(b) - wanted);
+        });
+    if (nearest == coverage.end()) break;
+    const std::string line =
+        fmt::format("{:.4f}\t{:.4f}\t{:.4f}\n", share_of(*nearest), nearest->at("accuracy").get<double>(),
+                    nearest->at("threshold").get<double>());
+    if (line != last) table += line;
+    last = line;
+  }
+  return table;
+}
+
 bool at_bound(const Json& calibration) {
   constexpr double kNear = 1e-3;
   return std::abs(std::log(calibration["temperature"].get<double>())) >
          objective::kTemperatureLogarithm - kNear;
 }
 
-void require_place_of_model(const fs::path& folder) {
-  if (fs::exists(folder) &&
-      !(fs::is_directory(folder) && (fs::is_empty(folder) || fs::exists(folder / "config.json"))))
-    throw InputError("usage", "--calibrated {}: there is something that is no model; give another name",
-                     folder.string());
+void require_place_of_copy(const fs::path& copy, const fs::path& model) {
+  const fs::path to = resolved(copy), from = resolved(model);
+  if (to == from)
+    throw InputError("usage",
+                     "--calibrated {} is the model itself; expected another folder. Without --calibrated the "
+                     "model keeps the temperature",
+                     copy.string());
+  if (lies_in(to, from) || lies_in(from, to))
+    throw InputError("usage", "--calibrated {} {} the model {}; expected a folder beside it", copy.string(),
+                     lies_in(to, from) ? "lies in" : "contains", model.string());
+  if (!fs::exists(copy) || is_copy_of(copy, from)) return;
+  if (!fs::is_directory(copy))
+    throw InputError("usage", "--calibrated {} is a file; expected a folder that is new or empty",
+                     copy.string());
+  if (!fs::is_empty(copy))
+    throw InputError("usage",
+                     "--calibrated {} holds files already; expected a folder that is new or empty, or an "
+                     "earlier calibrated copy of {}. Give another name, or remove the folder",
+                     copy.string(), model.string());
+}
+
+void write_calibrated_copy(const fs::path& model, const fs::path& copy, Json calibration) {
+  const fs::path place = fs::absolute(copy);
+  std::vector<fs::path> files;  // listed first, so that no copy is copied
+  for (const auto& entry :
+       fs::recursive_directory_iterator(model, fs::directory_options::follow_directory_symlink))
+    files.push_back(fs::relative(entry.path(), model));
+  make_directories(place.parent_path());
+  const Temporary making(place, Temporary::Kind::folder);
+  for (const fs::path& file : files)
+    if (fs::is_directory(model / file))
+      fs::create_directory(making.path() / file);
+    else
+      fs::copy_file(model / file, making.path() / file);
+  calibration[kCopyOf] = resolved(model).string();
+  keep_calibration(making.path(), calibration);
+  if (const fs::path earlier = put_in_place(making.path(), place); !earlier.empty()) fs::remove_all(earlier);
 }
 
 void require_calibratable(const fs::path& folder) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
@@ -24,11 +25,20 @@ Json without_calibration(Json note);
 /// The logits divided by the temperature. With 1 they keep their bits.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 
+/// The file of an evaluation of one class per text: how many answers are right if the least certain rows get none.
+inline constexpr const char* kAbstentionFile = "abstention.tsv";
+/// Its text: the points of `coverage` (objective::read_coverage) that are nearest to some round shares of the rows, each
+/// once, as lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header.
+std::string abstention_table(const OrderedJson& coverage);
+
 /// Whether the temperature is as small or as large as the search allows.
 bool at_bound(const Json& calibration);
 
-/// Throws InputError for a folder that holds other files than a model's.
-void require_place_of_model(const fs::path& folder);
+/// Throws InputError unless a calibrated copy of `model` may be written to the folder `copy`. It must lie outside the
+/// model, and be new or empty or hold an earlier calibrated copy of the same model.
+void require_place_of_copy(const fs::path& copy, const fs::path& model);
+/// Writes a copy of the model's folder with the calibration. `copy` appears in one step when it is complete.
+void write_calibrated_copy(const fs::path& model, const fs::path& copy, Json calibration);
 /// Throws InputError unless config.json can be written. A link is refused: it leads into a cache that other programs
 /// read.
 void require_calibratable(const fs::path& folder);

@@ -218,16 +218,18 @@ std::vector<std::vector<int64_t>> confident_joint(const JudgedRows& rows) {
 
 std::vector<Suspect> find_suspects(const JudgedRows& rows, SuspectFilter filter, SuspectOrder order) {
   const Marks found = marks_of(rows, filter);
-  std::vector<Suspect> suspects;
+  std::vector<Suspect> unsorted;
+  std::vector<double> qualities;  // as cleanlab rounds them, so that ties are its ties
   for (int64_t row = 0; row < rows.rows(); ++row) {
     const int64_t label = rows.labels[static_cast<size_t>(row)], other = best_other(rows.of(row), label);
     const double own = rows.of(row)[static_cast<size_t>(label)],
                  best = rows.of(row)[static_cast<size_t>(other)];
     if (!found[static_cast<size_t>(row)] || own + kTolerance >= best) continue;
-    suspects.push_back({row, other, order == SuspectOrder::self_confidence ? 1 - own : (1 - own + best) / 2});
+    qualities.push_back(order == SuspectOrder::self_confidence ? own : (own - best + 1) / 2);
+    unsorted.push_back({row, other, 1 - qualities.back()});
   }
-  std::stable_sort(suspects.begin(), suspects.end(),
-                   [](const Suspect& a, const Suspect& b) { return a.certainty > b.certainty; });
+  std::vector<Suspect> suspects;
+  for (const size_t place : ascending_places(qualities)) suspects.push_back(unsorted[place]);
   return suspects;
 }
 

@@ -168,7 +168,7 @@ void Distilling::choose_terms() {
   objective::check_distillation(o);
   if (o_.init_layers.empty()) return;
   init_layers_ = model::parse_init_layers(o_.init_layers, config_.encoder.layers, o.teacher.encoder.layers);
-  model::check_init_sizes(config_, o.teacher);
+  model::prepare_init_layers(config_, o.teacher, init_layers_, /*own_config=*/student_.has_value());
 }
 
 void Distilling::open_documents() {

@@ -71,17 +71,22 @@ bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout
   const format::TextFormat format = layout.format.value_or(format::guess_text_format(file));
   const bool header = layout.header && format::has_columns(format);
   const format::TextFile rows(file, {.format = format, .header = header, .style = layout.style});
-  bool lacks = false;
+  bool lacks = false, has_shares = false;
   if (rows.format() == format::TextFormat::jsonl) {
     const auto first = parse_json_or_null<Json>(rows.text().substr(0, rows.text().find('\n')));
     lacks = first.is_object() && !first.contains(name);
+    has_shares = first.is_object() && !lacks && first[name].is_object();
   } else if (!rows.header().empty()) {
     lacks = std::find(rows.header().begin(), rows.header().end(), name) == rows.header().end();
   }
   if (lacks)
     log::info("{} has no column \"{}\": the student learns the teacher's answers, which need no label",
               file.string(), name);
-  return lacks;
+  if (has_shares)
+    log::info(
+        "{}: \"{}\" holds shares and no label: the student learns the teacher's answers, which need no label",
+        file.string(), name);
+  return lacks || has_shares;
 }
 
 }  // namespace funicular::task

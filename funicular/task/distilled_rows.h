@@ -28,8 +28,9 @@ std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                             const std::vector<std::string>& named_by_task,
                                             const fs::path& file);
 
-/// Whether a custom task's file has no label column. It has none if its header does not name the column, or if the
-/// first object of JSON lines lacks the key. A teacher answers such rows as well. Logs that labels are not read.
+/// Whether a custom task's file has no label column. It has none if its header does not name the column. The first object
+/// of JSON lines may also lack the key, or have an object of shares there. A teacher answers such rows as well. Logs that
+/// labels are not read.
 bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout);
 
 }  // namespace funicular::task

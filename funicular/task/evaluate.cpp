@@ -176,7 +176,7 @@ void check_answering(const Task& task, const model::Pretrained& pretrained, cons
   if (options.calibrated.empty())
     require_calibratable(pretrained.path());
   else
-    require_place_of_model(options.calibrated);
+    require_place_of_copy(options.calibrated, pretrained.path());
   const std::string& kind = task.type().name;
   if (kind != "classes" && kind != "labels")
     throw InputError("usage", "--calibrate works only with classes or several labels per text; {} gives {}",
@@ -243,22 +243,17 @@ OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, c
           {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
 }
 
-/// The folder that keeps the temperature: the model's own, or a copy of it.
-fs::path calibrated_folder(const model::Pretrained& pretrained, const fs::path& copy) {
-  if (copy.empty()) return pretrained.path();
-  make_directories(copy);
-  fs::copy(pretrained.path(), copy, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  return copy;
-}
-
 /// Changes found.reliability, which is that of the model as it was.
 void calibrate(Evaluation& found, const model::Pretrained& pretrained, const fs::path& copy) {
   const Json calibration = found.sheet->calibrate();
   OrderedJson before = std::exchange(found.reliability, found.sheet->reliability());
   before.erase("coverage");
   found.reliability["before"] = std::move(before);
-  const fs::path folder = calibrated_folder(pretrained, copy);
-  keep_calibration(folder, calibration);
+  const fs::path& folder = copy.empty() ? pretrained.path() : copy;
+  if (copy.empty())
+    keep_calibration(folder, calibration);
+  else
+    write_calibrated_copy(pretrained.path(), copy, calibration);
   log::info("{}: temperature {:.4g}, from {} rows; the calibration error was {:.4f} and is {:.4f}",
             (folder / "config.json").string(), calibration["temperature"].get<double>(),
             calibration["rows"].get<int64_t>(), found.reliability["before"]["ece"].get<double>(),
@@ -349,7 +344,12 @@ OrderedJson Evaluation::with_rows_left_out(OrderedJson json) const {
 }
 
 void Evaluation::write(const fs::path& folder) const {
-  const InterruptGuard guard;  // a signal waits until both files are written
+  const InterruptGuard guard;  // a signal waits until all files are written
+  make_directories(folder);
+  if (reliability.contains("coverage"))
+    write_file_atomically(folder / kAbstentionFile, abstention_table(reliability["coverage"]));
+  else
+    fs::remove(folder / kAbstentionFile);  // of an earlier evaluation
   write_evaluation(folder, with_rows_left_out(record), *sheet, *rows);
 }
 

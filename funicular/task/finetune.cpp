@@ -71,7 +71,6 @@ class Finetuning {
   void describe_model();
   objective::ClassLoss class_loss() const;
   EmbeddingOptions embedding() const;
-  std::vector<double> balanced_weights() const;
   Model make_model(const objective::Objective& objective) const;
   void load(Model& model, const model::Head& head) const;
   train::TrainerOptions trainer_options(const objective::Objective& objective) const;
@@ -179,19 +178,9 @@ void Finetuning::report_rows() const {
       *tokenizer_);
 }
 
-/// Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
-std::vector<double> Finetuning::balanced_weights() const {
-  const std::vector<double> counts = shares_of_classes(*train_store_);
-  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
-  const auto classes = static_cast<double>(counts.size());
-  std::vector<double> weights;
-  for (const double rows : counts) weights.push_back(all / (classes * rows));
-  return weights;
-}
-
 objective::ClassLoss Finetuning::class_loss() const {
   objective::ClassLoss loss{o_.class_weights.weights, o_.label_smoothing};
-  if (o_.class_weights.balanced) loss.weights = balanced_weights();
+  if (o_.class_weights.balanced) loss.weights = balanced_weights(*train_store_, o_.train_file);
   if (loss.weights.empty() || o_.class_weights.balanced) return loss;
   const std::vector<std::string>& names = config_.id2label;
   if (loss.weights.size() != names.size())

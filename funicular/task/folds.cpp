@@ -28,14 +28,15 @@ class Folds {
     if (!whole.splits_rows())
       throw InputError("usage", "--folds cannot split rows for {} yet", whole.type().asked_for());
     const auto rows = whole.open_rows(o_.train_file, {.bad_rows = o_.bad_rows});
-    for (int64_t fold = 0; fold < count; ++fold) {
-      splits_.push_back(
-          std::make_shared<data::RowSplit>(data::Fold{fold, count}, o_.trainer.seed, split_labels(whole)));
-      splits_.back()->choose(*rows);
-      if (splits_.back()->held_out_rows() == 0)
+    splits_ = data::RowSplit::all_folds(*rows,
+                                        {.count = count,
+                                         .file = o_.train_file.string(),
+                                         .needs_two_texts = !data::has_shares(whole.label_kind())},
+                                        o_.trainer.seed, split_labels(whole));
+    for (const auto& split : splits_)
+      if (split->held_out_rows() == 0)
         throw InputError("usage", "{} has too few texts for {} folds; give fewer with --folds",
                          o_.train_file.string(), count);
-    }
   }
 
   FoldsResult run() {
@@ -78,6 +79,10 @@ class Folds {
   /// Refuses folds of other options.
   void begin() const {
     const fs::path file = o_.trainer.output / kFoldsFile;
+    if (fs::exists(o_.trainer.output / "run.json"))
+      throw InputError("usage",
+                       "{} holds a run without folds; expected a new folder. Give another one with --output",
+                       o_.trainer.output.string());
     make_directories(o_.trainer.output);
     if (!fs::exists(file)) return write({{"folds", splits_.size()}});
     const Json known = read_json(file);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -58,6 +59,35 @@ std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
   return counts;
 }
 
+std::vector<int64_t> known_rows_of_labels(const data::TokenStore& store) {
+  std::vector<int64_t> counts(store.meta().label_names.size(), store.rows());
+  if (store.meta().labels != data::LabelKind::set_shares) return counts;
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    for (size_t label = 0; label < counts.size(); ++label) counts[label] -= std::isnan(sample.shares[label]);
+  }
+  return counts;
+}
+
+void require_known_labels(const FileRows& rows) {
+  const std::vector<int64_t> known = known_rows_of_labels(rows.store);
+  for (size_t label = 0; label < known.size(); ++label)
+    if (known[label] == 0)
+      throw InputError("labels",
+                       "{}: no row has a share of \"{}\"; expected a share in at least one row. Check the "
+                       "spelling of the label, or leave its column or key out",
+                       rows.file.string(), rows.store.meta().label_names[label]);
+}
+
+void report_known_labels(const data::TokenStore& store) {
+  const std::vector<int64_t> known = known_rows_of_labels(store);
+  if (std::all_of(known.begin(), known.end(), [&](int64_t rows) { return rows == store.rows(); })) return;
+  std::vector<std::string> shown;
+  for (size_t label = 0; label < known.size(); ++label)
+    shown.push_back(fmt::format("{} ({})", show_name(store.meta().label_names[label]), known[label]));
+  log::info("rows with a share of the label, of {} rows: {}", store.rows(), fmt::join(shown, ", "));
+}
+
 std::vector<double> shares_of_classes(const data::TokenStore& store) {
   const std::vector<int64_t> rows = rows_of_classes(store);
   if (store.meta().labels != data::LabelKind::shares) return {rows.begin(), rows.end()};
@@ -67,6 +97,22 @@ std::vector<double> shares_of_classes(const data::TokenStore& store) {
     for (size_t label = 0; label < sums.size(); ++label) sums[label] += sample.shares[label];
   }
   return sums;
+}
+
+std::vector<double> balanced_weights(const data::TokenStore& store, const fs::path& file) {
+  const std::vector<double> counts = shares_of_classes(store);
+  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
+  const auto classes = static_cast<double>(counts.size());
+  std::vector<double> weights;
+  for (size_t label = 0; label < counts.size(); ++label) {
+    if (!(counts[label] > 0))
+      throw InputError("labels",
+                       "--class-weights balanced: \"{}\" has the share 0 in all rows of {}; leave the class "
+                       "out, or give the weights as numbers",
+                       store.meta().label_names[label], file.string());
+    weights.push_back(all / (classes * counts[label]));
+  }
+  return weights;
 }
 
 namespace {

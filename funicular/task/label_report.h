@@ -25,6 +25,16 @@ std::vector<int64_t> rows_of_classes(const data::TokenStore& store);
 /// The sum of each class's shares; of rows with one class rows_of_classes().
 std::vector<double> shares_of_classes(const data::TokenStore& store);
 
+/// Rows / (classes * rows of the class), as scikit-learn has it; for tags words, for shares their sums. Weights of rows do
+/// not count. Throws InputError for a class whose shares are all 0.
+std::vector<double> balanced_weights(const data::TokenStore& store, const fs::path& file);
+/// Rows that know each label of several: with shares of labels the rows that have a share of it, otherwise all rows.
+std::vector<int64_t> known_rows_of_labels(const data::TokenStore& store);
+/// Throws InputError for a label of which no row has a share: nothing could be learnt about it.
+void require_known_labels(const FileRows& rows);
+/// Tells how many rows know each label, if some do not.
+void report_known_labels(const data::TokenStore& store);
+
 /// Tells the classes with their rows, the smallest ones too, and warns of names that look alike and of ids that are
 /// no classes.
 void report_classes(const data::TokenStore& store, const fs::path& file);

@@ -57,6 +57,7 @@ std::unique_ptr<objective::Objective> Labels::objective(const text::Tokenizer& t
 
 void Labels::check_training(const FileRows& rows) const {
   require_classes(rows, 1);
+  require_known_labels(rows);
   TextTask::check_training(rows);
   refuse_measurements(rows);
 }
@@ -64,6 +65,7 @@ void Labels::check_training(const FileRows& rows) const {
 void Labels::report_training(const FileRows& rows) const {
   warn_of_measurements(rows);
   report_classes(rows.store, rows.file);
+  report_known_labels(rows.store);
   if (!files().shares.has_shares()) report_separator(rows.store, files().separator(), rows.file);
   warn_of_missing_labels(rows.store.meta().label_names, rows.file);
 }

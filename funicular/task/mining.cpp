@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -51,27 +52,28 @@ void NegativeRules::check(int64_t most_positives, bool rescored) const {
 
 namespace {
 
-/// Drops candidates above `most`, and counts them.
-void drop_above(std::vector<Neighbour>& candidates, const char* rule, DroppedCandidates& dropped,
-                const std::function<bool(float score)>& is_dropped) {
+/// Drops candidates whose score the rule refuses, and counts them.
+void drop_candidates(std::vector<Neighbour>& candidates, const char* rule, DroppedCandidates& dropped,
+                     const std::function<bool(float score)>& is_dropped) {
   dropped[rule] += std::erase_if(candidates, [&](const Neighbour& one) { return is_dropped(one.score); });
 }
 
 void apply_rules(const NegativeRules& rules, std::vector<Neighbour>& candidates, float positive,
                  DroppedCandidates& dropped) {
   if (rules.absolute_margin)
-    drop_above(candidates, "absolute_margin", dropped,
-               [&](float score) { return score + static_cast<float>(*rules.absolute_margin) > positive; });
+    drop_candidates(candidates, "absolute_margin", dropped, [&](float score) {
+      return score + static_cast<float>(*rules.absolute_margin) > positive;
+    });
   if (rules.relative_margin)
-    drop_above(candidates, "relative_margin", dropped, [&](float score) {
+    drop_candidates(candidates, "relative_margin", dropped, [&](float score) {
       return score > positive - std::abs(positive) * static_cast<float>(*rules.relative_margin);
     });
   if (rules.max_score)
-    drop_above(candidates, "max_score", dropped,
-               [&](float score) { return score > static_cast<float>(*rules.max_score); });
+    drop_candidates(candidates, "max_score", dropped,
+                    [&](float score) { return score > static_cast<float>(*rules.max_score); });
   if (rules.min_score)
-    drop_above(candidates, "min_score", dropped,
-               [&](float score) { return score < static_cast<float>(*rules.min_score); });
+    drop_candidates(candidates, "min_score", dropped,
+                    [&](float score) { return score < static_cast<float>(*rules.min_score); });
 }
 
 }  // namespace
@@ -82,9 +84,8 @@ std::vector<Neighbour> choose_negatives(const NegativeRules& rules, int64_t coun
                                         const std::vector<float>& positive_scores,
                                         const std::function<uint64_t(int64_t document)>& key,
                                         DroppedCandidates& dropped) {
-  std::erase_if(candidates, [&](const Neighbour& one) {
-    return std::find(positives.begin(), positives.end(), static_cast<size_t>(one.row)) != positives.end();
-  });
+  const std::set<size_t> own(positives.begin(), positives.end());
+  std::erase_if(candidates, [&](const Neighbour& one) { return own.contains(static_cast<size_t>(one.row)); });
   apply_rules(rules, candidates, *std::min_element(positive_scores.begin(), positive_scores.end()), dropped);
   const auto nearer = [](const Neighbour& a, const Neighbour& b) { return a.score > b.score; };
   std::stable_sort(candidates.begin(), candidates.end(), nearer);
@@ -116,9 +117,8 @@ void MiningTexts::add(std::string_view query, std::string_view positive) {
     positives.emplace_back();
     rows_of_query_.push_back(0);
   }
-  std::vector<size_t>& own = positives[place->second];
   const size_t document = document_places_.find(positive)->second;
-  if (std::find(own.begin(), own.end(), document) == own.end()) own.push_back(document);
+  if (known_pairs_.emplace(place->second, document).second) positives[place->second].push_back(document);
   most_positives = std::max(most_positives, ++rows_of_query_[place->second]);
   ++rows;
 }
@@ -194,7 +194,7 @@ at::Tensor pair_similarities(const at::Tensor& a, const at::Tensor& b, Similarit
 class Search {
  public:
   Search(const MiningTexts& texts, const MiningOptions& options, int64_t neighbours);
-  std::vector<std::vector<Neighbour>> nearest() const { return nearest_; }
+  const std::vector<std::vector<Neighbour>>& nearest() const { return nearest_; }
   std::vector<float> positive_scores(size_t query) const;
 
  private:
@@ -265,13 +265,12 @@ MinedNegatives mine_negatives(const MiningTexts& texts, const MiningOptions& opt
   std::optional<Rescoring> rescoring;  // refuses a folder before the embedder has worked
   if (rescored) rescoring.emplace(options.reranker, options.embedder);
   const Search search(texts, options, count + texts.most_positives);
-  const std::vector<std::vector<Neighbour>> nearest = search.nearest();
   MinedNegatives mined;
   for (size_t query = 0; query < texts.queries.size(); ++query) {
     stop_if_interrupted("mine", "nothing was written");
     MinedQuery& found = mined.queries.emplace_back();
     found.positive_scores = search.positive_scores(query);
-    std::vector<Neighbour> candidates = nearest[query];
+    std::vector<Neighbour> candidates = search.nearest()[query];
     if (rescoring) rescore(*rescoring, texts, query, candidates, found.positive_scores);
     const auto key = [&](int64_t document) {
       return hash_bytes(fmt::format("{} {}\n{}", rules.seed, texts.queries[query],

@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/file.h"
@@ -41,7 +43,7 @@ struct NegativeRules {
   std::optional<double> max_score = {}, min_score = {};
   /// A candidate is dropped if its score is above the positive's less this. Of several positives the lowest score counts.
   std::optional<double> absolute_margin = {};
-  /// The same, as a share of the positive's score.
+  /// A candidate is dropped if its score is above the positive's less this share of it.
   std::optional<double> relative_margin = {};
   NegativeSampling sampling = NegativeSampling::top;
   uint64_t seed = 42;
@@ -68,6 +70,7 @@ struct MiningTexts {
 
  private:
   std::map<std::string, size_t, std::less<>> query_places_, document_places_;
+  std::set<std::pair<size_t, size_t>> known_pairs_;  ///< (query, document)
   std::vector<int64_t> rows_of_query_;
 };
 

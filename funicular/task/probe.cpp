@@ -66,6 +66,7 @@ Probing::Probing(const ProbeOptions& options)
   format::Dropouts& dropouts = config_.encoder.dropouts;
   dropouts.hidden = dropouts.attention = dropouts.feed_forward = 0;
   if (dropouts.attention_output) dropouts.attention_output = 0;
+  if (dropouts.feed_forward_output) dropouts.feed_forward_output = 0;
   report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
                {task_.longest_row(max_length_), config_.encoder.longest_sequence()}, *tokenizer_);
 }

@@ -16,13 +16,13 @@ namespace {
 
 using Elements = std::vector<std::string_view>;
 
-bool is_list_of(std::string_view text) {
+bool has_list_mark(std::string_view text) {
   return text.starts_with(format::kListMark);
 }
 
 /// The elements of a list, empty ones too; a text alone is one element.
 Elements elements_of(std::string_view text) {
-  if (!is_list_of(text)) return {text};
+  if (!has_list_mark(text)) return {text};
   Elements elements;
   for (text.remove_prefix(1);;) {
     const size_t end = text.find(format::kListMark);
@@ -47,7 +47,7 @@ Elements texts_of_row(const data::SourceRow& row, const std::vector<std::string>
   const size_t last = row.columns.size() - 1;
   Elements texts;
   for (size_t column = 0; column <= last; ++column) {
-    const bool list = is_list_of(row.columns[column]);
+    const bool list = has_list_mark(row.columns[column]);
     if (list && column < last)
       throw data::BadRow(fmt::format(
           "the column {} is a list; expected a text, and a list in the last column alone", names[column]));
@@ -79,38 +79,39 @@ Elements texts_of_row(const data::SourceRow& row, const std::vector<std::string>
   return texts;
 }
 
-std::string negated(std::string_view number) {
-  const auto value = read_number(number);
-  if (!value) throw data::BadRow(fmt::format("expected a finite number as label, found \"{}\"", number));
-  return fmt::format("{}", -*value);
+std::vector<double> numbers_of(const Elements& written, bool decimal_commas) {
+  std::vector<double> numbers;
+  for (const std::string_view one : written) {
+    const auto number = decimal_commas ? read_number_with_comma(one) : read_number(one);
+    if (!number) throw data::BadRow(fmt::format("expected a finite number as label, found \"{}\"", one));
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 /// The labels of a positive and its negatives: 1 and 0, scores of all texts, or margins, of which the positive's is 0.
-std::vector<std::string> labels_of_negatives(std::string_view label, bool has_label, size_t texts) {
-  std::vector<std::string> labels;
+std::vector<double> labels_of_negatives(const data::SourceRow& row, bool has_label, size_t texts) {
+  std::vector<double> labels;
   if (!has_label) {
-    labels.assign(texts, "0");
-    labels.front() = "1";
+    labels.assign(texts, 0);
+    labels.front() = 1;
     return labels;
   }
-  const Elements given = elements_of(label);
-  if (given.size() == texts) {
-    labels.assign(given.begin(), given.end());
-    return labels;
-  }
+  const Elements given = elements_of(row.label);
+  if (given.size() == texts) return numbers_of(given, row.decimal_commas);
   if (given.size() + 1 != texts)
     throw data::BadRow(
         fmt::format("found {} labels for {} texts; expected a margin for each of the {} negatives, or a "
                     "score for each text",
                     given.size(), texts, texts - 1));
-  labels.emplace_back("0");
-  for (const std::string_view margin : given) labels.push_back(negated(margin));
+  labels.push_back(0);
+  for (const double margin : numbers_of(given, row.decimal_commas)) labels.push_back(0 - margin);
   return labels;
 }
 
-std::vector<std::string> labels_of_texts(const data::SourceRow& row, size_t texts) {
-  const bool lists = is_list_of(row.columns[1]);
-  if (lists != is_list_of(row.label))
+std::vector<double> labels_of_texts(const data::SourceRow& row, size_t texts) {
+  const bool lists = has_list_mark(row.columns[1]);
+  if (lists != has_list_mark(row.label))
     throw data::BadRow(
         lists ? "the texts are a list and the label is none; expected a list with a number per text"
               : "the label is a list and the text is none; expected a list of texts, or a number");
@@ -118,7 +119,7 @@ std::vector<std::string> labels_of_texts(const data::SourceRow& row, size_t text
   if (given.size() != texts)
     throw data::BadRow(
         fmt::format("found {} labels for {} texts; expected a number per text", given.size(), texts));
-  return {given.begin(), given.end()};
+  return numbers_of(given, row.decimal_commas);
 }
 
 data::TextFileSourceOptions with_lists(data::TextFileSourceOptions options) {
@@ -137,18 +138,17 @@ RankedTextSource::RankedTextSource(const fs::path& file, data::TextFileSourceOpt
 uint64_t RankedTextSource::read(size_t piece, const data::RowSink& sink) const {
   return rows_.read(piece, [&](const data::SourceRow& row) {
     const Elements texts = texts_of_row(row, names_, rows_.has_labels());
-    std::vector<std::string> labels;
+    std::vector<double> labels;  // all of them are read before any text of the list is taken
     if (labelled_)
-      labels = names_.size() > 2 ? labels_of_negatives(row.label, rows_.has_labels(), texts.size())
+      labels = names_.size() > 2 ? labels_of_negatives(row, rows_.has_labels(), texts.size())
                                  : labels_of_texts(row, texts.size());
-    for (const std::string& label : labels)  // before any text of the list is taken
-      if (!(row.decimal_commas ? read_number_with_comma(label) : read_number(label)))
-        throw data::BadRow(fmt::format("expected a finite number as label, found \"{}\"", label));
     for (size_t text = 0; text < texts.size(); ++text) {
       const std::string_view pair[] = {row.columns[0], texts[text]};
       data::SourceRow given = row;
       given.columns = pair;
-      given.label = labelled_ ? std::string_view(labels[text]) : std::string_view();
+      const std::string label = labelled_ ? fmt::format("{}", labels[text]) : "";
+      given.label = label;
+      given.decimal_commas = false;
       given.new_document = text == 0;
       sink(given);
     }
@@ -169,6 +169,25 @@ format::TextOptions with_lists(format::TextOptions layout) {
 RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions& layout)
     : input_(path), rows_(input_.descriptor, input_.name, with_lists(layout)) {}
 
+void RankedTextInput::check_texts(std::span<const std::string_view> texts, bool list) {
+  if (texts.empty() || std::ssize(texts) > objective::kMostListTexts)
+    return rows_.refuse(
+        fmt::format("expected 1 to {} texts, found {}", objective::kMostListTexts, texts.size()));
+  const auto empty = std::find_if(texts.begin(), texts.end(), is_empty_text);
+  if (empty == texts.end()) return;
+  rows_.refuse(list ? fmt::format("text {} of the list is empty; leave it out", empty - texts.begin() + 1)
+                    : "the text is empty; expected a text in each row");
+}
+
+/// Two rankings of one query would not be comparable, so rows beyond the longest list are refused.
+void RankedTextInput::count_row(std::string_view query, bool list) {
+  if (list || query != query_) rows_of_query_ = 0;
+  query_ = query;
+  if (!list && ++rows_of_query_ > objective::kMostListTexts)
+    rows_.refuse(fmt::format("the query has more than {} texts; ask with fewer texts per query",
+                             objective::kMostListTexts));
+}
+
 /// The next row of the file.
 std::optional<RankedTextInput::ReadRow> RankedTextInput::read() {
   const format::Row* const row = rows_.next();
@@ -176,16 +195,18 @@ std::optional<RankedTextInput::ReadRow> RankedTextInput::read() {
   if (rows_.problem().empty() && row->columns.size() != 2)
     rows_.refuse(
         fmt::format("expected a query and a text separated by a tab, found {} columns", row->columns.size()));
-  if (rows_.problem().empty() && is_list_of(row->columns[0]))
+  if (rows_.problem().empty() && has_list_mark(row->columns[0]))
     rows_.refuse("the query is a list; expected a text, and a list of texts beside it");
+  if (rows_.problem().empty() && is_empty_text(row->columns[0]))
+    rows_.refuse("the query is empty; expected a query in each row");
   Elements texts;
   if (rows_.problem().empty()) texts = elements_of(row->columns[1]);
-  if (rows_.problem().empty() && (texts.empty() || std::ssize(texts) > objective::kMostListTexts))
-    rows_.refuse(fmt::format("expected 1 to {} texts, found {}", objective::kMostListTexts, texts.size()));
+  if (rows_.problem().empty()) check_texts(texts, has_list_mark(row->columns[1]));
+  if (rows_.problem().empty()) count_row(row->columns[0], has_list_mark(row->columns[1]));
   if (!rows_.problem().empty())
     return ReadRow{{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), rows_.line()},
                    true};
-  ReadRow given{{{std::string(row->columns[0])}, "", rows_.line()}, is_list_of(row->columns[1])};
+  ReadRow given{{{std::string(row->columns[0])}, "", rows_.line()}, has_list_mark(row->columns[1])};
   given.row.texts.insert(given.row.texts.end(), texts.begin(), texts.end());
   return given;
 }
@@ -199,9 +220,7 @@ std::optional<InputRow> RankedTextInput::next() {
   while (!first->is_list && !ended_) {
     waiting_ = read();
     ended_ = !waiting_;
-    if (ended_ || waiting_->is_list || waiting_->row.texts.front() != list.texts.front() ||
-        std::ssize(list.texts) > objective::kMostListTexts)
-      break;
+    if (ended_ || waiting_->is_list || waiting_->row.texts.front() != list.texts.front()) break;
     list.texts.push_back(waiting_->row.texts.at(1));
     waiting_.reset();
   }

@@ -1,9 +1,12 @@
 #pragma once
 // Rows of a reranker: a query with a text and a label, with a positive and negatives, or with lists of texts and labels.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/data/row_source.h"
@@ -33,6 +36,7 @@ class RankedTextSource final : public data::RowSource {
 };
 
 /// The lists to rank: neighbouring rows with one query, or lists of JSON lines. InputRow::texts are the query and its texts.
+/// Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
 class RankedTextInput final : public RowInput {
  public:
   /// `layout`: two columns.
@@ -47,11 +51,15 @@ class RankedTextInput final : public RowInput {
     bool is_list = false;  ///< stands alone, whatever its query
   };
   std::optional<ReadRow> read();
+  void check_texts(std::span<const std::string_view> texts, bool list);
+  void count_row(std::string_view query, bool list);
 
   const InputFile input_;
   format::StreamRowReader rows_;
   std::optional<ReadRow> waiting_;  ///< the row behind the list that was given last
   bool ended_ = false;
+  std::string query_;          ///< of the last row
+  int64_t rows_of_query_ = 0;  ///< neighbouring rows with query_, since the last list
 };
 
 }  // namespace funicular::task

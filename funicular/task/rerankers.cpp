@@ -15,6 +15,7 @@
 #include "funicular/format/column_list.h"
 #include "funicular/format/cross_encoder.h"
 #include "funicular/format/family.h"
+#include "funicular/launch/environment.h"
 #include "funicular/model/heads.h"
 #include "funicular/objective/ranking_metrics.h"
 #include "funicular/objective/reranking.h"
@@ -123,39 +124,19 @@ std::unique_ptr<objective::Objective> Rerankers::objective(const text::Tokenizer
       tokenizer, objective::RerankingOptions{.sequence = options.sequence,
                                              .loss = loss,
                                              .labelled = options.labelled,
+                                             .first_is_relevant = columns_.text_columns.size() > 2,
                                              .activation = options.ranking.activation.value_or(otherwise)});
 }
 
-TaskSamples Rerankers::samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
-                               std::shared_ptr<const data::TokenStore> store, const fs::path& file) const {
-  const auto& reranking = dynamic_cast<const objective::Reranking&>(objective);
-  const objective::RankingLossOptions& loss = reranking.loss()->options();
-  if (loss.reads_probabilities()) check_probabilities({*store, file});
-  const int64_t rows = store->rows();
-  TaskSamples found = Task::samples(objective, tokenizer, std::move(store), file);
-  if (loss.reads_lists() && found.samples->size() == rows)
-    throw InputError(
-        "loss",
-        "{}: --loss {} compares the texts of a query, and each query has one text. Write the rows of a "
-        "query one after the other, or lists in JSON lines. funicular mine finds negatives, and --loss bce "
-        "reads "
-        "such rows",
-        file.string(), loss.name());
-  return found;
-}
+// ---- checks of rows
 
-void Rerankers::check_probabilities(const FileRows& rows) const {
-  int64_t wrong = 0;
-  const auto label_at = [&](int64_t row) { return rows.store.row(row).label; };
-  while (wrong < rows.store.rows() && label_at(wrong) >= 0 && label_at(wrong) <= 1) ++wrong;
-  if (wrong == rows.store.rows()) return;
-  const std::string text = fmt::format(
-      "the label {}: --loss bce expects numbers from 0 to 1. For other numbers choose --loss mse, "
-      "list-net, rank-net or lambda",
-      label_at(wrong));
+namespace {
+
+/// Throws InputError "FILE:LINE: found TEXT".
+[[noreturn]] void refuse_row(const Task& task, const FileRows& rows, int64_t wrong, const std::string& text) {
   int64_t row = 0;
   try {
-    const auto source = open_rows(rows.file, {});
+    const auto source = task.open_rows(rows.file, {});
     for (size_t piece = 0; piece < source->pieces(); ++piece)
       source->read(piece, [&](const data::SourceRow& /*read*/) {
         if (row++ == wrong) throw data::BadRow("found " + text);
@@ -165,6 +146,90 @@ void Rerankers::check_probabilities(const FileRows& rows) const {
   }
   throw InputError("loss", "{}: row {} of the rows that are read has {}", rows.file.string(), wrong + 1,
                    text);
+}
+
+void check_labels(const Task& task, const FileRows& rows, const objective::RankingLossOptions& loss) {
+  const std::optional<double> most = loss.most_label();
+  if (!most) return;
+  int64_t wrong = 0;
+  const auto label_at = [&](int64_t row) { return rows.store.row(row).label; };
+  while (wrong < rows.store.rows() && label_at(wrong) >= 0 && label_at(wrong) <= *most) ++wrong;
+  if (wrong == rows.store.rows()) return;
+  refuse_row(task, rows, wrong,
+             fmt::format("the label {}: --loss {} expects numbers from 0 to {}. For other numbers choose "
+                         "--loss mse, list-net{}",
+                         label_at(wrong), loss.name(), *most,
+                         loss.loss == objective::RankingLoss::bce ? ", rank-net or lambda" : " or rank-net"));
+}
+
+void check_lists(const Task& task, const FileRows& rows, const objective::RankingLossOfLists& loss) {
+  const objective::ListRows found = objective::list_rows(rows.store, true);
+  const std::string file = rows.file.string(), name = loss.options().name();
+  const auto lists = std::ssize(found.begins) - 1;
+  const std::string scattered = found.scattered == 0
+                                    ? ""
+                                    : fmt::format(
+                                          "The rows of {} queries stand in several places, and only "
+                                          "neighbouring rows are compared; sort the rows by query",
+                                          found.scattered);
+  const std::string remedy = scattered.empty() ? "" : ". " + scattered;
+  int64_t learnt = 0;
+  for (size_t list = 0; list + 1 < found.begins.size(); ++list) {
+    const auto begin = static_cast<int64_t>(found.begins[list]),
+               end = static_cast<int64_t>(found.begins[list + 1]);
+    if (end - begin > objective::kMostListTexts)
+      refuse_row(task, rows, begin + objective::kMostListTexts,
+                 fmt::format("text {} of a query; expected at most {}", objective::kMostListTexts + 1,
+                             objective::kMostListTexts));
+    std::vector<double> labels;
+    for (int64_t row = begin; row < end; ++row) labels.push_back(rows.store.row(row).label);
+    if (loss.learns_from(labels)) ++learnt;
+  }
+  if (lists == rows.store.rows())
+    throw InputError(
+        "loss",
+        "{}: --loss {} compares the texts of a query, and each query has one text. Write the rows of a "
+        "query one after the other, or lists in JSON lines. funicular mine finds negatives, and --loss bce "
+        "reads such rows{}",
+        file, name, remedy);
+  if (learnt == 0)
+    throw InputError(
+        "loss",
+        "{}: --loss {} learns from texts of a query with different labels, and no query has such "
+        "texts; correct the labels, or choose --loss mse{}",
+        file, name, remedy);
+  if (launch::read_environment().rank != 0) return;
+  if (learnt < lists)
+    log::warning("{}: --loss {} learns nothing from {} of {} queries, which have {}", file, name,
+                 lists - learnt, lists,
+                 loss.options().reads_pairs() ? "no texts with different labels" : "one text each");
+  if (!scattered.empty()) log::warning("{}: {}", file, scattered);
+}
+
+/// Margins that nobody has named are easily forgotten, and the run would learn 1 and 0 in their place.
+void warn_of_unread_margins(const data::TextFileSourceOptions& columns, const fs::path& file,
+                            const objective::RankingLossOptions& loss) {
+  if (loss.loss != objective::RankingLoss::margin_mse || columns.text_columns.size() < 3 ||
+      columns.label_column || launch::read_environment().rank != 0)
+    return;
+  const std::vector<std::string> names = data::TextFileSource({file}, columns).column_names();
+  for (const char* name : {"margins", "margin", "scores", "score", "labels", "label"})
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      return log::warning(
+          "{}: the column \"{}\" is not read, and each positive's margin is 1; --label-column {} reads it",
+          file.string(), name, name);
+}
+
+}  // namespace
+
+TaskSamples Rerankers::samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
+                               std::shared_ptr<const data::TokenStore> store, const fs::path& file) const {
+  const auto& reranking = dynamic_cast<const objective::Reranking&>(objective);
+  const objective::RankingLossOptions& loss = reranking.loss()->options();
+  check_labels(*this, {*store, file}, loss);
+  if (loss.reads_lists()) check_lists(*this, {*store, file}, *reranking.loss());
+  warn_of_unread_margins(columns_, file, loss);
+  return Task::samples(objective, tokenizer, std::move(store), file);
 }
 
 double Rerankers::diverged_at() const {
@@ -236,12 +301,12 @@ class RankingSheet final : public Sheet {
 };
 
 std::pair<size_t, int64_t> RankingSheet::first_relevant(const std::vector<size_t>& list) const {
-  std::vector<size_t> order = list;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return ranked().scores()[a] > ranked().scores()[b]; });
+  std::vector<double> scores;
+  for (const size_t row : list) scores.push_back(ranked().scores()[row]);
+  const std::vector<size_t> order = objective::ranking_of(scores);
   for (size_t rank = 0; rank < order.size(); ++rank)
-    if (ranked().labels()[order[rank]] >= objective::kRelevantFrom)
-      return {order[rank], static_cast<int64_t>(rank) + 1};
+    if (ranked().relevance()[list[order[rank]]] >= objective::kRelevantFrom)
+      return {list[order[rank]], static_cast<int64_t>(rank) + 1};
   return {0, 0};
 }
 

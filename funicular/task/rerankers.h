@@ -54,8 +54,6 @@ class Rerankers final : public Task {
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 
  private:
-  void check_probabilities(const FileRows& rows) const;
-
   data::TextFileSourceOptions columns_;
 };
 

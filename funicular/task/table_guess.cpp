@@ -63,6 +63,7 @@ class Guess {
   [[noreturn]] void refuse(std::string_view what, std::string_view option,
                            const std::vector<size_t>& candidates) const;
   void take_what_is_said();
+  void refuse_lists_of_texts() const;
   void find_texts_by_name();
   void find_label_by_name();
   void find_label_by_cells();
@@ -130,6 +131,17 @@ void Guess::take_what_is_said() {
   };
   if (!said_.label.empty()) label_ = column(said_.label);
   for (const std::string& written : said_.text) texts_.push_back(column(written));
+}
+
+/// Lists of texts beside a query are a reranker's rows; as classes they would make no sense.
+void Guess::refuse_lists_of_texts() const {
+  const size_t query = by_name("query"), text = by_name("text");
+  if (!is_json() || query == none() || text == none() || table_.columns[text].lists == 0) return;
+  throw InputError(
+      "task",
+      "{}: the column \"{}\" holds lists of texts beside the column \"{}\"; to train a reranker give --task "
+      "reranker",
+      file_.string(), word(text), word(query));
 }
 
 void Guess::find_texts_by_name() {
@@ -266,7 +278,7 @@ FileOptions Guess::files(const TaskType& type) const {
 std::string Guess::said(const TaskType& type) const {
   std::vector<std::string> unread;
   for (size_t i = 0; i < table_.columns.size(); ++i)
-    if (is_free(i)) unread.push_back(word(i));
+    if (is_free(i) && word(i) != said_.shares.weight) unread.push_back(word(i));
   return fmt::format("{}: {} rows; {}{} from the column{} {}, learnt from {}{}. The same in options: {}",
                      file_.string(), table_.rows,
                      table_.header || is_json() || said_.header
@@ -279,6 +291,7 @@ std::string Guess::said(const TaskType& type) const {
 
 TableGuess Guess::take(const std::string& type) {
   take_what_is_said();
+  if (type.empty()) refuse_lists_of_texts();
   find_label_by_name();
   find_texts_by_name();
   find_label_by_cells();

@@ -24,6 +24,7 @@ bool ends_key(uint32_t unit) {
 }
 
 constexpr size_t kLongestCluster = 5;  // bytes of those that are replaced whole
+constexpr size_t kLongestKey = 64;     // bytes; no cluster that is replaced has so many
 
 size_t count_characters(std::string_view utf8) {
   size_t count = 0;
@@ -138,24 +139,32 @@ void CharacterMap::append(std::string_view utf8, std::string& out) const {
 
 void CharacterMap::for_each(const std::function<void(const std::string&, std::string_view)>& use) const {
   struct Open {
-    size_t base;
-    std::string key;
+    size_t place;  ///< the unit that the last byte leads to
+    size_t depth;  ///< how many bytes come before
+    char byte;
   };
   std::vector<bool> seen(units_);
-  std::vector<Open> open{{offset_of(unit(0)), ""}};
-  while (!open.empty()) {
-    const Open next = std::move(open.back());
-    open.pop_back();
+  std::vector<Open> open;
+  std::string key;
+  const auto open_children = [&](size_t base) {
+    if (key.size() >= kLongestKey) return;
     for (uint32_t byte = 1; byte < 256; ++byte) {
-      const size_t place = next.base ^ byte;
+      const size_t place = base ^ byte;
       if (place >= units_ || label_of(unit(place)) != byte || seen[place]) continue;
       seen[place] = true;
-      Open child{place ^ offset_of(unit(place)), next.key + static_cast<char>(byte)};
-      std::string_view replacement;
-      if (ends_key(unit(place)) && string_at(unit(child.base) & 0x7FFFFFFFu, replacement))
-        use(child.key, replacement);
-      open.push_back(std::move(child));
+      open.push_back({place, key.size(), static_cast<char>(byte)});
     }
+  };
+  open_children(offset_of(unit(0)));
+  while (!open.empty()) {
+    const Open next = open.back();
+    open.pop_back();
+    key.resize(next.depth);
+    key.push_back(next.byte);
+    const size_t base = next.place ^ offset_of(unit(next.place));
+    std::string_view replacement;
+    if (ends_key(unit(next.place)) && string_at(unit(base) & 0x7FFFFFFFu, replacement)) use(key, replacement);
+    open_children(base);
   }
 }
 

@@ -31,7 +31,7 @@ class CharacterMap {
   /// The same as text alone: appends to `out`.
   void append(std::string_view utf8, std::string& out) const;
 
-  /// Calls use(key, replacement) for all keys. Damaged arrays may have keys that are no text.
+  /// Calls use(key, replacement) for all keys of up to 64 bytes. Damaged arrays may have keys that are no text.
   void for_each(const std::function<void(const std::string&, std::string_view)>& use) const;
 
  private:

@@ -36,6 +36,115 @@ bool no_step_splits(const PieceRules& rules) {
   });
 }
 
+bool is_white_at_ends(std::string_view text) {
+  if (text.empty()) return true;
+  int size = 0;
+  const char* at = text.data();
+  const uint32_t first = next_code_point(at, at + text.size()), last = last_code_point(text, size);
+  return ((flags_of(first) | flags_of(last)) & unicode::white) != 0 || text.starts_with(kBlankMark) ||
+         text.ends_with(kBlankMark);
+}
+
+/// Gemma, Llama 2 and newer files of Llama: blanks become marks, and nothing splits.
+bool is_merging_shape(const PieceRules& rules) {
+  std::vector<NormalizerStep> steps = rules.normalizer;
+  if (!steps.empty() && steps.front().kind == NormalizerStep::prepend && steps.front().content == kBlankMark)
+    steps.erase(steps.begin());
+  const bool replaces = steps.size() == 1 && steps[0].kind == NormalizerStep::replace_text &&
+                        steps[0].pattern == " " && steps[0].content == kBlankMark;
+  const std::vector<SplitterStep>& splitter = rules.splitter;
+  if (splitter.empty()) return replaces;
+  if (splitter.size() > 1) return false;
+  if (splitter[0].kind == SplitterStep::literal) return replaces;
+  return (replaces || steps.empty()) && splitter[0].mark == kBlankMark;
+}
+
+/// Metaspace with U+2581, which splits, alone or behind WhitespaceSplit.
+bool has_marking_splitter(const PieceRules& rules) {
+  const std::vector<SplitterStep>& splitter = rules.splitter;
+  if (splitter.empty() || splitter.size() > 2) return false;
+  if (splitter.size() == 2 && splitter[0].kind != SplitterStep::white_space) return false;
+  const SplitterStep& marks = splitter.back();
+  return marks.kind == SplitterStep::metaspace && marks.split && marks.mark == kBlankMark;
+}
+
+/// The place of a step in the normalisers of XLM-R, bge-m3, ALBERT and DeBERTa; -1: none of them has it.
+int place_of(const NormalizerStep& step, bool behind_map) {
+  switch (step.kind) {
+    case NormalizerStep::replace_text:
+      return (step.pattern == "``" || step.pattern == "''") && step.content == "\"" ? 0 : -1;
+    case NormalizerStep::replace_white_space:
+      return step.content == " " ? 1 : -1;
+    case NormalizerStep::nfc:
+    case NormalizerStep::nfd:
+    case NormalizerStep::nfkc:
+    case NormalizerStep::nfkd:
+    case NormalizerStep::nmt:
+      return 2;
+    case NormalizerStep::strip_accents:
+      return 3;
+    case NormalizerStep::lowercase:
+      return 4;
+    case NormalizerStep::strip:
+      return behind_map ? 7 : 5;
+    case NormalizerStep::precompiled:
+      return 6;
+    case NormalizerStep::replace_blanks:
+      return step.content == " " || step.content == kBlankMark ? 8 : -1;
+    default:
+      return -1;
+  }
+}
+
+/// Whether the steps are some of those of XLM-R, bge-m3, ALBERT and DeBERTa, in their order.
+bool has_ordered_steps(const PieceRules& rules) {
+  int last = -1;
+  bool form = false, decomposes = false, accents = false, map = false;
+  for (const NormalizerStep& step : rules.normalizer) {
+    // DeBERTa of transformers 5 lowers letters first.
+    const int place = step.kind == NormalizerStep::lowercase && last <= 0 ? 0 : place_of(step, map);
+    if (place < last || place < 0 || (place == last && place > 0)) return false;
+    last = place;
+    form |= place == 2;
+    decomposes |= step.kind == NormalizerStep::nfkd;
+    accents |= place == 3;
+    map |= place == 6;
+    if (step.kind == NormalizerStep::strip && step.left &&
+        rules.splitter.back().prepend != SplitterStep::Prepend::always)
+      return false;
+  }
+  // Composed characters may have keys of their own in the map.
+  return !map || (form ? decomposes && accents : !accents);
+}
+
+/// Whether lower case or form KD without accents can make this character from a letter or a number: letters,
+/// numbers, marks. Characters that form KD takes apart at a blank are not made.
+bool can_be_made(uint32_t code) {
+  if (code < 0x80) return code > 0x20 && code < 0x7F;
+  const unicode::Category category = category_of(code);
+  const unicode::Cluster cluster = cluster_of(code);
+  if (cluster == unicode::extend || cluster == unicode::extend_unlinked || cluster == unicode::linker ||
+      cluster == unicode::spacing)
+    return true;
+  return (category == unicode::letter || category == unicode::number) && !has_blank_form(code);
+}
+
+/// Whether the character may share a cluster with a letter behind it.
+bool joins_next(uint32_t code) {
+  switch (cluster_of(code)) {
+    case unicode::prepend:
+    case unicode::consonant:
+    case unicode::hangul_l:
+    case unicode::hangul_v:
+    case unicode::hangul_lv:
+    case unicode::hangul_lvt:
+    case unicode::hangul_t:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class RuleHash {
  public:
   void number(int64_t value) { hash_.update(&value, sizeof value); }
@@ -48,6 +157,15 @@ class RuleHash {
  private:
   StreamHash hash_;
 };
+
+void hash_template(const SequenceTemplate& sequence, RuleHash& hash) {
+  for (const int columns : {1, 2}) {
+    hash.number(static_cast<int64_t>(sequence.steps(columns).size()));
+    for (const SequenceTemplate::Step& step : sequence.steps(columns))
+      for (const int64_t part : {int64_t{step.column}, int64_t{step.token}, int64_t{step.type}})
+        hash.number(part);
+  }
+}
 
 uint64_t hash_piece_rules(const PieceTables& tables) {
   RuleHash hash;
@@ -77,6 +195,12 @@ uint64_t hash_piece_rules(const PieceTables& tables) {
   const SpecialTokens& special = tables.special;
   for (const int32_t id : {special.pad, special.unknown, special.cls, special.sep, special.mask})
     hash.number(id);
+  hash.text(tables.model->type());
+  hash.number(tables.rules.trim_offsets);
+  hash.number(tables.rules.trim_keeps_prefix);
+  hash.number(tables.rules.reads_types);
+  for (const AddedToken& token : tables.added) hash.number(token.special);
+  hash_template(tables.sequence, hash);
   return hash.digest();
 }
 
@@ -115,7 +239,7 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
                [](const NormalizerStep& step) { return step.kind != NormalizerStep::prepend; });
   replaces_compatibility_ = has_step(steps, NormalizerStep::nfkc) || has_step(steps, NormalizerStep::nfkd);
   find_unsafe();
-  find_staying();
+  find_unchanged_ascii();
   for (uint32_t code = 0; code < 128; ++code) {
     const char byte = static_cast<char>(code);
     ascii_begins_[code] = is_plain(code);
@@ -125,12 +249,8 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
   }
 }
 
-// No step may look at two characters of ASCII, and the only splitting is at marks and white space.
-void ChunkRules::find_staying() {
-  for (const SplitterStep& step : tables_.rules.splitter)
-    if (step.kind == SplitterStep::punctuation || step.kind == SplitterStep::literal ||
-        step.mark != kBlankMark || step.prepend != SplitterStep::Prepend::always)
-      return;
+// No step may look at two characters of ASCII. Each character is tried by itself behind a blank.
+void ChunkRules::find_unchanged_ascii() {
   bool pairs = false;
   for (const NormalizerStep& step : later_steps_) {
     pairs |= step.kind == NormalizerStep::replace_text && step.pattern.size() > 1;
@@ -141,85 +261,53 @@ void ChunkRules::find_staying() {
   }
   for (uint32_t code = 0x21; code < 0x7F && !pairs && kind_ == Kind::words; ++code) {
     const std::string one(1, static_cast<char>(code));
-    ascii_stays_[code] = normalize(one, later_steps_) == one;
+    AlignedText text{" " + one, {}};
+    apply_steps(later_steps_, text);
+    const std::vector<AlignedText> words = split_words(tables_.rules.splitter, std::move(text));
+    ascii_unchanged_[code] = words.size() == 1 && words.front().text == kBlankMark + one;
   }
 }
 
-bool ChunkRules::is_a_word(std::string_view chunk) const {
+bool ChunkRules::is_unchanged_word(std::string_view chunk) const {
   return std::all_of(chunk.begin(), chunk.end(), [&](char byte) {
     const auto code = static_cast<uint8_t>(byte);
-    return code < 0x80 && ascii_stays_[code];
+    return code < 0x80 && ascii_unchanged_[code];
   });
 }
 
 ChunkRules::Kind ChunkRules::kind_of() const {
   const PieceRules& rules = tables_.rules;
-  const std::vector<SplitterStep>& splitter = rules.splitter;
-  for (const NormalizerStep& step : rules.normalizer)
-    if (!is_local(step)) return Kind::none;
-  if (tables_.splits_nowhere()) {
-    const bool plain =
-        std::all_of(rules.normalizer.begin(), rules.normalizer.end(), [](const NormalizerStep& step) {
-          return step.kind == NormalizerStep::prepend || (step.kind == NormalizerStep::replace_text &&
-                                                          step.pattern == " " && step.content == kBlankMark);
-        });
-    const bool marks = marks_blanks(rules.normalizer) ||
-                       (!splitter.empty() && splitter.front().kind == SplitterStep::metaspace &&
-                        splitter.front().mark == kBlankMark);
-    return plain && marks ? Kind::merges : Kind::none;
-  }
-  bool splits_at_blanks = false;
-  for (const SplitterStep& step : splitter) {
-    splits_at_blanks |=
-        step.kind == SplitterStep::white_space || (step.kind == SplitterStep::metaspace && step.split);
-    if (step.kind == SplitterStep::literal || (step.kind == SplitterStep::metaspace && !step.split))
-      return Kind::none;
-  }
-  return splits_at_blanks ? Kind::words : Kind::none;
+  if (tables_.splits_nowhere()) return is_merging_shape(rules) ? Kind::merges : Kind::none;
+  return has_marking_splitter(rules) && has_ordered_steps(rules) ? Kind::words : Kind::none;
 }
 
-bool ChunkRules::is_local(const NormalizerStep& step) const {
-  if (step.kind == NormalizerStep::strip && step.left) {
-    const std::vector<SplitterStep>& splitter = tables_.rules.splitter;
-    return std::any_of(splitter.begin(), splitter.end(), [](const SplitterStep& one) {
-      return one.kind == SplitterStep::metaspace && one.prepend == SplitterStep::Prepend::always;
-    });
-  }
-  if (step.kind != NormalizerStep::replace_text) return true;
-  const auto is_free = [](const std::string& text) {
-    return text.find(' ') == std::string::npos && text.find(kBlankMark) == std::string::npos;
-  };
-  if (step.pattern == " ") return step.content.find(' ') == std::string::npos && !step.content.empty();
-  return is_free(step.pattern) && is_free(step.content) && !step.content.empty();
-}
-
+// Characters that the map turns into blanks or into nothing. Kind::none if an earlier step can make such a
+// character from another one, or if such a character takes the next one into its cluster.
 void ChunkRules::find_unsafe() {
   const PieceRules& rules = tables_.rules;
-  const auto is_white_at_ends = [](std::string_view text) {
-    if (text.empty()) return true;
-    int size = 0;
-    const char* at = text.data();
-    const uint32_t first = next_code_point(at, at + text.size()), last = last_code_point(text, size);
-    return ((flags_of(first) | flags_of(last)) & unicode::white) != 0 || text.starts_with(kBlankMark) ||
-           text.ends_with(kBlankMark);
-  };
-  for (const NormalizerStep& step : rules.normalizer)
-    if (step.kind == NormalizerStep::precompiled)
-      step.map->for_each([&](const std::string& key, std::string_view replacement) {
-        if (!is_white_at_ends(replacement) || !is_valid_utf8(key)) return;
-        int size = 0;
-        const char* at = key.data();
-        unsafe_.insert(next_code_point(at, at + key.size()));
-        unsafe_.insert(last_code_point(key, size));
-      });
-  first_is_like_others_ = kind_ == Kind::words && !has_step(rules.normalizer, NormalizerStep::prepend);
-  bool white_space = false;
-  for (const SplitterStep& step : rules.splitter) {
-    white_space |= step.kind == SplitterStep::white_space;
-    if (step.kind == SplitterStep::metaspace)
-      first_is_like_others_ &= step.prepend == SplitterStep::Prepend::always ||
-                               (white_space && step.prepend == SplitterStep::Prepend::never);
+  const bool changed_before = has_step(rules.normalizer, NormalizerStep::nfkd) ||
+                              has_step(rules.normalizer, NormalizerStep::lowercase);
+  for (const NormalizerStep& step : rules.normalizer) {
+    if (step.kind != NormalizerStep::precompiled) continue;
+    std::string_view blank;
+    if (step.map->find(" ", blank) && blank != " ") kind_ = Kind::none;
+    step.map->for_each([&](const std::string& key, std::string_view replacement) {
+      if (!is_valid_utf8(key)) kind_ = Kind::none;
+      if (!is_white_at_ends(replacement) || !usable()) return;
+      int size = 0;
+      const char* at = key.data();
+      const uint32_t first = next_code_point(at, at + key.size());
+      for (const uint32_t code : {first, last_code_point(key, size)}) {
+        unsafe_.insert(code);
+        if (changed_before && can_be_made(code)) kind_ = Kind::none;
+      }
+      if (joins_next(first)) kind_ = Kind::none;
+    });
   }
+  const SplitterStep* const marks = rules.splitter.empty() ? nullptr : &rules.splitter.back();
+  first_is_like_others_ =
+      kind_ == Kind::words && (marks->prepend == SplitterStep::Prepend::always ||
+                               (rules.splitter.size() > 1 && marks->prepend == SplitterStep::Prepend::never));
 }
 
 // Letters, numbers and printable ASCII that begin a cluster, end one before a blank, and stay visible.

@@ -40,7 +40,8 @@ struct PieceTables {
 };
 
 /// Cuts a text at single blanks so that each part is tokenised for itself. The characters around such a blank form
-/// no cluster with it and do not become blanks.
+/// no cluster with it and do not become blanks. Only the rules of XLM-R, bge-m3, ALBERT, DeBERTa, Gemma, Llama and
+/// their kin are cut: usable() is false for every other order of steps.
 class ChunkRules {
  public:
   explicit ChunkRules(const PieceTables& tables);
@@ -53,18 +54,17 @@ class ChunkRules {
   /// Whether a chunk may begin with the character at `at`.
   bool begins(const char* at, const char* end) const;
   /// Whether the word of a chunk behind a blank is the mark and the chunk as it stands.
-  bool is_a_word(std::string_view chunk) const;
+  bool is_unchanged_word(std::string_view chunk) const;
   /// The normaliser for all but the first chunk of a text.
   const std::vector<NormalizerStep>& later_steps() const { return later_steps_; }
 
  private:
   enum class Kind : uint8_t { none, words, merges };
   Kind kind_of() const;
-  bool is_local(const NormalizerStep& step) const;
   bool ends(const char* begin, const char* blank) const;
   bool is_plain(uint32_t code) const;
   void find_unsafe();
-  void find_staying();
+  void find_unchanged_ascii();
 
   const PieceTables& tables_;
   Kind kind_;
@@ -73,7 +73,7 @@ class ChunkRules {
   std::vector<NormalizerStep> later_steps_;
   std::unordered_set<uint32_t> unsafe_;  ///< characters that may become blanks or nothing
   std::array<bool, 128> ascii_begins_{}, ascii_ends_{};
-  std::array<bool, 128> ascii_stays_{};  ///< where no step changes a character among others of ASCII
+  std::array<bool, 128> ascii_unchanged_{};  ///< whether no step changes the character among others of ASCII
 };
 
 }  // namespace funicular::text

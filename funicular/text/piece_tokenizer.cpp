@@ -101,7 +101,7 @@ class PieceScanner {
   }
 
   void put_later_chunk(std::string_view chunk) {
-    if (chunks_.is_a_word(chunk)) {
+    if (chunks_.is_unchanged_word(chunk)) {
       scratch_.word.assign(kBlankMark).append(chunk);
       return put_word(scratch_.word);
     }

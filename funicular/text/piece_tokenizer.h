@@ -1,6 +1,7 @@
 #pragma once
 // Tokenisers of characters as SentencePiece trains them: Unigram (XLM-R, CamemBERT, ALBERT, DeBERTa-v3, T5) and
-// BPE with byte fallback (Gemma, mmBERT, Llama 2). Equal to Hugging Face `tokenizers` in every id and offset.
+// BPE with byte fallback (Gemma, mmBERT, Llama 2). The sweep
+// tests/golden/piece_sweep.py compares ids, words and offsets with Hugging Face `tokenizers`.
 
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,7 @@
 """Rerankers: from queries with texts to a folder of sentence-transformers' CrossEncoder, rankings, their scores, and mined negatives."""
 
+import time
+
 from harness import *
 
 SUBJECTS = ["film", "book", "song", "old", "fine", "dull", "very", "long"]
@@ -42,6 +44,9 @@ class RerankerTest(ProgramTest):
     def losses_of(self, output):
         return [json.loads(line)["loss"] for line in (self.folder / output / "metrics.jsonl").read_text().splitlines() if '"eval' not in line]
 
+    def samples_of(self, output):
+        return json.loads((self.folder / output / "run.json").read_text())["data"]["train"]["samples"]
+
 
 class Rerankers(RerankerTest):
     def test_learn_from_labels_lists_and_triplets(self):
@@ -56,7 +61,7 @@ class Rerankers(RerankerTest):
         triplets = self.write("triplets.jsonl", [{"query": q, "positive": t[l.index(2)], "negatives": [t[l.index(1)], t[l.index(0)]], "margins": [1, 2]}
                                                  for q, t, l in ranked(64, 1)])
         columns = ["--text-column", "query", "positive", "negatives"]
-        self.assertGreater(self.train(triplets, None, "--loss", "margin-mse", "--label-column", "margins", *columns, output="margins").code, -1)
+        self.train(triplets, None, "--loss", "margin-mse", "--label-column", "margins", *columns, output="margins")
         found = self.succeeds("evaluate", "--model", self.folder / "margins/model", "--input", held_out).json()
         self.assertGreater(found["ndcg@10"], plain)
         config = json.loads((self.folder / "lambda/model/config.json").read_text())
@@ -75,6 +80,16 @@ class Rerankers(RerankerTest):
             for name in ("ndcg@10", "mrr@10", "map", "loss"):
                 self.assertAlmostEqual(found[name], best[name], places=5, msg=name)
             self.assertEqual(len(answers.read_text().splitlines()), 120)
+
+    def test_evaluate_gives_the_scores_that_predict_gives(self):
+        flat, answers = self.flat(count=16), self.folder / "answers.jsonl"
+        self.train(flat, None, num_train_epochs=2)
+        self.succeeds("evaluate", "--model", self.folder / "run", "--input", flat, "--predictions", answers)
+        scores = [json.loads(line)["score"] for line in answers.read_text().splitlines()]
+        for line, score in list(zip(flat.read_text().splitlines()[1:], scores))[:4]:
+            query, text, _ = line.split("\t")
+            self.assertTrue(0 < score < 1)
+            self.assertAlmostEqual(self.succeeds("predict", "--model", self.folder / "run", "--text", query, text).json()["score"], score, places=5)
 
     def test_predict_ranks_the_texts_of_each_query(self):
         said = self.train(self.lists(), self.lists("eval.jsonl", 40, 2), "--loss", "list-net")
@@ -115,6 +130,70 @@ class Rerankers(RerankerTest):
                 for a, b in zip(whole, self.losses_of(output + loss[1])):
                     self.assertAlmostEqual(a, b, delta=2e-4 * abs(a), msg=output)
 
+    def test_lists_and_triplets_of_one_query_stay_apart(self):
+        columns = ["--text-column", "query", "positive", "negative", "--label-column", "margin", "--loss", "margin-mse"]
+        usual = {"max_steps": 2, "num_train_epochs": None, "batch_size": 2}
+        rows = [{"query": f"the {a}", "positive": f"{b} {a}", "negative": b, "margin": number} for number, (a, b) in enumerate((("film", "old"), ("book", "dull")))]
+        apart = [rows[0], rows[1], {**rows[0], "negative": "song", "margin": 3}, {**rows[1], "negative": "very long", "margin": -1}]
+        for output, lines in (("apart", apart), ("together", [apart[0], apart[2], apart[1], apart[3]])):
+            self.train(self.write(output + ".jsonl", lines), None, *columns, output=output, **usual)
+            self.assertEqual(self.samples_of(output), 4)
+        lists = [{"query": "the film", "text": ["old film", other], "label": [1, 0]} for other in ("book", "song", "dull song")]
+        self.train(self.write("equal.jsonl", lists), None, "--loss", "list-net", output="equal", **usual)
+        self.assertEqual(self.samples_of("equal"), 3)
+
+    def test_metrics_of_triplets_and_soft_labels_are_not_zero(self):
+        triplets = self.write("triplets.jsonl", [{"query": q, "positive": t[l.index(2)], "negatives": [t[l.index(1)], t[l.index(0)]], "margins": [1, 2]}
+                                                 for q, t, l in ranked(64, 1)])
+        columns = ["--text-column", "query", "positive", "negatives", "--label-column", "margins"]
+        found = self.train(triplets, triplets, "--loss", "margin-mse", *columns, output="margins", num_train_epochs=1).json()
+        for name in ("ndcg@10", "mrr@10", "map"):
+            self.assertGreater(found[name], 0.2, name)
+        soft = self.write("soft.jsonl", [{"query": q, "text": t, "label": [label / 5 for label in l]} for q, t, l in ranked(24, 2)])
+        said = self.train(self.lists(), soft, "--loss", "list-net", output="soft", num_train_epochs=1)
+        self.assertGreater(said.json()["ndcg@10"], 0.2)
+        self.assertIn("no text has a label of at least 0.5, so mrr@10 and map are 0", said.err)
+        below = self.write("below.jsonl", [{"query": q, "text": t, "label": [-label for label in l]} for q, t, l in ranked(24, 2)])
+        said = self.succeeds("evaluate", "--model", self.folder / "soft", "--input", below)
+        self.assertIn("no text has a label above 0", said.err)
+
+    def test_losses_that_learn_nothing_are_refused(self):
+        constant = self.write("constant.jsonl", [{"query": q, "text": t, "label": [1, 1, 1]} for q, t, _ in ranked(8, 1)])
+        for loss in ("rank-net", "lambda"):
+            self.refuses([*self.words(constant), "--loss", loss], f"--loss {loss} learns from texts of a query with different labels", "constant.jsonl")
+        some = self.write("some.jsonl", [{"query": q, "text": t, "label": l if number % 4 else [1, 1, 1]} for number, (q, t, l) in enumerate(ranked(8, 1))])
+        said = self.train(some, None, "--loss", "rank-net", output="some", num_train_epochs=1)
+        self.assertIn("learns nothing from 2 of 8 queries, which have no texts with different labels", said.err)
+        lines = [f"{q}\t{text}\t{label}" for q, t, l in ranked(8, 1) for text, label in zip(t, l)]
+        scattered = self.write("scattered.tsv", ["query\ttext\tlabel", *lines[0::3], *lines[1::3], *lines[2::3]])
+        self.refuses([*self.words(scattered), "--loss", "lambda"], "each query has one text", "The rows of 8 queries stand in several places", "sort the rows by query")
+        said = self.train(self.write("mostly.tsv", ["query\ttext\tlabel", *lines[1:], lines[0]]), None, "--loss", "lambda", output="mostly", num_train_epochs=1)
+        self.assertIn("The rows of 1 queries stand in several places", said.err)
+
+    def test_a_query_of_too_many_texts_is_named(self):
+        rows = ["query\ttext\tlabel", *(f"film\tbook {chr(97 + number % 26)}\t{number % 2}" for number in range(1002)), "song\tbook\t1"]
+        self.refuses([*self.words(self.write("many.tsv", rows)), "--loss", "list-net"], "many.tsv:1002", "text 1001 of a query; expected at most 1000")
+        self.train(self.write("many.tsv", rows), None, max_steps=1, num_train_epochs=None)
+        self.refuses(["predict", self.folder / "run", self.write("asked.tsv", [line.rsplit("\t", 1)[0] for line in rows])], "asked.tsv:1002", "more than 1000 texts")
+
+    def test_the_folder_says_the_trained_length_and_activation(self):
+        self.train(self.lists(), None, "--loss", "list-net", num_train_epochs=1, max_length=12)
+        config = json.loads((self.folder / "run/model/tokenizer_config.json").read_text())
+        self.assertEqual(config["model_max_length"], 12)
+        again = self.words(self.lists(), loss="list-net", num_train_epochs=1, max_length=12)
+        self.refuses([*again, "--activation", "sigmoid"], "activation was")
+
+    def test_margins_that_are_not_read_are_told(self):
+        rows = [{"query": q, "positive": t[l.index(2)], "negative": t[l.index(0)], "margin": 2} for q, t, l in ranked(16, 1)]
+        words = ["--text-column", "query", "positive", "negative", "--loss", "margin-mse"]
+        said = self.train(self.write("triplets.jsonl", rows), None, *words, num_train_epochs=1)
+        self.assertIn('the column "margin" is not read', said.err)
+        said = self.train(self.write("triplets.jsonl", rows), None, *words, "--label-column", "margin", num_train_epochs=1, output="read")
+        self.assertNotIn("is not read", said.err)
+
+    def test_lists_without_a_task_ask_for_a_reranker(self):
+        self.refuses(self.words(self.lists(), task=None), "holds lists of texts", "give --task reranker")
+
     def test_neighbouring_rows_of_a_query_are_a_list(self):
         usual = {"logging_steps": 1, "max_steps": 2, "num_train_epochs": None}
         self.train(self.lists(), None, "--loss", "list-net", output="lists", **usual)
@@ -143,11 +222,14 @@ class Rerankers(RerankerTest):
                 ({**good, "label": 1}, ["the texts are a list and the label is none"]),
                 ({**good, "label": [1]}, ["found 1 labels for 2 texts"]),
                 ({**good, "label": [1, "much"]}, ["expected a finite number", '"much"']),
-                ({**good, "label": [1, 7]}, ["the label 7", "--loss bce expects numbers from 0 to 1", "list-net"]),
+                ({**good, "label": [1, 7]}, ["found the label 7", "--loss bce expects numbers from 0 to 1", "list-net"]),
                 ({"query": "film", "label": [1]}, ['"text" is missing']),
                 ("{broken", ["JSON"]),
         ):
             self.refuses(self.words(self.write("wrong.jsonl", [good, row, good])), "wrong.jsonl:2", *phrases)
+        for label in (31, -1):
+            self.refuses([*self.words(self.write("wrong.jsonl", [good, {**good, "label": [1, label]}])), "--loss", "lambda"], "wrong.jsonl:2", f"the label {label}",
+                         "--loss lambda expects numbers from 0 to 30")
         triplet, columns = {"q": "film", "p": "a film", "n": ["book"], "m": 1}, ["--text-column", "q", "p", "n"]
         for row, phrases in (({**triplet, "n": []}, ['"n" has no text', "expected a negative"]), ({**triplet, "p": ""}, ['"p" is empty']),
                              ({**triplet, "m": [1, 2, 3]}, ["found 3 labels for 2 texts", "a margin for each of the 1 negatives"]),
@@ -164,6 +246,8 @@ class Rerankers(RerankerTest):
                 (lists, ["--loss", "mse", "--positive-weight", 2], ["--positive-weight works only with --loss bce"]),
                 (lists, ["--loss", "rank-net", "--weighting", "lambda-rank"], ["--weighting works only with --loss lambda"]),
                 (lists, ["--loss-top-k", 2], ["--loss-top-k works only"]),
+                (lists, ["--weighting", "ndcg-loss2++"], ["--weighting works only with --loss lambda", "found --loss bce"]),
+                (lists, ["--loss", "mse", "--sigma", 1], ["--sigma works only with --loss rank-net or lambda"]),
                 (lists, ["--loss", "lambda", "--loss-top-k", 0], ["--loss-top-k"]),
                 (lists, ["--loss", "lambda", "--weighting", "ndcg"], ["--weighting", "ndcg-loss2++"]),
                 (lists, ["--activation", "tanh"], ["--activation", "sigmoid"]),
@@ -182,7 +266,8 @@ class Rerankers(RerankerTest):
         self.train(self.lists(), None, num_train_epochs=1, loss="list-net")
         model = self.folder / "run"
         for name, line, phrase in (("a.txt", "one column", "expected a query and a text separated by a tab"), ("a.jsonl", '{"query": ["a"], "text": "b"}', "the query is a list"),
-                                   ("b.jsonl", '{"query": "a", "text": []}', "expected 1 to 1000 texts, found 0"), ("c.jsonl", '{"query": "a"}', '"text" is missing')):
+                                   ("b.jsonl", '{"query": "a", "text": []}', "expected 1 to 1000 texts, found 0"), ("c.jsonl", '{"query": "a"}', '"text" is missing'),
+                                   ("d.txt", " \ta text", "the query is empty"), ("d.jsonl", '{"query": "a", "text": ["b", ""]}', "text 2 of the list is empty")):
             path = self.write(name, [line])
             self.refuses(["predict", model, path], f"{name}:1", phrase)
             self.assertIn("error", self.succeeds("predict", model, path, "--skip-bad-rows").json())
@@ -224,16 +309,44 @@ class Mining(RerankerTest):
         self.succeeds("mine", "--model", model, "--input", pairs, "--output", self.folder / "rows.tsv", "--output-form", "labeled-pair")
         self.train(self.folder / "rows.tsv", None, "--text-column", "anchor", "positive", max_steps=2, num_train_epochs=None, output="flat")
 
+    def test_each_positive_of_a_query_has_a_list_of_its_own(self):
+        rows = [{"anchor": f"the {a}", "positive": f"{b} {a}"} for a in SUBJECTS[:4] for b in SUBJECTS[4:6]]
+        self.succeeds("mine", "--model", self.model(), "--input", self.write("pairs.jsonl", rows), "--output", self.folder / "mined.jsonl",
+                      "--output-form", "labeled-list", "--negatives", 2)
+        mined = [json.loads(line) for line in (self.folder / "mined.jsonl").read_text().splitlines()]
+        self.assertEqual([len(row["positive"]) for row in mined], [3] * 8)
+        self.train(self.folder / "mined.jsonl", None, "--text-column", "anchor", "positive", "--label-column", "labels", "--loss", "lambda", max_steps=2,
+                   num_train_epochs=None, batch_size=4)
+        self.assertEqual(self.samples_of("run"), 8)
+
+    def test_scores_fit_into_tables(self):
+        words = ["mine", "--model", self.model(), "--input", self.pairs(), "--scores", "--output"]
+        self.succeeds(*words, self.folder / "pairs.csv", "--output-form", "labeled-pair")
+        lines = (self.folder / "pairs.csv").read_text().splitlines()
+        self.assertEqual(lines[0], "anchor,positive,score")
+        self.train(self.folder / "pairs.csv", None, "--text-column", "anchor", "positive", "--label-column", "score", "--loss", "mse", max_steps=2,
+                   num_train_epochs=None)
+
+    def temporaries(self):
+        return list(self.folder.glob(".tmp-mined*"))
+
     def test_a_killed_command_leaves_no_file(self):
         model = self.model()
         rows = [{"anchor": f"{a} {b} {c}", "positive": f"{b} {a} {c} film"} for a in SUBJECTS for b in SUBJECTS for c in "abcdefghijklmnop"]
         output = self.folder / "mined.jsonl"
         words = ["mine", "--model", model, "--input", self.write("many.jsonl", rows * 2), "--output", output, "--micro-batch-tokens", 64]
-        stopped = run_and_interrupt_when_it_says("queries,", signal.SIGINT, *words)
-        self.assertEqual(stopped.code, 75, stopped.err)
-        self.assertFalse(output.exists())
+        for number, code in ((signal.SIGINT, 75), (signal.SIGKILL, -signal.SIGKILL)):
+            process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            while process.poll() is None and not self.temporaries():  # the file is opened before the search
+                time.sleep(0.002)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, code, err.decode())
+            self.assertFalse(output.exists())
+            self.assertEqual(len(self.temporaries()), int(number == signal.SIGKILL))
         self.succeeds(*words)
         self.assertGreater(len(output.read_text().splitlines()), 100)
+        self.assertEqual(self.temporaries(), [])
 
     def test_wrong_input_is_named(self):
         model, pairs, output = self.model(), self.pairs(), self.folder / "m.jsonl"
@@ -242,7 +355,7 @@ class Mining(RerankerTest):
                 (["--negatives", 0], ["--negatives"]),
                 (["--range-min", 5, "--range-max", 6], ["--negatives 3: only 1 candidates remain"]),
                 (["--min-score", 0.9, "--max-score", 0.1], ["--min-score 0.9 is above --max-score 0.1"]),
-                (["--max-score", -1], ["no query has", "--max-score"][:1]),
+                (["--max-score", -1], ["no query has 3 negatives"]),
                 (["--relative-margin", -1], ["--relative-margin"]),
                 (["--sampling", "best"], ["--sampling", "random"]),
                 (["--output-form", "pairs"], ["--output-form", "labeled-pair"]),

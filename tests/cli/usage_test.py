@@ -106,7 +106,7 @@ class Help(ProgramTest):
         text = self.succeeds("help", "all").out
         self.assertEqual(text, self.succeeds("--help").out)
         self.assertIn("COMMAND --help all", text)
-        self.assertRegex(text, r"\n  finetune +Train a model for classes, labels, numbers, tags, spans or embeddings\n")
+        self.assertRegex(text, r"\n  finetune +Train a model for classes, labels, numbers, tags, spans, embeddings or rankings\n")
 
     def test_every_command_has_a_manual_page(self):
         pages = {command: self.succeeds("help", "--man", command).out for command in self.commands()}
@@ -195,6 +195,7 @@ class Usage(ProgramTest):
                               ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("encode",): "funicular embed makes vectors of texts",
                               ("rerank", "x"): "funicular finetune --task reranker trains a reranker", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
                               ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
+                              ("finetune", "--pos-weight", "3"): "write --positive-weight X, with --task reranker and --loss bce",
                               ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
             self.refuses(list(words), answer)
 

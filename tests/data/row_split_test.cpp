@@ -179,15 +179,38 @@ TEST(RowSplit, EqualTextsAreInOneFold) {
   }
 }
 
+TEST(RowSplit, AllFoldsTogetherAreTheFoldsAlone) {
+  const Rows rows = labelled({{"a", 20}, {"b", 7}});
+  for (int64_t fold = 0; fold < 3; ++fold) {
+    const auto alone = std::make_shared<RowSplit>(Fold{fold, 3}, 1, one_label());
+    const auto together = RowSplit::all_folds(MemorySource(rows, 1, true, 7), {.count = 3}, 1, one_label())
+                              .at(static_cast<size_t>(fold));
+    EXPECT_EQ(texts(side(rows, together, true)), texts(side(rows, alone, true)));
+    EXPECT_EQ(together->held_out_rows(), alone->held_out_rows());
+    EXPECT_EQ(together->key(), alone->key());
+  }
+}
+
 TEST(RowSplit, ALabelOfOneTextCannotBeSplitIntoFolds) {
   const Rows rows = labelled({{"a", 20}, {"lone", 1}});
-  const auto split = std::make_shared<RowSplit>(Fold{0, 4}, 1, one_label());
+  const auto split = std::make_shared<RowSplit>(Fold{0, 4, "rows.csv"}, 1, one_label());
   try {
     side(rows, split, true);
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("the label \"lone\" has one text"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("rows.csv: the label \"lone\" has one text"), std::string::npos);
   }
+}
+
+TEST(RowSplit, RowsWithSharesAndRowsWithoutALabelNeedNoSecondText) {
+  const Rows lone = labelled({{"a", 20}, {"lone", 1}}), nameless = labelled({{"a", 20}, {"", 1}});
+  size_t rows = 0;
+  for (int64_t fold = 0; fold < 4; ++fold) {
+    const Fold of_shares{.number = fold, .count = 4, .needs_two_texts = false};
+    rows += side(lone, std::make_shared<RowSplit>(of_shares, 1, one_label()), true).size();
+    rows += side(nameless, std::make_shared<RowSplit>(Fold{fold, 4}, 1, one_label()), true).size();
+  }
+  EXPECT_EQ(rows, lone.size() + nameless.size());
 }
 
 }  // namespace row_split_tests

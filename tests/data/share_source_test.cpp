@@ -124,6 +124,13 @@ TEST_F(Shares, ThatMakeNoSenseAreRefusedByLine) {
   has(refusal("text,a,b\none,0,0\n", {.columns = {"a", "b"}, .normalize = true}), "expected more than 0");
   has(refusal("text,a,b\none,1,0\n", {.columns = {"a"}}),
       "expected shares of at least two classes, found 1 (a)");
+  const auto refused_objects = [&](const std::string& rows) {
+    return input_error([&] { read(source(file("bad.jsonl", rows), {.objects = true})); });
+  };
+  has(refused_objects("{\"text\": \"one\", \"label\": {\"a\": 1, \"b\": null}}\n"),
+      "the share of \"b\" is empty; expected a number");
+  has(refused_objects("{\"text\": \"one\", \"shares\": {\"a\": 1, \"b\": 0}}\n"),
+      "no row has an object with shares at the key \"label\"");
   has(refusal("text,a,b\none,1,0\n", {.columns = {"c*"}}), "no column begins with \"c\"");
   has(refusal("text,a,b,w\none,1,0,0\n", {.columns = {"a", "b"}, .weight = "w"}),
       "the weight is 0; expected a number above 0");

@@ -266,15 +266,80 @@ TEST(ModelConfig, ModernBertsThatAreComputedOtherwiseAreRefused) {
       {R"(, "layer_types": ["full_attention"])", "a list of 22 types"},
       {R"(, "num_hidden_layers": 1, "layer_types": ["linear"])", "found \"linear\""},
       {R"(, "classifier_pooling": "max")", "\"cls\" or \"mean\""},
-      {R"(, "classifier_activation": "relu")", "expected \"gelu\", found \"relu\""},
-      {R"(, "decoder_bias": false)", "decoders without bias are not supported"},
+      {R"(, "num_hidden_layers": 1, "layer_types": ["full_attention", "full_attention"])",
+       "a list of 1 types, one for each layer, found 2"},
+      {R"(, "classifier_activation": "swish")", "found \"swish\""},
       {R"(, "local_attention": 0)", "an integer of at least 1"},
-      {R"(, "hidden_size": 36, "num_attention_heads": 12)", "an even number, for rotary positions, found 3"}};
+      {R"(, "hidden_size": 36, "num_attention_heads": 12)", "an even number, for rotary positions, found 3"},
+      {R"(, "hidden_size": 36, "num_attention_heads": 12)", "\"hidden_size\" / \"num_attention_heads\""},
+      {R"(, "rope_parameters": {"full_attention": {"type": "linear", "factor": 2}})", "found \"linear\""},
+      {R"(, "rope_parameters": {"sliding_attention": {"rope_type": null}})", "found null"},
+      {R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 500})", "found \"rope_theta\""},
+      {R"(, "rope_parameters": {"full_attention": {"rope_theta": null}})", "a number as \"rope_theta\""},
+      {R"(, "global_attn_every_n_layers": null)", "an integer of at least 1, or \"layer_types\", found null"},
+      {R"(, "sliding_window": 3)", "expected none, or 64, which is half of \"local_attention\", found 3"},
+      {R"(, "head_dim": 32)", "expected 64, which is \"hidden_size\" / \"num_attention_heads\", found 32"},
+      {R"(, "initializer_cutoff_factor": 1e-7)", "expected a number of at least 0.5, found 1e-07"},
+      {R"(, "initializer_cutoff_factor": 0)", "expected a number of at least 0.5, found 0"},
+      {R"(, "initializer_cutoff_factor": -2)", "expected a number of at least 0.5, found -2"}};
   for (const auto& [keys, expected] : cases)
     EXPECT_NE(message(keys).find(expected), std::string::npos) << message(keys);
   EXPECT_NE(error_of([] {
               parse_model_config(parse_json(R"({"model_type": "eurobert"})", "t"), "c");
             }).find("take mmBERT, a modernbert"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, ModernBertsKeysThatSayTheSameTwiceAreRead) {
+  const auto read = [](const std::string& keys) {
+    const std::string text = R"({"model_type": "modernbert", "num_hidden_layers": 2)" + keys + "}";
+    return parse_model_config(parse_json(text, "test"), "config.json");
+  };
+  const ModelConfig twice = read(R"(, "sliding_window": 3, "local_attention": 6, "head_dim": 64,
+      "rope_parameters": {"full_attention": {"type": "default", "rope_theta": 7}, "sliding_attention": null})");
+  EXPECT_EQ(attention_of(twice), "-1/7 3/10000 ");
+  ModelConfig narrow = twice;
+  narrow.encoder.width = 384;
+  narrow.encoder.attention[1].window = 5;
+  const ModelConfig back = parse_model_config(Json::parse(model_config_json(narrow).dump()), "written");
+  EXPECT_EQ(back.encoder, narrow.encoder) << "head_dim and sliding_window are written anew";
+  EXPECT_EQ(read(R"(, "initializer_cutoff_factor": null)").encoder.initializer_cutoff, 3);
+  EXPECT_EQ(read("").encoder.initializer_cutoff, 2);
+}
+
+TEST(ModelConfig, TheHeadOfAModernBertIsReadAndWritten) {
+  const ModelConfig config = parse_model_config(
+      parse_json(R"({"model_type": "modernbert", "classifier_activation": "silu", "decoder_bias": false})",
+                 "test"),
+      "config.json");
+  EXPECT_EQ(config.head_activation, "silu");
+  EXPECT_FALSE(config.decoder_bias);
+  const ModelConfig back = parse_model_config(Json::parse(model_config_json(config).dump()), "written");
+  EXPECT_EQ(back.head_activation, "silu");
+  EXPECT_FALSE(back.decoder_bias);
+}
+
+TEST(ModelConfig, NewLayersContinueThePeriodOfTheirAttention) {
+  ModelConfig config = default_config("modernbert");  // every third layer sees all tokens
+  config.encoder.set_layers(4);
+  config.encoder.set_layers(7);
+  EXPECT_EQ(attention_of(config), "-1/160000 64/10000 64/10000 -1/160000 64/10000 64/10000 -1/160000 ");
+  EXPECT_EQ(Json::parse(model_config_json(config).dump())["global_attn_every_n_layers"], 3);
+  ModelConfig bert;
+  bert.encoder.set_layers(20);
+  EXPECT_TRUE(bert.encoder.attention.empty());
+}
+
+TEST(ModelConfig, TwoDropoutsOfOneKeyAndCutoffsThatRejectNearlyAllAreRefused) {
+  ModelConfig config = default_config("modernbert");
+  config.encoder.dropouts.feed_forward = 0.1;
+  EXPECT_EQ(error_of([&] { check_model_config(config, "x"); }), "");
+  config.encoder.dropouts.feed_forward_output = 0.1;
+  EXPECT_NE(error_of([&] { check_model_config(config, "x"); }).find("expected dropout before or after"),
+            std::string::npos);
+  config = default_config("modernbert");
+  config.encoder.initializer_cutoff = 1e-7;
+  EXPECT_NE(error_of([&] { check_model_config(config, "x"); }).find("expected a cutoff of new weights"),
             std::string::npos);
 }
 

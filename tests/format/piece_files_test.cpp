@@ -127,6 +127,67 @@ TEST_F(PieceFiles, ScoresAreThoseThatTokenizersReads) {
   EXPECT_EQ(model.scores()[4], -2.5);
 }
 
+TEST_F(PieceFiles, LongNumbersAreThoseThatTokenizersReads) {
+  const auto score = [&](const char* number) {
+    std::string text = parse_json(kUnigramJson, "test").dump();
+    text.replace(text.find("-1.25"), 5, number);
+    scratch_.put("tokenizer.json", text);
+    const auto tokenizer = load_tokenizer(scratch_.path());
+    const auto& pieces = dynamic_cast<const text::PieceTokenizer&>(*tokenizer);
+    return dynamic_cast<const text::Unigram&>(pieces.model()).scores()[5];
+  };
+  EXPECT_EQ(score("-0.0000000000000000000012345678901234567"), -1.2345678901234568e-21)
+      << "zeros in front are no digits";
+  EXPECT_EQ(score("-7.47157764434814451234567"), -7.4715776443481445) << "digits beyond 64 bits are left out";
+  EXPECT_EQ(score("-12345678901234567890123e-5"), -1.2345678901234566e+17);
+  EXPECT_EQ(score("-1.5e-99999999999"), 0.0);
+}
+
+TEST_F(PieceFiles, SettingsThatTokenizersRefusesAreRefused) {
+  const auto says = [&](const char* place, const Json& value, const char* part) {
+    const std::string error = error_with(kUnigramJson, place, value);
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  };
+  const char* const marks = "/pre_tokenizer";
+  says(marks, {{"type", "Metaspace"}, {"replacement", "__"}}, "one character");
+  says(marks, {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", nullptr}}, "prepend_scheme");
+  says(
+      marks,
+      {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}, {"prepend_scheme", "first"}},
+      "add_prefix_space");
+  says(marks, {{"type", "Punctuation"}, {"behavior", nullptr}}, "behavior");
+  says(marks,
+       {{"type", "Split"},
+        {"pattern", {{"String", "a"}, {"Regex", "b"}}},
+        {"behavior", "Isolated"},
+        {"invert", false}},
+       "pattern");
+  says("/normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "prepend of Prepend is empty");
+}
+
+TEST_F(PieceFiles, AddedTokensKeepTheIdsThatTheFileStates) {
+  Json json = parse_json(kUnigramJson, "test");
+  const auto token = [](int id, const char* content) {
+    return Json{{"id", id}, {"content", content}, {"special", true}};
+  };
+  json["added_tokens"] = {token(9, "<x>"), token(8, "<mask>")};
+  scratch_.put("tokenizer.json", json.dump());
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  EXPECT_EQ(ids("<x><mask>"), (Ids{9, 8}));
+  EXPECT_EQ(tokenizer->special().mask, 8);
+  EXPECT_EQ(tokenizer->vocabulary()[9], "<x>");
+}
+
+TEST_F(PieceFiles, TheDecoderOfBytesIsWritten) {
+  scratch_.put("tokenizer.json", kGemmaJson);
+  save_tokenizer(scratch_ / "copy", *load_tokenizer(scratch_.path()));
+  const Json json = parse_json(read_file(scratch_ / "copy" / "tokenizer.json"), "copy");
+  ASSERT_EQ(json["decoder"]["type"], "Sequence");
+  ASSERT_EQ(json["decoder"]["decoders"].size(), 3u) << "no text has a blank before it";
+  EXPECT_EQ(json["decoder"]["decoders"][0]["type"], "Replace");
+  EXPECT_EQ(json["decoder"]["decoders"][1]["type"], "ByteFallback");
+}
+
 TEST_F(PieceFiles, OlderFilesOfMetaspaceSayAddPrefixSpace) {
   Json json = parse_json(kUnigramJson, "test");
   json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}};
@@ -189,6 +250,60 @@ TEST_F(PieceFiles, AModelOfSentencePieceHasTheIdsOfItsClass) {
   scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
   EXPECT_EQ(ids("a <u>"), (Ids{6, 7}))
       << "a BERT with XLM-R's tokeniser; pieces of the user are found in texts";
+}
+
+TEST_F(PieceFiles, OtherModelsAreNotReadByTheNameOfTheirFile) {
+  scratch_.put("sentencepiece.bpe.model", model_bytes());
+  for (const char* type : {"mbart", "mt5", "bert", "pegasus"}) {
+    scratch_.put("config.json", std::string(R"({"model_type": ")") + type + "\"}");
+    const std::string error = error_of([&] { load_tokenizer(scratch_.path()); });
+    EXPECT_NE(error.find(type), std::string::npos) << error;
+    EXPECT_NE(error.find("tokenizer_class"), std::string::npos) << error;
+  }
+  scratch_.put("config.json", R"({"model_type": "xlm-roberta-xl"})");
+  EXPECT_EQ(ids("a"), (Ids{6}));
+  scratch_.put("config.json", R"({"model_type": "xlm-roberta"})");
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "TokenizersBackend"})");
+  EXPECT_EQ(ids("a"), (Ids{6}));
+}
+
+TEST_F(PieceFiles, TheClassChoosesAmongTheFiles) {
+  scratch_.put("sentencepiece.bpe.model", model_bytes());
+  scratch_.put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
+  EXPECT_EQ(load_tokenizer(scratch_.path())->type(), "Unigram");
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  EXPECT_EQ(load_tokenizer(scratch_.path())->type(), "WordPiece");
+}
+
+TEST_F(PieceFiles, OnlyTheMaskOfCamembertTakesTheBlankBeforeIt) {
+  const auto takes_blank = [&] {
+    const auto tokenizer = load_tokenizer(scratch_.path());
+    for (const text::AddedToken& token : tokenizer->added_tokens())
+      if (token.content == "<mask>") return token.lstrip;
+    ADD_FAILURE() << "no mask";
+    return false;
+  };
+  scratch_.put("sentencepiece.bpe.model", model_bytes());
+  scratch_.put("config.json", R"({"model_type": "xlm-roberta"})");
+  EXPECT_FALSE(takes_blank());
+  scratch_.put("config.json", R"({"model_type": "camembert"})");
+  EXPECT_TRUE(takes_blank());
+  scratch_.put("tokenizer_config.json", R"({"mask_token": "<mask>"})");
+  EXPECT_TRUE(takes_blank());
+  scratch_.put("tokenizer_config.json", R"({"mask_token": {"content": "<mask>", "lstrip": false}})");
+  EXPECT_FALSE(takes_blank());
+}
+
+TEST_F(PieceFiles, SettingsThatTheClassReplacesAreRead) {
+  const SentencePieceModel plain = parse_sentencepiece_model(model_bytes(), "test");
+  EXPECT_TRUE(plain.add_dummy_prefix && plain.remove_extra_whitespaces && plain.escape_whitespaces);
+  const std::string settings =
+      field(3, field(3, uint64_t{0}) + field(4, uint64_t{0}) + field(5, uint64_t{0})) +
+      field(2, field(24, uint64_t{1}));
+  const SentencePieceModel model = parse_sentencepiece_model(model_bytes() + settings, "test");
+  EXPECT_FALSE(model.add_dummy_prefix || model.remove_extra_whitespaces || model.escape_whitespaces);
+  EXPECT_TRUE(model.treat_whitespace_as_suffix);
 }
 
 TEST_F(PieceFiles, AlbertAndDebertaHaveTheirNormalisers) {

@@ -22,8 +22,11 @@ FILTERS = {"prune-by-noise-rate": "prune_by_noise_rate", "prune-by-class": "prun
 ORDERS = {"self-confidence": "self_confidence", "normalized-margin": "normalized_margin"}
 
 
-def made(classes, rows, noise, seed):
-    """Labels of which some are wrong, and probabilities of a model that knows the truth with doubts. The first classes are the most frequent."""
+def made(classes, rows, noise, seed, kind):
+    """Labels of which some are wrong, and probabilities of a model that knows the truth with doubts. The first classes are the most frequent.
+
+    kind: "ties" rounds the probabilities, so that many are equal; "empty" leaves no row with the last class.
+    """
     source = numpy.random.default_rng(seed)
     truth = source.choice(classes, size=rows, p=numpy.arange(classes, 0, -1) / numpy.arange(1, classes + 1).sum())
     wrong = source.random(rows) < noise
@@ -31,7 +34,10 @@ def made(classes, rows, noise, seed):
     labels[:classes] = numpy.arange(classes)
     logits = source.normal(size=(rows, classes)) + 2.5 * numpy.eye(classes)[truth]
     probabilities = numpy.exp(logits)
-    return labels, probabilities / probabilities.sum(1, keepdims=True)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    if kind == "empty":
+        labels[labels == classes - 1] = 0
+    return labels, probabilities.round(2) if kind == "ties" else probabilities
 
 
 def suspects(program, folder, names, labels, probabilities, which, order):
@@ -46,14 +52,14 @@ def suspects(program, folder, names, labels, probabilities, which, order):
         return list(csv.DictReader(file)), json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(program, folder, classes, rows, noise, seed):
-    labels, probabilities = made(classes, rows, noise, seed)
+def compare(program, folder, classes, rows, noise, seed, kind):
+    labels, probabilities = made(classes, rows, noise, seed, kind)
     names = [f"class {number}" for number in range(classes)]
     joint = compute_confident_joint(labels, probabilities)
     for (which, filter_by), (order, rank_by) in itertools.product(FILTERS.items(), ORDERS.items()):
         found, result = suspects(program, folder, names, labels, probabilities, which, order)
         expected = find_label_issues(labels, probabilities, filter_by=filter_by, return_indices_ranked_by=rank_by, n_jobs=1)
-        assert [int(row["row"]) - 1 for row in found] == list(expected), (classes, rows, noise, seed, which, order)
+        assert [int(row["row"]) - 1 for row in found] == list(expected), (classes, rows, noise, seed, kind, which, order)
         assert result["suspects"] == len(expected) and result["rows"] == rows, result
         assert abs(result["wrong"] - (1 - joint.trace() / rows)) < 1e-12, (result, joint)
         quality = get_label_quality_scores(labels, probabilities, method=rank_by)
@@ -68,9 +74,11 @@ def compare(program, folder, classes, rows, noise, seed):
 def main(program):
     with tempfile.TemporaryDirectory() as folder:
         cases = [(2, 60, 0.2), (2, 400, 0.05), (3, 300, 0.3), (5, 500, 0.15), (8, 400, 0.4), (4, 40, 0.5), (3, 200, 0.0)]
-        for (classes, rows, noise), seed in itertools.product(cases, range(4)):
-            count = compare(program, folder, classes, rows, noise, seed)
-            print(f"{classes} classes, {rows} rows, {noise:.0%} noise, seed {seed}: the suspects of cleanlab by 4 filters and 2 orders; the last had {count}")
+        several = [(*case, seed, "all") for case, seed in itertools.product(cases, range(4))]
+        several += [(3, 300, 0.3, 4, "ties"), (5, 500, 0.15, 5, "ties"), (4, 200, 0.2, 6, "empty")]
+        for classes, rows, noise, seed, kind in several:
+            count = compare(program, folder, classes, rows, noise, seed, kind)
+            print(f"{classes} classes, {rows} rows, {noise:.0%} noise, seed {seed}, {kind}: the suspects of cleanlab by 4 filters and 2 orders; the last had {count}")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,37 @@ def of_unigram(pools, rng, table):
         yield f"split {behavior}", unigram(pieces, None, pre_tokenizers.Sequence([pre_tokenizers.Split("a", behavior), metaspace()]), added=False)
 
 
+def random_steps(rng, table):
+    """A normaliser of two to five steps, and a splitter."""
+    n, p = normalizers, pre_tokenizers
+    steps = (n.NFC, n.NFKC, n.NFD, n.NFKD, n.Nmt, n.Lowercase, n.StripAccents, n.Strip, lambda: n.Strip(left=False), lambda: n.Strip(right=False),
+             lambda: n.Replace(Regex(" {2,}"), rng.choice((" ", MARK, ""))), lambda: n.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
+             lambda: n.Precompiled(rng.choice(table)), lambda: n.Replace("ab", "_"), lambda: n.Replace("A", rng.choice("\u0301\u3000\u00a0")),
+             lambda: n.Replace(" ", rng.choice((MARK, "_"))), lambda: n.Prepend(rng.choice((MARK, "x"))), lambda: n.Replace("B", "\u4e2da"))
+    marks = lambda: p.Metaspace(rng.choice((MARK, MARK, MARK, "_")), rng.choice(("always", "first", "never")), rng.random() < 0.8)  # noqa: E731
+    punctuation = lambda: p.Punctuation(rng.choice(("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")))  # noqa: E731
+    splitters = ([p.WhitespaceSplit], [p.WhitespaceSplit, marks], [marks], [marks, marks], [p.WhitespaceSplit, punctuation, marks],
+                 [punctuation, marks], [marks, punctuation], [p.WhitespaceSplit, marks, punctuation])
+    return n.Sequence([rng.choice(steps)() for _ in range(rng.randint(1, 5))]), p.Sequence([part() for part in rng.choice(splitters)])
+
+
+def of_random_steps(pools, rng, count):
+    """Chains of steps that no model has: only the way for all rules may read them."""
+    table = [own_map(), character_map({"a": "", "x": " ", "\u00e9": " z", "e\u0301": "E", "\u4e2d": "\u4e2d \u6587"}), character_map({" ": MARK, "b": MARK})]
+    pieces = made_up_pieces(rng, pools, False)[:4] + [(c, -5 - i / 100) for i, c in enumerate(f"abcdefxyzAB_!.,#\u00e9\u4e2d{MARK}12")]
+    pieces += [(MARK + c, -4 - i / 100) for i, c in enumerate("abcxyz_!")] + [("ab", -4.1), (f"{MARK}ab", -3.3), ("b_", -2.0), ("_a", -2.5), ("a!", -3.1)]
+    pieces += [(f"a{MARK}b", -3.0), (MARK + MARK, -3.7), (f"x{MARK}", -3.9)]
+    for number in range(count):
+        normalizer, splitter = random_steps(rng, table)
+        tokenizer = unigram(pieces, normalizer, splitter, added=False)
+        yield f"random steps {number}", tokenizer
+
+
+def short_text(rng):
+    parts = ["a", "b", "ab", "x", "A", "B", " ", " ", "  ", "!", "_", MARK, "\u00e9", "e\u0301", "\u3000", "\u00a0", "\t", "\n", "\u200b", "\u4e2d", "?", "1", "\u0301"]
+    return "".join(rng.choice(parts) for _ in range(rng.randint(1, 9)))
+
+
 def made_up_bpe(rng, pools, bytes_too):
     vocabulary = {token: i for i, token in enumerate(SPECIAL)}
     if bytes_too:
@@ -145,9 +176,13 @@ def of_bpe(pools, rng):
 
 
 def splits_words(tokenizer):
+    def splits(part):
+        if part["type"] == "Sequence":
+            return any(splits(one) for one in part["pretokenizers"])
+        return part["type"] not in ("Split", "Metaspace") or part.get("split", False) or part.get("pattern", {}).get("String", " ") != " "
+
     splitter = json.loads(tokenizer.to_str())["pre_tokenizer"]
-    return splitter is not None and (splitter["type"] not in ("Split", "Metaspace") or splitter.get("split", False) or
-                                     splitter.get("pattern", {}).get("String", " ") != " ")
+    return splitter is not None and splits(splitter)
 
 
 def text_of(pools, rng):
@@ -195,6 +230,7 @@ def main():
     arguments.add_argument("helper", help="the program tokenize_lines")
     arguments.add_argument("--strings", type=int, default=1_000_000, help="random strings (default: %(default)s)")
     arguments.add_argument("--points", type=int, default=1, metavar="N", help="every Nth code point (default: all)")
+    arguments.add_argument("--chains", type=int, default=200, help="random chains of steps (default: %(default)s)")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--data", type=pathlib.Path, help="compare on every line of every file in this folder, too")
     arguments.add_argument("--vocabularies", type=pathlib.Path, help="folder that vocabularies.py has filled")
@@ -215,11 +251,19 @@ def main():
         for path in maps:
             made += [(f"{name}, {path.name}", tokenizer) for name, tokenizer in of_unigram(pools, rng, path.read_bytes()) if name[:4] in ("XLM-", "bge-")]
         subjects = [(name, tokenizer, None) for name, tokenizer in made] + [(p.parent.name, Tokenizer.from_file(str(p)), p) for p in real]
+        for name, tokenizer in of_random_steps(pools, rng, options.chains):
+            path = pathlib.Path(folder) / "chain" / "tokenizer.json"
+            path.parent.mkdir(exist_ok=True)
+            tokenizer.save(str(path))
+            sweep.checks_words = splits_words(tokenizer)
+            sweep.compare(name, Tokenizer.from_file(str(path)), str(path), ["a !b", "_a", "a _a b", "x A b"] + [short_text(rng) for _ in range(200)])
+        print(f"{options.chains} random chains: {sweep.differences} differences", flush=True)
         for number, (name, tokenizer, path) in enumerate(subjects):
             if path is None:
                 path = pathlib.Path(folder) / str(number) / "tokenizer.json"
                 path.parent.mkdir()
                 tokenizer.save(str(path))
+                tokenizer = Tokenizer.from_file(str(path))  # scores of a file may differ in the last bit
             before, sweep.checks_words = sweep.differences, splits_words(tokenizer)
             sweep.compare(name, tokenizer, str(path), points if name == "XLM-R" else joined)
             sweep.compare(name, tokenizer, str(path), strings if path in real else strings[number :: len(made)])

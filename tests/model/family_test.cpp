@@ -146,6 +146,60 @@ TEST(Families, WeightsThatFilesHoldAsOneAreCutIntoParts) {
   }
 }
 
+TEST(Families, APartOfAWeightThatIsMissingIsNamed) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-parts-test-" + std::to_string(::getpid()));
+  const std::map<std::string, at::Tensor> weights = {
+      {"model.layers.0.mlp.Wi.up.weight", torch::ones({2, 2})}};
+  const std::string message =
+      refusal([&] { save_weights(weights, small("modernbert"), Head::masked_lm, folder); });
+  EXPECT_NE(message.find("model.layers.0.mlp.Wi.weight cannot be written: expected its part "
+                         "model.layers.0.mlp.Wi.gate.weight"),
+            message.npos)
+      << message;
+  fs::remove_all(folder);
+}
+
+TEST(Families, MessagesNameTheWeightThatAFileHolds) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-whole-test-" + std::to_string(::getpid()));
+  format::ModelConfig config = small("modernbert");
+  save_pretrained(build_model({config, Head::masked_lm}), config, Head::masked_lm, folder);
+  config.encoder.feed_forward.width = 44;
+  Model wider = build_model({config, Head::masked_lm});
+  const std::string message = refusal([&] { load_pretrained(wider, folder); });
+  EXPECT_NE(message.find("model.layers.0.mlp.Wi.weight (its part "), message.npos) << message;
+  fs::remove_all(folder);
+}
+
+TEST(Families, AClassifierOfAModernBertHasTheActivationOfItsFile) {
+  format::ModelConfig config = small("modernbert");
+  const auto logits = [&](const std::string& activation) {
+    config.head_activation = activation;
+    const Model model = build_model({.config = config, .head = Head::classification, .seed = 3});
+    LossSink sink;
+    sink.keep_outputs = true;
+    model.forward({}, batch_of({0, 7, 8, 2}), {}, sink);
+    return sink.outputs().at("logits").detach().clone();
+  };
+  EXPECT_TRUE(at::equal(logits("gelu"), logits("")));
+  EXPECT_FALSE(at::allclose(logits("gelu"), logits("tanh")));
+}
+
+TEST(Families, AMaskedLmHeadOfAnotherModernBertIsRefusedAndAClassifierIsNot) {
+  format::ModelConfig config = small("modernbert");
+  config.decoder_bias = false;
+  EXPECT_NO_THROW(build_model({config, Head::classification}));
+  EXPECT_NE(refusal([&] {
+              build_model({config, Head::masked_lm});
+            }).find("\"decoder_bias\": expected true"),
+            std::string::npos);
+  config.decoder_bias = true;
+  config.head_activation = "silu";
+  EXPECT_NE(refusal([&] {
+              build_model({config, Head::masked_lm});
+            }).find("\"classifier_activation\""),
+            std::string::npos);
+}
+
 TEST(Families, DistilbertsPositionsMayBeginAsSinesAndCosines) {
   format::ModelConfig config = small("distilbert");
   config.encoder.positions.waves = true;

@@ -43,5 +43,46 @@ TEST(Students, BeginWithLayersThatAreNamedOrEvenlySpaced) {
     EXPECT_THROW(parse_init_layers(wrong, 3, 12), InputError) << wrong;
 }
 
+/// Layers of ModernBERT: every third one sees all tokens.
+format::ModelConfig modernbert(int64_t layers) {
+  format::ModelConfig config = format::default_config("modernbert");
+  config.encoder.set_layers(layers);
+  return config;
+}
+
+std::string refusal(const format::ModelConfig& student, const format::ModelConfig& teacher,
+                    const std::vector<int64_t>& layers) {
+  try {
+    check_init_layers(student, teacher, layers);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Students, TakeTheAttentionOfTheLayersThatTheyBeginWith) {
+  const format::ModelConfig teacher = modernbert(6);
+  format::ModelConfig student = student_config("3-layers", teacher);
+  const std::vector<int64_t> layers = parse_init_layers("even", 3, 6);
+  EXPECT_NE(refusal(student, teacher, layers).find("expected equal attention"), std::string::npos);
+  take_layer_attention(student, teacher, layers);
+  EXPECT_EQ(student.encoder.attention_of(0), teacher.encoder.attention_of(1));
+  EXPECT_EQ(student.encoder.attention_of(1), teacher.encoder.attention_of(3));
+  EXPECT_EQ(student.encoder.attention_of(2), teacher.encoder.attention_of(5));
+  EXPECT_EQ(refusal(student, teacher, layers), "");
+  format::ModelConfig bert = student_config("3-layers", format::ModelConfig());
+  take_layer_attention(bert, format::ModelConfig(), {1, 1, 2});
+  EXPECT_TRUE(bert.encoder.attention.empty());
+  EXPECT_EQ(refusal(bert, format::ModelConfig(), {1, 1, 2}), "");
+}
+
+TEST(Students, DoNotBeginALaterLayerWithAFirstOneThatLacksItsNorm) {
+  const format::ModelConfig teacher = modernbert(6);
+  format::ModelConfig student = student_config("2-layers", teacher);
+  take_layer_attention(student, teacher, {1, 1});
+  EXPECT_NE(refusal(student, teacher, {1, 1}).find("the teacher's layer 1 has no norm before attention"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace funicular::model

@@ -52,10 +52,10 @@ struct Inputs {
 
 /// `rows`: of the queries that ask; undefined: all.
 Results formula(const Inputs& in, const Keys& keys, const DropoutSite& site, const at::Tensor& rows,
-                double stretch = 1) {
+                double stretch = 1, int64_t window = -1) {
   const at::Tensor qkv = in.qkv.clone().set_requires_grad(true),
                    bias = in.bias.clone().set_requires_grad(true);
-  at::Tensor context = plain_attention(qkv + bias, keys, kAttentionHeads, site, stretch),
+  at::Tensor context = plain_attention(qkv + bias, keys, kAttentionHeads, site, stretch, window),
              upstream = in.upstream;
   if (rows.defined()) context = context.index_select(0, rows), upstream = upstream.index_select(0, rows);
   context.backward(upstream);
@@ -64,14 +64,15 @@ Results formula(const Inputs& in, const Keys& keys, const DropoutSite& site, con
 
 /// Where there is a GPU and it is asked for, on it. `repeatable`: as attention's.
 Results kernel(const Inputs& in, const Keys& keys, const DropoutSite& site, const at::Tensor& rows,
-               at::ScalarType type, at::Device place, bool repeatable) {
+               at::ScalarType type, at::Device place, bool repeatable, int64_t window) {
   const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor qkv = in.qkv.to(place, type, false, true).set_requires_grad(true),
                    bias = in.bias.to(place, vectors, false, true).set_requires_grad(true);
   const Packing packing = keys.packing.to(place);
   std::optional<RowSubset> subset;
   if (rows.defined()) subset = select_rows(packing, rows);
-  const at::Tensor context = attention(qkv, bias, packing, kAttentionHeads, site, subset, repeatable);
+  const at::Tensor context =
+      attention(qkv, bias, packing, kAttentionHeads, site, subset, repeatable, {.window = window});
   context.backward((rows.defined() ? in.upstream.index_select(0, rows) : in.upstream).to(place, type));
   return results_of(context, qkv, bias);
 }
@@ -109,18 +110,22 @@ class Attention : public testing::TestWithParam<std::tuple<double, bool>> {
   bool slow() const { return team() && team_.place().is_cpu(); }
 
   void check(bool some) const {
-    const Keys keys = make_keys(slow() ? std::vector<int32_t>{2, 1, 31, 65, 257} : kLengthsToBert);
+    check(some, make_keys(slow() ? std::vector<int32_t>{2, 1, 31, 65, 257} : kLengthsToBert), {16, 32, 64},
+          -1);
+  }
+
+  void check(bool some, const Keys& keys, const std::vector<int64_t>& sizes, int64_t window) const {
     const DropoutSite site{probability(), Purpose::dropout_attention, 3};
     const at::Tensor rows = some ? some_rows(keys) : at::Tensor();
-    for (const int64_t size : {16, 32, 64}) {
+    for (const int64_t size : sizes) {
       const Inputs in(keys.packing.tokens(), size);
-      const Results expected = formula(in, keys, site, rows);
+      const Results expected = formula(in, keys, site, rows, 1, window);
       for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
         if (size != 32 && (slow() || type == at::kFloat || type == at::kHalf)) continue;
         SCOPED_TRACE(testing::Message() << "heads of " << size << ", " << type);
         const auto expect = [&](bool repeatable) {
-          expect_near(kernel(in, keys, site, rows, type, team_.place(), repeatable), expected, keys, rows,
-                      type);
+          expect_near(kernel(in, keys, site, rows, type, team_.place(), repeatable, window), expected, keys,
+                      rows, type, window);
         };
         expect(/*repeatable=*/true);
         // LibTorch's attention in 16 bits, whose dropout mask is its own.
@@ -131,7 +136,7 @@ class Attention : public testing::TestWithParam<std::tuple<double, bool>> {
 
  private:
   void expect_near(const Results& found, const Results& expected, const Keys& keys, const at::Tensor& rows,
-                   at::ScalarType type) const {
+                   at::ScalarType type, int64_t window) const {
     const double u = unit_roundoff(type);
     const Bounds bounds = bounds_of(type, team());
     const auto& tokens = keys.packing.host_offsets;
@@ -151,7 +156,8 @@ class Attention : public testing::TestWithParam<std::tuple<double, bool>> {
       EXPECT_LT(distance(context(found), context(expected)), bounds.context * u);
       EXPECT_LT(distance(of(found.value), of(expected.value)), bounds.values * u);
       // Of one or two keys the gradients of scores all but cancel: they are related to those of values.
-      const double least = keys.lengths[s] > 2 ? 0 : of(expected.value).norm().item<double>();
+      const bool several = keys.lengths[s] > 2 && window != 0;
+      const double least = several ? 0 : of(expected.value).norm().item<double>();
       for (const auto part : {&Results::query, &Results::key}) {
         const at::Tensor wanted = of(expected.*part);
         EXPECT_LT((of(found.*part) - wanted).norm().item<double>(),
@@ -172,6 +178,23 @@ TEST_P(Attention, EqualsItsFormulaAtEveryLengthWithGradients) {
 
 TEST_P(Attention, OfSomeQueriesEqualsItsFormulaAtEveryLengthWithGradients) {
   check(true);
+}
+
+/// Returns lengths around a window, and around the 256 neighbours whose keys are packed together.
+std::vector<int32_t> lengths_around(int64_t window, bool slow) {
+  const auto w = static_cast<int32_t>(window);
+  if (slow) return {1, w + 1, w + 2, 65};
+  return {1, w + 1, w + 2, 2 * w + 2, 256, 257, 256 + w, 257 + w, 513 + w};
+}
+
+/// On a GPU this also runs LibTorch's attention, which must not be asked for some queries in a window.
+TEST_P(Attention, OfAWindowEqualsItsFormulaWithGradients) {
+  for (const int64_t window : {0, 7, 31, 64, 200})
+    for (const bool some : {false, true}) {
+      if (slow() && window > 31) continue;
+      SCOPED_TRACE(testing::Message() << "window " << window << (some ? ", some queries" : ""));
+      check(some, make_keys(lengths_around(window, slow())), {32}, window);
+    }
 }
 
 /// Of the formulas alone: a bound that lets such an error pass would be of no use.

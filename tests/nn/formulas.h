@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "funicular/base/random.h"
@@ -86,9 +87,9 @@ inline at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t 
   return result;
 }
 
-/// `stretch`: what the scale of the scores is multiplied by, 1 where it is right.
+/// `stretch` multiplies the scale of the scores; 1 is right. A token sees `window` tokens on either side; -1: all.
 inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64_t heads,
-                                  const DropoutSite& site, double stretch = 1) {
+                                  const DropoutSite& site, double stretch = 1, int64_t window = -1) {
   const int64_t hidden = qkv.size(1) / 3, size = hidden / heads;
   std::vector<at::Tensor> rows;
   for (size_t s = 0; s < keys.lengths.size(); ++s) {
@@ -97,7 +98,13 @@ inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64
     for (int64_t h = 0; h < heads; ++h) {
       const at::Tensor q = part.narrow(1, h * size, size), k = part.narrow(1, hidden + h * size, size),
                        v = part.narrow(1, 2 * hidden + h * size, size);
-      at::Tensor p = at::softmax(at::mm(q, k.t()) * (stretch / std::sqrt(static_cast<double>(size))), 1);
+      at::Tensor scores = at::mm(q, k.t()) * (stretch / std::sqrt(static_cast<double>(size)));
+      if (window >= 0) {
+        const at::Tensor places = at::arange(keys.lengths[s], qkv.options().dtype(at::kLong));
+        const at::Tensor unseen = (places.unsqueeze(1) - places).abs() > window;
+        scores = scores.masked_fill(unseen, -std::numeric_limits<double>::infinity());
+      }
+      at::Tensor p = at::softmax(scores, 1);
       if (site.probability > 0)
         p = p * attention_multipliers(keys.lengths[s], static_cast<uint32_t>(h),
                                       static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site)

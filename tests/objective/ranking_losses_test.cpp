@@ -157,6 +157,27 @@ TEST(RankingLosses, CountTheirTermsFromTheLabels) {
   }
 }
 
+TEST(RankingLosses, KnowTheListsThatTheyLearnFrom) {
+  const auto learns = [](const RankingLossOptions& options, std::vector<double> labels) {
+    return RankingLossOfLists(options).learns_from(labels);
+  };
+  constexpr auto margin_mse = RankingLoss::margin_mse, list_net = RankingLoss::list_net,
+                 rank_net = RankingLoss::rank_net, lambda = RankingLoss::lambda;
+  EXPECT_TRUE(learns({}, {1}));
+  for (const RankingLoss loss : {margin_mse, list_net}) {
+    EXPECT_FALSE(learns({.loss = loss}, {1}));
+    EXPECT_TRUE(learns({.loss = loss}, {1, 1}));
+  }
+  for (const RankingLoss loss : {rank_net, lambda}) {
+    EXPECT_FALSE(learns({.loss = loss}, {2, 2, 2}));
+    EXPECT_TRUE(learns({.loss = loss}, {2, 2, 1}));
+  }
+  const RankingLossOptions all_pairs{.loss = lambda, .weighting = PairWeighting::ndcg_loss1};
+  EXPECT_FALSE(learns(all_pairs, {0, 0}));
+  EXPECT_FALSE(learns(all_pairs, {1}));
+  EXPECT_TRUE(learns(all_pairs, {1, 1}));
+}
+
 TensorMap rows_of_lists() {
   const auto wide = [](const at::Tensor& table, double fill) {
     return at::cat({table, at::full({2, kMostListTexts - 4}, fill, at::kDouble)}, 1);
@@ -231,9 +252,44 @@ TEST(RankingMetrics, AreThoseOfScikitLearn) {
   }
 }
 
-TEST(RankingMetrics, AListWithoutARelevantTextHasZeros) {
+/// nDCG reads the labels as gains, so it needs no relevant text.
+TEST(RankingMetrics, AListWithoutARelevantTextHasItsNdcgAlone) {
   const ListScores found = score_list(std::vector<double>{2, 1}, std::vector<double>{0.2, 0.4});
-  EXPECT_EQ(found.ndcg + found.reciprocal_rank + found.average_precision, 0);
+  EXPECT_NEAR(found.ndcg, (0.2 + 0.4 / std::log2(3)) / (0.4 + 0.2 / std::log2(3)), 1e-12);
+  EXPECT_EQ(found.reciprocal_rank + found.average_precision, 0);
+  EXPECT_EQ(score_list(std::vector<double>{2, 1}, std::vector<double>{-1, 0}).ndcg, 0);
+}
+
+TEST(RankingMetrics, RelevanceTakesThePlaceOfLabels) {
+  RankingMetrics metrics(std::make_shared<RankingLossOfLists>(RankingLossOptions{}));
+  metrics.start();
+  metrics.add({{"queries", at::tensor(std::vector<int64_t>{5, 5}, at::kLong)},
+               {"logits", at::tensor({1.0, 2.0}, at::kDouble).view({-1, 1})},
+               {"labels", at::tensor({0.0, -3.0}, at::kDouble)},
+               {"relevance", at::tensor({1.0, 0.0}, at::kDouble)}});
+  const auto found = metrics.finish(0);
+  EXPECT_EQ(found.at("mrr@10"), 0.5);
+  EXPECT_NEAR(found.at("ndcg@10"), 1 / std::log2(3), 1e-12);
+  EXPECT_EQ(metrics.labels(), (std::vector<double>{0, -3}));
+}
+
+/// Lists of the micro-batches may have other longest lists; the metrics keep no columns behind them.
+TEST(RankingMetrics, TheLossOverAllListsIsThatOfOneTable) {
+  const auto loss =
+      std::make_shared<RankingLossOfLists>(RankingLossOptions{.loss = RankingLoss::lambda, .top_k = 2});
+  const TensorMap rows = rows_of_lists();
+  RankingMetrics metrics(loss);
+  metrics.start();
+  for (const int64_t list : {0, 1}) {
+    const int64_t texts = 4 - list;
+    metrics.add({{"queries", at::full({texts}, list, at::kLong)},
+                 {"logits", scores()[list].slice(0, 0, texts).unsqueeze(-1)},
+                 {"labels", grades()[list].slice(0, 0, texts)},
+                 {kRowVectors, rows.at(kRowVectors).slice(0, list, list + 1)},
+                 {kListLabels, rows.at(kListLabels).slice(0, list, list + 1)}});
+  }
+  EXPECT_NEAR(metrics.finish(0).at("loss"), loss->compute(rows, 0, 2, false).values.sum().item<double>() / 2,
+              1e-12);
 }
 
 TEST(RankingMetrics, RowsOfAQueryAreAListWhereverTheyStand) {

@@ -6,11 +6,14 @@
 #include <torch/types.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "funicular/base/temporary_folder.h"
+#include "funicular/data/token_store_builder.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
@@ -75,6 +78,60 @@ TEST(Reranking, EachTextIsAPairWithDropoutOfItsOwn) {
   EXPECT_EQ(batch.packing.tokens(), tokens);
   const Reranking asked(tokenizer, {.sequence = {}, .labelled = false});
   EXPECT_FALSE(asked.collate(rows.samples, {1, false}).tensors.contains("labels"));
+}
+
+using StoredRows = std::vector<data::MemorySource::Row>;
+
+ListRows lists_of(const StoredRows& rows, bool join, std::vector<size_t>* texts = nullptr) {
+  const TemporaryFolder folder;
+  const auto tokenizer = reranking_tokenizer();
+  const fs::path path = folder.path() / "rows.tokens";
+  data::build_token_store(tokenizer, data::MemorySource(rows, 2, /*has_labels=*/true), path,
+                          {.labels = data::LabelKind::values});
+  const auto store = data::TokenStore::open(path);
+  if (texts) {
+    const TextLists lists(store, join);
+    for (int64_t list = 0; list < lists.size(); ++list) texts->push_back(lists.get(list).columns.size() - 1);
+  }
+  return list_rows(*store, join);
+}
+
+/// A list or a triplet per document, all of one query.
+TEST(Reranking, DocumentsOfSeveralTextsAreListsOfTheirOwn) {
+  const StoredRows rows{{{"w1", "w2"}, "1", true},  {{"w1", "w3"}, "0", false}, {{"w1", "w2"}, "1", true},
+                        {{"w1", "w4"}, "0", false}, {{"w1", "w5"}, "1", true},  {{"w1", "w6"}, "0", true}};
+  for (const bool join : {true, false}) {
+    std::vector<size_t> texts;
+    const ListRows lists = lists_of(rows, join, &texts);
+    EXPECT_EQ(texts, join ? (std::vector<size_t>{2, 2, 2}) : (std::vector<size_t>{2, 2, 1, 1}));
+    EXPECT_EQ(lists.scattered, 0);
+  }
+}
+
+TEST(Reranking, QueriesWhoseRowsAreNoNeighboursAreCounted) {
+  const StoredRows rows{{{"w1", "w2"}, "1", true}, {{"w3", "w2"}, "0", true}, {{"w1", "w4"}, "1", true},
+                        {{"w3", "w4"}, "0", true}, {{"w3", "w5"}, "0", true}, {{"w1", "w5"}, "0", true}};
+  const ListRows lists = lists_of(rows, true);
+  EXPECT_EQ(lists.begins, (std::vector<uint64_t>{0, 1, 2, 3, 5, 6}));
+  EXPECT_EQ(lists.scattered, 2);
+}
+
+TEST(Reranking, TheFirstTextMayBeTheRelevantOne) {
+  const auto tokenizer = reranking_tokenizer();
+  const Reranking objective(
+      tokenizer, {.sequence = {}, .loss = {.loss = RankingLoss::margin_mse}, .first_is_relevant = true});
+  const QueryRows rows(2);
+  const MicroBatch batch = objective.collate(rows.samples, {1, true});
+  EXPECT_TRUE(at::equal(batch["relevance"], at::tensor({1, 0, 1, 0, 0}, at::kDouble)));
+  const Reranking by_labels(tokenizer, {.sequence = {}, .loss = {.loss = RankingLoss::margin_mse}});
+  EXPECT_FALSE(by_labels.collate(rows.samples, {1, true}).tensors.contains("relevance"));
+}
+
+TEST(Reranking, TheActivationIsPartOfARun) {
+  const auto tokenizer = reranking_tokenizer();
+  const Reranking plain(tokenizer, {.sequence = {}, .loss = {}}),
+      other(tokenizer, {.sequence = {}, .loss = {}, .activation = format::ScoreActivation::sigmoid});
+  EXPECT_NE(plain.identity(), other.identity());
 }
 
 /// The sum of a batch's losses in `parts` micro-batches, by the whole batch's count.

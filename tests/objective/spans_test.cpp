@@ -92,6 +92,35 @@ TEST_F(SpanRows, LearnTheAnswerOnlyInWindowsThatHoldItWhole) {
   EXPECT_THROW(SpanWindows(store, objective.span_form(), std::span(answers).first(2)), InputError);
 }
 
+/// transformers drops between the head and the classifier of a ModernBERT, and nowhere in a BERT's head.
+TEST_F(SpanRows, DropWhatTheClassifierOfAModernBertReads) {
+  const Spans objective(tokenizer, {.max_length = 10, .stride = 2});
+  const SpanWindows windows(store, objective.span_form(), answers);
+  for (const std::string family : {"modernbert", "bert"}) {
+    format::ModelConfig config = format::default_config(family);
+    config.encoder.vocabulary = 31;
+    config.encoder.width = 16;
+    config.encoder.heads = 2;
+    config.encoder.set_layers(2);
+    config.encoder.feed_forward.width = 40;
+    config.encoder.positions.rows = 16;
+    config.encoder.padding_id = 0;
+    config.encoder.dropouts.hidden = config.encoder.dropouts.attention = 0;
+    config.classifier_dropout = 0.5;
+    const Model model = objective.build({.config = config, .dtype = at::kDouble, .seed = 5});
+    const auto logits = [&](bool training) {
+      const at::NoGradGuard no_gradient;
+      const MicroBatch batch = objective.collate(samples(windows), {.seed = 7, .training = training});
+      LossSink sink;
+      sink.keep_outputs = true;
+      model.forward({}, batch, {}, sink);
+      return sink.outputs().at("logits").clone();
+    };
+    EXPECT_EQ(at::equal(logits(true), logits(false)), family == "bert") << family;
+    EXPECT_TRUE(at::equal(logits(true), logits(true))) << family;
+  }
+}
+
 /// The loss beside a softmax over each sequence that is computed alone, and the same sums whatever the micro-batches are.
 TEST_F(SpanRows, HaveALossThatIsASumOverWindows) {
   const Spans objective(tokenizer, {.max_length = 10, .stride = 2});

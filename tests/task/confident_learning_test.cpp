@@ -50,6 +50,25 @@ TEST(ConfidentLearning, EachFilterFindsTheWrongLabel) {
   }
 }
 
+TEST(ConfidentLearning, SuspectsAreInTheOrderOfTheirQualityBeforeRounding) {
+  // 1 - p is the same number for both probabilities, and the second one is less.
+  const double more = 1e-17, less = 1e-18;
+  JudgedRows all{.classes = 2};
+  for (int i = 0; i < 8; ++i)
+    for (const int64_t label : {0, 1}) {
+      all.labels.push_back(label);
+      all.probabilities.insert(all.probabilities.end(), {label == 0 ? 0.9 : 0.1, label == 0 ? 0.1 : 0.9});
+    }
+  for (const double own : {more, less}) {
+    all.labels.push_back(0);
+    all.probabilities.insert(all.probabilities.end(), {own, 1 - own});
+  }
+  const auto found = find_suspects(all, SuspectFilter::joint, SuspectOrder::self_confidence);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].row, 17);
+  EXPECT_EQ(found[1].row, 16);
+}
+
 TEST(ConfidentLearning, MostCertainSuspectsComeFirst) {
   JudgedRows all{.classes = 3};
   const auto add = [&](int64_t label, double a, double b, double c) {

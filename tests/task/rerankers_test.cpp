@@ -1,11 +1,15 @@
 // Claims about rows of rerankers and about mined negatives: what lists are read, and which texts are taken.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/format/bad_rows.h"
+#include "funicular/objective/ranking_losses.h"
 #include "funicular/task/mining.h"
 #include "funicular/task/ranked_texts.h"
 #include "tests/format/scratch.h"
@@ -61,6 +65,65 @@ TEST(RankedTexts, OfAPositiveAndNegativesHaveLabelsMarginsOrScores) {
   const fs::path table = folder.put("a.tsv", "q\tp\tn\tm\none\ta\tb\t2\n");
   EXPECT_EQ(read(table, {"q", "p", "n", "m"}, nullptr).size(), 3U);
   EXPECT_EQ(read(table, {"q", "p", "n"}, "m").at(1).label, "-2");
+}
+
+TEST(RankedTexts, MarginsMayHaveDecimalCommas) {
+  const Scratch folder;
+  const fs::path file = folder.put("a.csv", "q;p;n;m\none;a;b;2,5\ntwo;c;d;-1\n");
+  EXPECT_EQ(read(file, {"q", "p", "n"}, "m"), (std::vector<ReadRow>{{"one", "a", "0", true},
+                                                                    {"one", "b", "-2.5", false},
+                                                                    {"two", "c", "0", true},
+                                                                    {"two", "d", "1", false}}));
+}
+
+/// The message of the first refused row.
+std::string refusal(const fs::path& file, format::TextFormat format) {
+  format::TextOptions layout;
+  layout.format = format;
+  if (format == format::TextFormat::jsonl) layout.columns = {"q", "t"};
+  RankedTextInput input(file, layout);
+  try {
+    while (input.next()) continue;
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RankedTexts, ToRankAreNotEmpty) {
+  const Scratch folder;
+  const auto tsv = format::TextFormat::tsv, jsonl = format::TextFormat::jsonl;
+  const auto says = [&](const fs::path& file, format::TextFormat format, const std::string& phrase) {
+    const std::string found = refusal(file, format);
+    EXPECT_NE(found.find(phrase), found.npos) << found;
+  };
+  says(folder.put("a.tsv", "one\ta\n \tb\n"), tsv, "a.tsv:2: the query is empty");
+  says(folder.put("b.tsv", "one\ta\none\t \n"), tsv, "b.tsv:2: the text is empty");
+  says(folder.put("c.jsonl", "{\"q\": \"one\", \"t\": [\"a\", \"\"]}\n"), jsonl,
+       "c.jsonl:1: text 2 of the list is empty");
+}
+
+TEST(RankedTexts, OfOneQueryAreNotRankedInTwoParts) {
+  const Scratch folder;
+  const auto rows = [](const char* query, int64_t count) {
+    std::string text;
+    for (int64_t i = 0; i < count; ++i) text += fmt::format("{}\ttext {}\n", query, i);
+    return text;
+  };
+  const int64_t most = objective::kMostListTexts;
+  const fs::path full = folder.put("full.tsv", rows("one", most) + rows("two", most));
+  EXPECT_EQ(refusal(full, format::TextFormat::tsv), "");
+  const fs::path more = folder.put("more.tsv", rows("one", most) + rows("two", most + 2));
+  const std::string found = refusal(more, format::TextFormat::tsv);
+  EXPECT_NE(found.find("more.tsv:2001: the query has more than 1000 texts"), found.npos) << found;
+
+  format::TextOptions layout;
+  layout.format = format::TextFormat::tsv;
+  layout.bad_rows = std::make_shared<format::BadRows>(true);
+  RankedTextInput input(more, layout);
+  std::vector<size_t> texts;
+  while (const auto row = input.next()) texts.push_back(row->texts.size());
+  EXPECT_EQ(texts, (std::vector<size_t>{1001, 1001, 0, 0})) << "later rows are errors, too";
 }
 
 TEST(RankedTexts, NeighbouringRowsOfOneQueryAreRankedTogether) {

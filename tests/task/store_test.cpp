@@ -80,6 +80,19 @@ TEST_F(Tasks, TheBaselineOfNumbersIsTheMedian) {
   EXPECT_DOUBLE_EQ(even->score, (2.5 + 1.5 + 5.5) / 3);
 }
 
+TEST_F(Tasks, TheBaselineOfSharesCountsTheRowsThatKnowALabel) {
+  FileOptions files;
+  files.shares.columns = {"joy", "love", "fear"};
+  const auto task = with_files(*find_task("labels"), files);
+  // joy: 1 of 2 known rows; love: 1 of 1; no row knows fear.
+  const auto store = open(task, write("shares.csv", "text,joy,love,fear\na,0.9,,\nb,0.1,,\nc,,0.8,\n"),
+                          files.shares.columns);
+  const auto found = find_baseline(*store, *store);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->metric, "average_precision");
+  EXPECT_DOUBLE_EQ(found->score, (0.5 + 1) / 2);
+}
+
 TEST_F(Tasks, ColaTakesTheFourthColumnAndTheSecondAsLabel) {
   const auto task = find_task("cola");
   const auto store = open(task, write("train.tsv", "x\t1\t\ta b\nx\t0\t*\tb\tc\n"), task->label_names());

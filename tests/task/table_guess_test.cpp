@@ -48,6 +48,13 @@ std::string kind(int i) {
   return i % 3 == 0 ? "good" : "bad";
 }
 
+TEST_F(TableGuesses, ListsOfTextsBesideAQueryAreForARerankerOnly) {
+  const std::string row = "{\"query\": \"a\", \"text\": [\"b\", \"c\"], \"label\": [1, 0]}\n";
+  const std::string found = guess("a.jsonl", row + row);
+  EXPECT_NE(found.find("holds lists of texts beside the column \"query\""), found.npos) << found;
+  EXPECT_NE(found.find("--task reranker"), found.npos) << found;
+}
+
 TEST_F(TableGuesses, ColumnsAreKnownByTheirNames) {
   EXPECT_EQ(guess("a.csv", table("id,Review,Sentiment",
                                  [](int i) { return std::to_string(i) + "," + prose(i) + "," + kind(i); })),

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "funicular/base/error.h"
 #include "funicular/text/character_bpe.h"
@@ -97,10 +99,15 @@ TEST(UnigramModel, UnknownCharactersInARowAreOneTokenOrTheirBytes) {
 }
 
 TEST(UnigramModel, TheUnknownScoreIsTenBelowTheLowest) {
-  // Two characters cost -22 as unknown ones, and "xy" -21.
-  EXPECT_EQ(pieces_of(*unigram({{"<unk>", 0}, {"a", -1}, {"xy", -21}}), "xy"), (Texts{"xy"}));
-  const auto model = unigram({{"<unk>", 0}, {"a", -1}, {"ax", -11.5}, {"x\u00E9", -50}});
-  EXPECT_EQ(pieces_of(*model, "ax"), (Texts{"ax"}));
+  // xa, b, c cost -19, and an unknown x with abc -20.
+  const auto model = unigram({{"<unk>", 0}, {"xa", -1}, {"abc", -1}, {"b", -9}, {"c", -9}});
+  EXPECT_EQ(pieces_of(*model, "xabc"), (Texts{"xa", "b", "c"}));
+  const auto other = unigram({{"<unk>", 0}, {"xa", -1}, {"abc", -1}, {"b", -9}, {"c", -11}});
+  EXPECT_EQ(pieces_of(*other, "xabc"), (Texts{"xa", "b", "c"})) << "-21 against -22";
+  const auto least = unigram({{"<unk>", 0}, {"xa", -1}, {"abc", -1}, {"b", -9.75}, {"c", -9.75}});
+  EXPECT_EQ(pieces_of(*least, "xabc"), (Texts{"xa", "b", "c"})) << "-20.5 against -20.75";
+  const auto cheap = unigram({{"<unk>", 0}, {"xa", -1}, {"abc", -1}, {"b", -10.5}, {"c", -10.5}});
+  EXPECT_EQ(pieces_of(*cheap, "xabc"), (Texts{"<unk>", "abc"})) << "-22 against -21.5";
 }
 
 TEST(UnigramModel, OfRepeatedPiecesTheLastCounts) {
@@ -219,6 +226,27 @@ TEST(CharacterMaps, DamagedOnesAreReadWithinTheirBounds) {
   }
 }
 
+// Each node leads to the next one by the same byte, and ends a key.
+TEST(CharacterMaps, LongChainsOfDamagedOnesAreReadUpToTheirLongestKey) {
+  constexpr uint32_t kUnits = 1u << 18;
+  std::vector<uint32_t> units(kUnits);
+  const auto offset = [](uint32_t value) { return value << 10; };
+  units[0] = offset(256);
+  for (uint32_t place = 256 ^ 'a'; place + 256 < kUnits; place += 256)
+    units[place] = offset(place ^ ((place + 256) ^ 'a')) | 1u << 8 | 'a';
+  const uint32_t size = 4 * kUnits;
+  std::string bytes(4 + size, '\0');
+  std::memcpy(bytes.data(), &size, 4);
+  std::memcpy(bytes.data() + 4, units.data(), size);
+  size_t longest = 0, count = 0;
+  CharacterMap(bytes + std::string("b\0", 2)).for_each([&](const std::string& key, std::string_view) {
+    longest = std::max(longest, key.size());
+    ++count;
+  });
+  EXPECT_LE(longest, 64u);
+  EXPECT_LE(count, 64u);
+}
+
 TEST(Splitting, TheBehavioursAreThoseOfTokenizers) {
   const auto words = [](SplitterStep::Behavior behavior) {
     Texts result;
@@ -299,6 +327,65 @@ TEST(PieceTokenizers, BothWaysGiveTheSameTokens) {
   }
 }
 
+NormalizerStep replacing(std::string pattern, std::string content) {
+  return {.kind = NormalizerStep::replace_text, .pattern = std::move(pattern), .content = std::move(content)};
+}
+
+NormalizerStep mapping(const std::map<char, std::string>& replacements) {
+  return {.kind = NormalizerStep::precompiled, .map = std::make_shared<CharacterMap>(table_of(replacements))};
+}
+
+/// Expects the same tokens from both ways of reading random texts.
+void expect_both_ways(const PieceTokenizer& tokenizer, const std::string& name) {
+  std::mt19937 random(11);
+  const Texts parts{"a", "b", " ", " ", "A", "!", "_", "x", "\u00E9", "\u3000", kMark, "  "};
+  for (int round = 0; round < fuzz_rounds(300); ++round) {
+    std::string text;
+    for (size_t i = random() % 9; i > 0; --i) text += parts[random() % parts.size()];
+    TokenizedText slow;
+    Ranges ranges;
+    tokenizer.tokenize(text, slow, ranges);
+    const TokenizedText quick = tokenizer.tokenize(text);
+    ASSERT_EQ(quick.ids, slow.ids) << name << ": \"" << text << '"';
+    ASSERT_EQ(quick.word_starts, slow.word_starts) << name << ": \"" << text << '"';
+  }
+}
+
+TEST(PieceTokenizers, OrdersOfStepsThatNoModelHasAreReadAlikeInBothWays) {
+  using Steps = std::vector<NormalizerStep>;
+  const SplitterStep white{.kind = SplitterStep::white_space}, marks{.kind = SplitterStep::metaspace};
+  const SplitterStep signs{.kind = SplitterStep::punctuation, .behavior = SplitterStep::Behavior::isolated};
+  SplitterStep other = marks, first = marks;
+  other.mark = "_";
+  first.prepend = SplitterStep::Prepend::first;
+  const NormalizerStep lower{.kind = NormalizerStep::lowercase}, strip{.kind = NormalizerStep::strip};
+  const NormalizerStep blanks{.kind = NormalizerStep::replace_blanks, .content = " "};
+  const std::vector<std::tuple<const char*, Steps, std::vector<SplitterStep>>> all{
+      {"no marks", {}, {white}},
+      {"blanks become another character", {replacing(" ", "_")}, {marks}},
+      {"blanks become marks before they split", {replacing(" ", kMark)}, {white}},
+      {"the map has blanks", {mapping({{' ', "x"}})}, {marks}},
+      {"punctuation before marks", {}, {signs, marks}},
+      {"strip and punctuation", {strip}, {signs, marks}},
+      {"another mark", {}, {other}},
+      {"another mark and white space", {}, {white, other}},
+      {"lower case, then nothing", {lower, mapping({{'a', ""}}), blanks}, {marks}},
+      {"a letter becomes a blank, then strip", {replacing("A", "\u3000"), strip}, {marks}},
+      {"ALBERT", {replacing("``", "\""), lower, mapping({{'x', " "}}), blanks}, {white, marks}},
+      {"DeBERTa", {strip, mapping({{'x', " "}}), blanks}, {marks}},
+      {"first", {{.kind = NormalizerStep::nfkd}}, {white, first}}};
+  const std::string mark = kMark;
+  const Scored pieces{{"<unk>", 0},  {mark, -2},   {"a", -2},           {"b", -2.1},
+                      {"_", -2.2},   {"!", -2.3},  {mark + "a", -2.4},  {"_a", -2.5},
+                      {"a_b", -2.6}, {"ab", -2.7}, {mark + mark, -3.1}, {"A", -3.2}};
+  for (const auto& [name, steps, splitter] : all) {
+    PieceRules rules;
+    rules.normalizer = steps;
+    rules.splitter = splitter;
+    expect_both_ways(tokenizer_of(unigram(pieces), rules), name);
+  }
+}
+
 TEST(PieceTokenizers, WithoutSplittingAMarkBeginsAWord) {
   PieceRules gemma;
   gemma.normalizer = {{.kind = NormalizerStep::replace_text, .pattern = " ", .content = kMark}};
@@ -319,6 +406,52 @@ TEST(PieceTokenizers, TheFingerprintFollowsEveryRule) {
   rules = xlm_r_rules();
   rules.normalizer.push_back({.kind = NormalizerStep::nfkc});
   EXPECT_NE(tokenizer_of(unigram(pieces), rules).fingerprint(), before);
+}
+
+TEST(PieceTokenizers, TheFingerprintFollowsEveryField) {
+  PieceRules full = xlm_r_rules();
+  full.normalizer = {replacing("x", "y")};
+  const std::vector<AddedToken> tokens{{.id = 2, .content = "<m>"}};
+  const Scored pieces{{"<unk>", 0}, {"a", -1}};
+  const auto hash = [&](auto change) {
+    PieceRules rules = full;
+    std::vector<AddedToken> added = tokens;
+    std::vector<SequenceTemplate::Step> single{SequenceTemplate::Step::special(1, 0),
+                                               SequenceTemplate::Step::text(0, 0)};
+    change(rules, added.front(), single);
+    const std::vector<SequenceTemplate::Step> pair{SequenceTemplate::Step::text(0, 0),
+                                                   SequenceTemplate::Step::text(1, 0)};
+    return PieceTokenizer(unigram(pieces), rules, added, SequenceTemplate(single, pair)).fingerprint();
+  };
+  std::set<uint64_t> seen{hash([](auto&, auto&, auto&) {})};
+  size_t count = 1;
+  const auto add = [&](const char* field, auto change) {
+    seen.insert(hash(change));
+    EXPECT_EQ(seen.size(), ++count) << field;
+    count = seen.size();
+  };
+  add("pattern", [](auto& rules, auto&, auto&) { rules.normalizer[0].pattern = "z"; });
+  add("content", [](auto& rules, auto&, auto&) { rules.normalizer[0].content = "z"; });
+  add("left", [](auto& rules, auto&, auto&) { rules.normalizer[0].left = false; });
+  add("right", [](auto& rules, auto&, auto&) { rules.normalizer[0].right = false; });
+  add("map", [](auto& rules, auto&, auto&) { rules.normalizer.push_back(mapping({{'1', "one"}})); });
+  add("mark", [](auto& rules, auto&, auto&) { rules.splitter[1].mark = "_"; });
+  add("split", [](auto& rules, auto&, auto&) { rules.splitter[1].split = false; });
+  add("kind", [](auto& rules, auto&, auto&) { rules.splitter[0].kind = SplitterStep::punctuation; });
+  add("behavior",
+      [](auto& rules, auto&, auto&) { rules.splitter[0].behavior = SplitterStep::Behavior::contiguous; });
+  add("invert", [](auto& rules, auto&, auto&) { rules.splitter[0].invert = true; });
+  add("trim_offsets", [](auto& rules, auto&, auto&) { rules.trim_offsets = true; });
+  add("trim_keeps_prefix", [](auto& rules, auto&, auto&) { rules.trim_keeps_prefix = false; });
+  add("reads_types", [](auto& rules, auto&, auto&) { rules.reads_types = true; });
+  add("mask", [](auto& rules, auto&, auto&) { rules.mask_token = "<m>"; });
+  add("added text", [](auto&, auto& token, auto&) { token.content = "<n>"; });
+  add("special", [](auto&, auto& token, auto&) { token.special = !token.special; });
+  add("normalized", [](auto&, auto& token, auto&) { token.normalized = true; });
+  add("lstrip", [](auto&, auto& token, auto&) { token.lstrip = true; });
+  add("rstrip", [](auto&, auto& token, auto&) { token.rstrip = true; });
+  add("single_word", [](auto&, auto& token, auto&) { token.single_word = true; });
+  add("template", [](auto&, auto&, auto& single) { single.front().token = 0; });
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct FlashInput {
   double scale = 1;
 };
 
-/// Of queries, keys and values with their bias, [T, 3H].
+/// Splits queries, keys and values with their bias, [T, 3H].
 FlashInput flash_input(const at::Tensor& biased, const AttentionCall& call) {
   const int64_t head_size = biased.size(1) / 3 / call.heads;
   const at::Tensor parts = biased.view({-1, 3, call.heads, head_size});
@@ -79,6 +79,9 @@ void seed_dropout(const at::Tensor& qkv, const AttentionCall& call) {
 }  // namespace
 
 bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
+  // LibTorch counts a window in rows of the packed queries. If only some queries are asked for, their row numbers
+  // differ from their positions, and a window would hold wrong keys.
+  if (call.queries && call.pattern.window >= 0) return false;
   const int64_t head_size = qkv.size(1) / 3 / call.heads;
   const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
   return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&

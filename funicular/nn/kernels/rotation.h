@@ -1,7 +1,7 @@
 #pragma once
 // Rotary positions (Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, equation 34),
-// with the channels paired by halves. Attention turns queries and keys where it packs them, and turns gradients back
-// where it unpacks them. So no pass over memory is added.
+// with the channels paired by halves. The kernels of the CPU turn queries and keys where they pack them, and turn
+// gradients back where they unpack them. So they add no pass over memory.
 
 #include "funicular/nn/kernels/product.h"
 

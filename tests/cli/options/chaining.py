@@ -78,7 +78,11 @@ def chain_template(lab):
     path, steps = templated(lab)
     lab.assertEqual(list(steps), ["teacher", "student", "calibrated", "test", "test-teacher", "page"])
     lab.assertIn("temperature", json.loads((path / "model" / "config.json").read_text())["funicular"]["calibration"])
-    lab.assertEqual((path / "abstention.tsv").read_text().splitlines()[0], "coverage\taccuracy\tthreshold")
+    table = [line.split("\t") for line in (path / "tested" / "student" / "abstention.tsv").read_text().splitlines()]
+    lab.assertEqual((table[0], table[1][0]), (["coverage", "accuracy", "threshold"], "1.0000"))
+    coverage = json.loads((path / "tested" / "student" / "evaluation.json").read_text())["reliability"]["coverage"]
+    lab.assertAlmostEqual(float(table[1][1]), coverage[-1]["accuracy"], places=4)
+    lab.assertFalse((path / "abstention.tsv").exists())
     lab.assertTrue((path / "report.html").exists())
     again = lab.succeeds(*template_words(lab, path))
     lab.assertNotIn("teacher: run", again.err)
@@ -86,6 +90,46 @@ def chain_template(lab):
     lab.refuses(template_words(lab, path), "differs from what --template would write")
     lab.refuses(["chain", "--template", "llm-labels", "--model", lab.plain_model()], "expects --rows")
     lab.refuses(["chain", chain_file(lab), "--rows", soft_files(lab)[0]], "--rows works only with --template")
+    mistakes(lab)
+    of_objects(lab)
+
+
+def mistakes(lab):
+    """A mistake in the options leaves nothing that stops its correction, and --dry-run writes nothing."""
+    output = lab.folder / "mistaken"
+    words = template_words(lab, output)
+    at = words.index("--soft-columns")
+    lab.refuses(words[:at] + words[at + 2:], 'there is no column "p_*"; the columns are review, q_contra, q_pro. Name another one with --soft-columns')
+    at = words.index("--label-column")
+    lab.refuses(words[:at] + words[at + 2:], 'there is no column "label"', "--label-column")
+    at = words.index("--rows") + 1
+    lab.refuses([*words[:at], lab.folder / "nothing.csv", *words[at + 1:]], "nothing.csv")
+    lab.assertFalse(output.exists())
+    told = lab.succeeds(*words, "--dry-run").out.splitlines()
+    lab.assertEqual([line.split()[1] for line in told], ["teacher", "student", "calibrated", "test", "test-teacher", "page"])
+    lab.assertFalse(output.exists())
+    output.mkdir()
+    (output / "chain.toml").write_text("# of an earlier attempt\n")
+    lab.succeeds(*words, "--dry-run")
+    lab.assertEqual([one.name for one in output.iterdir()], ["chain.toml"])
+    lab.succeeds(*words)
+    lab.assertEqual((output / "chain.toml.old").read_text(), "# of an earlier attempt\n")
+
+
+def of_objects(lab):
+    """JSON lines in the default form of --soft-labels, and with the key shares, make the same model."""
+    _, gold = soft_files(lab)
+    made = []
+    for key in ("mood", "shares"):
+        rows = lab.folder / f"{key}.jsonl"
+        rows.write_text("".join(json.dumps({"review": f"{text} {number}", key: {"contra": 0.9, "pro": 0.1} if label == "contra" else {"contra": 0.2, "pro": 0.8}}) + "\n"
+                                for number, (label, text) in enumerate(SENTENCES)))
+        output = lab.folder / f"of-{key}"
+        lab.succeeds("chain", "--template", "llm-labels", "--model", lab.plain_model(), "--rows", rows, "--eval", gold, "--test", gold, "--output", output,
+                     "--text-column", "review", "--label-column", "mood")
+        lab.assertEqual(tomllib.loads((output / "chain.toml").read_text())["teacher"]["label-column"], key)
+        made.append((output / "student" / "model" / "model.safetensors").read_bytes())
+    lab.assertEqual(made[0], made[1])
 
 
 @CHAIN.row("--model", "the teacher begins with it")

@@ -4,7 +4,7 @@ import csv
 
 from harness import *
 
-from .answering import EVALUATE, classifier, evaluate
+from .answering import EVALUATE, classifier, evaluate, several_labels
 from .lab import *
 
 SOFT, LABEL_ERRORS, AVERAGE = Table(), Table(), Table()
@@ -58,12 +58,21 @@ def soft_columns(lab):
     wrong = columns(lab, "wrong.tsv", [[0.5, 0.4], *SHARES[1:]])
     lab.refuses_to_train("wrong.tsv:2", "the shares sum to 0.9", "--normalize-shares", train=wrong, **words)
     lab.refuses_to_train("--soft-columns and --soft-labels cannot be given", train=path, regression=True, **words)
+    lab.refuses_to_train("--soft-columns and --label-column cannot be given together", train=path, label_column="weight", **words)
+    none = columns(lab, "none.tsv", [[1.0, 0.0]] * 4)
+    lab.refuses_to_train('--class-weights balanced: "pro" has the share 0 in all rows', train=none, class_weights="balanced", **words)
 
 
 @SOFT.row("--soft-labels", "the label column holds an object with the shares")
 def soft_labels(lab):
     lab.assertAlmostEqual(first(lab, objects(lab), soft_labels=True), first(lab, columns(lab), soft_columns=CLASSES), places=12)
     lab.refuses_to_train("shares.jsonl:1", "object", train=objects(lab))
+    several = lab.once("several.jsonl", lambda path: path.write_text("".join(
+        json.dumps({"text": text, "label": {"joy": 0.9, "love": None, **({"fear": 0.2} if text == "film" else {})}}) + "\n" for text in TEXTS)) and path)
+    lab.refuses_to_train('no row has a share of "love"', "Check the spelling", train=several, soft_labels=True, multi_label=True)
+    known = lab.once("known.jsonl", lambda path: path.write_text(several.read_text().replace(', "love": null', "")) and path)
+    told = lab.succeeds(*lab.words(lab.folder / "known-run", {"train": known, "soft_labels": True, "multi_label": True, "max_steps": 1}))
+    lab.assertIn("rows with a share of the label, of 4 rows: fear (1), joy (4)", told.err)
 
 
 @SOFT.row("--normalize-shares", "shares are divided by their sum")
@@ -72,6 +81,7 @@ def normalize_shares(lab):
     lab.assertAlmostEqual(first(lab, votes, soft_columns=CLASSES, normalize_shares=True), first(lab, columns(lab), soft_columns=CLASSES), places=12)
     lab.refuses_to_train("votes.tsv:2", "from 0 to 1", train=votes, soft_columns=CLASSES)
     lab.refuses_to_train("--normalize-shares works only with", normalize_shares=True)
+    lab.refuses_to_train("--normalize-shares works only with one class per text", train=votes, soft_columns=CLASSES, normalize_shares=True, multi_label=True)
 
 
 @SOFT.row("--weight-column", "rows count by it")
@@ -99,8 +109,11 @@ def soft_temperature(lab):
 @SOFT.row("--eval-label-column", "the rows to evaluate on have a label there")
 def eval_label_column(lab):
     gold = lab.once("gold.tsv", lambda path: write_rows(path, ("text", "gold"), list(zip(TEXTS, ["contra", "pro", "contra", "pro"]))))
-    run = lab.train(train=columns(lab), soft_columns=CLASSES, eval=gold, eval_label_column="gold")
-    lab.assertIn(run.evaluations[-1]["eval_accuracy"], (0, 0.25, 0.5, 0.75, 1))
+    words = {"soft_columns": CLASSES, "eval": gold, "eval_label_column": "gold"}
+    run = lab.train(train=columns(lab), learning_rate=NOTHING, **words)
+    found = probabilities(lab, columns(lab), **words)
+    right = sum(CLASSES[row.index(max(row))] == label for row, label in zip(found, ["contra", "pro", "contra", "pro"]))
+    lab.assertEqual(run.evaluations[-1]["eval_accuracy"], right / 4)
     lab.refuses_to_train("gold.tsv:1", 'there is no column "contra"', train=columns(lab), soft_columns=CLASSES, eval=gold)
     lab.refuses_to_train("--eval-label-column works only with", eval=gold, eval_label_column="gold")
 
@@ -133,6 +146,29 @@ def folds(lab):
     lab.assertEqual([path for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp and "fold-3" not in str(path)], [])
     lab.refuses([*words, "--seed", "7"], "holds folds that were trained with other options")
     lab.refuses([*words, "--eval", lab.folder / "folded.tsv"], "--folds and --eval are both given")
+    whole = lab.train(max_steps=1)
+    lab.refuses(lab.words(whole.folder, {"train": lab.folder / "folded.tsv", "folds": 4, "max_steps": 2}), "holds a run without folds")
+    lab.assertFalse((whole.folder / "folds.json").exists())
+    folds_of_shares(lab)
+
+
+def folds_of_shares(lab):
+    """Rows with shares and weights are split too, also if one row alone has a class as its greatest; two processes give the same."""
+    shares = [(0.1, 0.2, 0.7) if row == 0 else (0.8, 0.1, 0.1) if row % 2 else (0.2, 0.6, 0.2) for row in range(12)]
+    path = lab.once("folded-shares.tsv", lambda path: write_rows(path, ("text", "a", "b", "c", "weight"), [
+        (f"film {letter}", *map(repr, row), repr(1 + 3 * (letter < "e"))) for letter, row in zip("abcdefghijkl", shares)]))
+    found = [lab.train(ranks=ranks, train=path, soft_columns=["a", "b", "c"], weight_column="weight", folds=3, max_steps=1, precision="fp64") for ranks in (1, 2)]
+    answers = [[json.loads(line) for line in (run.folder / "predictions.jsonl").read_text().splitlines()] for run in found]
+    lab.assertEqual([answer["row"] for answer in answers[0]], list(range(1, 13)))
+    lab.assertEqual(answers[0][0]["label"], "c")
+    for one, other in zip(*answers):
+        lab.assertEqual(one["fold"], other["fold"])
+        for name in "abc":
+            lab.assertAlmostEqual(one["probabilities"][name], other["probabilities"][name], places=6)
+    for fold, loss in enumerate(found[0].result["loss"]["values"], 1):  # held-out rows are measured without their weights
+        losses = [-sum(share * math.log(answer["probabilities"][name]) for name, share in zip("abc", shares[answer["row"] - 1]))
+                  for answer in answers[0] if answer["fold"] == fold]
+        lab.assertAlmostEqual(loss, sum(losses) / len(losses), places=5)
 
 
 # ---- evaluate
@@ -152,6 +188,12 @@ def evaluated_columns(lab):
     lab.assertAlmostEqual(found["loss"], expected(own, SHARES), places=4)
     right = sum(row.index(max(row)) == mine.index(max(mine)) for row, mine in zip(SHARES, own)) / 4
     lab.assertAlmostEqual(found["accuracy"], right)
+    cells = lab.once("cells.tsv", lambda path: write_rows(path, ("text", *CLASSES), [("film", "0.9", ""), ("good book", "", "0.2"), ("old song", "0.1", "0.8")]))
+    words = ["evaluate", "--model", several_labels(lab), "--task", "custom", "--multi-label", "--data", cells, "--soft-columns", *CLASSES]
+    found = lab.succeeds(*words, "--details", "--calibrate", "--calibrated", lab.folder / "several-calibrated").json()
+    for name in CLASSES:  # each label is known in two rows, and one of them has it
+        lab.assertEqual([sum(counts) for counts in found["confusion_matrices"][name]], [1, 1])
+    lab.assertGreater(found["reliability"]["temperature"], 0)
 
 
 @EVALUATE.row("--soft-labels", "the label column holds an object with the shares")
@@ -177,7 +219,23 @@ def evaluated_copy(lab):
     other = lab.folder / "other-files"
     other.mkdir(exist_ok=True)
     (other / "notes.txt").write_text("mine")
-    lab.refuses(["evaluate", "--model", model, "--task", "custom", "--data", lab.labelled("rows", lab.texts()), "--calibrate", "--calibrated", other], "no model")
+    words = ["evaluate", "--model", model, "--task", "custom", "--data", lab.labelled("rows", lab.texts())]
+    lab.refuses([*words, "--calibrate", "--calibrated", other], "holds files already; expected a folder that is new or empty")
+    lab.refuses([*words, "--calibrate", "--calibrated", model], "is the model itself; expected another folder")
+    lab.refuses([*words, "--calibrate", "--calibrated", model.parent], "contains the model")
+    linked = lab.folder / "linked-classifier"
+    if not linked.exists():
+        linked.symlink_to(model)
+    for inside in (model / "calibrated", linked / "deep" / "calibrated"):
+        lab.refuses([*words, "--calibrate", "--calibrated", inside], "lies in the model")
+        lab.assertFalse(inside.exists())
+    lab.refuses([*words, "--calibrated", lab.folder / "none"], "--calibrated works only with --calibrate")
+    lab.assertFalse((lab.folder / "none").exists())
+    (copy / "stale.txt").write_text("of an earlier copy")  # the same command again replaces its own copy as a whole
+    lab.succeeds(*words, "--calibrate", "--calibrated", copy)
+    lab.assertFalse((copy / "stale.txt").exists())
+    lab.refuses([*words[:2], classifier(lab, "other", seed=5), *words[3:], "--calibrate", "--calibrated", copy], "holds files already")
+    lab.assertEqual(list(lab.folder.glob(".tmp-calibrated-*")), [])
 
 
 # ---- label-errors
@@ -211,6 +269,11 @@ def label_predictions(lab):
     wrong = lab.folder / "wrong.jsonl"
     wrong.write_text('{"label": "pro", "probabilities": {"pro": 0.5, "contra": 0.5}}\n{"label": "new", "probabilities": {"pro": 0.5, "contra": 0.5}}\n')
     lab.refuses(["label-errors", wrong], "wrong.jsonl:2", "has no probability")
+    for values in ((0.9, 0.9), (0, 0)):
+        wrong.write_text(json.dumps({"label": "pro", "probabilities": dict(zip(CLASSES, values))}) + "\n")
+        lab.refuses(["label-errors", wrong], "wrong.jsonl:1", "the probabilities sum to")
+    wrong.write_text('{"label": "pro", "probabilities": {"pro": 0.5, "contra": 0.5}}\n')
+    lab.refuses(["label-errors", wrong], "expected two rows or more")
 
 
 @LABEL_ERRORS.row("--output", "the suspects are there, the most certain one first")
@@ -220,12 +283,36 @@ def label_output(lab):
                     [("6", "text 6", "contra", "pro"), ("12", "text 12", "pro", "contra")])
     lab.assertAlmostEqual(float(found[0]["certainty"]), 0.95)
     lab.assertAlmostEqual(float(found[1]["suggested_probability"]), 0.8)
+    lines = [json.loads(line) for line in judged(lab).read_text().splitlines()]
+    del lines[5]["texts"]  # of the first suspect
+    some = lab.folder / "some-texts.jsonl"
+    some.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lab.succeeds("label-errors", some, "--output", lab.folder / "some-texts.csv")
+    with open(lab.folder / "some-texts.csv", newline="") as file:
+        lab.assertEqual([(row["row"], row["text"]) for row in csv.DictReader(file)], [("6", ""), ("12", "text 12")])
+    before = judged(lab).read_bytes()
+    lab.refuses(["label-errors", judged(lab), "--output", judged(lab)], "is the file that is read")
+    lab.assertEqual(judged(lab).read_bytes(), before)
 
 
 @LABEL_ERRORS.row("--filter", "suspects are chosen by that rule")
 def label_filter(lab):
-    for name in ("prune-by-noise-rate", "prune-by-class", "both", "confident-learning"):
-        lab.assertIn("6", [row["row"] for row in suspects(lab, "--filter", name)])
+    """Each filter finds other rows among these (cleanlab's, which tests/golden/label_errors.py compares)."""
+    source, rows = random.Random(6), []
+    for _ in range(40):
+        truth, label = source.randrange(3), source.randrange(3)
+        label = truth if source.random() < 0.6 else label
+        powers = [math.exp(source.gauss(0, 1) + 1.5 * (truth == one)) for one in range(3)]
+        rows.append({"label": "xyz"[label], "probabilities": {name: power / sum(powers) for name, power in zip("xyz", powers)}})
+    path = lab.folder / "filtered.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    expected = {"prune-by-noise-rate": [3, 4, 6, 7, 14, 20, 21, 30, 31, 32, 37], "prune-by-class": [3, 4, 7, 14, 20, 21, 30, 31, 32, 36, 39],
+                "both": [3, 4, 7, 14, 20, 21, 30, 31, 32], "confident-learning": [3, 6, 7, 14, 20, 21, 30, 32, 37]}
+    for name, numbers in expected.items():
+        output = lab.folder / f"filtered-{name}.csv"
+        lab.succeeds("label-errors", path, "--output", output, "--filter", name)
+        with open(output, newline="") as file:
+            lab.assertEqual(sorted(int(row["row"]) for row in csv.DictReader(file)), numbers, name)
 
 
 @LABEL_ERRORS.row("--rank-by", "the certainty is by that")
@@ -261,6 +348,48 @@ def average_models(lab):
     renamed = lab.once("renamed", lambda path: lab.copy_model(a, path, id2label={"0": "pro", "1": "contra"}))
     lab.refuses(["average", a, renamed, "--output", lab.folder / "no"], "have different labels")
     lab.refuses(["average", a, "--output", lab.folder / "no"], "expected two models or more")
+    several = lab.once("several", lambda path: lab.copy_model(a, path, problem_type="multi_label_classification"))
+    lab.refuses(["average", a, several, "--output", lab.folder / "no"], "have different problem types")
+    pairs = lab.once("pairs", lambda path: lab.copy_model(a, path, funicular={"task": "custom", "text_columns": 2}))
+    lab.refuses(["average", a, pairs, "--output", lab.folder / "no"], "have different inputs")
+    lab.assertFalse((lab.folder / "no").exists())
+    twice = lab.succeeds("average", a, a, "--output", lab.folder / "twice")
+    lab.assertIn("is given twice", twice.err)
+
+
+def with_modules(lab, name, model, pooling, position):
+    """A model with a sentence folder's files, weights in another form, and a tensor of whole numbers."""
+    def make(path):
+        lab.copy_model(model, path)
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        (path / "modules.json").write_text(json.dumps([
+            {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"} for number, (place, kind) in enumerate(modules)]))
+        (path / "1_Pooling").mkdir()
+        (path / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": HIDDEN, f"pooling_mode_{pooling}": True}))
+        (path / "pytorch_model.bin").write_text("other weights")
+        raw = (path / "model.safetensors").read_bytes()
+        length = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:8 + length])
+        end = max(entry["data_offsets"][1] for entry in header.values())
+        header["embeddings.position_ids"] = {"dtype": "I64", "shape": [1], "data_offsets": [end, end + 8]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length:] + position.to_bytes(8, "little"))
+        return path
+    return lab.once(name, make)
+
+
+def average_files(lab):
+    """Files that belong to the average are copied, and models with other modules are refused."""
+    a, b = classifier(lab), classifier(lab, "other", seed=5)
+    first_model, second = with_modules(lab, "modules-a", a, "mean_tokens", 0), with_modules(lab, "modules-b", b, "mean_tokens", 0)
+    output = averaged(lab, first_model, second)
+    lab.assertEqual(json.loads((output / "1_Pooling" / "config.json").read_text())["pooling_mode_mean_tokens"], True)
+    lab.assertFalse((output / "pytorch_model.bin").exists())
+    lab.assertEqual(read_safetensors(output / "model.safetensors")["embeddings.position_ids"], ([1], bytes(8)))
+    lab.refuses(["average", first_model, with_modules(lab, "modules-c", b, "cls_token", 0), "--output", lab.folder / "no"], "have different poolings or modules")
+    lab.refuses(["average", first_model, with_modules(lab, "modules-d", b, "mean_tokens", 1), "--output", lab.folder / "no"],
+                "embeddings.position_ids has the type I64 and differs")
 
 
 @AVERAGE.row("--output", "the average is a model that answers")
@@ -268,7 +397,9 @@ def average_output(lab):
     a, b = classifier(lab), classifier(lab, "other", seed=5)
     output = averaged(lab, a, b)
     lab.assertIn("label", lab.succeeds("predict", "--model", output, stdin="film\n").json())
-    lab.refuses(["average", a, b, "--output", output], "there is something already")
+    lab.refuses(["average", a, b, "--output", output], "exists already; expected a folder that is new or empty")
+    lab.assertEqual(list(lab.folder.glob(".tmp-average-*")), [])
+    average_files(lab)
 
 
 @AVERAGE.row("--config", "a file's keys are options")
