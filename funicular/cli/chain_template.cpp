@@ -15,7 +15,7 @@
 #include "funicular/format/model_config.h"
 #include "funicular/format/row_rules.h"
 #include "funicular/format/text_format.h"
-#include "funicular/task/calibration.h"
+#include "funicular/task/abstention_file.h"
 
 namespace funicular::cli {
 

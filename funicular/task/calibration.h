@@ -9,6 +9,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/task/abstention_file.h"
 
 namespace funicular::task {
 
@@ -25,10 +26,8 @@ Json without_calibration(Json note);
 /// The logits divided by the temperature. With 1 they keep their bits.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 
-/// The file of an evaluation of one class per text: how many answers are right if the least certain rows get none.
-inline constexpr const char* kAbstentionFile = "abstention.tsv";
-/// Its text: the points of `coverage` (objective::read_coverage) that are nearest to some round shares of the rows, each
-/// once, as lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header.
+/// The text of kAbstentionFile: the points of `coverage` (objective::read_coverage) that are nearest to some round
+/// shares of the rows, each once, as lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header.
 std::string abstention_table(const OrderedJson& coverage);
 
 /// Whether the temperature is as small or as large as the search allows.
