@@ -26,8 +26,8 @@ Json without_calibration(Json note);
 /// The logits divided by the temperature. With 1 they keep their bits.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 
-/// The text of kAbstentionFile: the points of `coverage` (objective::read_coverage) that are nearest to some round
-/// shares of the rows, each once, as lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header.
+/// The text of kAbstentionFile: lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header. They are the points of
+/// `coverage` (objective::read_coverage) nearest to some round shares of the rows, each once.
 std::string abstention_table(const OrderedJson& coverage);
 
 /// Whether the temperature is as small or as large as the search allows.
