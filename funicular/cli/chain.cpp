@@ -187,9 +187,9 @@ class Chain final : public Command {
                 "the file.") {
     arguments.example("run the steps of a file", "funicular chain chain.toml");
     arguments.example("show what would be run", "funicular chain chain.toml --dry-run");
-    arguments.example("make a small model of rows that a language model has labelled",
-                      "funicular chain --template llm-labels --model MODEL --rows rows.csv --eval eval.csv "
-                      "--test test.csv --output small");
+    arguments.example(
+        "make a small model of rows that a language model has labelled",
+        "funicular chain --template llm-labels --model M --rows r.csv --eval e.csv --test t.csv --output o");
     arguments.positional("FILE", files_, "the chain");
     arguments.add("dry-run", dry_run_, Effect::result, "tell what would be run, and why, and do nothing");
     arguments

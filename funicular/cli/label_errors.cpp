@@ -110,9 +110,9 @@ class LabelErrors final : public Command {
             "label-errors",
             "Finds labels that are probably wrong, by confident learning, from answers of models that have "
             "not seen the rows.") {
-    arguments.example("find wrong labels of a table",
-                      "funicular finetune reviews.csv --model MODEL --folds 5 --output runs/folds\n"
-                      "funicular label-errors runs/folds");
+    arguments.example("find wrong labels by a run of finetune --folds", "funicular label-errors runs/folds");
+    arguments.example("judge probabilities of another program",
+                      "funicular label-errors answers.jsonl --output suspects.csv");
     arguments.unnamed({"predictions"});
     arguments
         .add("predictions", "RUN|FILE", predictions_, Effect::input,

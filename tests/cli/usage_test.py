@@ -83,7 +83,8 @@ class Help(ProgramTest):
             text = self.succeeds(command, "--help").out
             examples = re.findall(r"^  # .*\n  (.*)$", text.split("\nExamples:\n")[1], re.M)
             self.assertTrue(2 <= len(examples) <= 3, command)
-            without_name = {"finetune": ["--train"], "evaluate": ["--model", "--input"], "predict": ["--model"]}.get(command, [])
+            without_name = {"finetune": ["--train"], "evaluate": ["--model", "--input"], "predict": ["--model"], "average": ["--models"],
+                            "label-errors": ["--predictions"]}.get(command, [])
             required = re.findall(r"^  (?:-\w+, )*(--[a-z-]+) (?:[^-]|\n  )*?\(required\)", text, re.M)
             for example in examples:
                 words = shlex.split(example.removeprefix("source <(").removesuffix(")"))
