@@ -241,6 +241,7 @@ void Rerankers::describe_in(format::ModelConfig& config, const std::vector<std::
   config.num_labels = 1;
   config.problem_type = "";
   config.architectures = {format::family_of(config).class_of(model::Head::classification.architecture)};
+  config.source["funicular"]["task"] = name();  // one number per pair tells no task
 }
 
 void Rerankers::check_training(const FileRows& rows) const {

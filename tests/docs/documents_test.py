@@ -278,6 +278,7 @@ class TerminalSession(unittest.TestCase):
 
 
 class EveryCommandRuns(unittest.TestCase):
+    maxDiff = None
     """As it stands where it is short, else shortened (running.py)."""
 
     def check(self, *programs):

