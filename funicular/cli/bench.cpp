@@ -25,7 +25,8 @@ Bench::Bench()
     : Command(
           "bench",
           "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
-          "dropout. Prints real tokens per second, the share of the step by part, memory, and with --floor how "
+          "dropout. Prints real tokens per second, the share of the step by part, memory, and with --floor "
+          "how "
           "near the step is to the time of its matrix products alone. funicular bench memory measures the "
           "peak of memory by kind, beside what is predicted, for all combinations of the values given. "
           "funicular bench techniques tells what each technique of fast training gains, alone and together "

@@ -60,8 +60,9 @@ void BenchOptions::declare(Arguments& arguments) {
   arguments
       .add("micro-batch-size", "SEQUENCES", micro_batch_size, Effect::result, "rows per forward pass; 0: all")
       .range(0);
-  arguments.add("batches", "FILE", batches, Effect::input,
-                "batches to take instead, as bench/peers/make_batches.py writes them; bench ranks: global batches");
+  arguments.add(
+      "batches", "FILE", batches, Effect::input,
+      "batches to take instead, as bench/peers/make_batches.py writes them; bench ranks: global batches");
   arguments.add("warmup", "N", warmup, Effect::result, "steps before those that are timed").range(0);
   arguments.add("floor", floor, Effect::result,
                 "time the step's matrix products alone, and one large square product");

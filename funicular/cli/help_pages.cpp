@@ -52,8 +52,9 @@ constexpr std::array kVariables{
              "how much of a token store is verified before it is used [268435456]"},
     Variable{"FUNICULAR_ISA=baseline|avx2|avx2_vnni|avx512|avx512_vnni|avx512_bf16|amx",
              "the largest instruction set that kernels use [the processor's]"},
-    Variable{"FUNICULAR_SECRET=TEXT",
-             "what ranks of one training prove to each other, 16 to 256 characters [funicular launch makes one]"},
+    Variable{
+        "FUNICULAR_SECRET=TEXT",
+        "what ranks of one training prove to each other, 16 to 256 characters [funicular launch makes one]"},
     Variable{"FUNICULAR_RESTART", "number of restarts so far; funicular launch sets it for each rank"},
     Variable{"FUNICULAR_PROGRAM=FILE", "the program that the Python module starts [the wheel's]"},
     Variable{"HF_HUB_CACHE, HF_HOME",
