@@ -18,7 +18,7 @@ class Error : public std::runtime_error {
  public:
   /// `format` and `arguments` as of fmt::format.
   Error(ExitCode code, std::string_view component, fmt::string_view format, fmt::format_args arguments);
-  /// What the program exits with.
+  /// The exit code of the program.
   ExitCode code() const { return code_; }
 
  private:

@@ -100,7 +100,7 @@ class LossSink {
 
   /// The terms in the order in which they were added.
   const std::vector<Term>& terms() const { return terms_; }
-  /// What output() has kept.
+  /// The tensors that output() has kept, by name.
   const TensorMap& outputs() const { return outputs_; }
   bool keep_outputs = false;  ///< whether output() keeps what it gets
 

@@ -64,7 +64,7 @@ struct Sample {
   std::vector<Column> columns;  ///< any number; templates of tokenizers put together one or two
   double label = 0;             ///< class number or regression target; unused where the data set has none
   std::span<const int32_t> label_set;   ///< class numbers: a set's, ascending, or of tags that of each word
-  std::span<const double> shares = {};  ///< of the labels, by their numbers; a NaN is not known
+  std::span<const double> shares = {};  ///< of each label, NaN if unknown; in a list, the label of each text
   double weight = 1;                    ///< how much it counts in training
   int64_t sample_id = 0;                ///< index in the data set
   int64_t draw_id = 0;                  ///< ordinal of this draw in the run: a sample met twice has two

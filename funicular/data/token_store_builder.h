@@ -47,7 +47,7 @@ struct StoreBuildOptions {
   std::function<bool()> stop = nullptr;
 };
 
-/// What a build has written.
+/// The outcome of a build.
 struct StoreBuildResult {
   StoreMeta meta;             ///< the store's meta.json
   uint64_t text_bytes = 0;    ///< bytes of text that were read

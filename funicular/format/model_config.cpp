@@ -55,7 +55,7 @@ void each_other(Config& config, const ConfigKeys& keys, Visit&& visit) {
 
 // ---- reading
 
-/// What to take instead of a model of a family that is not supported.
+/// A supported family to take instead of one that is not.
 std::string advice_instead_of(const std::string& type) {
   static const std::map<std::string, const char*> advice = {
       {"eurobert", "for long texts in several languages take mmBERT, a modernbert"},

@@ -17,7 +17,7 @@ std::vector<text::NormalizerStep> read_normalizer(const Json& root, const std::s
 /// none. Throws InputError.
 std::vector<text::SplitterStep> read_splitter(const Json& root, const std::string& origin);
 
-/// What these read; null for no step.
+/// The JSON that read_normalizer() and read_splitter() read; null for no step.
 OrderedJson normalizer_json(const std::vector<text::NormalizerStep>& steps);
 OrderedJson splitter_json(const std::vector<text::SplitterStep>& steps);
 

@@ -223,7 +223,7 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   if (model.type != SentencePieceModel::Type::unigram)
     throw InputError(
         text::kTokenizerComponent,
-        "{}: the SentencePiece model is of the type {}; expected unigram (1). Save the tokeniser "
+        "{}: the SentencePiece model has type {}; expected unigram (1). Save the tokeniser "
         "with transformers, which writes a tokenizer.json",
         origin, static_cast<int>(model.type));
   std::string config_origin;

@@ -23,8 +23,8 @@ class WeightFiles {
 
   /// What stands for the weights in messages: the one file, or the index.
   const fs::path& path() const { return path_; }
-  /// Of all files, each in the order of its data. Weights that hold several of a model's (format::parts_of_joint)
-  /// come as these. Valid as long as this object.
+  /// The tensors of all files, each file in the order of its data. A tensor that holds several weights of a model
+  /// (format::parts_of_joint) comes as these. Valid as long as this object.
   const std::vector<const TensorEntry*>& entries() const { return entries_; }
   /// The file that holds a tensor, for messages.
   const fs::path& path_of(const TensorEntry& entry) const;

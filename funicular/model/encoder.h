@@ -27,7 +27,7 @@ std::string hidden_port(int64_t layer);
 /// The activation "query_key_value.N".
 std::string query_key_value_port(int64_t layer);
 
-/// What build_model makes.
+/// The options of build_model().
 struct ModelOptions {
   format::ModelConfig config = {};    ///< sizes and family, as config.json has them
   Head head = Head::masked_lm;        ///< what stands behind the encoder

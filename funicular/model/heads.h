@@ -14,7 +14,7 @@ namespace funicular::model {
 
 class Builder;
 
-/// What stands behind an encoder: its weights, what it reads, and its loss.
+/// A head behind an encoder: its weights, the rows that it reads, and its loss.
 struct Head {
   std::string name;          ///< of its segment
   std::string architecture;  ///< transformers' class for a BERT with this head, see format::Family::class_of

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -73,18 +72,6 @@ void add_ranking_loss(const RankingLossOfLists& loss, format::ScoreActivation ac
 
 // ---- samples
 
-std::vector<int32_t> list_label_bits(std::span<const double> labels) {
-  std::vector<int32_t> bits(2 * labels.size());
-  if (!labels.empty()) std::memcpy(bits.data(), labels.data(), labels.size_bytes());
-  return bits;
-}
-
-std::vector<double> list_labels(const data::Sample& sample) {
-  std::vector<double> labels(sample.label_set.size() / 2);
-  if (!labels.empty()) std::memcpy(labels.data(), sample.label_set.data(), labels.size() * sizeof(double));
-  return labels;
-}
-
 ListRows list_rows(const data::TokenStore& store, bool join) {
   ListRows lists;
   std::optional<int64_t> query;  // of the list that the next row may join
@@ -111,9 +98,7 @@ TextLists::TextLists(std::shared_ptr<const data::TokenStore> store, bool join)
       throw InputError("reranker", "{}: list {} has {} texts; expected at most {}", store_->folder().string(),
                        list + 1, texts, kMostListTexts);
   if (store_->meta().labels == data::LabelKind::none) return;
-  std::vector<double> labels;
-  for (int64_t row = 0; row < store_->rows(); ++row) labels.push_back(store_->row(row).label);
-  labels_ = list_label_bits(labels);
+  for (int64_t row = 0; row < store_->rows(); ++row) labels_.push_back(store_->row(row).label);
 }
 
 data::Sample TextLists::get(int64_t index) const {
@@ -123,7 +108,7 @@ data::Sample TextLists::get(int64_t index) const {
   for (uint64_t row = begin + 1; row < end; ++row)
     list.columns.push_back(store_->row(static_cast<int64_t>(row)).columns.at(1));
   list.sample_id = index;
-  if (!labels_.empty()) list.label_set = std::span(labels_).subspan(2 * begin, 2 * (end - begin));
+  if (!labels_.empty()) list.shares = std::span(labels_).subspan(begin, end - begin);
   return list;
 }
 
@@ -175,7 +160,7 @@ void Reranking::add_labels(std::span<const data::Sample> samples, MicroBatch& ba
   int64_t longest = 0;
   for (int64_t list = 0; list < lists; ++list) {
     const data::Sample& sample = samples[static_cast<size_t>(list)];
-    const std::vector<double> own = list_labels(sample);
+    const std::span<const double> own = sample.shares;
     if (own.size() != texts_in(sample))
       throw InputError("reranker", "list {} has {} labels for {} texts", sample.sample_id, own.size(),
                        texts_in(sample));

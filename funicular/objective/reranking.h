@@ -14,11 +14,6 @@
 
 namespace funicular::objective {
 
-/// Numbers as Sample::label_set carries them: each is the two halves of a float64.
-std::vector<int32_t> list_label_bits(std::span<const double> labels);
-/// The number of each text of a sample with Sample::label_set of list_label_bits().
-std::vector<double> list_labels(const data::Sample& sample);
-
 /// How the rows (query, text) of a store make lists.
 struct ListRows {
   std::vector<uint64_t> begins = {};  ///< the first row of each list, and the end
@@ -29,7 +24,7 @@ struct ListRows {
 ListRows list_rows(const data::TokenStore& store, bool join);
 
 /// The lists of a store of rows (query, text): the rows of a document have one query. A sample's columns are the query and
-/// the texts; list_labels() gives its labels.
+/// the texts; Sample::shares are the labels of the texts.
 class TextLists final : public data::Dataset {
  public:
   /// `join`: as for list_rows(). Throws InputError for a list with more than kMostListTexts.
@@ -43,7 +38,7 @@ class TextLists final : public data::Dataset {
  private:
   std::shared_ptr<const data::TokenStore> store_;
   std::vector<uint64_t> begins_;  ///< first row of each sample, and the end
-  std::vector<int32_t> labels_;   ///< of all rows, as list_label_bits() has them
+  std::vector<double> labels_;    ///< of all rows
 };
 
 struct RerankingOptions {

@@ -62,10 +62,8 @@ class GroupedText final : public data::Dataset {
 class RankedText final : public data::Dataset {
  public:
   explicit RankedText(Rows text) : text_(std::move(text)) {
-    std::vector<double> labels;
     for (int64_t number = 0; number < kNumbers; ++number)
-      labels.push_back(static_cast<double>(number * number % 4));
-    labels_ = objective::list_label_bits(labels);
+      labels_.push_back(static_cast<double>(number * number % 4));
   }
   int64_t size() const override { return text_->size(); }
   data::Sample get(int64_t index) const override {
@@ -77,8 +75,7 @@ class RankedText final : public data::Dataset {
       const size_t begin = whole.size() * i / (texts + 1), end = whole.size() * (i + 1) / (texts + 1);
       sample.columns.push_back({whole.subspan(begin, end - begin), {}});
     }
-    sample.label_set =
-        std::span(labels_).subspan(2 * (static_cast<size_t>(index) % (kNumbers - texts)), 2 * texts);
+    sample.shares = std::span(labels_).subspan(static_cast<size_t>(index) % (kNumbers - texts), texts);
     return sample;
   }
   uint64_t fingerprint() const override { return text_->fingerprint() + 5; }
@@ -86,7 +83,7 @@ class RankedText final : public data::Dataset {
  private:
   static constexpr int64_t kNumbers = 17;
   Rows text_;
-  std::vector<int32_t> labels_;
+  std::vector<double> labels_;
 };
 
 /// Generated rows with words: most tokens begin one.

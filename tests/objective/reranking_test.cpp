@@ -35,10 +35,8 @@ class QueryRows {
           tokens_[{query, text}].push_back(static_cast<uint16_t>(5 + (query * 31 + text * 17 + i * 7) % 95));
       }
     for (int64_t query = 0; query < queries; ++query) {
-      std::vector<double> labels;
       for (int64_t text = 1; text <= texts_of(query); ++text)
-        labels.push_back(static_cast<double>((query + text) % 3));
-      labels_[query] = list_label_bits(labels);
+        labels_[query].push_back(static_cast<double>((query + text) % 3));
     }
     for (int64_t query = 0; query < queries; ++query) {
       data::Sample& sample = samples.emplace_back();
@@ -46,7 +44,7 @@ class QueryRows {
         const auto& own = tokens_.at({query, text});
         sample.columns.push_back({data::TokenSpan(own.data(), own.size()), {}});
       }
-      sample.label_set = labels_.at(query);
+      sample.shares = labels_.at(query);
       sample.sample_id = query;
       sample.draw_id = 100 + query;
     }
@@ -56,7 +54,7 @@ class QueryRows {
 
  private:
   std::map<std::pair<int64_t, int64_t>, std::vector<uint16_t>> tokens_;
-  std::map<int64_t, std::vector<int32_t>> labels_;
+  std::map<int64_t, std::vector<double>> labels_;
 };
 
 TEST(Reranking, EachTextIsAPairWithDropoutOfItsOwn) {

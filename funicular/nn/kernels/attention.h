@@ -195,8 +195,8 @@ class QueryDropout {
                                 const AttentionBuffers<P>& w)
       : length_(length), draw_(draw), a_(a), w_(w) {}
 
-  /// What the probabilities of the sequence's row `query` are multiplied by, from `first_key` on. Lasts until the
-  /// call for another octet, query / kDropped.
+  /// The factors of dropout for the probabilities of the sequence's row `query`, from `first_key` on. They last until
+  /// the call for another octet, query / kDropped.
   FUNICULAR_INLINE const T* of(int64_t query, int64_t first_key = 0) {
     if (const int64_t octet = query / kDropped; octet != drawn_) {
       const KeyRange seen = seen_keys(octet * kDropped, octet * kDropped + kDropped - 1, length_, a_.window);

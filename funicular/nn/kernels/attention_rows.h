@@ -1,5 +1,5 @@
 #pragma once
-// What attention makes of rows of scores: probabilities, and gradients of the scores.
+// Rows of attention's scores become probabilities, and their gradients gradients of the scores.
 
 #include "funicular/nn/kernels/vector.h"
 

@@ -29,7 +29,7 @@ struct KeyRange {
   FUNICULAR_INLINE int64_t size() const { return last - first; }
 };
 
-/// What the rows [first, last] see.
+/// The keys that the rows [first, last] see.
 FUNICULAR_INLINE KeyRange seen_keys(int64_t first, int64_t last, int64_t length, int64_t window) {
   if (!is_windowed(length, window)) return {0, length};
   return {first > window ? first - window : 0, last + window + 1 < length ? last + window + 1 : length};
