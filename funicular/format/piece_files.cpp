@@ -1,7 +1,6 @@
 #include "funicular/format/piece_files.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/added_tokens.h"
 #include "funicular/text/character_bpe.h"
 #include "funicular/text/unigram.h"
 
@@ -54,16 +54,6 @@ void guess_piece_names(const std::vector<std::string>& tokens, PieceRules& rules
   guess(rules.cls_token, has("[CLS]") ? "[CLS]" : "<bos>");
   guess(rules.sep_token, has("[SEP]") ? "[SEP]" : "<eos>");
   guess(rules.mask_token, "[MASK]");
-}
-
-std::vector<std::string> with_added(std::vector<std::string> vocabulary,
-                                    const std::vector<AddedToken>& added) {
-  const size_t own = vocabulary.size();
-  std::map<int32_t, std::string> behind;
-  for (const AddedToken& token : added)
-    if (token.id >= static_cast<int64_t>(own)) behind.emplace(token.id, token.content);
-  for (auto& [id, content] : behind) vocabulary.push_back(std::move(content));
-  return vocabulary;
 }
 
 namespace {
@@ -248,7 +238,7 @@ PieceTokenizer read_pieces(TokenizerDocument document, const fs::path& path) {
         origin);
   const NamedTokens named(path.parent_path(), std::move(config), config_origin, listed);
   std::vector<AddedToken> added = named.place(model->vocabulary(), listed);
-  const std::vector<std::string> tokens = with_added(model->vocabulary(), added);
+  const std::vector<std::string> tokens = text::with_added_tokens(model->vocabulary(), text::by_id(added));
   guess_piece_names(tokens, rules);
   if (model->unknown() >= 0) rules.unknown_token = tokens[static_cast<size_t>(model->unknown())];
   SequenceFile sequence = read_sequence(root, tokens, origin);

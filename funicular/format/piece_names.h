@@ -17,8 +17,5 @@ std::array<std::pair<const char*, std::string*>, 5> piece_roles(text::PieceRules
 void read_piece_names(const NamedTokens& named, text::PieceRules& rules);
 /// Fills in the names of BERT if `tokens` has them and lacks the present names.
 void guess_piece_names(const std::vector<std::string>& tokens, text::PieceRules& rules);
-/// The vocabulary with the added tokens behind it.
-std::vector<std::string> with_added(std::vector<std::string> vocabulary,
-                                    const std::vector<text::AddedToken>& added);
 
 }  // namespace funicular::format

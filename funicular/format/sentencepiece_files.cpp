@@ -17,6 +17,7 @@
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/added_tokens.h"
 #include "funicular/text/unigram.h"
 
 namespace funicular::format {
@@ -240,7 +241,7 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   // CamemBERT's own mask takes the blank before it.
   for (text::AddedToken& token : added)
     if (name == "Camembert" && token.content == rules.mask_token && !flags_mask) token.lstrip = true;
-  const std::vector<std::string> tokens = with_added(scored.pieces, added);
+  const std::vector<std::string> tokens = text::with_added_tokens(scored.pieces, text::by_id(added));
   const bool fairseq = name == "XLMRoberta" || name == "Camembert";
   text::SequenceTemplate sequence = fairseq
                                         ? roberta_sequence(rules.cls_token, rules.sep_token, tokens, origin)

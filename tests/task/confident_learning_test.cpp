@@ -37,6 +37,12 @@ TEST(ConfidentLearning, TheJointHasAsManyRowsAsTheLabels) {
   EXPECT_EQ(joint[1][0] + joint[1][1], 6);
   EXPECT_GE(joint[0][1], 1) << "row 5";
   EXPECT_EQ(joint[1][0], 0);
+  JudgedRows uneven = rows();
+  uneven.labels.resize(9);
+  uneven.probabilities.resize(18);
+  const auto other = confident_joint(uneven);
+  EXPECT_EQ(other[0][0] + other[0][1], 6);
+  EXPECT_EQ(other[1][0] + other[1][1], 3);
 }
 
 TEST(ConfidentLearning, EachFilterFindsTheWrongLabel) {
