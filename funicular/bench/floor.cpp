@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +17,25 @@ namespace funicular::bench {
 
 namespace {
 
+/// Waits for a GPU until what it was asked for is there.
+void wait_for(const at::Tensor& result) {
+  if (!result.is_cpu())
+    c10::impl::VirtualGuardImpl(result.device().type()).synchronizeDevice(result.get_device());
+}
+
+/// Returns the mean time of a product on a GPU, which runs all of them without a gap.
+double mean_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int repetitions) {
+  at::mm_out(c, a, b);
+  wait_for(c);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < repetitions; ++i) at::mm_out(c, a, b);
+  wait_for(c);
+  return seconds_since(start) / repetitions;
+}
+
 /// Best of `repetitions` after one that warms up, in seconds.
 double best_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int repetitions) {
+  if (!c.is_cpu()) return mean_time(a, b, c, repetitions);
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i <= repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -29,9 +47,11 @@ double best_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int re
 }
 
 /// Over the four layouts of the operands.
-double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int repetitions) {
-  const at::Tensor a = at::randn({m, k}).to(type), b = at::randn({k, n}).to(type);
-  at::Tensor c = at::empty({m, n}, type);
+double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int repetitions,
+                   const at::Device& device) {
+  const auto made = at::TensorOptions().device(device);
+  const at::Tensor a = at::randn({m, k}, made).to(type), b = at::randn({k, n}, made).to(type);
+  at::Tensor c = at::empty({m, n}, made.dtype(type));
   const at::Tensor a_transposed = a.t().contiguous().t(), b_transposed = b.t().contiguous().t();
   double best = std::numeric_limits<double>::infinity();
   for (const at::Tensor& left : {a, a_transposed})
@@ -42,12 +62,12 @@ double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int rep
 
 /// `type`, or float32 where LibTorch's products of a 16-bit type are slower, as on processors without instructions for it, where
 /// it multiplies some layouts one by one. Our own products widen such operands in registers, so that float32's are their limit.
-at::ScalarType fastest(at::ScalarType type) {
+at::ScalarType fastest(at::ScalarType type, const at::Device& device) {
   constexpr int64_t kSize = 256;
   constexpr int kTries = 3;
-  if (c10::elementSize(type) >= c10::elementSize(at::kFloat)) return type;
-  const double own = best_layout(kSize, kSize, kSize, type, kTries);
-  return own > best_layout(kSize, kSize, kSize, at::kFloat, kTries) ? at::kFloat : type;
+  if (c10::elementSize(type) >= c10::elementSize(at::kFloat) || !device.is_cpu()) return type;
+  const double own = best_layout(kSize, kSize, kSize, type, kTries, device);
+  return own > best_layout(kSize, kSize, kSize, at::kFloat, kTries, device) ? at::kFloat : type;
 }
 
 }  // namespace
@@ -75,18 +95,19 @@ std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, 
   return products;
 }
 
-Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions) {
+Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions,
+                    const at::Device& device) {
   const at::NoGradGuard no_gradient;
   Floor floor;
-  type = fastest(type);
+  type = fastest(type, device);
   for (const ProductShape& shape : products) {
     floor.seconds +=
-        static_cast<double>(shape.count) * best_layout(shape.m, shape.n, shape.k, type, repetitions);
+        static_cast<double>(shape.count) * best_layout(shape.m, shape.n, shape.k, type, repetitions, device);
     floor.flops += shape.flops();
   }
-  constexpr int64_t kSquare = 2048;
-  floor.square_flops_per_second = ProductShape{kSquare, kSquare, kSquare, 1}.flops() /
-                                  best_layout(kSquare, kSquare, kSquare, type, repetitions);
+  const int64_t square = device.is_cpu() ? 2048 : 8192;  // a GPU is not full before
+  floor.square_flops_per_second = ProductShape{square, square, square, 1}.flops() /
+                                  best_layout(square, square, square, type, repetitions, device);
   return floor;
 }
 

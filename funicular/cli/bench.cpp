@@ -49,10 +49,10 @@ int Bench::run() {
   require_parent_folder(options_.plot, "--plot");
   require_ending(options_.plot, "--plot", {"svg"});
   options_.device.apply();
-  if (options_.device.device != "cpu" && (!what_.empty() || options_.floor || options_.profile))
+  if (options_.device.device != "cpu" && (!what_.empty() || options_.profile))
     throw InputError("device",
                      "funicular bench times a step on --device {}, and traces it; expected --device cpu "
-                     "for memory, techniques, ranks, --floor and --profile",
+                     "for memory, techniques, ranks and --profile, which count what the processor does",
                      options_.device.device);
   if (what_.empty()) return bench_time(options_);
   if (what_[0] == "ranks") return bench_ranks(options_);

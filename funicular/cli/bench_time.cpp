@@ -33,12 +33,13 @@ int64_t process_memory(const std::string& field) {
 /// and the steps' share of it. The products are the best of several, so the fastest step is compared with them too: on a machine that
 /// is not quiet the other steps are slower for reasons of its own.
 void add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::StepTimes& times,
-               Precision precision) {
+               Precision precision, const at::Device& device) {
   const auto mean = [&](int64_t tokens) { return (tokens + times.forwards / 2) / times.forwards; };
   auto products = bench::step_products(shape, mean(times.tokens), mean(times.masked));
   for (bench::ProductShape& product : products) product.count *= times.forwards;
-  const bench::Floor floor =
-      bench::measure_floor(products, compute_type(precision).value_or(master_type(precision)));
+  constexpr int kRepetitions = 5;
+  const bench::Floor floor = bench::measure_floor(
+      products, compute_type(precision).value_or(master_type(precision)), kRepetitions, device);
   result["floor"] = {{"seconds", floor.seconds / static_cast<double>(times.seconds.size())},
                      {"tokens_per_second", static_cast<double>(times.tokens) / floor.seconds},
                      {"share", floor.seconds / times.total()},
@@ -158,7 +159,7 @@ int bench_time(BenchOptions options) {
   for (const bench::ProductShape& product : bench::step_products(shape, times.tokens, times.masked))
     flops += product.flops();
   result["model_flops_per_second"] = flops / times.total();
-  if (options.floor) add_floor(result, shape, times, precision);
+  if (options.floor) add_floor(result, shape, times, precision, step.model().device());
   if (options.profile) add_profile(result, options, step, batches);
   if (!options.trace.empty()) write_trace(options, step, batches);
   options.json ? fmt::print("{}\n", result.dump()) : print_times(result, precision_name, steps);

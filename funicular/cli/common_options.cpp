@@ -2,16 +2,22 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/core/recompute.h"
+#include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::cli {
 
@@ -100,10 +106,53 @@ Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of) {
   return arguments.add("seed", "N", target, Effect::result, std::move(of)).common().range(0);
 }
 
+namespace {
+
+/// The number in "cuda:1", if there is one. Throws InputError for what names no device.
+std::optional<int> number_of_gpu(const std::string& device) {
+  if (device == "cpu" || device == "cuda") return std::nullopt;
+  int number = 0;
+  const std::string_view kPrefix = "cuda:";
+  const char* const end = device.data() + device.size();
+  const char* const digits = device.data() + std::min(kPrefix.size(), device.size());
+  const auto [read, error] = std::from_chars(digits, end, number);
+  if (!device.starts_with(kPrefix) || error != std::errc() || read != end || number < 0 || number > 127)
+    throw InputError("usage",
+                     "--device expects cpu, cuda, or cuda:N with the number of a GPU, found \"{}\"{}", device,
+                     suggestion(device, {"cpu", "cuda"}));
+  return number;
+}
+
+/// Makes this thread use the GPU of this number, else the first one, or on a host with several ranks the one of this rank.
+/// Throws InputError if there is no such card, or this build has no kernels for it.
+void use_card(const std::optional<int>& number) {
+  const std::vector<funicular::device::Card> cards = funicular::device::cards();
+  const int count = static_cast<int>(cards.size());
+  const launch::Environment ranks = launch::read_environment();
+  const int index =
+      number ? *number : funicular::device::card_of_rank(ranks.local_rank, ranks.local_size, count);
+  if (index >= count)
+    throw InputError("device", "--device cuda:{}: there is no such GPU; {} visible, counted from 0", index,
+                     count);
+  const funicular::device::Card& card = cards[static_cast<size_t>(index)];
+  const std::vector<int>& built = funicular::device::built_architectures();
+  if (funicular::device::kernels_for(card.capability, built) == funicular::device::CardKernels::none)
+    throw InputError(
+        "device",
+        "--device cuda:{}: {} has compute capability {}.{}, and this build has kernels for {} only; "
+        "build with -DFUNICULAR_CUDA_ARCHITECTURES={}",
+        index, card.name, card.capability / 10, card.capability % 10, fmt::join(built, ", "),
+        card.capability);
+  funicular::device::use_card(index);
+}
+
+}  // namespace
+
 void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
-  arguments.add("device", "NAME", device, of_device, "where to compute")
+  arguments
+      .add("device", "NAME", device, of_device, "where to compute: cpu, cuda, or cuda:1 for the second GPU")
       .common()
-      .choices({"cpu", "cuda"})
+      .suggests({"cpu", "cuda", "cuda:0"})
       .accept("gpu", "cuda");
   arguments
       .add(
@@ -116,15 +165,18 @@ void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_th
 }
 
 void DeviceOptions::apply() const {
-  if (device == "cuda" && !at::hasCUDA())
+  const std::optional<int> number = number_of_gpu(device);
+  const bool gpu = device != "cpu";
+  if (gpu && !at::hasCUDA())
     throw InputError("device",
                      "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible. Use "
                      "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
-  if (device == "cuda" && !funicular::device::has_cuda_kernels())
+  if (gpu && !funicular::device::has_cuda_kernels())
     throw InputError(
         "device",
-        "--device cuda: this funicular was built without nvcc; use --device cpu, or install the CUDA "
-        "toolkit and build again");
+        "--device cuda: this funicular was built without nvcc; use --device cpu, or build it again where "
+        "NVIDIA's driver is (docs/how_to/gpu.md)");
+  if (gpu) use_card(number);
   if (threads > 0)
     at::set_num_threads(static_cast<int>(threads));
   else if (!std::getenv("OMP_NUM_THREADS"))

@@ -18,6 +18,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/memory.h"
+#include "funicular/base/nvidia_driver.h"
 #include "funicular/base/processor_limit.h"
 #include "funicular/base/progress.h"
 #include "funicular/bench/rank_use.h"
@@ -35,6 +36,7 @@
 #include "funicular/model/weights.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::cli {
 
@@ -118,11 +120,44 @@ Finding check_writing(const fs::path& folder) {
   return {Verdict::ok, fmt::format("a file written to {} reads back", fs::absolute(folder).string()), ""};
 }
 
+/// Of a build for CPUs.
+Finding check_without_kernels(const std::optional<NvidiaDriver>& driver) {
+  if (!driver || driver->cards.empty()) return {Verdict::ok, "CPU; no NVIDIA driver shows a GPU here", ""};
+  return {Verdict::warn,
+          fmt::format("CPU; {} is here (driver {}), but this funicular was built without kernels for GPUs",
+                      fmt::join(driver->cards, ", "), driver->version),
+          "run ./run setup and ./run build again (docs/how_to/gpu.md), or go on with --device cpu"};
+}
+
+/// "cuda:0 NVIDIA H200, 139.8 GiB, compute capability 9.0, kernels in machine code".
+std::string describe(const device::Card& card, device::CardKernels kernels) {
+  const char* const how = kernels == device::CardKernels::machine_code ? "kernels in machine code"
+                          : kernels == device::CardKernels::portable
+                              ? "kernels that the driver compiles at the first use"
+                              : "no kernels in this build";
+  return fmt::format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {}", card.index, card.name,
+                     static_cast<double>(card.bytes) / kGiB, card.capability / 10, card.capability % 10, how);
+}
+
 Finding check_device() {
-  if (!at::hasCUDA()) return {Verdict::ok, "CPU; this LibTorch has no CUDA, or no GPU is visible", ""};
-  if (device::has_cuda_kernels()) return {Verdict::ok, "CPU, and a GPU by --device cuda", ""};
-  return {Verdict::warn, "a GPU is there, but this funicular was built without nvcc",
-          "install the CUDA toolkit and build again, or go on with --device cpu"};
+  const std::optional<NvidiaDriver> driver = read_nvidia_driver();
+  if (!device::has_cuda_kernels()) return check_without_kernels(driver);
+  const std::string of_driver = driver ? "driver " + driver->version : "no driver that tells its version";
+  const std::vector<device::Card> cards = device::cards();
+  if (cards.empty())
+    return {driver ? Verdict::warn : Verdict::ok, fmt::format("CPU; CUDA shows no GPU, {}", of_driver),
+            driver ? "check nvidia-smi and CUDA_VISIBLE_DEVICES" : ""};
+  Finding finding{Verdict::ok, "CPU, and by --device cuda", ""};
+  for (const device::Card& card : cards) {
+    const device::CardKernels kernels = device::kernels_for(card.capability, device::built_architectures());
+    finding.text += (card.index > 0 ? "; " : " ") + describe(card, kernels);
+    if (kernels != device::CardKernels::none) continue;
+    finding.verdict = Verdict::warn;
+    finding.remedy = fmt::format("build with -DFUNICULAR_CUDA_ARCHITECTURES={}", card.capability);
+  }
+  const std::string nccl = device::nccl_version();
+  finding.text += fmt::format("; {}, {}", of_driver, nccl.empty() ? "no NCCL" : "NCCL " + nccl);
+  return finding;
 }
 
 Finding check_config(const fs::path& model) {

@@ -69,6 +69,22 @@ std::string figures(const Row& row) {
                      row.b, row.with_reference ? fmt::format("   ({})", row.objective) : "");
 }
 
+/// What each layout costs the rank that holds the most.
+void print_held_bytes(const Row& row) {
+  fmt::print("\n{:<24} {:>9}  {:>9}  {:>9}\n", "held by a rank, MB", "weights", "gradients", "state");
+  for (const auto& [name, ranks] : {std::pair(row.a, row.proof.held_a), std::pair(row.b, row.proof.held_b)}) {
+    prove::HeldBytes most;
+    for (const prove::HeldBytes& rank : ranks)
+      if (rank.weights + rank.gradients + rank.state > most.weights + most.gradients + most.state)
+        most = rank;
+    const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    if (!ranks.empty())
+      fmt::print("{:<24} {:>9.3f}  {:>9.3f}  {:>9.3f}\n", name, megabytes(most.weights),
+                 megabytes(most.gradients), megabytes(most.state));
+  }
+  fmt::print("\n");
+}
+
 class Prove final : public Command {
  public:
   Prove()
@@ -127,6 +143,7 @@ class Prove final : public Command {
              "clipping by the global norm; 0: none")
         .range(0);
     declare_seed(arguments, task_.seed, "of weights, rows and every random choice");
+    declare_machine();
     declare_outcome();
   }
 
@@ -151,6 +168,15 @@ class Prove final : public Command {
   }
 
  private:
+  void declare_machine() {
+    arguments
+        .add("device", "NAME", device_, Effect::result,
+             "where layouts compute: cpu, cuda, or cuda:1 for the second GPU; the reference computes on the "
+             "CPU")
+        .suggests({"cpu", "cuda", "cuda:0"})
+        .accept("gpu", "cuda");
+  }
+
   void declare_outcome() {
     arguments.add("keep", "DIR", keep_, Effect::output, "keep what the runs leave here")
         .default_text("nothing is kept");
@@ -177,7 +203,9 @@ class Prove final : public Command {
     const prove::Layout layout = prove::Layout::parse(layouts_.at(0));
     DeviceOptions device;
     device.threads = layout.threads;
+    if (!layout.is_reference()) device.device = device_;
     device.apply();
+    task_.device = device.place();
     const comm::Group group = comm::Group::from_environment({.fixed_order = layout.deterministic});
     prove::run_layout(task_, layout, group, run_folder_);
     return 0;
@@ -221,7 +249,8 @@ class Prove final : public Command {
         {"--optim", optim_},
         {"--learning-rate", fmt::format("{}", rate_)},
         {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)},
-        {"--seed", std::to_string(task_.seed)}};
+        {"--seed", std::to_string(task_.seed)},
+        {"--device", device_}};
     words.emplace_back(task_.model.empty() ? "--layers" : "--model",
                        task_.model.empty() ? std::to_string(task_.layers) : task_.model.string());
     if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
@@ -230,27 +259,13 @@ class Prove final : public Command {
 
   Row compare(const std::string& first, const std::string& second) {
     const prove::Layout a = prove::Layout::parse(first), b = prove::Layout::parse(second);
+    if (device_ != "cpu") task_.device = at::kCUDA;
+    if (const std::string refusal = prove::device_refuses(task_, a, b); !refusal.empty())
+      throw InputError("device", "--device {}: {}", device_, refusal);
     Row row{
         objective_, a.text, b.text, a.is_reference() || b.is_reference(), {}, prove::promise_of(a, b, task_)};
     row.proof = prove::compare_layouts(ran(a), ran(b), task_.steps, row.promise);
     return row;
-  }
-
-  /// What each layout costs the rank that holds the most.
-  static void print_held_bytes(const Row& row) {
-    fmt::print("\n{:<24} {:>9}  {:>9}  {:>9}\n", "held by a rank, MB", "weights", "gradients", "state");
-    for (const auto& [name, ranks] :
-         {std::pair(row.a, row.proof.held_a), std::pair(row.b, row.proof.held_b)}) {
-      prove::HeldBytes most;
-      for (const prove::HeldBytes& rank : ranks)
-        if (rank.weights + rank.gradients + rank.state > most.weights + most.gradients + most.state)
-          most = rank;
-      const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-      if (!ranks.empty())
-        fmt::print("{:<24} {:>9.3f}  {:>9.3f}  {:>9.3f}\n", name, megabytes(most.weights),
-                   megabytes(most.gradients), megabytes(most.state));
-    }
-    fmt::print("\n");
   }
 
   int prove_two() {
@@ -313,7 +328,7 @@ class Prove final : public Command {
   std::vector<std::string> layouts_;
   bool all_ = false, json_ = false;
   prove::ProofTask task_;
-  std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw";
+  std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw", device_ = "cpu";
   double rate_ = 1e-3;
   fs::path keep_, run_folder_, folder_;
   /// By objective, layers, rows of a batch, layout.

@@ -1,8 +1,9 @@
 #include "funicular/core/batch.h"
 
-#include "funicular/base/error.h"
-
 #include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular {
 
@@ -61,19 +62,48 @@ Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::ve
   return packing;
 }
 
+namespace {
+
+std::vector<at::Tensor*> tensors_of(Packing& packing) {
+  return {&packing.offsets, &packing.sample_ids, &packing.draw_ids, &packing.positions, &packing.token_draws};
+}
+
+/// Moves tensors to a device. A GPU gets the dense tensors of the host together.
+void move_tensors(const std::vector<at::Tensor*>& tensors, const at::Device& device) {
+  std::vector<at::Tensor*> together;
+  std::vector<at::Tensor> host;
+  for (at::Tensor* const tensor : tensors) {
+    if (!tensor->defined()) continue;
+    const bool joins =
+        !device.is_cpu() && tensor->is_cpu() && tensor->layout() == at::kStrided && !tensor->requires_grad();
+    if (!joins) {
+      *tensor = tensor->to(device);
+      continue;
+    }
+    together.push_back(tensor);
+    host.push_back(*tensor);
+  }
+  if (together.empty()) return;
+  const std::vector<at::Tensor> copies = copy_together(host, device);
+  for (size_t i = 0; i < together.size(); ++i) *together[i] = copies[i];
+}
+
+}  // namespace
+
 Packing Packing::to(const at::Device& device) const {
   Packing moved = *this;
-  for (at::Tensor* tensor :
-       {&moved.offsets, &moved.sample_ids, &moved.draw_ids, &moved.positions, &moved.token_draws})
-    if (tensor->defined()) *tensor = tensor->to(device);
+  move_tensors(tensors_of(moved), device);
   return moved;
 }
 
 MicroBatch MicroBatch::to(const at::Device& device) const {
-  MicroBatch moved{tensors, packing.to(device), counts, host_tensors};
-  for (const auto& [name, tensor] : tensors)
+  MicroBatch moved = *this;
+  std::vector<at::Tensor*> all = tensors_of(moved.packing);
+  for (auto& [name, tensor] : moved.tensors) {
     if (tensor.is_cpu()) moved.host_tensors.emplace(name, tensor);
-  for (auto& [name, tensor] : moved.tensors) tensor = tensor.to(device);
+    all.push_back(&tensor);
+  }
+  move_tensors(all, device);
   return moved;
 }
 

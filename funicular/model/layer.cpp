@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/core/recompute.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/gated.h"
@@ -196,7 +197,7 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   if (!gives_hidden.empty()) given[gives_hidden] = out;
   if (!gives_query_key_value.empty())
     given[gives_query_key_value] = nn::all_columns(both[2], *slicing, heads * head_size, head_size, 3);
-  if (rows && !wanted) out = out.index_select(0, rows(pass.batch).to(out.device()));
+  if (rows && !wanted) out = out.index_select(0, to_device(rows(pass.batch), out.device()));
   given[kHidden] = last ? out : own;
   return given;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
 #include "funicular/model/own_decoder.h"
@@ -52,7 +53,7 @@ void for_each_weight(const Model& model, const std::string& prefix, const Use& u
 
 RowReader first_token_reader() {
   return {[](const at::Tensor& hidden, const MicroBatch& batch) {
-            return hidden.index_select(0, first_tokens(batch).to(hidden.device()));
+            return hidden.index_select(0, to_device(first_tokens(batch), hidden.device()));
           },
           sequences_of};
 }

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular::model {
 
@@ -42,7 +43,7 @@ ReadTokens read_tokens(const MicroBatch& batch) {
   for (size_t s = 0; s < skipped.size(); ++s)
     for (int64_t row = packing.host_offsets[s] + skipped[s]; row < packing.host_offsets[s + 1]; ++row)
       rows.push_back(row);
-  const at::Tensor read = at::tensor(rows, at::kLong).to(offsets.device());
+  const at::Tensor read = to_device(at::tensor(rows, at::kLong), offsets.device());
   return {read, lengths - batch[kPromptTokens], packing.positions.index_select(0, read)};
 }
 
@@ -79,7 +80,7 @@ at::Tensor pool_tokens(const at::Tensor& hidden, const MicroBatch& batch, format
   const auto type = at::toOpMathType(hidden.scalar_type());
   if (batch.packing.sequences() == 0) return hidden.narrow(0, 0, 0).to(type);
   if (reads_one_token(pooling))
-    return hidden.index_select(0, pooled_rows(batch, pooling).to(hidden.device())).to(type);
+    return hidden.index_select(0, to_device(pooled_rows(batch, pooling), hidden.device())).to(type);
   const ReadTokens tokens = read_tokens(batch);
   const at::Tensor wide = (tokens.rows.defined() ? hidden.index_select(0, tokens.rows) : hidden).to(type);
   if (pooling == format::Pooling::max) return reduce(wide, "max", tokens.lengths);

@@ -3,6 +3,7 @@
 #include <ATen/ops/index_select.h>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular::nn {
 
@@ -15,7 +16,6 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
                      rows.device().str());
   RowSubset subset;
   const at::Tensor listed = rows.contiguous();
-  subset.rows = listed.to(packing.positions.device());
   const int64_t* const numbers = listed.const_data_ptr<int64_t>();
   const int64_t count = listed.size(0), tokens = packing.tokens();
   int64_t next = 0, least = 0;  // of the rows still to come
@@ -31,6 +31,7 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
   }
   if (next < count)
     throw InputError("rows", "expected rows of a batch of {} tokens, found {}", tokens, numbers[next]);
+  subset.rows = to_device(listed, packing.positions.device());
   subset.keys.positions = packing.positions.index_select(0, subset.rows);
   subset.keys.draws = packing.token_draws.index_select(0, subset.rows);
   subset.keys.random = packing.random;

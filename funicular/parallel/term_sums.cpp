@@ -1,5 +1,9 @@
 #include "funicular/parallel/term_sums.h"
 
+#include <ATen/ops/stack.h>
+
+#include <vector>
+
 #include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
 
@@ -43,7 +47,12 @@ void TermSums::add(const std::string& name, const at::Tensor& value, double weig
 
 std::map<std::string, TermSums::Total> TermSums::totals() const {
   std::map<std::string, Total> totals;
-  for (const auto& [name, sum] : sums_) totals[name] = {sum.value.item<double>(), sum.weight};
+  if (sums_.empty()) return totals;
+  std::vector<at::Tensor> values;
+  for (const auto& [name, sum] : sums_) values.push_back(sum.value.reshape({}));
+  const at::Tensor host = at::stack(values).cpu();  // a GPU is waited for once
+  int64_t number = 0;
+  for (const auto& [name, sum] : sums_) totals[name] = {host[number++].item<double>(), sum.weight};
   return totals;
 }
 

@@ -337,6 +337,16 @@ std::string Layout::recurrence() const {
              : "";
 }
 
+std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b) {
+  const bool narrow = task.precision != Precision::fp64 && task.precision != Precision::fp32;
+  const auto draws_otherwise = [](const Layout& layout) {
+    return !layout.is_reference() && !layout.deterministic;
+  };
+  if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
+  return "in 16 bits FlashAttention's dropout depends on the micro-batches; expected --deterministic in both "
+         "layouts, or --precision fp32 or fp64";
+}
+
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
   if (a.recurrence() != b.recurrence()) {
     const Layout& stale = a.recurrence().empty() ? b : a;

@@ -80,6 +80,7 @@ struct ProofTask {
   optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.01};
   double max_grad_norm = 1;
   uint64_t seed = 42;
+  at::Device device = at::kCPU;  ///< of layouts; the reference is always computed on the CPU
 
   bool ranks() const { return objective == kRankedTexts; }
   bool distils() const { return objective.starts_with(kDistillation); }
@@ -92,6 +93,10 @@ int64_t most_slices(const ProofTask& task);
 
 /// The file of a step's tensors in a run's folder; kind is "gradient", "weight" or "state".
 std::string step_file(const char* kind, int64_t step);
+
+/// Why these two layouts cannot be compared on the task's device; "" if they can. On a GPU in 16 bits, LibTorch's
+/// FlashAttention draws a dropout mask that depends on how a batch is cut, unless a layout is deterministic.
+std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b);
 
 /// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder`
 /// for each step the gradients before the update, the weights and optimiser state after it, the loss and its

@@ -51,7 +51,7 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
                          const fs::path& folder, const format::ModelConfig& config) {
   ProofText text = open_text(task, config);
-  Model model = build_model(task, *text.objective, config);
+  Model model = build_model(task, *text.objective, config, layout.deterministic);
   text.objective = with_fault(std::move(text.objective), layout.fault);
   train::Trainer trainer(
       options_of(task, layout),
@@ -242,8 +242,9 @@ class Recurrence {
   std::map<std::string, int> stage_of_;
 };
 
-OrderedJson run_reference(const ProofTask& task, const Layout& layout, const comm::Group& group,
+OrderedJson run_reference(ProofTask task, const Layout& layout, const comm::Group& group,
                           const fs::path& folder, const format::ModelConfig& config) {
+  task.device = at::kCPU;
   if (const std::string reason = reference_refuses(task); !reason.empty())
     throw InputError("prove", "{}", reason);
   const ProofText text = open_text(task, config);

@@ -80,7 +80,8 @@ std::unique_ptr<objective::Objective> distillation(const ProofTask& task, const 
     return std::make_unique<objective::Distillation>(tokenizer, o, std::move(teacher));
   };
   const at::ScalarType dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat;
-  const model::ModelOptions teacher{.config = options.teacher, .dtype = dtype, .seed = task.seed + 1};
+  const model::ModelOptions teacher{
+      .config = options.teacher, .dtype = dtype, .seed = task.seed + 1, .device = task.device};
   const std::shared_ptr<objective::Distillation> builder = make(options, [] { return Model(); });
   return make(options, [builder, teacher] { return builder->build_teacher(teacher); });
 }
@@ -172,7 +173,7 @@ void vary_vectors(const Model& model, uint64_t seed) {
     for (int64_t i = 0; i < noise.numel(); ++i)
       noise.data_ptr<double>()[i] =
           0.2 * uniform(philox(key, make_counter(static_cast<uint32_t>(i), 0, 0))) - 0.1;
-    parameter->master.add_(noise.view(parameter->master.sizes()));
+    parameter->master.add_(noise.view(parameter->master.sizes()).to(parameter->master.device()));
     if (!parameter->compute.is_same(parameter->master)) parameter->compute.copy_(parameter->master);
   }
 }
@@ -252,13 +253,15 @@ ProofText open_text(const ProofTask& task, const format::ModelConfig& config) {
 }
 
 Model build_model(const ProofTask& task, const objective::Objective& objective,
-                  const format::ModelConfig& config) {
+                  const format::ModelConfig& config, bool repeatable) {
   const bool loads = fs::is_directory(task.model);
   if (loads) model::check_sizes(config, task.model);
   Model model = objective.build({.config = config,
                                  .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
                                  .seed = task.seed,
-                                 .loaded = loads ? model::weights_in(task.model) : nullptr});
+                                 .loaded = loads ? model::weights_in(task.model) : nullptr,
+                                 .device = task.device,
+                                 .repeatable = repeatable});
   if (loads)
     model::load_pretrained(model, task.model);
   else

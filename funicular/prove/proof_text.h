@@ -41,6 +41,6 @@ ProofText open_text(const ProofTask& task, const format::ModelConfig& config);
 /// A model with the weights of the task's folder. Without a folder all weights are random, vectors included, so that
 /// a bias or a norm that is left out shows.
 Model build_model(const ProofTask& task, const objective::Objective& objective,
-                  const format::ModelConfig& config);
+                  const format::ModelConfig& config, bool repeatable = false);
 
 }  // namespace funicular::prove

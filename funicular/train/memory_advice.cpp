@@ -15,6 +15,8 @@ namespace funicular::train {
 
 namespace {
 
+constexpr const char* kSmallerBatches =
+    "a smaller --micro-batch-tokens or --micro-batch-size, or --recompute full";
 constexpr double kShare = 2.0 / 3;   // of a limit, for what is held all the time
 constexpr double kShareOfAll = 0.9;  // and for that with the others' weights
 
@@ -100,11 +102,26 @@ int ranks_that_hold(const TrainingNeeds& needs, double limit) {
   return static_cast<int>(std::ceil(ranks));
 }
 
+std::string memory_advice_on_gpu(const TrainingNeeds& needs, const std::string& card, double card_bytes,
+                                 const std::string& detail) {
+  const double bytes = bytes_of_a_rank(needs);
+  const std::string holds = fmt::format(
+      "out of memory on {} with {:.2f} GB; the weights of this model with their gradients and optimiser "
+      "state take {:.2f} GB",
+      card, gigabytes(card_bytes), gigabytes(bytes));
+  if (bytes < kShareOfAll * card_bytes)
+    return fmt::format(
+        "{}, and the batch takes the rest; try {}, and look for other processes in nvidia-smi ({})", holds,
+        kSmallerBatches, detail);
+  return fmt::format(
+      "{}; expected a smaller model, --precision bf16, or --device cpu, where ranks divide it ({})", holds,
+      detail);
+}
+
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail) {
-  const std::string batches = "a smaller --micro-batch-tokens or --micro-batch-size, or --recompute full";
   const double bytes = static_cast<double>(bytes_of_training(needs)), here = bytes_of_a_rank(needs);
   // A third of what there is: the rest is for activations, and for what building the model takes.
-  if (here < limit / 3) return fmt::format("out of memory; try {} ({})", batches, detail);
+  if (here < limit / 3) return fmt::format("out of memory; try {} ({})", kSmallerBatches, detail);
   const int parts = static_cast<int>(bytes / here + 1e-6);  // in which it lies already
   const int wanted = std::max(ranks_that_hold(needs, limit), parts + 1);
   return fmt::format(
@@ -115,7 +132,7 @@ std::string memory_advice(const TrainingNeeds& needs, double limit, const std::s
       "while weights are saved: funicular launch -n {} -- funicular "
       "… --pipeline-parallel {}. What comes on top is less with {} ({})",
       gigabytes(here), needs.parts * needs.replicas > 1 ? " on each rank" : "", gigabytes(limit), wanted,
-      gigabytes(bytes / wanted), gigabytes(bytes_of_weights(needs)), wanted, wanted, batches, detail);
+      gigabytes(bytes / wanted), gigabytes(bytes_of_weights(needs)), wanted, wanted, kSmallerBatches, detail);
 }
 
 }  // namespace funicular::train

@@ -16,6 +16,7 @@
 #include "funicular/core/error_text.h"
 #include "funicular/parallel/asynchronous.h"
 #include "funicular/runtime/allocator.h"
+#include "funicular/runtime/gpu_cards.h"
 #include "funicular/runtime/product_cache.h"
 #include "funicular/train/batch_vectors.h"
 #include "funicular/train/batching.h"
@@ -300,6 +301,18 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
   optim::make_optimizer(optimizer_);
 }
 
+namespace {
+
+std::string advice_for(const TrainingNeeds& needs, const at::Device& device, const std::string& detail) {
+  if (device.is_cpu()) return memory_advice(needs, memory_limit(), detail);
+  const std::vector<funicular::device::Card> cards = funicular::device::cards();
+  const funicular::device::Card& card =
+      cards.at(device.has_index() ? static_cast<size_t>(device.index()) : 0);
+  return memory_advice_on_gpu(needs, card.name, static_cast<double>(card.bytes), detail);
+}
+
+}  // namespace
+
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
   use_caching_allocator();
   limit_product_cache();
@@ -328,7 +341,7 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
   } catch (const std::exception& error) {
     // Of LibTorch's, when a tensor finds no room. What a loader or a callback throws stays what it is.
     if (!is_out_of_memory(error) || dynamic_cast<const std::bad_alloc*>(&error)) throw;
-    throw RunError("memory", "{}", memory_advice(needs, memory_limit(), error_text(error)));
+    throw RunError("memory", "{}", advice_for(needs, model.device(), error_text(error)));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "formulas.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
+#include "funicular/runtime/gpu_cards.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::nn {
@@ -195,6 +196,19 @@ TEST_P(Attention, OfAWindowEqualsItsFormulaWithGradients) {
       SCOPED_TRACE(testing::Message() << "window " << window << (some ? ", some queries" : ""));
       check(some, make_keys(lengths_around(window, slow())), {32}, window);
     }
+}
+
+/// Tiles of 16 and of 8 queries, as float64 has them on cards that allow a team 64 KiB or less.
+TEST_P(Attention, OnACardWithLittleMemoryEqualsItsFormulaInSmallerTiles) {
+  if (!slow()) return;
+  for (const int64_t bytes : {65'536, 20'000}) {
+    SCOPED_TRACE(testing::Message() << bytes << " bytes");
+    const funicular::device::SharedBytesOnHost little(bytes);
+    check(false, make_keys({1, 15, 17, 65}), {32}, -1);
+    check(true, make_keys({33, 8}), {32}, 7);
+  }
+  const funicular::device::SharedBytesOnHost too_little(10'000);
+  EXPECT_THROW(check(false, make_keys({17}), {32}, -1), InputError);
 }
 
 /// Of the formulas alone: a bound that lets such an error pass would be of no use.

@@ -79,6 +79,17 @@ TEST(MemoryAdvice, AsksForMorePartsThanThereAre) {
   EXPECT_NE(advice.find("A pipeline of 5 ranks"), std::string::npos) << advice;
 }
 
+TEST(MemoryAdvice, OfAGpuSpeaksOfItsMemory) {
+  const TrainingNeeds needs{.parameters = 1'000'000'000};  // 16 GB
+  const std::string fits = memory_advice_on_gpu(needs, "NVIDIA L4", 24e9, "no more");
+  for (const char* part : {"NVIDIA L4 with 24.00 GB", "take 16.00 GB, and the batch takes the rest",
+                           "--micro-batch-tokens", "nvidia-smi", "(no more)"})
+    EXPECT_NE(fits.find(part), std::string::npos) << part << " in: " << fits;
+  const std::string too_large = memory_advice_on_gpu(needs, "NVIDIA T4", 16e9, "no more");
+  EXPECT_NE(too_large.find("take 16.00 GB; expected a smaller model"), std::string::npos) << too_large;
+  EXPECT_EQ(too_large.find("--micro-batch-tokens"), std::string::npos) << too_large;
+}
+
 TEST(MemoryAdvice, BlamesBatchesWhereTheModelIsSmall) {
   const std::string advice = memory_advice({.parameters = 1'000'000}, 8e9, "no more");
   EXPECT_EQ(advice.find("pipeline"), std::string::npos) << advice;

@@ -12,19 +12,24 @@
 
 namespace funicular::nn::device {
 
+constexpr int64_t kMostTile = 32, kLeastTile = 8;
+constexpr int64_t kWidestHead = 128;
+
 /// All sequences and heads of a batch.
 template <class S>
 struct PackedAttention {
   using T = Compute<S>;
   int64_t heads = 0, head_size = 0;
-  int64_t rows = 0;                        ///< that ask, of all sequences
-  const int32_t* offsets = nullptr;        ///< [S+1] of the tokens
-  const int64_t* query_offsets = nullptr;  ///< [S+1] of the rows that ask; null: all tokens ask
+  int64_t first_head = 0;            ///< which of the model's heads the first of these is, for its dropout
+  int64_t rows = 0;                  ///< that ask, of all sequences
+  const int32_t* offsets = nullptr;  ///< [S+1] of the tokens
+  const int32_t* query_offsets = nullptr;  ///< [S+1] of the rows that ask; null: all tokens ask
   const int32_t* queries = nullptr;        ///< [rows] places in their sequences; null: all tokens ask
   const S* qkv = nullptr;                  ///< [tokens, 3 * heads * head_size]
   const T* bias = nullptr;                 ///< [3 * heads * head_size], added; or null
   const int64_t* draws = nullptr;          ///< [S]
   double scale = 1;
+  int64_t tile = kMostTile;      ///< queries, and keys, of a tile; see tile_that_fits
   int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
   const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
   DropoutArguments dropout;
@@ -39,39 +44,42 @@ struct PackedAttention {
   FUNICULAR_DEVICE int64_t first_row(int64_t s) const { return queries ? query_offsets[s] : offsets[s]; }
 };
 
-constexpr int kQueries = 32, kKeys = 32;  ///< of a tile
-static_assert(kQueries == kKeys, "tiles are square");
-constexpr int64_t kWidestHead = 128;
-
-/// The parts of the team's memory. Rows of operands are one longer than a head, so that threads that read a
-/// column each meet other banks.
+/// The parts of the team's memory, for tiles of `size` queries and as many keys. Rows of operands are one longer than
+/// a head, so that threads that read a column each meet other banks.
 template <class T>
 struct Tiles {
-  int64_t stride;
-  T *query, *key, *value, *context_gradient;  ///< [32, stride]
-  T *scores, *gradients;                      ///< [32, 33]
-  T *out, *out2;                              ///< [32, stride]: sums of the tile that the team is for
-  T *peaks, *sums, *factors;                  ///< [32]
+  int64_t size, stride, score_stride;
+  T *query, *key, *value, *context_gradient;  ///< [size, stride]
+  T *scores, *gradients;                      ///< [size, score_stride]
+  T *out, *out2;                              ///< [size, stride]: sums of the tile that the team is for
+  T *peaks, *sums, *factors;                  ///< [size]
 
-  static constexpr int64_t kScoreStride = kKeys + 1;
-
-  FUNICULAR_DEVICE Tiles(int64_t head_size, unsigned char* base) : stride(head_size + 1) {
+  FUNICULAR_DEVICE Tiles(int64_t head_size, int64_t tile, unsigned char* base)
+      : size(tile), stride(head_size + 1), score_stride(tile + 1) {
     T* next = reinterpret_cast<T*>(base);
     const auto take = [&](T*& part, int64_t elements) {
       part = next;
       next += elements;
     };
-    for (T** part : {&query, &key, &value, &context_gradient, &out, &out2}) take(*part, kQueries * stride);
-    for (T** part : {&scores, &gradients}) take(*part, kQueries * kScoreStride);
-    for (T** part : {&peaks, &sums, &factors}) take(*part, kQueries);
+    for (T** part : {&query, &key, &value, &context_gradient, &out, &out2}) take(*part, size * stride);
+    for (T** part : {&scores, &gradients}) take(*part, size * score_stride);
+    for (T** part : {&peaks, &sums, &factors}) take(*part, size);
     elements = next - reinterpret_cast<T*>(base);
   }
   int64_t elements;
 
-  static int64_t bytes(int64_t head_size) {
-    return Tiles(head_size, nullptr).elements * static_cast<int64_t>(sizeof(T));
+  static int64_t bytes(int64_t head_size, int64_t tile) {
+    return Tiles(head_size, tile, nullptr).elements * static_cast<int64_t>(sizeof(T));
   }
 };
+
+/// The largest tile whose memory a team may have. The order of sums depends on it: results repeat on one kind of card.
+template <class T>
+int64_t tile_that_fits(int64_t head_size, int64_t most_bytes) {
+  int64_t tile = kMostTile;
+  while (tile > kLeastTile && Tiles<T>::bytes(head_size, tile) > most_bytes) tile /= 2;
+  return tile;
+}
 
 /// What one team works on: a tile of queries or of keys of a sequence and head.
 template <class S>
@@ -88,7 +96,7 @@ struct HeadTile {
       : a(arguments),
         sequence(team.row() / a.heads),
         head(team.row() % a.heads),
-        begin(team.column() * kKeys) {
+        begin(team.column() * a.tile) {
     row = a.offsets[sequence];
     length = a.offsets[sequence + 1] - row;
     first_query = a.first_row(sequence);
@@ -99,12 +107,12 @@ struct HeadTile {
   /// The place in its sequence of query i.
   FUNICULAR_DEVICE int64_t place(int64_t i) const { return a.queries ? a.queries[first_query + i] : i; }
 
-  /// out [32, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those from `valid` on are zero.
+  /// out [tile, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those from `valid` on are zero.
   template <class Team, class Row>
   FUNICULAR_DEVICE void load(const Team& team, int part, int64_t valid, int64_t stride, T* out,
                              Row row_of) const {
     const int64_t first = part * a.hidden() + column;
-    for (int64_t e = team.rank(); e < kKeys * a.head_size; e += team.size()) {
+    for (int64_t e = team.rank(); e < a.tile * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       out[i * stride + c] = i < valid ? element(part, row_of(i), first, c) : T{0};
     }
@@ -141,13 +149,13 @@ struct HeadTile {
   }
   /// The first key of the first tile that queries [from, to] see, and the end of the last one.
   FUNICULAR_DEVICE int64_t first_seen(int64_t from) const {
-    return a.window < 0 || from <= a.window ? 0 : (from - a.window) / kKeys * kKeys;
+    return a.window < 0 || from <= a.window ? 0 : (from - a.window) / a.tile * a.tile;
   }
   FUNICULAR_DEVICE int64_t last_seen(int64_t to, int64_t size) const {
     return a.window < 0 ? size : least(size, to + a.window + 1);
   }
   /// The place of the tile's last query.
-  FUNICULAR_DEVICE int64_t last_place() const { return place(least(begin + kQueries, count) - 1); }
+  FUNICULAR_DEVICE int64_t last_place() const { return place(least(begin + a.tile, count) - 1); }
   template <class Team>
   FUNICULAR_DEVICE void load_queries(const Team& team, int64_t from, int64_t stride, T* out) const {
     load(team, 0, count - from, stride, out, [&](int64_t i) { return place(from + i); });
@@ -160,7 +168,7 @@ struct HeadTile {
   template <class Team>
   FUNICULAR_DEVICE void load_context(const Team& team, const S* rows, int64_t from, int64_t stride,
                                      T* out) const {
-    for (int64_t e = team.rank(); e < kQueries * a.head_size; e += team.size()) {
+    for (int64_t e = team.rank(); e < a.tile * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       out[i * stride + c] =
           from + i < count ? widen(rows[(first_query + from + i) * a.hidden() + column + c]) : T{0};
@@ -170,40 +178,38 @@ struct HeadTile {
   /// What the probability of query i and key j is multiplied by.
   FUNICULAR_DEVICE T multiplier(int64_t i, int64_t j) const {
     if (a.dropout.threshold == 0) return 1;
-    const bool keeps = attention_dropout_keeps({a.dropout.key_low, a.dropout.key_high},
-                                               static_cast<uint64_t>(a.draws[sequence]),
-                                               static_cast<uint32_t>(head), static_cast<uint32_t>(place(i)),
-                                               static_cast<uint32_t>(j), {a.dropout.threshold});
+    const bool keeps = attention_dropout_keeps(
+        {a.dropout.key_low, a.dropout.key_high}, static_cast<uint64_t>(a.draws[sequence]),
+        static_cast<uint32_t>(a.first_head + head), static_cast<uint32_t>(place(i)), static_cast<uint32_t>(j),
+        {a.dropout.threshold});
     return keeps ? static_cast<T>(a.dropout.scale) : T{0};
   }
 };
 
-/// out [32, 33] = left [32, depth] * right [32, depth]^T.
+/// out [tile, score stride] = left [tile, depth] * right [tile, depth]^T.
 template <class Team, class T>
-FUNICULAR_DEVICE void tile_scores(const Team& team, const T* left, const T* right, int64_t depth,
-                                  int64_t stride, T* out) {
-  for (int64_t e = team.rank(); e < kQueries * kKeys; e += team.size()) {
-    const int64_t i = e / kKeys, j = e % kKeys;
+FUNICULAR_DEVICE void tile_scores(const Team& team, const Tiles<T>& m, const T* left, const T* right,
+                                  int64_t depth, T* out) {
+  for (int64_t e = team.rank(); e < m.size * m.size; e += team.size()) {
+    const int64_t i = e / m.size, j = e % m.size;
     T sum = 0;
-    for (int64_t c = 0; c < depth; ++c) sum += left[i * stride + c] * right[j * stride + c];
-    out[i * Tiles<T>::kScoreStride + j] = sum;
+    for (int64_t c = 0; c < depth; ++c) sum += left[i * m.stride + c] * right[j * m.stride + c];
+    out[i * m.score_stride + j] = sum;
   }
 }
 
-/// out [32, width] = out * factors[row] + left * right [32, width]; left is scores [32, 33], or their
-/// transpose.
+/// out [tile, width] = out * factors[row] + left * right [tile, width]; left is scores, or their transpose.
 template <bool transposed, class Team, class T>
-FUNICULAR_DEVICE void tile_product(const Team& team, const T* left, const T* right, int64_t width,
-                                   int64_t stride, T* out, const T* factors = nullptr) {
-  for (int64_t e = team.rank(); e < kQueries * width; e += team.size()) {
+FUNICULAR_DEVICE void tile_product(const Team& team, const Tiles<T>& m, const T* left, const T* right,
+                                   int64_t width, T* out, const T* factors = nullptr) {
+  for (int64_t e = team.rank(); e < m.size * width; e += team.size()) {
     const int64_t i = e / width, c = e % width;
-    T sum = factors ? out[i * stride + c] * factors[i] : out[i * stride + c];
-    for (int64_t k = 0; k < kKeys; ++k) {
-      const T factor =
-          transposed ? left[k * Tiles<T>::kScoreStride + i] : left[i * Tiles<T>::kScoreStride + k];
-      sum += factor * right[k * stride + c];
+    T sum = factors ? out[i * m.stride + c] * factors[i] : out[i * m.stride + c];
+    for (int64_t k = 0; k < m.size; ++k) {
+      const T factor = transposed ? left[k * m.score_stride + i] : left[i * m.score_stride + k];
+      sum += factor * right[k * m.stride + c];
     }
-    out[i * stride + c] = sum;
+    out[i * m.stride + c] = sum;
   }
 }
 
@@ -222,23 +228,23 @@ struct AttentionForward {
     using T = Compute<S>;
     const HeadTile<S> tile(a, team);
     if (tile.begin >= tile.count) return;
-    const Tiles<T> m(a.head_size, team.shared());
+    const Tiles<T> m(a.head_size, a.tile, team.shared());
     tile.load_queries(team, tile.begin, m.stride, m.query);
-    clear(team, m.out, kQueries * m.stride);
-    for (int64_t i = team.rank(); i < kQueries; i += team.size()) {
+    clear(team, m.out, a.tile * m.stride);
+    for (int64_t i = team.rank(); i < a.tile; i += team.size()) {
       m.peaks[i] = static_cast<T>(-1e30);
       m.sums[i] = 0;
     }
     const int64_t end = tile.last_seen(tile.last_place(), tile.length);
-    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kKeys) {
+    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += a.tile) {
       tile.load_keys(team, 1, from, m.stride, m.key);
       tile.load_keys(team, 2, from, m.stride, m.value);
       team.sync();
-      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
+      tile_scores(team, m, m.query, m.key, a.head_size, m.scores);
       team.sync();
-      for (int64_t i = team.rank(); i < kQueries; i += team.size()) take_row(tile, m, i, from);
+      for (int64_t i = team.rank(); i < a.tile; i += team.size()) take_row(tile, m, i, from);
       team.sync();
-      tile_product<false>(team, m.scores, m.value, a.head_size, m.stride, m.out, m.factors);
+      tile_product<false>(team, m, m.scores, m.value, a.head_size, m.out, m.factors);
       team.sync();
     }
     write(team, tile, m);
@@ -250,8 +256,8 @@ struct AttentionForward {
   /// Row i of scores becomes its share of the softmax, dropped out; what came before is rescaled by
   /// factors[i].
   FUNICULAR_DEVICE void take_row(const HeadTile<S>& tile, const Tiles<T>& m, int64_t i, int64_t from) const {
-    T* const row = m.scores + i * Tiles<T>::kScoreStride;
-    const int64_t valid = least(kKeys, tile.length - from);
+    T* const row = m.scores + i * m.score_stride;
+    const int64_t valid = least(a.tile, tile.length - from);
     const bool asked = tile.begin + i < tile.count;
     const int64_t query = asked ? tile.place(tile.begin + i) : 0;
     const auto reads = [&](int64_t j) { return j < valid && (!asked || tile.sees(query, from + j)); };
@@ -263,7 +269,7 @@ struct AttentionForward {
     }
     const T factor = std::exp(m.peaks[i] - peak);
     T sum = m.sums[i] * factor;
-    for (int64_t j = 0; j < kKeys; ++j) {
+    for (int64_t j = 0; j < a.tile; ++j) {
       const T e = reads(j) ? std::exp(row[j] - peak) : T{0};
       sum += e;
       row[j] = asked && reads(j) ? e * tile.multiplier(tile.begin + i, from + j) : T{0};
@@ -275,7 +281,7 @@ struct AttentionForward {
 
   template <class Team>
   FUNICULAR_DEVICE void write(const Team& team, const HeadTile<S>& tile, const Tiles<T>& m) const {
-    const int64_t rows = least(kQueries, tile.count - tile.begin), first = tile.first_query + tile.begin;
+    const int64_t rows = least(a.tile, tile.count - tile.begin), first = tile.first_query + tile.begin;
     for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       a.context[(first + i) * a.hidden() + tile.column + c] = put<S>(m.out[i * m.stride + c] / m.sums[i]);
@@ -292,8 +298,8 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
                                      int64_t first, int64_t from, const Compute<S>* dots) {
   using T = Compute<S>;
   const auto& a = tile.a;
-  for (int64_t e = team.rank(); e < kQueries * kKeys; e += team.size()) {
-    const int64_t i = e / kKeys, j = e % kKeys, at = i * Tiles<T>::kScoreStride + j;
+  for (int64_t e = team.rank(); e < m.size * m.size; e += team.size()) {
+    const int64_t i = e / m.size, j = e % m.size, at = i * m.score_stride + j;
     if (first + i >= tile.count || from + j >= tile.length || !tile.sees(tile.place(first + i), from + j)) {
       m.scores[at] = m.gradients[at] = 0;
       continue;
@@ -316,13 +322,13 @@ struct QueryGradients {
     using T = Compute<S>;
     const HeadTile<S> tile(a, team);
     if (tile.begin >= tile.count) return;
-    const Tiles<T> m(a.head_size, team.shared());
+    const Tiles<T> m(a.head_size, a.tile, team.shared());
     tile.load_queries(team, tile.begin, m.stride, m.query);
     tile.load_context(team, a.context_gradient, tile.begin, m.stride, m.context_gradient);
     tile.load_context(team, a.context, tile.begin, m.stride, m.out2);
-    clear(team, m.out, kQueries * m.stride);
+    clear(team, m.out, a.tile * m.stride);
     team.sync();
-    for (int64_t i = team.rank(); i < kQueries; i += team.size()) {
+    for (int64_t i = team.rank(); i < a.tile; i += team.size()) {
       T dot = 0;
       for (int64_t c = 0; c < a.head_size; ++c)
         dot += m.context_gradient[i * m.stride + c] * m.out2[i * m.stride + c];
@@ -330,19 +336,19 @@ struct QueryGradients {
       if (tile.begin + i < tile.count) a.dots[tile.head * a.rows + tile.first_query + tile.begin + i] = dot;
     }
     const int64_t end = tile.last_seen(tile.last_place(), tile.length);
-    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kKeys) {
+    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += a.tile) {
       tile.load_keys(team, 1, from, m.stride, m.key);
       tile.load_keys(team, 2, from, m.stride, m.value);
       team.sync();
-      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
-      tile_scores(team, m.context_gradient, m.value, a.head_size, m.stride, m.gradients);
+      tile_scores(team, m, m.query, m.key, a.head_size, m.scores);
+      tile_scores(team, m, m.context_gradient, m.value, a.head_size, m.gradients);
       team.sync();
       tile_gradients(team, tile, m, tile.begin, from, m.sums);
       team.sync();
-      tile_product<false>(team, m.gradients, m.key, a.head_size, m.stride, m.out);
+      tile_product<false>(team, m, m.gradients, m.key, a.head_size, m.out);
       team.sync();
     }
-    const int64_t rows = least(kQueries, tile.count - tile.begin);
+    const int64_t rows = least(a.tile, tile.count - tile.begin);
     for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       const int64_t place = tile.place(tile.begin + i);
@@ -362,32 +368,32 @@ struct KeyValueGradients {
     using T = Compute<S>;
     const HeadTile<S> tile(a, team);
     if (tile.begin >= tile.length) return;
-    const Tiles<T> m(a.head_size, team.shared());
+    const Tiles<T> m(a.head_size, a.tile, team.shared());
     tile.load_keys(team, 1, tile.begin, m.stride, m.key);
     tile.load_keys(team, 2, tile.begin, m.stride, m.value);
-    clear(team, m.out, kKeys * m.stride);
-    clear(team, m.out2, kKeys * m.stride);
-    for (int64_t first = 0; first < tile.count; first += kQueries) {
+    clear(team, m.out, a.tile * m.stride);
+    clear(team, m.out2, a.tile * m.stride);
+    for (int64_t first = 0; first < tile.count; first += a.tile) {
       // Queries ascend. Tiles before the window see none of these keys, and neither do tiles after it.
-      if (a.window >= 0 && tile.place(least(first + kQueries, tile.count) - 1) + a.window < tile.begin)
+      if (a.window >= 0 && tile.place(least(first + a.tile, tile.count) - 1) + a.window < tile.begin)
         continue;
-      if (a.window >= 0 && tile.place(first) >= tile.begin + kKeys + a.window) break;
+      if (a.window >= 0 && tile.place(first) >= tile.begin + a.tile + a.window) break;
       tile.load_queries(team, first, m.stride, m.query);
       tile.load_context(team, a.context_gradient, first, m.stride, m.context_gradient);
-      for (int64_t i = team.rank(); i < kQueries; i += team.size())
+      for (int64_t i = team.rank(); i < a.tile; i += team.size())
         m.sums[i] = first + i < tile.count ? a.dots[tile.head * a.rows + tile.first_query + first + i] : T{0};
       team.sync();
-      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
-      tile_scores(team, m.context_gradient, m.value, a.head_size, m.stride, m.gradients);
+      tile_scores(team, m, m.query, m.key, a.head_size, m.scores);
+      tile_scores(team, m, m.context_gradient, m.value, a.head_size, m.gradients);
       team.sync();
       tile_gradients(team, tile, m, first, tile.begin, m.sums);
       team.sync();
-      tile_product<true>(team, m.gradients, m.query, a.head_size, m.stride, m.out);
-      tile_product<true>(team, m.scores, m.context_gradient, a.head_size, m.stride, m.out2);
+      tile_product<true>(team, m, m.gradients, m.query, a.head_size, m.out);
+      tile_product<true>(team, m, m.scores, m.context_gradient, a.head_size, m.out2);
       team.sync();
     }
     team.sync();
-    const int64_t rows = least(kKeys, tile.length - tile.begin);
+    const int64_t rows = least(a.tile, tile.length - tile.begin);
     for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       S* const key = a.gradient + (tile.row + tile.begin + i) * 3 * a.hidden() + a.hidden() + tile.column + c;

@@ -1,7 +1,5 @@
 #include "funicular/nn/device/flash.h"
 
-#include <ATen/Context.h>
-#include <ATen/core/Generator.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/empty.h>
@@ -9,11 +7,13 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
-#include <mutex>
 #include <optional>
 
 #include "funicular/base/random.h"
+#include "funicular/core/device_copy.h"
+#include "funicular/nn/device/keyed_generator.h"
 #include "funicular/nn/device/operations.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn::device {
 
@@ -42,7 +42,7 @@ FlashInput flash_input(const at::Tensor& biased, const AttentionCall& call) {
   in.scale = 1 / std::sqrt(static_cast<double>(head_size));
   if (call.queries) {
     in.query = in.query.index_select(0, call.queries->rows);
-    in.query_offsets = at::tensor(call.queries->offsets, at::kInt).to(biased.device());
+    in.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), biased.device());
     in.most_queries = 0;
     for (int64_t s = 0; s < call.packing.sequences(); ++s)
       in.most_queries = std::max(in.most_queries, call.first_row(s + 1) - call.first_row(s));
@@ -65,15 +65,13 @@ void turn_in_place(const at::Tensor& part, const AttentionCall& call, const at::
   part.copy_(turned(part, call.pattern.rotations.index_select(0, positions), back));
 }
 
-/// Has the device's generator give the mask that belongs to this layer and batch.
-void seed_dropout(const at::Tensor& qkv, const AttentionCall& call) {
-  if (call.dropout.threshold == 0) return;
-  const RandomBlock bits =
-      philox({call.dropout.key_low, call.dropout.key_high},
-             make_counter(0, 0, static_cast<uint64_t>(call.packing.host_draw_ids.front())));
-  at::Generator generator = at::globalContext().defaultGenerator(qkv.device());
-  const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(uint64_t{bits[0]} << 32 | bits[1]);
+/// The seed of the mask that belongs to this layer, its first head and this batch; none without dropout.
+std::optional<uint64_t> dropout_seed(const AttentionCall& call) {
+  if (call.dropout.threshold == 0) return std::nullopt;
+  const RandomBlock bits = philox({call.dropout.key_low, call.dropout.key_high},
+                                  make_counter(0, static_cast<uint32_t>(call.first_head),
+                                               static_cast<uint64_t>(call.packing.host_draw_ids.front())));
+  return uint64_t{bits[0]} << 32 | bits[1];
 }
 
 }  // namespace
@@ -85,7 +83,7 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
   const int64_t head_size = qkv.size(1) / 3 / call.heads;
   const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
   return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&
-         !call.repeatable;
+         !call.repeatable && funicular::device::multiplies_bf16(qkv.device());
 }
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
@@ -96,7 +94,7 @@ AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, cons
       turn_in_place(parts.select(1, part), call, call.packing.positions, /*back=*/false);
   }
   const FlashInput in = flash_input(biased, call);
-  seed_dropout(qkv, call);
+  const KeyedGenerator dropout(qkv.device(), dropout_seed(call));
   const auto [out, log_sum_exp, random_state, unused, mask] = at::_flash_attention_forward(
       in.query, in.key, in.value, in.query_offsets, in.offsets, in.most_queries, in.longest,
       probability(call),

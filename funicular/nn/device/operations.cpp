@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "funicular/core/device_copy.h"
 #include "funicular/nn/device/activation.h"
 #include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/column_sum.h"
@@ -18,6 +19,7 @@
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn::device {
 
@@ -289,7 +291,7 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
 
 namespace {
 
-/// What the attention kernels read, and the tensors that are made for them.
+/// What the attention kernels read, and the tensor that is made for them.
 template <class S>
 struct Arranged {
   PackedAttention<S> a;
@@ -307,11 +309,13 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   if (a.head_size > kWidestHead)
     throw InputError("attention", "heads have {} channels; on a GPU expected at most {}", a.head_size,
                      kWidestHead);
+  a.first_head = call.first_head;
+  a.tile = tile_that_fits<Compute<S>>(a.head_size, funicular::device::most_shared_bytes(qkv));
   a.rows = call.rows();
   a.offsets = packing.offsets.data_ptr<int32_t>();
   if (call.queries) {
-    arranged.query_offsets = at::tensor(call.queries->offsets, at::kLong).to(qkv.device());
-    a.query_offsets = arranged.query_offsets.template data_ptr<int64_t>();
+    arranged.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), qkv.device());
+    a.query_offsets = arranged.query_offsets.template data_ptr<int32_t>();
     a.queries = call.queries->keys.positions.template data_ptr<int32_t>();
   }
   a.qkv = data<S>(qkv);
@@ -328,11 +332,13 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
 
 /// A team a sequence, head and tile of at most `longest` rows.
 template <class S>
-Launch tiles(const at::Tensor& qkv, const AttentionCall& call, int64_t longest) {
+Launch tiles(const at::Tensor& qkv, const AttentionCall& call, const PackedAttention<S>& a, int64_t longest) {
+  const int64_t bytes = Tiles<Compute<S>>::bytes(a.head_size, a.tile);
+  funicular::device::check_shared_bytes(qkv, bytes);
   return {.rows = call.packing.sequences() * call.heads,
-          .columns = ceiling(longest, kQueries),
+          .columns = ceiling(longest, a.tile),
           .threads = threads(qkv, 256),
-          .shared_bytes = Tiles<Compute<S>>::bytes(qkv.size(1) / 3 / call.heads)};
+          .shared_bytes = bytes};
 }
 
 /// Rows of the longest sequence that ask.
@@ -353,7 +359,8 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
     const Arranged<S> arranged = arrange<S>(qkv, bias, result, call);
-    run(qkv, tiles<S>(qkv, call, most_queries(call)), AttentionForward<S>{arranged.a});
+    const PackedAttention<S>& a = arranged.a;
+    run(qkv, tiles(qkv, call, a, most_queries(call)), AttentionForward<S>{a});
   });
   return result;
 }
@@ -367,11 +374,12 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
     Arranged<S> arranged = arrange<S>(qkv, bias, saved, call);
-    arranged.a.context_gradient = data<S>(dy);
-    arranged.a.gradient = data<S>(gradient);
-    arranged.a.dots = data<Compute<S>>(dots);
-    run(qkv, tiles<S>(qkv, call, most_queries(call)), QueryGradients<S>{arranged.a});
-    run(qkv, tiles<S>(qkv, call, call.packing.longest()), KeyValueGradients<S>{arranged.a});
+    PackedAttention<S>& a = arranged.a;
+    a.context_gradient = data<S>(dy);
+    a.gradient = data<S>(gradient);
+    a.dots = data<Compute<S>>(dots);
+    run(qkv, tiles(qkv, call, a, most_queries(call)), QueryGradients<S>{a});
+    run(qkv, tiles(qkv, call, a, call.packing.longest()), KeyValueGradients<S>{a});
   });
   if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
   return gradient;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "funicular/core/device_copy.h"
 #include "funicular/optim/device/square_sum.h"
 #include "funicular/optim/device/update.h"
 #include "funicular/runtime/device_kernels.h"
@@ -83,7 +84,7 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
   }
   const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
   std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
-  blocks_ = bytes.to(target_->matrix_master.device());
+  blocks_ = to_device(bytes, target_->matrix_master.device());
 }
 
 at::Tensor square_sums(const at::Tensor& flat) {
@@ -165,7 +166,7 @@ at::Tensor Passes::by_block(const std::vector<double>& by_layer) const {
   std::vector<double> values;
   for (const FlatLayout::Block& block : target_->layout->blocks())
     values.push_back(by_layer[static_cast<size_t>(block.layer)]);
-  return at::tensor(values, at::kDouble).to(blocks_.device());
+  return to_device(at::tensor(values, at::kDouble), blocks_.device());
 }
 
 std::vector<LayerNorms> Passes::roots(const at::Tensor& sums) const {

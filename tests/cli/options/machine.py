@@ -117,6 +117,9 @@ def device(lab):
         lab.assertGreater(distance(lab.train(device="cuda").weights, lab.train().weights), 0)
     else:
         lab.refuses_to_train("--device cuda", device="cuda")
+        lab.refuses_to_train("--device cuda", device="cuda:1")
+    for wrong in ("cudo", "cuda:", "cuda:x", "cuda:-1", "cuda:1000"):
+        lab.refuses_to_train(f'--device expects cpu, cuda, or cuda:N with the number of a GPU, found "{wrong}"', device=wrong)
 
 
 @MACHINE.row("--threads", "LibTorch computes with so many threads")

@@ -238,6 +238,14 @@ def proved_data(lab):
         lab.assertEqual(Proof(lab, **given(lab, [length] * 4), learning_rate=NOTHING).longest(), length + SPECIAL)
 
 
+@PROVE.row("--device", "layouts compute there; cuda is refused where there is none, and in 16 bits unless layouts are deterministic")
+def proved_device(lab):
+    lab.assertEqual(Proof(lab, device="cpu", steps=1).read("weight", 1), Proof(lab, steps=1).read("weight", 1))
+    lab.refuses(["prove", "single", "single", "--precision", "bf16", "--device", "cuda"], "expected --deterministic in both layouts")
+    if not lab.has_gpu():
+        lab.refuses(["prove", "reference", "single", "--steps", 1, "--device", "cuda"], "the ranks of \"single\" refuse it")
+
+
 @PROVE.row("--steps", "so many steps are compared")
 def proved_steps(lab):
     for count in (2, 1):

@@ -1,0 +1,259 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in under 9 minutes: tests, compute-sanitizer, benchmarks, and the results in one folder.
+#
+# usage: bench/on_a_gpu.sh [--seconds N] [--results FOLDER] [--packed FILE] [PART…]   runs all parts, or those that are named
+#        bench/on_a_gpu.sh --dry-run      lists the parts with their time limits and runs nothing
+#        bench/on_a_gpu.sh --build        builds build/gpu for the LibTorch of TORCH_DIR (default: the torch of python3)
+#        bench/on_a_gpu.sh --pack FILE    packs build/gpu into FILE, a .tar.xz, to carry it to the GPU
+#
+# --seconds  for all parts together; default 530
+# --results  default: $OUT/on_a_gpu, or build/gpu-results/on_a_gpu if OUT is not set
+# --packed   unpacks FILE into build/gpu. Without it, and without build/gpu, the parts begin with a build.
+#
+# Parts run in order, the most valuable first. A part that fails or runs past its limit does not stop the others. The folder of
+# results holds summary.txt (a line per part), output.txt (what they printed) and files.tar.gz (JSON files and the trace).
+set -euo pipefail
+self=$(realpath "$0") caller=$PWD
+cd "$(dirname "$self")/.."
+
+build=${FUNICULAR_GPU_BUILD:-build/gpu}
+program=$build/funicular
+total=530 grace=5
+
+# name, limit in seconds, what it does. Limits without "build" add up to less than the default of --seconds.
+parts() {
+  cat <<'LIST'
+machine 10 the card, its driver, CUDA and the versions of Python's packages
+unpack 25 the program and the tests that were packed
+build 280 the program and the tests, if there is no pack
+doctor 10 funicular doctor
+kernels 60 tests of operations and optimisers on the card
+models 45 tests of whole models and training steps on the card
+steps 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, MiniLM
+peers 120 BERT-base beside PyTorch without padding, compiled
+prove 30 layouts on the card compared
+memcheck 35 compute-sanitizer memcheck on the kernels of attention and normalisation
+racecheck 45 compute-sanitizer racecheck on the same
+trace 25 when each kernel of a step runs
+floor 25 the step beside its products alone
+padded 40 BERT-base with rows of 128 beside transformers, compiled
+LIST
+}
+
+say() { printf '%s\n' "$*"; }
+die() { say "bench/on_a_gpu.sh: $*" >&2; exit 2; }
+now() { date +%s; }
+from_caller() { (cd "$caller" && realpath -m -- "$1"); }
+
+# The folder of LibTorch that the program is built for: TORCH_DIR, else the torch of python3.
+torch_folder() {
+  [ -z "${TORCH_DIR:-}" ] || { say "$TORCH_DIR"; return; }
+  python3 -c 'import importlib.util as i; s = i.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")'
+}
+
+# A packed program looks for LibTorch and the CUDA runtime where this machine has them.
+find_libraries() {
+  local torch folders folder
+  torch=$(torch_folder) || return 0
+  [ -n "$torch" ] || return 0
+  folders="$PWD/$build:$torch/lib"
+  for folder in "$torch"/../nvidia/*/lib /usr/local/cuda/lib64; do
+    [ ! -d "$folder" ] || folders+=":$folder"
+  done
+  export LD_LIBRARY_PATH="$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+# The capability of this machine's card without its point; 90, that of the H100, where there is none.
+capability() {
+  local found
+  found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -dc 0-9) || true
+  say "${found:-90}"
+}
+
+build_all() {
+  local torch
+  torch=$(torch_folder)
+  [ -n "$torch" ] || die "--build: python3 has no torch; set TORCH_DIR to a CUDA build of LibTorch"
+  cmake --preset release -B "$build" "-DTORCH_DIR=$torch" "-DFUNICULAR_CUDA_ARCHITECTURES=$(capability)" -Wno-dev
+  grep -q '^FUNICULAR_CUDART:' "$build/CMakeCache.txt" ||
+    die "--build: $torch is no CUDA build of LibTorch, or there is no nvcc; the program would compute on the CPU only"
+  ninja -C "$build" -j "${FUNICULAR_JOBS:-$(nproc)}" funicular funicular_cli tests/test_{nn,optim,bench,model,train,parallel}
+}
+
+pack() {
+  [ -x "$program" ] || die "--pack: there is no $program; run bench/on_a_gpu.sh --build first"
+  local folder
+  folder=$(mktemp -d)
+  mkdir "$folder/tests"
+  cp "$program" "$folder"
+  cp -P "$build"/lib*.so* "$folder"
+  cp "$build"/tests/test_{nn,optim,bench,model,train,parallel} "$folder/tests"
+  find "$folder" -type f -exec strip --strip-unneeded {} +
+  tar -C "$folder" -cJf "$1" .
+  rm -r "$folder"
+  say "$(du -h "$1" | cut -f 1) in $1"
+}
+
+part_machine() {
+  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv
+  nvcc --version || true
+  python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
+  nproc
+}
+
+part_unpack() {
+  mkdir -p "$build"
+  tar -C "$build" -xJf "$packed"
+}
+
+part_build() { build_all; }
+part_doctor() { "$program" doctor --output "$files"; }
+
+part_kernels() {
+  local status=0
+  "$build/tests/test_nn" --gtest_brief=1 '--gtest_filter=*Attention*:*Joined*:*Team*:*Gpu*:Rounding*:KeyedGenerator*' || status=1
+  "$build/tests/test_optim" --gtest_brief=1 '--gtest_filter=DevicePasses.*:*PassesOfGpus*' || status=1
+  return $status
+}
+
+part_models() {
+  local status=0
+  "$build/tests/test_bench" --gtest_brief=1 '--gtest_filter=TeamStep.*' || status=1
+  "$build/tests/test_model" --gtest_brief=1 '--gtest_filter=*Team*' || status=1
+  "$build/tests/test_train" --gtest_brief=1 '--gtest_filter=Autocast*' || status=1
+  "$build/tests/test_parallel" --gtest_brief=1 '--gtest_filter=BatchNorm*' || status=1
+  return $status
+}
+
+# bench_step NAME OPTION…: one JSON object into NAME.json.
+bench_step() {
+  local name=$1
+  shift
+  "$program" bench --device cuda --precision bf16 --warmup 4 --steps 10 --json "$@" >"$files/$name.json" &&
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(sys.argv[2], round(d["tokens_per_second"]), "tokens/s, step", round(1e3 * d["step_seconds_median"], 2), "ms")' \
+      "$files/$name.json" "$name"
+}
+
+part_steps() {
+  local status=0
+  bench_step base-ragged --model base --batch-size 256 || status=1
+  bench_step base-128 --model base --batch-size 256 --rows full || status=1
+  bench_step base-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
+  bench_step base-32-rows --model base --batch-size 32 || status=1
+  bench_step minilm-ragged --model minilm --batch-size 256 || status=1
+  return $status
+}
+
+beside() {
+  python3 bench/gpu_step.py --results "$files/$2" --program "$program" --models base --rows "$1" --repetitions 2 --peers "$2"
+}
+
+part_peers() { beside ragged,full unpadded; }
+
+part_prove() {
+  local status=0
+  "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
+  "$program" prove reference single --device cuda || status=1
+  return $status
+}
+
+sanitize() {
+  compute-sanitizer --tool "$1" --error-exitcode 3 "$build/tests/test_nn" --gtest_brief=1 '--gtest_filter=*Joined*:Rounding*Residual*Team*:*OfSomeQueries*Team*'
+}
+part_memcheck() { sanitize memcheck; }
+part_racecheck() { sanitize racecheck; }
+
+part_trace() {
+  "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --steps 3 --trace "$files/trace.json"
+}
+
+part_floor() {
+  "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --floor
+}
+
+part_padded() { beside full compile; }
+
+# Whether a part has anything to do on this machine.
+wanted() {
+  case $1 in
+    unpack) [ -n "$packed" ] ;;
+    build) [ -z "$packed" ] && [ ! -x "$program" ] ;;
+    *) true ;;
+  esac
+}
+
+# run_part NAME LIMIT: ends with a line in summary.txt and the files so far in files.tar.gz.
+run_part() {
+  local name=$1 limit=$2 start status=0 left
+  left=$((deadline - $(now)))
+  if [ "$left" -lt 3 ]; then
+    say "$name: left out, the time is used up" | tee -a "$results/summary.txt"
+    return
+  fi
+  [ "$limit" -le "$left" ] || limit=$left
+  start=$(now)
+  say "== $name (at most $limit s)" >>"$results/output.txt"
+  timeout -k "$grace" "$limit" bash "$self" --packed "$packed" --results "$results" --part "$name" >>"$results/output.txt" 2>&1 || status=$?
+  case $status in
+    0) left=done ;;
+    124 | 137) left="ended after its limit of $limit s" ;;
+    *) left="FAILED, exit code $status" ;;
+  esac
+  say "$name: $left ($(($(now) - start)) s)" | tee -a "$results/summary.txt"
+  tar -C "$files" -czf "$results/files.tar.gz" .
+}
+
+run_all() {
+  deadline=$(($(now) + total - grace))
+  mkdir -p "$files" "$results"
+  : >"$results/summary.txt"
+  : >"$results/output.txt"
+  local name limit what
+  while read -r name limit what; do
+    chosen "$name" && wanted "$name" || continue
+    run_part "$name" "$limit" </dev/null
+  done < <(parts)
+  say "Results: $results"
+  ! grep -qv ': done' "$results/summary.txt"
+}
+
+# Without names all parts run; unpacking and building always do.
+chosen() {
+  case " ${names[*]-} " in
+    "  " | *" $1 "*) true ;;
+    *) [ "$1" = unpack ] || [ "$1" = build ] ;;
+  esac
+}
+
+packed='' results='' part='' names=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --dry-run) parts; exit ;;
+    --build) build_all; exit ;;
+    --pack | --packed | --results | --seconds | --part)
+      [ $# -gt 1 ] || die "$1 expects a value"
+      case $1 in
+        --pack) pack "$(from_caller "$2")"; exit ;;
+        --packed) packed=${2:+$(from_caller "$2")} ;;
+        --results) results=$(from_caller "$2") ;;
+        --seconds) total=$2 ;;
+        --part) part=$2 ;;
+      esac
+      shift ;;
+    -*) die "unknown option $1; the options stand at the top of the script" ;;
+    *) parts | grep -q "^$1 " || die "unknown part $1; expected one of $(parts | cut -d ' ' -f 1 | tr '\n' ' ')"
+       names+=("$1") ;;
+  esac
+  shift
+done
+[[ $total =~ ^[0-9]+$ ]] || die "--seconds expects a whole number, found \"$total\""
+[ -z "$packed" ] || [ -f "$packed" ] || die "--packed: there is no file $packed"
+results=${results:-$(realpath -m "${OUT:-build/gpu-results}/on_a_gpu")}
+files=$(realpath -m "$build-files")  # $OUT takes few files back
+if [ -n "$part" ]; then
+  mkdir -p "$files"
+  find_libraries
+  "part_$part"
+else
+  run_all
+fi

@@ -1,0 +1,66 @@
+#pragma once
+// The GPUs that this process sees, and whether this build has kernels for them.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace funicular::device {
+
+struct Card {
+  int index = 0;
+  std::string name;
+  int capability = 0;  ///< 90 for 9.0
+  int64_t bytes = 0;   ///< of its memory
+};
+
+/// Makes the card of this number the one that this thread means by "cuda".
+void use_card(int index);
+
+/// The most memory of a team (base/team.h) that any card allows.
+inline constexpr int64_t kMostSharedBytes = 227 * 1024;
+
+/// How many bytes of memory a team may have where the tensor lies: 64 KiB to 227 KiB, by the card.
+int64_t most_shared_bytes(const at::Tensor& where);
+
+/// Throws InputError naming the card, the bytes wanted and the bytes allowed if a team may not have so many.
+void check_shared_bytes(const at::Tensor& where, int64_t wanted);
+
+/// For tests: as long as it lives, teams on the processor have at most so much memory.
+class SharedBytesOnHost {
+ public:
+  explicit SharedBytesOnHost(int64_t bytes);
+  ~SharedBytesOnHost();
+  SharedBytesOnHost(const SharedBytesOnHost&) = delete;
+  SharedBytesOnHost& operator=(const SharedBytesOnHost&) = delete;
+};
+
+/// The cards that CUDA shows; none where this build has no kernels for GPUs.
+std::vector<Card> cards();
+
+/// How a card gets kernels.
+enum class CardKernels {
+  machine_code,  ///< as nvcc compiled them, for this generation
+  portable,      ///< the driver compiles them at the first use, from code for the newest architecture
+  none
+};
+
+/// The compute capabilities that this build's kernels are compiled for, ascending: 75, 80, …
+const std::vector<int>& built_architectures();
+
+/// What a card of `capability` runs of a build for these architectures, ascending. Machine code runs on cards of its
+/// generation (the same tens) that are not older. Portable code is that of the newest architecture, for all newer cards.
+CardKernels kernels_for(int capability, const std::vector<int>& architectures);
+
+/// The version of the NCCL library that this process can load, such as "2.28.9"; empty if there is none.
+std::string nccl_version();
+/// The text of a version as ncclGetVersion gives it: 22809 is "2.28.9".
+std::string nccl_version_text(int version);
+
+/// The card of a rank: that of its number among the ranks of its host. Throws InputError if the host has fewer cards than
+/// ranks.
+int card_of_rank(int local_rank, int local_size, int cards);
+
+}  // namespace funicular::device

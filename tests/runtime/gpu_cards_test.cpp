@@ -1,0 +1,51 @@
+// What can be told of GPUs without one.
+
+#include "funicular/runtime/gpu_cards.h"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "funicular/base/error.h"
+
+namespace funicular::device {
+namespace {
+
+TEST(GpuCards, RunMachineCodeOfTheirGenerationElsePortableCode) {
+  using enum CardKernels;
+  const std::vector<int> built{80, 90};
+  EXPECT_EQ(kernels_for(75, built), none) << "T4";
+  for (const int capability : {80, 86, 89, 90})
+    EXPECT_EQ(kernels_for(capability, built), machine_code) << capability;
+  for (const int capability : {100, 120}) EXPECT_EQ(kernels_for(capability, built), portable) << capability;
+  EXPECT_EQ(kernels_for(80, {75, 86}), none) << "machine code of a newer card";
+  EXPECT_EQ(kernels_for(90, {}), none);
+}
+
+TEST(GpuCards, EachRankOfAHostHasItsOwn) {
+  EXPECT_EQ(card_of_rank(0, 1, 1), 0);
+  EXPECT_EQ(card_of_rank(2, 3, 4), 2);
+  EXPECT_THROW(card_of_rank(0, 2, 1), InputError);
+}
+
+TEST(GpuCards, ATeamThatWantsMoreMemoryThanThereIsIsRefusedByBothNumbers) {
+  const at::Tensor here = at::empty({1});
+  check_shared_bytes(here, 100'000);
+  const SharedBytesOnHost of_a_t4(65'536);
+  EXPECT_EQ(most_shared_bytes(here), 65'536);
+  try {
+    check_shared_bytes(here, 100'000);
+    FAIL() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("needs 100000 bytes of shared memory, and 65536 are allowed"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(GpuCards, NcclsVersionIsReadAsItIsWritten) {
+  EXPECT_EQ(nccl_version_text(22809), "2.28.9");
+  EXPECT_EQ(nccl_version_text(23007), "2.30.7");
+}
+
+}  // namespace
+}  // namespace funicular::device
