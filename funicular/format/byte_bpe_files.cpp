@@ -221,7 +221,7 @@ ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path) {
   NamedTokens named(path.parent_path(), std::move(config), config_origin, listed);
   if (type.rules == TokenizerRules::roberta || type.rules == TokenizerRules::gpt2)
     return read_by_class(std::move(document), origin, named, type);
-  if (type.named && type.rules == TokenizerRules::bert)
+  if (type.named && is_word_piece(type.rules))
     throw InputError(text::kTokenizerComponent,
                      "{}: the model is BPE, but tokenizer_class is {}; expected WordPiece, or the class "
                      "PreTrainedTokenizerFast",
@@ -259,7 +259,7 @@ ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   std::string origin;
   Json config = read_tokenizer_config(folder, origin);
   const TokenizerClass type = tokenizer_class_of(folder, config, origin);
-  if (type.named && type.rules == TokenizerRules::bert)
+  if (type.named && is_word_piece(type.rules))
     throw InputError(text::kTokenizerComponent,
                      "{}: tokenizer_class is {}, which reads vocab.txt; expected that file, or the class "
                      "RobertaTokenizer",

@@ -32,6 +32,19 @@ struct Norm {
   bool operator==(const Norm&) const = default;
 };
 
+/// How the distance of two tokens enters attention's scores in every layer. Distances have buckets, see
+/// nn/attention_pattern.h.
+struct RelativePositions {
+  enum class Kind {
+    bias,         ///< a learnt number for each bucket and head is added to the scaled score (T5, MPNet)
+    disentangled  ///< a learnt vector for each bucket gives a query and a key, see nn/disentangled.h (DeBERTa)
+  };
+  Kind kind = Kind::bias;
+  int64_t buckets = 32;    ///< rows of the table of weights that all layers share
+  int64_t farthest = 128;  ///< tokens at least so far apart are in the last buckets
+  bool operator==(const RelativePositions&) const = default;
+};
+
 /// How a token's position enters where the embeddings are made. Rotary positions enter in attention (LayerAttention).
 struct Positions {
   int64_t rows =
@@ -40,7 +53,8 @@ struct Positions {
   /// The first token has the row after the padding token's id, and padding tokens have that id's row, which does not
   /// learn. False: the first token has row 0.
   bool after_padding = false;
-  bool waves = false;  ///< a new table holds sines and cosines
+  bool waves = false;                              ///< a new table holds sines and cosines
+  std::optional<RelativePositions> relative = {};  ///< besides the table
   bool operator==(const Positions&) const = default;
 };
 
@@ -83,6 +97,8 @@ struct EncoderSpec {
   int64_t vocabulary = 30522;
   int64_t width = 768;  ///< of the hidden states
   int64_t layers = 12;
+  /// How many layers have weights of their own, see weights_of(). None: all layers.
+  std::optional<int64_t> layer_groups;
   int64_t heads = 12;  ///< divides the width
   FeedForward feed_forward;
   Positions positions;
@@ -91,6 +107,7 @@ struct EncoderSpec {
       0;  ///< rows of a table whose first one the embeddings add to every token; 0: there is none
   /// The width of the embeddings if a linear layer brings them to the encoder's width. None: the encoder's width.
   std::optional<int64_t> embedding_size;
+  bool always_projects = false;  ///< the linear layer is there even if both widths are equal
   Norm norm;
   std::vector<LayerAttention>
       attention;  ///< one for each layer; empty: all tokens see all, and nothing is turned
@@ -108,10 +125,14 @@ struct EncoderSpec {
   LayerAttention attention_of(int64_t number) const {
     return attention.empty() ? LayerAttention() : attention.at(static_cast<size_t>(number));
   }
+  /// Returns how many layers have weights of their own.
+  int64_t distinct_layers() const { return layer_groups.value_or(layers); }
+  /// Returns which of the distinct layers' weights layer `number` has. Groups of neighbours share them.
+  int64_t weights_of(int64_t number) const { return number * distinct_layers() / layers; }
   /// Sets the number of layers. New layers continue the shortest period of the known layers' attention.
   void set_layers(int64_t count);
   int64_t embedding_width() const { return embedding_size.value_or(width); }
-  bool projects_embeddings() const { return embedding_width() != width; }
+  bool projects_embeddings() const { return always_projects || embedding_width() != width; }
   /// The row of the position embeddings that a sequence's first token gets.
   int64_t first_position() const { return positions.after_padding ? padding_id + 1 : 0; }
   /// Tokens of the longest sequence that there are positions for.

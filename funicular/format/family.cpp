@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/format/family/albert.h"
 #include "funicular/format/family/bert.h"
 #include "funicular/format/family/camembert.h"
+#include "funicular/format/family/deberta.h"
 #include "funicular/format/family/distilbert.h"
 #include "funicular/format/family/electra.h"
 #include "funicular/format/family/ernie.h"
 #include "funicular/format/family/modernbert.h"
+#include "funicular/format/family/mpnet.h"
 #include "funicular/format/family/roberta.h"
 #include "funicular/format/family/xlm_roberta.h"
 
@@ -21,7 +24,8 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> rows = {bert_family(),       roberta_family(),    electra_family(),
                                 distilbert_family(), modernbert_family(), xlm_roberta_family(),
-                                camembert_family(),  ernie_family()};
+                                camembert_family(),  ernie_family(),      mpnet_family(),
+                                albert_family(),     deberta_v2_family()};
     for (Family& family : rows) family.defaults.model_type = family.model_type;
     return rows;
   }();
@@ -70,7 +74,9 @@ using Names = std::string WeightNames::*;
 constexpr Names kOutsideLayers[] = {&WeightNames::words,          &WeightNames::positions,
                                     &WeightNames::token_types,    &WeightNames::task_types,
                                     &WeightNames::embedding_norm, &WeightNames::embedding_projection,
-                                    &WeightNames::final_norm,     &WeightNames::pooler};
+                                    &WeightNames::final_norm,     &WeightNames::pooler,
+                                    &WeightNames::relative_bias,  &WeightNames::relative_vectors,
+                                    &WeightNames::relative_norm};
 constexpr Names kOfALayer[] = {
     &WeightNames::query,          &WeightNames::key, &WeightNames::value, &WeightNames::attention_output,
     &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::gate,
@@ -86,15 +92,24 @@ std::string translated(const std::string& name, const Family& family, const Name
   return "";
 }
 
-/// A weight that the layer does not have keeps what follows the layer's number.
-std::string translated(const std::string& name, const Family& family) {
+/// The place behind the layer's number and its point, in the name of a layer's weight. Other names: npos.
+size_t end_of_number(const std::string& name, const Family& family) {
   const std::string& layers = family.names.layers;
-  if (!name.starts_with(layers)) return translated(name, family, kOutsideLayers);
-  const size_t point = name.find('.', layers.size());
-  if (point == name.npos) return "";
-  const std::string rest = name.substr(point + 1), part = translated(rest, family, kOfALayer);
-  return kNeutralLayers + name.substr(layers.size(), point + 1 - layers.size()) +
-         (part.empty() ? rest : part);
+  const size_t point = name.starts_with(layers) ? name.find('.', layers.size()) : name.npos;
+  return point == name.npos ? point : point + 1;
+}
+
+/// The neutral name, given what follows the layer's number in it.
+std::string in_neutral_layer(const std::string& name, const Family& family, const std::string& part) {
+  const size_t begin = family.names.layers.size();
+  return kNeutralLayers + name.substr(begin, end_of_number(name, family) - begin) + part;
+}
+
+std::string translated(const std::string& name, const Family& family) {
+  const size_t begin = end_of_number(name, family);
+  if (begin == name.npos) return translated(name, family, kOutsideLayers);
+  const std::string part = translated(name.substr(begin), family, kOfALayer);
+  return part.empty() ? "" : in_neutral_layer(name, family, part);
 }
 
 /// The neutral name of a weight of the masked-LM head; empty where the head has none of this name.
@@ -169,6 +184,10 @@ std::string neutral_name(const std::string& name) {
     if (std::string neutral = translated(own, family); !neutral.empty()) return neutral;
     if (std::string neutral = translated(own, family.masked_lm); !neutral.empty()) return neutral;
   }
+  // A weight that no layer has keeps what follows the layer's number.
+  for (const Family& family : families())
+    if (const size_t begin = end_of_number(own, family); begin != own.npos)
+      return in_neutral_layer(own, family, own.substr(begin));
   return own;
 }
 

@@ -63,7 +63,10 @@ struct WeightNames {
   std::string gate = "intermediate.gate", up = "intermediate.dense", down = "output.dense";
   std::string gate_up = "intermediate.gate_up";  ///< the two as one weight; in no file
   std::string output_norm = "output.LayerNorm";
-  std::string final_norm = "encoder.LayerNorm";  ///< after the last layer, where norms come first
+  std::string final_norm = "encoder.final_norm";  ///< after the last layer, where norms come first
+  /// Tables of RelativePositions, one for all layers, and the norm of vectors.
+  std::string relative_bias = "encoder.relative_attention_bias";
+  std::string relative_vectors = "encoder.relative_vectors", relative_norm = "encoder.relative_norm";
   /// Files hold query_key_value and gate_up, and not their parts.
   bool joint = false;
   std::string pooler = "pooler.dense";  ///< empty: there is none

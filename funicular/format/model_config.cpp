@@ -60,8 +60,7 @@ std::string advice_instead_of(const std::string& type) {
   static const std::map<std::string, const char*> advice = {
       {"eurobert", "for long texts in several languages take mmBERT, a modernbert"},
       {"neobert", "take ModernBERT or Ettin, both modernbert"},
-      {"deberta", "take a roberta or a modernbert of its size"},
-      {"deberta-v2", "take a roberta or a modernbert of its size"},
+      {"deberta", "take DeBERTa-v3, a deberta-v2"},
       {"nomic_bert", "for vectors of long texts take an embedder that is a modernbert"},
       {"new", "for vectors of long texts take an embedder that is a modernbert"}};
   const auto found = advice.find(type);
@@ -262,7 +261,8 @@ void check_fields(const ModelConfig& config, const Family& family, std::string_v
 Json described(const ModelConfig& config, const Family& family) {
   Json json = Json::object();
   json["model_type"] = config.model_type;
-  if (!family.defaults.classifier_dropout) json[family.keys.classifier_dropout] = nullptr;
+  if (const char* const key = family.keys.classifier_dropout; key && !family.defaults.classifier_dropout)
+    json[key] = nullptr;
   const auto write = [&](const char* key, const auto& field, auto&&...) {
     if (key) json[key] = field;
   };
@@ -277,7 +277,8 @@ Json described(const ModelConfig& config, const Family& family) {
 ModelConfig understood(const ConfigFields& fields, const Family& family) {
   ModelConfig config = family.defaults;
   const ConfigKeys& keys = family.keys;
-  if (fields.has(keys.classifier_dropout) && !config.classifier_dropout) config.classifier_dropout.emplace();
+  if (keys.classifier_dropout && fields.has(keys.classifier_dropout) && !config.classifier_dropout)
+    config.classifier_dropout.emplace();
   const auto read = [&](const char* key, auto& field, auto&&...) {
     if (key) fields.read(key, field);
   };

@@ -237,8 +237,9 @@ void NamedTokens::finish() {
   if (!extra_) extra_ = std::move(additional_);
 }
 
-void NamedTokens::add_default(const char* role, const std::string& content) {
-  roles_.try_emplace(role, NamedToken{{.content = content}, true, true});
+void NamedTokens::add_default(const char* role, const std::string& content, bool strips_left) {
+  auto& named = roles_.try_emplace(role, NamedToken{{.content = content}, true, true}).first->second;
+  if (strips_left && named && named->plain) named->token.lstrip = true, named->plain = false;
 }
 
 std::string NamedTokens::role(const char* role, const std::string& fallback) const {

@@ -36,8 +36,8 @@ class NamedTokens {
   const Json& config() const { return config_; }
   const std::string& origin() const { return origin_; }
 
-  /// Adds the class's own token of a role ("mask_token"), unless a file names one or says null.
-  void add_default(const char* role, const std::string& content);
+  /// Adds the class's own token of a role, unless a file names one or says null. Plain text strips as the class says.
+  void add_default(const char* role, const std::string& content, bool strips_left = false);
   /// The token of a role; `fallback` where there is none.
   std::string role(const char* role, const std::string& fallback) const;
 

@@ -22,7 +22,7 @@ struct Kin {
 };
 
 /// Classes and models beside those of families() (format/family.h).
-constexpr std::array<Kin, 4> kKin = {{
+constexpr std::array<Kin, 5> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
      " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader LayoutLM Lxmert MobileBert "
      "SqueezeBert ",
@@ -30,6 +30,7 @@ constexpr std::array<Kin, 4> kKin = {{
      "realm retribert squeezebert visual_bert "},
     {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
      " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},
+    {TokenizerRules::mpnet, "MPNetTokenizer", "", ""},
     {TokenizerRules::gpt2, "GPT2Tokenizer", " GPT2 ", " gpt2 gpt_neo gptj codegen opt "},
     // The files hold, although transformers 5 ignores some of their rules (docs/reference/tokenizers.md).
     {TokenizerRules::file, "",
@@ -44,7 +45,7 @@ constexpr std::string_view kOthers =
     "BlenderbotSmall ByT5 CLIP CTRL Canine Character Clvp CodeGen CodeLlama Cohere Cpm CpmAnt "
     "Deberta "
     "Dia Esm Esmc FSMT FastSpeech2Conformer Flaubert Funnel GPTNeoX GPTNeoXJapanese GPTSw3 "
-    "Herbert Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke M2M100 MBart50 MLuke MPNet Marian "
+    "Herbert Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke M2M100 MBart50 MLuke Marian "
     "MarkupLM "
     "Mecab Mgpstr MyT5 Nllb Nougat OpenAIGPT PLBart Perceiver Phobert Pop2Piano ProphetNet Qwen2 "
     "Qwen3_5 "
@@ -88,7 +89,7 @@ std::string text_at(const Json& object, const char* key) {
   throw InputError(
       text::kTokenizerComponent,
       "{}: \"tokenizer_class\" is {}, which {}. Expected the class of a WordPiece tokeniser "
-      "(BertTokenizer, DistilBertTokenizer, ElectraTokenizer), of a byte-level BPE "
+      "(BertTokenizer, DistilBertTokenizer, MPNetTokenizer), of a byte-level BPE "
       "(RobertaTokenizer, GPT2Tokenizer), or of SentencePiece (XLMRobertaTokenizer, AlbertTokenizer). "
       "PreTrainedTokenizerFast with a tokenizer.json is also read. Take another model, or convert its "
       "tokeniser "
@@ -135,7 +136,7 @@ TokenizerClass tokenizer_class_of(const fs::path& folder, const Json& config, co
   TokenizerClass found{TokenizerRules::file, name, !name.empty(), type};
   if (const Kin* const one = kin_of(name.empty(), name.empty() ? type : kin)) {
     found = {one->rules, name.empty() ? one->name : name, !name.empty(), type};
-    if (one->rules == TokenizerRules::bert) refuse_other_steps(config, origin);
+    if (is_word_piece(one->rules)) refuse_other_steps(config, origin);
     return found;
   }
   if (name.empty()) return found;

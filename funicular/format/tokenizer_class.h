@@ -11,9 +11,15 @@ namespace funicular::format {
 enum class TokenizerRules {
   bert,  ///< BertTokenizer: the rules come from tokenizer_config.json, only the tokens from the other files
   roberta,  ///< RobertaTokenizer: as bert, with byte-level BPE
+  mpnet,    ///< MPNetTokenizer: as bert, with RoBERTa's special tokens
   gpt2,     ///< GPT2Tokenizer: as roberta, with the post-processor of tokenizer.json
   file,     ///< TokenizersBackend: tokenizer.json as it stands
 };
+
+/// Whether the class reads WordPiece.
+inline bool is_word_piece(TokenizerRules rules) {
+  return rules == TokenizerRules::bert || rules == TokenizerRules::mpnet;
+}
 
 struct TokenizerClass {
   TokenizerRules rules = TokenizerRules::file;

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/mapped_text.h"
 #include "funicular/format/named_tokens.h"
+#include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/normalizer.h"
@@ -73,7 +74,8 @@ void read_template(const Json& part, const char* key, WordPieceOptions& options,
 
 void read_post_processor(const Json& root, WordPieceOptions& options, const std::string& origin) {
   const Json& part =
-      part_of(root, "post_processor", {"TemplateProcessing", "BertProcessing", "none"}, origin, of_bert);
+      part_of(root, "post_processor", {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "none"},
+              origin, of_bert);
   if (part.is_null()) return;
   if (found_type(part) == "TemplateProcessing") {
     read_template(part, "single", options, origin);
@@ -83,6 +85,7 @@ void read_post_processor(const Json& root, WordPieceOptions& options, const std:
   const auto name = [&](const char* key) {
     return json_get<std::pair<std::string, Json>>(part, key, origin).first;
   };
+  options.roberta_sequence = found_type(part) == "RobertaProcessing";
   options.cls_token = name("cls");
   options.sep_token = name("sep");
 }
@@ -169,10 +172,11 @@ OrderedJson strip_json(StripAccents strip) {
   return strip == StripAccents::automatic ? OrderedJson() : OrderedJson(strip == StripAccents::yes);
 }
 
-// BERT's template, if the tokenizer has the tokens for it.
+// BERT's or RoBERTa's template, if the tokenizer has the tokens for it.
 OrderedJson post_processor_json(const WordPiece& tokenizer) {
   const auto& [cls, sep] = std::pair(tokenizer.options().cls_token, tokenizer.options().sep_token);
   if (tokenizer.special().cls < 0 || tokenizer.special().sep < 0) return {};
+  if (tokenizer.options().roberta_sequence) return sequence_json(tokenizer, {.trims = true});
   const auto special = [](const std::string& name, int32_t id) {
     return OrderedJson{{"id", name}, {"ids", {id}}, {"tokens", {name}}};
   };
@@ -219,38 +223,53 @@ OrderedJson tokenizer_json(const WordPiece& tokenizer) {
           {"model", model_json(tokenizer)}};
 }
 
-/// Whether BertTokenizer, which has its own rules and seeks the tokens of these roles in texts, is the same tokenizer.
-bool is_of_bert(const WordPieceOptions& options, const RoleNames& names) {
+/// The class that is the same tokenizer: BertTokenizer and MPNetTokenizer have rules of their own, and seek the tokens of
+/// these roles in texts.
+const char* class_of(const WordPieceOptions& options, const RoleNames& names) {
   const WordPieceOptions own;
+  bool fits = options.clean_text && options.continuing_prefix == own.continuing_prefix &&
+              options.max_characters_per_word == own.max_characters_per_word;
   for (const std::string& name : {options.unknown_token, options.cls_token, options.sep_token})
-    if (names.of(name).is_null()) return false;
-  return options.clean_text && options.continuing_prefix == own.continuing_prefix &&
-         options.max_characters_per_word == own.max_characters_per_word;
+    fits = fits && !names.of(name).is_null();
+  if (!fits) return "PreTrainedTokenizerFast";
+  return options.roberta_sequence ? "MPNetTokenizer" : "BertTokenizer";
 }
 
 OrderedJson config_json(const WordPiece& tokenizer, int model_max_length) {
   const WordPieceOptions& options = tokenizer.options();
   const RoleNames names(tokenizer);
-  OrderedJson config{
-      {"tokenizer_class", is_of_bert(options, names) ? "BertTokenizer" : "PreTrainedTokenizerFast"},
-      {"do_lower_case", options.lowercase},
-      {"strip_accents", strip_json(options.strip_accents)},
-      {"tokenize_chinese_chars", options.handle_chinese_chars},
-      {"model_max_length", model_max_length},
-      {"unk_token", names.of(options.unknown_token)},
-      {"pad_token", names.of(options.pad_token)},
-      {"cls_token", names.of(options.cls_token)},
-      {"sep_token", names.of(options.sep_token)},
-      {"mask_token", names.of(options.mask_token)}};
+  OrderedJson config{{"tokenizer_class", class_of(options, names)},
+                     {"do_lower_case", options.lowercase},
+                     {"strip_accents", strip_json(options.strip_accents)},
+                     {"tokenize_chinese_chars", options.handle_chinese_chars},
+                     {"model_max_length", model_max_length},
+                     {"unk_token", names.of(options.unknown_token)},
+                     {"pad_token", names.of(options.pad_token)},
+                     {"cls_token", names.of(options.cls_token)},
+                     {"sep_token", names.of(options.sep_token)},
+                     {"mask_token", names.of(options.mask_token)}};
+  if (options.roberta_sequence) {
+    config["bos_token"] = config["cls_token"];
+    config["eos_token"] = config["sep_token"];
+  }
   names.add_others(config);
   return config;
 }
 
-/// The rules that BertTokenizer takes from tokenizer_config.json, or its own.
-WordPieceOptions options_of_class(NamedTokens& named) {
+/// The rules that BertTokenizer or MPNetTokenizer takes from tokenizer_config.json, or its own.
+WordPieceOptions options_of_class(TokenizerRules rules, NamedTokens& named) {
   const Json& config = named.config();
   const std::string& origin = named.origin();
   WordPieceOptions options;
+  if (rules == TokenizerRules::mpnet) {
+    options.roberta_sequence = true;
+    options.pad_token = "<pad>";
+    options.cls_token = "<s>";
+    options.sep_token = "</s>";
+    options.mask_token = "<mask>";
+    named.add_default("bos_token", options.cls_token);
+    named.add_default("eos_token", options.sep_token);
+  }
   options.lowercase = json_get_or(config, "do_lower_case", true, origin);
   options.handle_chinese_chars = json_get_or(config, "tokenize_chinese_chars", true, origin);
   options.strip_accents = strip_accents_of(config, origin);
@@ -259,7 +278,7 @@ WordPieceOptions options_of_class(NamedTokens& named) {
                                    {"cls_token", &options.cls_token},
                                    {"sep_token", &options.sep_token},
                                    {"mask_token", &options.mask_token}}) {
-    named.add_default(role, *name);
+    named.add_default(role, *name, rules == TokenizerRules::mpnet && name == &options.mask_token);
     *name = named.role(role, *name);
   }
   return options;
@@ -361,9 +380,8 @@ WordPiece read_word_piece(TokenizerDocument document, const fs::path& path) {
                      "{}: the model is WordPiece, but tokenizer_class is {}; expected BPE, or the class "
                      "BertTokenizer",
                      origin, type.name);
-  if (type.rules != TokenizerRules::bert)
-    return read_as_it_stands(std::move(document), origin, named, listed);
-  WordPieceOptions options = options_of_class(named);
+  if (!is_word_piece(type.rules)) return read_as_it_stands(std::move(document), origin, named, listed);
+  WordPieceOptions options = options_of_class(type.rules, named);
   warn_of_other_rules(named, type.name, other_rules(document.root, options, named));
   std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   warn_of_other_vocabulary(vocabulary, path.parent_path() / "vocab.txt");
@@ -382,7 +400,7 @@ WordPiece read_word_piece_vocabulary(const fs::path& path) {
         "class BertTokenizer",
         path.string(), type.name);
   NamedTokens named(path.parent_path(), std::move(config), origin, {});
-  WordPieceOptions options = options_of_class(named);
+  WordPieceOptions options = options_of_class(type.rules, named);
   Lines lines = read_lines(path);
   if (std::find(lines.tokens.begin(), lines.tokens.end(), options.unknown_token) == lines.tokens.end())
     throw InputError(

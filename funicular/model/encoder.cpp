@@ -8,6 +8,7 @@
 #include "funicular/model/builder.h"
 #include "funicular/model/embeddings.h"
 #include "funicular/model/layer.h"
+#include "funicular/model/relative.h"
 #include "funicular/runtime/dry_run.h"
 
 namespace funicular::model {
@@ -47,8 +48,9 @@ std::string query_key_value_port(int64_t layer) {
 }
 
 int64_t count_parameters(const format::ModelConfig& config, const Head& head) {
-  int64_t count = count_embedding_parameters(config.encoder) + head.parameters(config);
-  for (int64_t layer = 0; layer < config.encoder.layers; ++layer)
+  int64_t count = count_embedding_parameters(config.encoder) + count_relative_parameters(config.encoder) +
+                  head.parameters(config);
+  for (int64_t layer = 0; layer < config.encoder.distinct_layers(); ++layer)
     count += count_layer_parameters(config.encoder, layer);
   return count;
 }
@@ -69,8 +71,12 @@ Model build_model(const ModelOptions& given) {
   };
   add_embeddings(builder);
   add_behind(0);
+  const RelativeWeights relative = add_relative_weights(builder);
+  LayerWeights weights;
   for (int64_t layer = 0; layer < config.encoder.layers; ++layer) {
-    add_layer(builder, layer);
+    if (layer == 0 || config.encoder.weights_of(layer) != config.encoder.weights_of(layer - 1))
+      weights = add_layer_weights(builder, layer);
+    add_layer(builder, layer, weights, relative);
     add_behind(layer + 1);
   }
   options.head.add(builder);

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/core/device_copy.h"
 #include "funicular/core/recompute.h"
+#include "funicular/nn/disentangled.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/gated.h"
 #include "funicular/nn/row_subset.h"
@@ -52,11 +53,10 @@ struct Layer {
   std::string name;
   int64_t heads = 0, head_size = 0;  ///< of the model
   std::shared_ptr<const Slicing> slicing;
-  LinearWeights query_key_value, projection, up, down;
-  /// With norms first the norms before the two parts; the first layer has none before its attention.
-  NormParameters attention_norm, output_norm;
+  LayerWeights weights;
   NormParameters final_norm;  ///< after the last layer, with norms first
   nn::AttentionPattern pattern;
+  RelativeWeights relative;
   nn::DropoutSite attention_site, projection_site, output_site;
   nn::DropoutSite inner_site;  ///< of the input of `down`
   nn::Activation activation;
@@ -73,19 +73,22 @@ struct Layer {
                       const std::optional<nn::RowSubset>& wanted, const Between& between) const;
   /// Adds a part's output and the bias of its last product to what is beside it. If norms come last, the sum is
   /// normalised.
-  at::Tensor add(const at::Tensor& part, const LinearWeights& weights, const at::Tensor& beside,
+  at::Tensor add(const at::Tensor& part, const LinearWeights& product, const at::Tensor& beside,
                  const NormParameters& norm, const nn::RowKeys& keys, const nn::DropoutSite& site) const;
   /// The input of a part: with norms first the norm of x, else x.
   at::Tensor entry(const at::Tensor& x, const NormParameters& norm) const;
   nn::Branch feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const;
   /// Applies dropout to this rank's channels of the input of `down`.
   at::Tensor drop_inner(const at::Tensor& own, const nn::RowKeys& keys) const;
+  /// The attention's heads, given queries, keys and values without their bias.
+  at::Tensor heads_of(const at::Tensor& projected, const at::Tensor& bias, const Packing& packing,
+                      const std::optional<nn::RowSubset>& wanted) const;
   /// The attention's heads and, where asked for, queries, keys and values; and x as the branch's trunk.
   std::vector<at::Tensor> attend(const at::Tensor& x, const Packing& packing,
                                  const std::optional<nn::RowSubset>& wanted) const;
   /// The heads whose weights are here.
   nn::HeadSlice own_heads() const {
-    return {slicing->first(heads, 1), bias_of(query_key_value).size(0) / (3 * head_size)};
+    return {slicing->first(heads, 1), bias_of(weights.query_key_value).size(0) / (3 * head_size)};
   }
   /// The bias of the outputs whose weights are here.
   at::Tensor bias_of(const LinearWeights& weights) const {
@@ -126,12 +129,12 @@ at::Tensor Layer::entry(const at::Tensor& x, const NormParameters& norm) const {
   return nn::residual_norm(x, {}, {}, norm.weights(), nn::RowKeys(), {});
 }
 
-at::Tensor Layer::add(const at::Tensor& part, const LinearWeights& weights, const at::Tensor& beside,
+at::Tensor Layer::add(const at::Tensor& part, const LinearWeights& product, const at::Tensor& beside,
                       const NormParameters& norm, const nn::RowKeys& keys,
                       const nn::DropoutSite& site) const {
-  const at::Tensor& bias = weights.bias_or_zeros();
+  const at::Tensor& bias = product.bias_or_zeros();
   if (!norm_first) return nn::residual_norm(part, bias, beside, norm.weights(), keys, site);
-  const at::Tensor whole = weights.bias ? nn::bias_activation(part, bias, nn::Activation::none) : part;
+  const at::Tensor whole = product.bias ? nn::bias_activation(part, bias, nn::Activation::none) : part;
   return beside + nn::dropout(whole, keys.positions, keys.draws, keys.random, site);
 }
 
@@ -146,6 +149,7 @@ at::Tensor Layer::drop_inner(const at::Tensor& own, const nn::RowKeys& keys) con
 }
 
 nn::Branch Layer::feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const {
+  const LinearWeights &up = weights.up, &down = weights.down;
   if (!gated)
     return nn::feed_forward_branch(x, up.weight->compute, bias_of(up), down.weight->compute, activation);
   const nn::Branch both = nn::linear_branch(x, up.weight->compute);  // the gate's channels, then the others
@@ -153,13 +157,24 @@ nn::Branch Layer::feed_forward(const at::Tensor& x, const nn::RowKeys& keys) con
   return {nn::linear(drop_inner(inner, keys), down.weight->compute), both.trunk};
 }
 
+at::Tensor Layer::heads_of(const at::Tensor& projected, const at::Tensor& bias, const Packing& packing,
+                           const std::optional<nn::RowSubset>& wanted) const {
+  if (!relative.vectors)
+    return nn::attention_of_heads(projected, bias, packing, own_heads(), attention_site, wanted, repeatable,
+                                  relative.with(pattern));
+  const auto [vectors, rows] = relative.within(packing.longest(), projected.scalar_type());
+  const at::Tensor products =
+      nn::linear(nn::enter_slices(vectors, *slicing), weights.query_key_value.weight->compute);
+  return nn::disentangled_attention(projected, bias,
+                                    {nn::bias_activation(products, bias, nn::Activation::none), rows},
+                                    packing, own_heads(), attention_site, wanted, repeatable);
+}
+
 std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packing,
                                       const std::optional<nn::RowSubset>& wanted) const {
-  const nn::Branch projected = nn::linear_branch(x, query_key_value.weight->compute);
-  const at::Tensor bias = bias_of(query_key_value);
-  std::vector results{nn::attention_of_heads(projected.output, bias, packing, own_heads(), attention_site,
-                                             wanted, repeatable, pattern),
-                      projected.trunk};
+  const nn::Branch projected = nn::linear_branch(x, weights.query_key_value.weight->compute);
+  const at::Tensor bias = bias_of(weights.query_key_value);
+  std::vector results{heads_of(projected.output, bias, packing, wanted), projected.trunk};
   if (!gives_query_key_value.empty())
     results.push_back(projected.output + bias.to(projected.output.scalar_type()));
   return results;
@@ -175,19 +190,20 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   const Between between = this->between(pass.batch.packing, wanted);
   const nn::RowKeys all_keys =
       wanted ? wanted->keys : nn::RowKeys(pass.batch.packing);  // of rows in the slices
-  const at::Tensor entered = nn::enter_slices(entry(x, attention_norm), *slicing, between.tokens);
+  const LayerWeights& w = weights;
+  const at::Tensor entered = nn::enter_slices(entry(x, w.attention_norm), *slicing, between.tokens);
   const std::vector<at::Tensor> both =
       pass.options.selective_recompute
-          ? recomputed({entered}, {query_key_value.weight->compute, bias_of(query_key_value)}, attend)
+          ? recomputed({entered}, {w.query_key_value.weight->compute, bias_of(w.query_key_value)}, attend)
           : attend({entered});
-  const at::Tensor attended =
-      add(nn::leave_slices(nn::linear(both[0], projection.weight->compute), *slicing, between.rows),
-          projection, residual(x, both[1], wanted, between), attention_norm, between.keys, projection_site);
+  const at::Tensor attended = add(
+      nn::leave_slices(nn::linear(both[0], w.projection.weight->compute), *slicing, between.rows),
+      w.projection, residual(x, both[1], wanted, between), w.attention_norm, between.keys, projection_site);
   const nn::Branch inner =
-      feed_forward(nn::enter_slices(entry(attended, output_norm), *slicing, between.rows), all_keys);
-  at::Tensor out = add(nn::leave_slices(inner.output, *slicing, between.rows), down,
+      feed_forward(nn::enter_slices(entry(attended, w.output_norm), *slicing, between.rows), all_keys);
+  at::Tensor out = add(nn::leave_slices(inner.output, *slicing, between.rows), w.down,
                        between.rows.empty() && !norm_first ? nn::once(inner.trunk, *slicing) : attended,
-                       output_norm, between.keys, output_site);
+                       w.output_norm, between.keys, output_site);
   out = entry(out, final_norm);
   const at::Tensor own = out;
   if (!between.rows.empty() && (last || pass.taps.observe || !gives_hidden.empty()))
@@ -202,30 +218,46 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   return given;
 }
 
+/// So many neighbours of a feed-forward part's channels stay together where they are cut: whole tiles of products.
+int64_t channels_together(const format::EncoderSpec& encoder) {
+  return std::gcd(encoder.feed_forward.width, int64_t{32});
+}
+
 /// Says what of a layer may be cut: heads, and channels between the two products of its feed-forward.
-void declare_slices(const Layer& layer, Slicing& slicing) {
+void declare_slices(const LayerWeights& layer, const format::EncoderSpec& encoder, Slicing& slicing) {
   const auto cut = [&](Parameter* parameter, const Cut& how) {
     if (parameter) slicing.cut(parameter, how);
   };
   for (Parameter* const parameter : {layer.query_key_value.weight, layer.query_key_value.bias})
-    cut(parameter, {.dimension = 0, .unit = layer.head_size});
-  cut(layer.projection.weight, {.dimension = 1, .unit = layer.head_size});
+    cut(parameter, {.dimension = 0, .unit = encoder.head_size()});
+  cut(layer.projection.weight, {.dimension = 1, .unit = encoder.head_size()});
   for (Parameter* const parameter : {layer.up.weight, layer.up.bias})
-    cut(parameter, {.dimension = 0, .unit = layer.channels_together});
-  cut(layer.down.weight, {.dimension = 1, .unit = layer.channels_together});
-  for (Parameter* const parameter : {layer.attention_norm.gamma, layer.attention_norm.beta,
-                                     layer.output_norm.gamma, layer.output_norm.beta, layer.final_norm.gamma,
-                                     layer.final_norm.beta, layer.projection.bias, layer.down.bias})
+    cut(parameter, {.dimension = 0, .unit = channels_together(encoder)});
+  cut(layer.down.weight, {.dimension = 1, .unit = channels_together(encoder)});
+  for (Parameter* const parameter :
+       {layer.attention_norm.gamma, layer.attention_norm.beta, layer.output_norm.gamma,
+        layer.output_norm.beta, layer.projection.bias, layer.down.bias})
     if (parameter) slicing.between(parameter);
 }
 
-/// Makes the weights of layer `number`.
-void add_weights(Builder& builder, int64_t number, Layer& layer) {
+}  // namespace
+
+std::vector<Parameter*> LayerWeights::all() const {
+  std::vector<Parameter*> found;
+  for (Parameter* const parameter : {query_key_value.weight, query_key_value.bias, projection.weight,
+                                     projection.bias, attention_norm.gamma, attention_norm.beta, up.weight,
+                                     up.bias, down.weight, down.bias, output_norm.gamma, output_norm.beta})
+    if (parameter) found.push_back(parameter);
+  return found;
+}
+
+LayerWeights add_layer_weights(Builder& builder, int64_t number) {
   const format::EncoderSpec& encoder = builder.config().encoder;
   const format::WeightNames& names = builder.family().names;
   const format::Biases& biases = encoder.biases;
-  const std::string prefix = builder.family().layer(number);
+  const std::string prefix = builder.family().layer(encoder.weights_of(number));
   const int64_t width = encoder.width, channels = encoder.feed_forward.width;
+  LayerWeights layer;
   layer.query_key_value = builder.add_fused_linear(
       prefix + names.query_key_value, {prefix + names.query, prefix + names.key, prefix + names.value}, width,
       width, biases.query_key_value);
@@ -234,19 +266,30 @@ void add_weights(Builder& builder, int64_t number, Layer& layer) {
       builder.add_linear(prefix + names.attention_output, width, width, biases.attention_output, deviation);
   if (!encoder.norm.first || number > 0)
     layer.attention_norm = builder.add_norm(prefix + names.attention_norm);
-  layer.up = layer.gated
+  layer.up = encoder.feed_forward.gated
                  ? builder.add_fused_linear(prefix + names.gate_up, {prefix + names.gate, prefix + names.up},
                                             channels, width, biases.up)
                  : builder.add_linear(prefix + names.up, channels, width, biases.up);
   layer.down = builder.add_linear(prefix + names.down, width, channels, biases.down, deviation);
   layer.output_norm = builder.add_norm(prefix + names.output_norm);
-  if (encoder.norm.first && layer.last)
-    layer.final_norm = builder.add_norm(builder.family().in_encoder(names.final_norm));
+  declare_slices(layer, encoder, *builder.slicing());
+  return layer;
+}
+
+namespace {
+
+/// Makes the norm after the last layer.
+NormParameters add_final_norm(Builder& builder) {
+  const NormParameters norm = builder.add_norm(builder.in_encoder(builder.family().names.final_norm));
+  for (Parameter* const parameter : {norm.gamma, norm.beta})
+    if (parameter) builder.slicing()->between(parameter);
+  return norm;
 }
 
 }  // namespace
 
-void add_layer(Builder& builder, int64_t number) {
+void add_layer(Builder& builder, int64_t number, const LayerWeights& weights,
+               const RelativeWeights& relative) {
   const format::EncoderSpec& encoder = builder.config().encoder;
   const auto index = static_cast<uint32_t>(number);
   Layer layer;
@@ -264,10 +307,12 @@ void add_layer(Builder& builder, int64_t number) {
   layer.pattern = builder.attention_pattern(number);
   layer.activation = builder.activation();
   layer.channels = encoder.feed_forward.width;
-  layer.channels_together = std::gcd(layer.channels, int64_t{32});  // whole tiles of products
+  layer.channels_together = channels_together(encoder);
   layer.repeatable = builder.options().repeatable;
   layer.last = number + 1 == encoder.layers;
-  add_weights(builder, number, layer);
+  layer.weights = weights;
+  layer.relative = relative;
+  if (encoder.norm.first && layer.last) layer.final_norm = add_final_norm(builder);
   if (layer.last) layer.rows = builder.options().head.rows;
   std::vector<Port> outputs{layer.last ? hidden_of_head(builder.options()) : hidden_between_layers(builder)};
   const LayerOutputs& gives = builder.options().gives;
@@ -286,13 +331,16 @@ void add_layer(Builder& builder, int64_t number) {
                          return std::vector<int64_t>{batch.packing.tokens(), 3 * width};
                        }});
   }
-  declare_slices(layer, *builder.slicing());
-  builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
-                      [layer](Activations in, const Pass& pass) {
-                        const at::Tensor x = std::move(in.at(kHidden));
-                        in.clear();
-                        return layer.forward(x, pass);
-                      });
+  std::vector<Parameter*> shared = weights.all();
+  for (Parameter* const parameter : relative.all()) shared.push_back(parameter);
+  builder.add_segment(
+      layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
+      [layer](Activations in, const Pass& pass) {
+        const at::Tensor x = std::move(in.at(kHidden));
+        in.clear();
+        return layer.forward(x, pass);
+      },
+      shared);
 }
 
 int64_t count_layer_parameters(const format::EncoderSpec& encoder, int64_t number) {

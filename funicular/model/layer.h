@@ -7,17 +7,33 @@
 // in a gated part, these are separate operations.
 
 #include <cstdint>
+#include <vector>
 
 #include "funicular/core/model.h"
 #include "funicular/model/builder.h"
+#include "funicular/model/relative.h"
 #include "funicular/nn/slices.h"
 
 namespace funicular::model {
 
-/// Adds the weights and the segment of layer `number`, from 0. The last one includes the norm after the last layer.
-void add_layer(Builder& builder, int64_t number);
+/// The weights of a layer, which neighbours may share.
+struct LayerWeights {
+  LinearWeights query_key_value, projection, up, down;
+  /// With norms first the norms before the two parts; the first layer has none before its attention.
+  NormParameters attention_norm, output_norm;
 
-/// How many weights a layer has.
+  /// Returns the weights that are not null.
+  std::vector<Parameter*> all() const;
+};
+
+/// Makes the weights that layer `number`, from 0, has of its own, and declares how they may be cut.
+LayerWeights add_layer_weights(Builder& builder, int64_t number);
+
+/// Adds the segment of layer `number`, from 0. The last one includes the norm after the last layer, and its weights.
+void add_layer(Builder& builder, int64_t number, const LayerWeights& weights,
+               const RelativeWeights& relative);
+
+/// How many weights a layer has of its own.
 int64_t count_layer_parameters(const format::EncoderSpec& encoder, int64_t number);
 
 /// `hidden` between two layers: of all tokens, or of this rank's rows.

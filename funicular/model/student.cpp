@@ -23,15 +23,24 @@ struct Sizes {
 constexpr Sizes kStudents[] = {
     {"tinybert4", 4, 312, 1200, 12}, {"tinybert6", 6, 768, 3072, 12}, {"minilm6", 6, 384, 1536, 12}};
 
+/// The first layer of the student that has the weights of distinct layer `number`.
+size_t first_layer_of(const format::EncoderSpec& encoder, int64_t number) {
+  int64_t layer = 0;
+  while (encoder.weights_of(layer) < number) ++layer;
+  return static_cast<size_t>(layer);
+}
+
 /// The neutral name in the teacher of a weight of the student: "bert.encoder.layer.1.output.dense.weight" → that of
-/// layers[1] - 1.
-std::string name_in_teacher(const std::string& student, const std::vector<int64_t>& layers) {
-  const std::string name = format::neutral_name(student);
+/// layers[1] - 1. A group of layers begins with the weights for its first layer.
+std::string name_in_teacher(const std::string& weight, const format::EncoderSpec& student,
+                            const format::EncoderSpec& teacher, const std::vector<int64_t>& layers) {
+  const std::string name = format::neutral_name(weight);
   const std::string_view prefix = format::kNeutralLayers;
   if (!name.starts_with(prefix)) return name;
-  size_t layer = 0;
-  const auto parsed = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return std::string(prefix) + std::to_string(layers.at(layer) - 1) +
+  int64_t number = 0;
+  const auto parsed = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+  const int64_t theirs = layers.at(first_layer_of(student, number)) - 1;
+  return std::string(prefix) + std::to_string(teacher.weights_of(theirs)) +
          std::string(parsed.ptr, name.data() + name.size());
 }
 
@@ -121,11 +130,12 @@ void check_init_sizes(const format::ModelConfig& config, const format::ModelConf
   };
   const format::ConfigKeys& keys = format::family_of(config).keys;
   const format::EncoderSpec &own = config.encoder, &other = theirs.encoder;
-  for (const Size& size : {Size{keys.width, own.width, other.width},
-                           Size{keys.feed_forward, own.feed_forward.width, other.feed_forward.width},
-                           Size{"vocab_size", own.vocabulary, other.vocabulary},
-                           Size{keys.positions, own.positions.rows, other.positions.rows},
-                           Size{keys.token_types, own.token_types, other.token_types}})
+  for (const Size& size :
+       {Size{keys.width, own.width, other.width},
+        Size{keys.feed_forward, own.feed_forward.width, other.feed_forward.width},
+        Size{"vocab_size", own.vocabulary, other.vocabulary},
+        Size{keys.positions, own.positions.rows, other.positions.rows},
+        Size{keys.token_types ? keys.token_types : "token types", own.token_types, other.token_types}})
     if (size.student != size.teacher && size.student > 0)  // a student without token types leaves them out
       throw InputError(
           "model",
@@ -179,8 +189,9 @@ void prepare_init_layers(format::ModelConfig& student, const format::ModelConfig
 void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,
                  const std::vector<int64_t>& layers) {
   check_init_sizes(config, teacher.config());
-  load_pretrained(student, teacher.path(), classes_layer(config),
-                  [&](const std::string& name) { return name_in_teacher(name, layers); });
+  load_pretrained(student, teacher.path(), classes_layer(config), [&](const std::string& name) {
+    return name_in_teacher(name, config.encoder, teacher.config().encoder, layers);
+  });
 }
 
 }  // namespace funicular::model

@@ -119,9 +119,9 @@ void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
   const format::ConfigKeys& keys = format::family_of(config).keys;
   const format::EncoderSpec& encoder = config.encoder;
   const int64_t layers = count_layers(files);
-  if (layers > 0 && config.encoder.layers > layers)
-    throw InputError("weights", "{} says {} layers (\"{}\"), {} has {}; {}", stated, config.encoder.layers,
-                     keys.layers, path, layers, kRemedy);
+  if (layers > 0 && encoder.distinct_layers() > layers)
+    throw InputError("weights", "{} says {} layers (\"{}\"), {} has {}; {}", stated,
+                     encoder.distinct_layers(), keys.layers, path, layers, kRemedy);
   struct Size {
     const char *tensor, *key;
     size_t dimension;
@@ -148,11 +148,11 @@ void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
 void refuse_unused_layers(const format::ModelConfig& config, const fs::path& folder) {
   const format::WeightFiles files(folder);
   const int64_t layers = count_layers(files);
-  if (layers > config.encoder.layers)
+  if (layers > config.encoder.distinct_layers())
     throw InputError("weights",
                      "{} says {} layers (\"{}\"), {} has {}: the last ones would not be used; do "
                      "config.json and the weights belong together?",
-                     (folder / "config.json").string(), config.encoder.layers,
+                     (folder / "config.json").string(), config.encoder.distinct_layers(),
                      format::family_of(config).keys.layers, files.path().string(), layers);
 }
 

@@ -56,6 +56,10 @@ struct AttentionArguments {
   /// [length, head_size]: cosines, then sines, of the angles by which rows of queries and keys are turned, channel c
   /// with channel c + head_size / 2. Null: nothing is turned.
   const T* rotations = nullptr;
+  /// Added to the scores before they are scaled. If term_stride is 0, the element is [key - query], and the pointer is
+  /// to the middle. Otherwise it is [i * term_stride + key] for the i-th row that asks. Null: nothing.
+  const T* score_terms = nullptr;
+  int64_t term_stride = 0;
   DropoutArguments dropout;
   uint32_t head = 0;
   uint64_t draw = 0;
@@ -64,6 +68,7 @@ struct AttentionArguments {
   /// Strides as qkv_stride; rows of query_gradient that did not ask are left as they are.
   S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;
   unsigned char* workspace = nullptr;  ///< attention_workspace() bytes, aligned to 64
+  T* term_gradients = nullptr;         ///< as score_terms, added to; null if that is
   // attention_short_forward and attention_short_backward only: sequences one after the other, instead of
   // `length`, `draw` and `queries`; their rows are `query_count`.
   const ShortSequence* sequences = nullptr;

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +49,41 @@ std::vector<Sequences> together(const std::vector<ShortSequence>& sequences, boo
   return found;
 }
 
+/// What is added to the scores, and the gradients of that: by distance, or for each query and key
+/// (AttentionCall::score_terms).
+struct ScoreTerms {
+  at::Tensor by_distance;       ///< distance_scores(); undefined: distances add nothing
+  at::Tensor gradients;         ///< [sequences, heads, 2 * longest - 1], zeros; undefined in the forward pass
+  std::vector<int64_t> blocks;  ///< where each sequence's terms begin in AttentionCall::score_terms
+  const AttentionCall& call;
+
+  ScoreTerms(const AttentionCall& of, const at::Tensor& qkv, bool backward) : call(of) {
+    if (call.score_terms.defined()) blocks = call.term_blocks();
+    if (!call.pattern.distance_table.defined()) return;
+    const double scale = call.scale(qkv.size(1) / 3 / call.heads);
+    by_distance = distance_scores(call.pattern, call.packing.longest(), scale, compute_type(qkv));
+    if (backward)
+      gradients =
+          at::zeros({call.packing.sequences(), call.heads, by_distance.size(1)}, by_distance.options());
+  }
+  bool any() const { return by_distance.defined() || !blocks.empty(); }
+
+  template <class T, class Arguments>
+  void point(Arguments& a, int64_t head, int64_t sequence) const {
+    if (by_distance.defined()) {
+      const int64_t width = by_distance.size(1), middle = width / 2;
+      a.score_terms = data<T>(by_distance) + head * width + middle;
+      if (gradients.defined())
+        a.term_gradients = data<T>(gradients) + (sequence * call.heads + head) * width + middle;
+    }
+    if (blocks.empty()) return;
+    const int64_t place = blocks[static_cast<size_t>(sequence)] + head * a.query_count * a.length;
+    a.score_terms = data<T>(call.score_terms) + place;
+    a.term_stride = a.length;
+    if (call.term_gradients.defined()) a.term_gradients = data<T>(call.term_gradients) + place;
+  }
+};
+
 /// The arguments that all calls have in common.
 template <class S>
 AttentionArguments<S> common_arguments(const AttentionCall& call, int64_t hidden) {
@@ -55,7 +91,7 @@ AttentionArguments<S> common_arguments(const AttentionCall& call, int64_t hidden
   a.head_size = hidden / call.heads;
   a.qkv_stride = 3 * hidden;
   a.context_stride = hidden;
-  a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.scale = call.scale(a.head_size);
   a.window = call.pattern.window;
   if (call.pattern.rotations.defined()) a.rotations = data<Compute<S>>(call.pattern.rotations);
   a.dropout = call.dropout;
@@ -73,19 +109,19 @@ int64_t workspace_bytes(const AttentionCall& call, const AttentionArguments<S>& 
   return most;
 }
 
-/// Calls alone(arguments) for every sequence and head, or, if it is not null, short_ones(arguments) for
-/// several short sequences, after fill(arguments, the first sequence's first row, its first query, the head's
-/// first column); work is handed out dynamically since lengths differ.
+/// Calls alone(arguments) for every sequence and head, after fill(arguments, the sequence's first row, its first query,
+/// the head's first column). If it is not null, short_ones(arguments) is called for several short sequences. Work is
+/// handed out dynamically since lengths differ.
 template <class S, class Fill>
 void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::Tensor& bias,
-                   const at::Tensor& lse, AttentionKernel<S> alone, AttentionKernel<S> short_ones,
-                   Fill fill) {
+                   const at::Tensor& lse, const ScoreTerms& terms, AttentionKernel<S> alone,
+                   AttentionKernel<S> short_ones, Fill fill) {
   using T = Compute<S>;
   const std::vector<int32_t>& offsets = call.packing.host_offsets;
   const int64_t hidden = qkv.size(1) / 3;
   const AttentionArguments<S> common = common_arguments<S>(call, hidden);
   const std::vector<ShortSequence> sequences = sequences_of(call.packing);
-  const bool plain = common.window < 0 && !common.rotations;
+  const bool plain = common.window < 0 && !common.rotations && !terms.any();
   const std::vector<Sequences> groups = together(sequences, short_ones && plain && !call.queries);
   const int64_t bytes = workspace_bytes<S>(call, common);
   const int64_t items = static_cast<int64_t>(groups.size()) * call.heads;
@@ -114,6 +150,7 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
     a.log_sum_exp = data<T>(lse) + head * call.rows() + first_query;
     a.head = static_cast<uint32_t>(call.first_head + head);
     a.workspace = memory;
+    terms.point<T>(a, head, group.first);
     fill(a, row, first_query, column);
     (group.count > 1 ? short_ones : alone)(a);
   };
@@ -125,6 +162,20 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
 
 }  // namespace
 
+double AttentionCall::scale(int64_t head_size) const {
+  return 1.0 / std::sqrt(static_cast<double>(score_products * head_size));
+}
+
+std::vector<int64_t> AttentionCall::term_blocks() const {
+  std::vector<int64_t> blocks{0};
+  for (int64_t s = 0; s < packing.sequences(); ++s) {
+    const auto at = static_cast<size_t>(s);
+    const int64_t length = packing.host_offsets[at + 1] - packing.host_offsets[at];
+    blocks.push_back(blocks.back() + heads * (first_row(s + 1) - first_row(s)) * length);
+  }
+  return blocks;
+}
+
 AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
   FUNICULAR_EVENT("attention");
   if (funicular::device::takes(qkv)) return device::attend(qkv, bias, call);
@@ -132,9 +183,10 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
   AttentionResult result;
   result.context = at::empty({rows, hidden}, qkv.options());
   result.log_sum_exp = at::empty({call.heads, rows}, qkv.options().dtype(compute_type(qkv)));
+  const ScoreTerms terms(call, qkv, /*backward=*/false);
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
-    for_each_head<S>(call, qkv, bias, result.log_sum_exp, kernels<S>().attention_forward,
+    for_each_head<S>(call, qkv, bias, result.log_sum_exp, terms, kernels<S>().attention_forward,
                      kernels<S>().attention_short_forward,
                      [&](AttentionArguments<S>& a, int64_t, int64_t first_query, int64_t column) {
                        a.context = data<S>(result.context) + first_query * hidden + column;
@@ -155,9 +207,10 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
   const int64_t hidden = qkv.size(1) / 3;
   const at::Tensor gradient = at::empty_like(qkv);
   if (call.queries) gradient.narrow(1, 0, hidden).zero_();  // of the rows that did not ask
+  const ScoreTerms terms(call, qkv, /*backward=*/true);
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
-    for_each_head<S>(call, qkv, bias, saved.log_sum_exp, kernels<S>().attention_backward,
+    for_each_head<S>(call, qkv, bias, saved.log_sum_exp, terms, kernels<S>().attention_backward,
                      kernels<S>().attention_short_backward,
                      [&](AttentionArguments<S>& a, int64_t row, int64_t first_query, int64_t column) {
                        a.query_gradient = data<S>(gradient) + row * 3 * hidden + column;
@@ -167,6 +220,8 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
                      });
   });
   if (bias_gradient.defined()) add_column_sum(gradient, bias_gradient);
+  if (terms.gradients.defined())
+    learn_distances(call.pattern, terms.gradients, call.scale(hidden / call.heads));
   return gradient;
 }
 

@@ -24,6 +24,16 @@ struct AttentionCall {
   int64_t first_head = 0;            ///< which of the model's heads the first of these is, for its dropout
   AttentionPattern pattern = {};
 
+  int64_t score_products = 1;  ///< products of two vectors of the head size that are added up in a score
+  /// Added to the scores before they are scaled: for each sequence a block [heads, rows that ask, tokens], in the type of
+  /// sums. Undefined: nothing.
+  at::Tensor score_terms = {};
+  at::Tensor term_gradients = {};  ///< as score_terms, zeros: attend_backward adds
+
+  /// Of the scores: 1 / sqrt(score_products * head_size).
+  double scale(int64_t head_size) const;
+  /// Where the block of each sequence begins in score_terms, and behind the last one where it ends.
+  std::vector<int64_t> term_blocks() const;
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
   /// Where the rows of sequence s begin in what has a row a query.
   int64_t first_row(int64_t s) const {

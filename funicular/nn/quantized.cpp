@@ -204,6 +204,7 @@ void quantize_layers(Model& model) {
     if (!segment.name.starts_with("layer.")) continue;
     for (Parameter* const parameter : segment.parameters) {
       if (parameter->kind != ParameterKind::matrix || parameter->master.dim() != 2) continue;
+      if (is_quantized(parameter->compute)) continue;  // layers may share it
       parameter->compute = quantize_weight(parameter->master);
       parameter->master = parameter->compute;
     }

@@ -9,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/data/datasets.h"
+#include "funicular/format/family.h"
 #include "funicular/model/builder.h"
 #include "funicular/objective/distilled_answers.h"
 #include "funicular/objective/masked_lm.h"
@@ -121,6 +122,16 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
   return all;
 }
 
+/// Attention's scores are more than products of queries and keys if distances enter them.
+void check_scores(const DistillationOptions& o) {
+  for (const format::ModelConfig* const config : {&o.student, &o.teacher})
+    if (config->encoder.positions.relative)
+      throw InputError("distillation",
+                       "the term `attention` compares products of queries and keys, to which a {} adds what "
+                       "depends on their distance; expected other terms, such as `relations`",
+                       format::family_of(*config).title);
+}
+
 void check_relations(const DistillationOptions& o) {
   const int64_t heads = o.relation_heads;
   if (heads < 1 || o.student.encoder.width % heads != 0 || o.teacher.encoder.width % heads != 0)
@@ -187,6 +198,7 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
         "attention heads", o.student.encoder.heads, o.teacher.encoder.heads,
         "scores are compared head by head; a student with as many heads, or the term relations, which takes "
         "any number");
+  if (o.has(Kind::attention)) check_scores(o);
   if (o.has(Kind::patient) || o.has(Kind::cosine))
     require_same("channels (hidden_size)", o.student.encoder.width, o.teacher.encoder.width,
                  "patient and cosine compare channel by channel; the term hidden has a projection");

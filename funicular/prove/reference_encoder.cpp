@@ -146,7 +146,7 @@ at::Tensor ReferenceEncoder::embed(const at::Tensor& token_ids, const at::Tensor
   if (encoder.task_types > 0) sum = sum + table(names.task_types).narrow(0, 0, 1);
   const at::Tensor x = drop(layer_norm(sum, family_.in_encoder(names.embedding_norm)),
                             encoder.dropouts.hidden, Purpose::dropout_embedding, 0, draw);
-  return sum.size(1) == encoder.width ? x : linear(x, family_.in_encoder(names.embedding_projection));
+  return encoder.projects_embeddings() ? linear(x, family_.in_encoder(names.embedding_projection)) : x;
 }
 
 namespace {
@@ -173,6 +173,58 @@ at::Tensor without_far_tokens(const at::Tensor& scores, int64_t window) {
 
 }  // namespace
 
+/// [Raffel], section 2.1: a number for each head and bucket of distances, [heads, n, n]. In the published code
+/// distances are query - key, a negative one is in the second half of the buckets, and logarithms have 32 bits.
+at::Tensor ReferenceEncoder::distance_scores(int64_t length) const {
+  const format::RelativePositions& relative = *config_.encoder.positions.relative;
+  const int64_t half = relative.buckets / 2, exact = half / 2;
+  const at::Tensor places = at::arange(length, at::kLong);
+  const at::Tensor distance = places.unsqueeze(1) - places.unsqueeze(0);
+  const at::Tensor size = distance.abs();
+  const double range = std::log(static_cast<double>(relative.farthest) / static_cast<double>(exact));
+  const at::Tensor logarithmic =
+      exact + (at::log(size.to(at::kFloat) / exact) / range * (half - exact)).to(at::kLong);
+  const at::Tensor bucket =
+      at::where(size < exact, size, logarithmic.clamp_max(half - 1)) + half * (distance < 0).to(at::kLong);
+  const at::Tensor& table = weight_(family_.in_encoder(family_.names.relative_bias) + ".weight");
+  return at::embedding(table, bucket).permute({2, 0, 1});
+}
+
+/// [He], equation 4, of one layer's queries and keys [heads, n, d], before they are scaled. In the published code
+/// distances are query - key, and their logarithms have 32 bits.
+at::Tensor ReferenceEncoder::disentangled_scores(const at::Tensor& query, const at::Tensor& key,
+                                                 int64_t number) const {
+  const format::RelativePositions& relative = *config_.encoder.positions.relative;
+  const format::WeightNames& names = family_.names;
+  const int64_t span = relative.buckets / 2, middle = span / 2, length = query.size(1);
+  const at::Tensor vectors = layer_norm(weight_(family_.in_encoder(names.relative_vectors) + ".weight"),
+                                        family_.in_encoder(names.relative_norm));
+  const auto of_heads = [&](const std::string& name) {
+    return linear(vectors, layer_prefix(number) + name)
+        .view({2 * span, query.size(0), query.size(2)})
+        .permute({1, 2, 0});
+  };
+  const at::Tensor places = at::arange(length, at::kLong);
+  const at::Tensor distance = places.unsqueeze(1) - places.unsqueeze(0), size = distance.abs();
+  const at::Tensor range = at::log(
+      at::full({}, static_cast<double>(relative.farthest - 1) / static_cast<double>(middle), at::kFloat));
+  const at::Tensor logarithmic =
+      at::ceil(at::log(size.clamp_min(middle) / middle) / range * (middle - 1)) + middle;
+  const at::Tensor signed_bucket =
+      at::where(size <= middle, distance, (logarithmic * distance.sign()).to(at::kLong));
+  const at::Tensor bucket =
+      (signed_bucket + span).clamp(0, 2 * span - 1).expand({query.size(0), length, length});
+  const at::Tensor to_position = at::matmul(query, of_heads(names.key)).gather(2, bucket);
+  const at::Tensor to_content =
+      at::matmul(key, of_heads(names.query)).gather(2, bucket.transpose(1, 2)).transpose(1, 2);
+  return to_position + to_content;
+}
+
+/// [Lan], section 3.1: layers of a group have the same weights.
+std::string ReferenceEncoder::layer_prefix(int64_t number) const {
+  return family_.layer(config_.encoder.weights_of(number));
+}
+
 /// [Vaswani], equation 1 and section 3.2.2: softmax(Q K^T / sqrt(d)) V in each head; the probabilities are
 /// dropped as in [Devlin]'s code.
 at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number, uint64_t draw) const {
@@ -186,7 +238,12 @@ at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number,
   if (pattern.rotary_base > 0)
     query = turned_by_position(query, pattern.rotary_base),
     key = turned_by_position(key, pattern.rotary_base);
-  at::Tensor scores = at::matmul(query, key.transpose(1, 2)) / std::sqrt(static_cast<double>(width));
+  const auto& relative = encoder.positions.relative;
+  const bool disentangled = relative && relative->kind == format::RelativePositions::Kind::disentangled;
+  at::Tensor products = at::matmul(query, key.transpose(1, 2));
+  if (disentangled) products = products + disentangled_scores(query, key, number);
+  at::Tensor scores = products / std::sqrt(static_cast<double>((disentangled ? 3 : 1) * width));
+  if (relative && !disentangled) scores = scores + distance_scores(length);
   if (pattern.window) scores = without_far_tokens(scores, *pattern.window);
   at::Tensor probabilities = at::softmax(scores, -1);
   if (seed_) {
@@ -203,7 +260,7 @@ at::Tensor ReferenceEncoder::attend(const ReferenceLayer& layer, int64_t number,
 at::Tensor ReferenceEncoder::feed_forward(const at::Tensor& x, int64_t number, uint64_t draw) const {
   const format::EncoderSpec& encoder = config_.encoder;
   const format::WeightNames& names = family_.names;
-  const std::string prefix = family_.layer(number);
+  const std::string prefix = layer_prefix(number);
   const at::Tensor up = linear(x, prefix + names.up, encoder.biases.up);
   const at::Tensor inner = encoder.feed_forward.gated
                                ? activate(linear(x, prefix + names.gate, encoder.biases.up)) * up
@@ -217,7 +274,7 @@ at::Tensor ReferenceEncoder::feed_forward(const at::Tensor& x, int64_t number, u
 ReferenceLayer ReferenceEncoder::run_layer(const at::Tensor& x, int64_t number, uint64_t draw) const {
   const format::EncoderSpec& encoder = config_.encoder;
   const format::WeightNames& names = family_.names;
-  const std::string prefix = family_.layer(number);
+  const std::string prefix = layer_prefix(number);
   const bool first = encoder.norm.first;
   const at::Tensor read = first && number > 0 ? layer_norm(x, prefix + names.attention_norm) : x;
   const bool bias = encoder.biases.query_key_value;

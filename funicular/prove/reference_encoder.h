@@ -13,6 +13,9 @@
 //   [Ba]      Ba, Kiros, Hinton, "Layer Normalization", 2016.
 //   [Su]      Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
 //   [Beltagy] Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020.
+//   [He]      He et al., "DeBERTa", 2021, and the published code of DeBERTaV3.
+//   [Raffel]  Raffel et al., "Exploring the Limits of Transfer Learning", 2020, and its published code.
+//   [Lan]     Lan et al., "ALBERT", 2020.
 //   [Shazeer] Shazeer, "GLU Variants Improve Transformer", 2020.
 //   [Warner]  Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory
 //             Efficient, and Long Context Finetuning and Inference", 2024, and its code.
@@ -72,6 +75,9 @@ class ReferenceEncoder {
  private:
   at::Tensor embed(const at::Tensor& token_ids, const at::Tensor& token_types, uint64_t draw) const;
   at::Tensor attend(const ReferenceLayer& layer, int64_t number, uint64_t draw) const;
+  std::string layer_prefix(int64_t number) const;
+  at::Tensor distance_scores(int64_t length) const;
+  at::Tensor disentangled_scores(const at::Tensor& query, const at::Tensor& key, int64_t number) const;
   at::Tensor feed_forward(const at::Tensor& x, int64_t number, uint64_t draw) const;
   ReferenceLayer run_layer(const at::Tensor& x, int64_t number, uint64_t draw) const;
   at::Tensor head_layer(const at::Tensor& x) const;

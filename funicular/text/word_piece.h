@@ -22,6 +22,8 @@ struct WordPieceOptions {
   std::string unknown_token = "[UNK]";
   std::string continuing_prefix = "##";
   int max_characters_per_word = 100;  ///< longer words become the unknown token
+  /// Texts stand as <s> a </s> and <s> a </s></s> b </s>, of token type 0. False: BERT's template.
+  bool roberta_sequence = false;
   /// Names of the tokens in SpecialTokens; a name that the vocabulary lacks gives the id -1.
   std::string pad_token = "[PAD]", cls_token = "[CLS]", sep_token = "[SEP]", mask_token = "[MASK]";
 };

@@ -65,7 +65,18 @@ uint64_t hash_rules(const WordPieceTables& tables) {
       number(part);
   const SpecialTokens& special = tables.special;
   for (const int32_t id : {special.pad, special.unknown, special.cls, special.sep, special.mask}) number(id);
+  if (tables.options.roberta_sequence) number(1);  // otherwise nothing: old fingerprints hold
   return hash.digest();
+}
+
+SequenceTemplate roberta_template(const WordPieceOptions& options, const SpecialTokens& special) {
+  using Step = SequenceTemplate::Step;
+  for (const auto& [name, id] : {std::pair(options.cls_token, special.cls), {options.sep_token, special.sep}})
+    if (id < 0)
+      throw InputError("tokenizer", "the vocabulary lacks the token \"{}\", which stands around every text",
+                       name);
+  const Step first = Step::special(special.cls, 0), last = Step::special(special.sep, 0);
+  return {{first, Step::text(0, 0), last}, {first, Step::text(0, 0), last, last, Step::text(1, 0), last}};
 }
 
 }  // namespace
@@ -93,7 +104,9 @@ WordPieceTables::WordPieceTables(std::vector<std::string> tokens, WordPieceOptio
     plain_characters = std::make_unique<CharacterTable>(NormalizerRules(), pieces, unknown);
   special = {id_of(options.pad_token), unknown, id_of(options.cls_token), id_of(options.sep_token),
              id_of(options.mask_token)};
-  sequence = SequenceTemplate::bert(options.cls_token, special.cls, options.sep_token, special.sep);
+  sequence = options.roberta_sequence
+                 ? roberta_template(options, special)
+                 : SequenceTemplate::bert(options.cls_token, special.cls, options.sep_token, special.sep);
   fingerprint = hash_rules(*this);
 }
 

@@ -41,7 +41,9 @@ TEST(ModelConfig, TheFieldsOfAFileAreRead) {
 TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
   const std::vector<std::tuple<const char*, Json, const char*>> cases = {
       {"model_type", "xlnet",
-       "expected one of bert, roberta, electra, distilbert, modernbert, xlm-roberta, camembert, ernie, found "
+       "expected one of bert, roberta, electra, distilbert, modernbert, xlm-roberta, camembert, ernie, "
+       "mpnet, "
+       "albert, deberta-v2, found "
        "\"xlnet\""},
       {"model_type", "Bert", "found \"Bert\""},
       {"hidden_size", 385, "multiple of \"num_attention_heads\", found 385 and 12"},
@@ -288,6 +290,71 @@ TEST(ModelConfig, ModernBertsThatAreComputedOtherwiseAreRefused) {
               parse_model_config(parse_json(R"({"model_type": "eurobert"})", "t"), "c");
             }).find("take mmBERT, a modernbert"),
             std::string::npos);
+}
+
+TEST(ModelConfig, AlbertsGroupsAndMpnetsBucketsAreReadAndWritten) {
+  const auto read = [](const std::string& keys) { return parse_model_config(parse_json(keys, "t"), "c"); };
+  const ModelConfig albert = read(R"({"model_type": "albert", "hidden_size": 96, "num_attention_heads": 4,
+      "intermediate_size": 80, "embedding_size": 96, "num_hidden_layers": 6, "num_hidden_groups": 3,
+      "classifier_dropout_prob": 0.2, "inner_group_num": 1})");
+  EXPECT_EQ(albert.encoder.distinct_layers(), 3);
+  EXPECT_EQ(albert.encoder.weights_of(1), 0);
+  EXPECT_EQ(albert.encoder.weights_of(2), 1);
+  EXPECT_EQ(albert.encoder.weights_of(5), 2);
+  EXPECT_TRUE(albert.encoder.projects_embeddings()) << "whatever the widths";
+  EXPECT_EQ(albert.encoder.dropouts.of_feed_forward_output(), 0);
+  EXPECT_EQ(albert.classifier_dropout_probability(), 0.2);
+  const ModelConfig mpnet = read(R"({"model_type": "mpnet", "classifier_dropout": 0.5})");
+  EXPECT_EQ(mpnet.encoder.positions.relative->buckets, 32);
+  EXPECT_EQ(mpnet.encoder.longest_sequence(), 510);
+  EXPECT_EQ(mpnet.classifier_dropout_probability(), 0.1) << "transformers' MPNet has no such key";
+  for (const ModelConfig& config : {albert, mpnet}) {
+    const ModelConfig again = parse_model_config(Json::parse(model_config_json(config).dump()), "again");
+    EXPECT_EQ(again.encoder, config.encoder) << config.model_type;
+  }
+  EXPECT_EQ(model_config_json(mpnet)["relative_attention_num_buckets"], 32);
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"model_type": "albert", "num_hidden_groups": 5})",
+       "expected a divisor of \"num_hidden_layers\", which is 12"},
+      {R"({"model_type": "albert", "inner_group_num": 2})", "\"inner_group_num\": expected 1, found 2"},
+      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 16})",
+       "expected 32, which transformers takes"},
+      {R"({"model_type": "mpnet", "pad_token_id": 0})",
+       "\"pad_token_id\": expected 1, which transformers takes"}};
+  for (const auto& [keys, expected] : cases)
+    EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
+}
+
+TEST(ModelConfig, DebertasOfTheThirdVersionAreReadAndOthersRefused) {
+  const std::string v3 = R"({"model_type": "deberta-v2", "hidden_size": 768, "num_attention_heads": 12,
+      "relative_attention": true, "share_att_key": true, "norm_rel_ebd": "layer_norm", "position_buckets": 256,
+      "max_relative_positions": -1, "pos_att_type": "p2c|c2p", "position_biased_input": false)";
+  const auto read = [&](const std::string& more) {
+    return parse_model_config(parse_json(v3 + more + "}", "t"), "c");
+  };
+  const ModelConfig config = read("");
+  EXPECT_EQ(config.encoder.positions.relative,
+            (RelativePositions{RelativePositions::Kind::disentangled, 512, 512}));
+  EXPECT_FALSE(config.encoder.positions.table);
+  EXPECT_EQ(config.encoder.token_types, 0);
+  EXPECT_EQ(config.encoder.norm.epsilon, 1e-7);
+  EXPECT_EQ(read(R"(, "cls_dropout": 0.3)").classifier_dropout_probability(), 0.3);
+  EXPECT_EQ(read(R"(, "pos_att_type": ["c2p", "p2c"])").encoder, config.encoder);
+  const ModelConfig own =
+      read(R"(, "type_vocab_size": 2, "max_relative_positions": 300, "position_biased_input": true)");
+  for (const ModelConfig& one : {config, own, default_config("deberta-v2")})
+    EXPECT_EQ(parse_model_config(Json::parse(model_config_json(one).dump()), "again").encoder, one.encoder);
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"(, "relative_attention": false)", "\"relative_attention\": expected true, found false"},
+      {R"(, "share_att_key": null)", "\"share_att_key\": expected true, found false"},
+      {R"(, "pos_att_type": "c2p")", "\"pos_att_type\": expected \"p2c\" and \"c2p\", found \"c2p\""},
+      {R"(, "conv_kernel_size": 3)", "\"conv_kernel_size\": expected 0, found 3"},
+      {R"(, "pooler_hidden_act": "tanh")", "\"pooler_hidden_act\": expected \"gelu\", found \"tanh\""},
+      {R"(, "position_buckets": -1)",
+       "\"position_buckets\": expected an even number of at least 4, found -1"},
+      {R"(, "legacy": false)", "\"legacy\": expected true, found false"}};
+  for (const auto& [keys, expected] : cases)
+    EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
 }
 
 TEST(ModelConfig, ModernBertsKeysThatSayTheSameTwiceAreRead) {

@@ -106,6 +106,36 @@ TEST_F(TokenizerFolders, TheClassesSettingsHoldOverTokenizerJson) {
             std::string::npos);
 }
 
+TEST_F(TokenizerFolders, MpnetsTokensStandAroundTextsAsRobertasDo) {
+  using Step = text::SequenceTemplate::Step;
+  scratch_.put("config.json", R"({"model_type": "mpnet"})");
+  scratch_.put("vocab.txt", "<s>\n<pad>\n</s>\n[UNK]\n<mask>\na\ngood\n");
+  for (const char* const config :
+       {"{}", R"({"tokenizer_class": "MPNetTokenizer", "mask_token": "<mask>"})"}) {
+    settings(config);
+    const auto tokenizer = load_tokenizer(scratch_.path());
+    EXPECT_EQ(tokenizer->special().pad, 1);
+    EXPECT_EQ(tokenizer->special().mask, 4);
+    const auto pair = tokenizer->sequence().steps(2);
+    EXPECT_EQ(std::vector<Step>(pair.begin(), pair.end()),
+              (std::vector<Step>{Step::special(0, 0), Step::text(0, 0), Step::special(2, 0),
+                                 Step::special(2, 0), Step::text(1, 0), Step::special(2, 0)}));
+    text::TokenizedText tokens;
+    std::vector<text::CharacterRange> offsets;
+    tokenizer->tokenize("good <mask> a", tokens, offsets);
+    EXPECT_EQ(tokens.ids, (Ids{6, 4, 5}));
+    EXPECT_EQ(offsets.at(1), (text::CharacterRange{4, 11})) << "the mask takes the blank before it";
+    save_tokenizer(scratch_.path() / "copy", *tokenizer);
+    EXPECT_EQ(load_tokenizer(scratch_.path() / "copy")->fingerprint(), tokenizer->fingerprint());
+    EXPECT_EQ(read_json(scratch_ / "copy" / "tokenizer_config.json")["tokenizer_class"], "MPNetTokenizer");
+  }
+  scratch_.put("vocab.txt", "<s>\n<pad>\n[UNK]\n<mask>\na\n");
+  settings(R"({"sep_token": null, "eos_token": null})");
+  EXPECT_NE(error().find("the vocabulary lacks the token \"</s>\", which stands around every text"),
+            std::string::npos)
+      << error();
+}
+
 TEST_F(TokenizerFolders, ClassesWithRulesOfTheirOwnAreRefusedByName) {
   settings(R"({"tokenizer_class": "BertJapaneseTokenizer"})");
   EXPECT_NE(error().find("\"tokenizer_class\" is BertJapaneseTokenizer, which is not implemented"),

@@ -17,7 +17,7 @@ import tempfile
 import tokenizer_files
 from tokenizer_files import expect, run
 
-from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
+from transformers import AutoTokenizer, BertTokenizer, MPNetTokenizer, RobertaTokenizer
 
 from byte_bpe_files import learnt
 
@@ -78,12 +78,18 @@ def write_settings(source, folder, names, size, tokens):
     return config
 
 
-def word_piece_folder(source, folder):
-    names = dict(zip(ROLES, ["[UNK]", "[SEP]", "[PAD]", "[CLS]", source.choice(["[MASK]", "[MASK]", "[M]"])]))
+def mpnet_folder(source, folder):
+    word_piece_folder(source, folder, ["[UNK]", "</s>", "<pad>", "<s>", source.choice(["<mask>", "<mask>", "[M]"])],
+                      ["<s>", "<pad>", "</s>", "<mask>", *WORDS], ["MPNetTokenizer", "MPNetTokenizerFast"], MPNetTokenizer, ["mpnet"])
+
+
+def word_piece_folder(source, folder, roles=None, words=WORDS, classes=("BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizerFast"),
+                      peer_class=BertTokenizer, types=("bert", "electra")):
+    names = dict(zip(ROLES, roles or ["[UNK]", "[SEP]", "[PAD]", "[CLS]", source.choice(["[MASK]", "[MASK]", "[M]"])]))
     folder.mkdir()
-    lines = list(WORDS)
+    lines = list(words)
     if source.random() < 0.1:
-        lines.remove("[MASK]")
+        lines.remove("[MASK]" if roles is None else "<mask>")
     has_json = source.random() < 0.5
     (folder / "vocab.txt").write_text("\n".join(lines) + "\n")
     tokens = {token: i for i, token in enumerate(lines)}
@@ -91,18 +97,18 @@ def word_piece_folder(source, folder):
     for key, values in (("do_lower_case", [True, False]), ("strip_accents", [None, True, False]), ("tokenize_chinese_chars", [True, False])):
         if source.random() < 0.5:
             config[key] = source.choice(values)
-    classes = ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "ElectraTokenizerFast"]
     if source.random() < 0.6:
-        config["tokenizer_class"] = source.choice(classes + ["PreTrainedTokenizerFast", "OwnTokenizer"] * has_json)
+        config["tokenizer_class"] = source.choice([*classes] + ["PreTrainedTokenizerFast", "OwnTokenizer"] * has_json)
     if has_json:
-        peer = BertTokenizer(str(folder / "vocab.txt"), do_lower_case=source.random() < 0.5, strip_accents=source.choice([None, True, False]))
+        vocabulary = tokens if peer_class is MPNetTokenizer else str(folder / "vocab.txt")
+        peer = peer_class(vocabulary, do_lower_case=source.random() < 0.5, strip_accents=source.choice([None, True, False]))
         peer.add_tokens(some(source, ADDED, 3), special_tokens=source.random() < 0.5)
         peer.backend_tokenizer.save(str(folder / "tokenizer.json"))
         if source.random() < 0.5:
             (folder / "vocab.txt").unlink()
     if config or source.random() < 0.5:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "config.json").write_text(json.dumps({"model_type": source.choice(["bert", "electra"])}))
+    (folder / "config.json").write_text(json.dumps({"model_type": source.choice(types)}))
 
 
 def byte_bpe_folder(source, folder):
@@ -148,7 +154,7 @@ def compare(name, folder, peer):
     expect(f"{name}: the copy puts a pair together as before", around[0] == around[1], around)
     # Without tokenizer.json the older files have to say it all.
     (copy / "tokenizer.json").unlink()
-    if again.__class__.__name__ == "BertTokenizer":
+    if again.__class__.__name__ in ("BertTokenizer", "MPNetTokenizer"):
         expect(f"{name}: vocab.txt and tokenizer_config.json are enough", tokenizer_files.ids_of(copy) == want)
     return holds
 
@@ -219,6 +225,7 @@ def main():
         saved_by_transformers(root)
         repeated_tokens(root)
         sweep(root, word_piece_folder, "WordPiece", arguments.count, arguments.seed)
+        sweep(root, mpnet_folder, "MPNet's WordPiece", arguments.count // 2, arguments.seed)
         sweep(root, byte_bpe_folder, "byte-level BPE", arguments.count // 2, arguments.seed)
     print(f"{len(tokenizer_files.failures)} failures")
     sys.exit(1 if tokenizer_files.failures else 0)

@@ -67,7 +67,7 @@ TEST(Families, AreThoseThatConfigurationsAreReadOf) {
   config.model_type = "xlnet";
   EXPECT_NE(refusal([&] { format::family_of(config); })
                 .find("one of the families bert, roberta, electra, distilbert, modernbert, xlm-roberta, "
-                      "camembert, ernie, found \"xlnet\""),
+                      "camembert, ernie, mpnet, albert, deberta-v2, found \"xlnet\""),
             std::string::npos);
 }
 
@@ -82,6 +82,41 @@ TEST(Families, HaveThePublishedNumbersOfWeights) {
   EXPECT_EQ(count_parameters(format::ModelConfig(), Head::masked_lm) -
                 Head::masked_lm.parameters(format::ModelConfig()) + pooler,
             109'482'240);
+}
+
+TEST(Families, WithRelativePositionsHaveThePublishedNumbersOfWeights) {
+  format::ModelConfig mpnet = format::default_config("mpnet");
+  mpnet.encoder.positions.rows = 514;
+  EXPECT_EQ(count_parameters(mpnet, Head::none), 109'486'464);
+  format::ModelConfig deberta = format::default_config("deberta-v2");  // v3-base
+  deberta.encoder.width = 768;
+  deberta.encoder.set_layers(12);
+  deberta.encoder.heads = 12;
+  deberta.encoder.feed_forward.width = 3072;
+  deberta.encoder.positions.table = false;
+  EXPECT_EQ(count_parameters(deberta, Head::none), 183'831'552);
+  EXPECT_EQ(count_parameters(deberta, Head::masked_lm), 184'551'780);
+}
+
+TEST(Families, AlbertsShareTheWeightsOfALayer) {
+  format::ModelConfig albert = format::default_config("albert");
+  albert.encoder.width = 768;
+  albert.encoder.heads = 12;
+  albert.encoder.feed_forward.width = 3072;
+  EXPECT_EQ(count_parameters(albert, Head::none), 11'683'584);
+  EXPECT_EQ(count_parameters(albert, Head::masked_lm), 11'221'680);
+  format::ModelConfig groups = small("albert");
+  groups.encoder.set_layers(6);
+  groups.encoder.layer_groups = 2;
+  const Model model = build_model({groups, Head::masked_lm});
+  const auto weights = [&](const char* segment) {
+    for (const Segment& one : model.segments)
+      if (one.name == segment) return std::set<Parameter*>(one.parameters.begin(), one.parameters.end());
+    return std::set<Parameter*>();
+  };
+  EXPECT_EQ(weights("layer.2"), weights("layer.0"));
+  EXPECT_EQ(weights("layer.5"), weights("layer.3"));
+  EXPECT_NE(weights("layer.3"), weights("layer.2"));
 }
 
 TEST(Families, ModernBertsHaveThePublishedNumbersOfWeights) {
@@ -120,7 +155,19 @@ TEST(Families, NamesOfWeightsAreTranslatedIntoNeutralOnes) {
       {"lm_head.decoder.weight", "cls.predictions.decoder.weight"},
       {"model.layers.3.attn.Wqkv.key.weight", "encoder.layer.3.attention.self.key.weight"},
       {"layers.0.mlp.Wi.gate.weight", "encoder.layer.0.intermediate.gate.weight"},
-      {"model.final_norm.weight", "encoder.LayerNorm.weight"},
+      {"model.final_norm.weight", "encoder.final_norm.weight"},
+      {"mpnet.encoder.layer.3.attention.attn.o.bias", "encoder.layer.3.attention.output.dense.bias"},
+      {"encoder.layer.0.attention.LayerNorm.weight", "encoder.layer.0.attention.output.LayerNorm.weight"},
+      {"mpnet.encoder.relative_attention_bias.weight", "encoder.relative_attention_bias.weight"},
+      {"albert.encoder.albert_layer_groups.1.albert_layers.0.ffn_output.weight",
+       "encoder.layer.1.output.dense.weight"},
+      {"albert.encoder.embedding_hidden_mapping_in.bias", "embeddings_project.bias"},
+      {"albert.pooler.weight", "pooler.dense.weight"},
+      {"predictions.decoder.bias", "cls.predictions.bias"},
+      {"deberta.encoder.layer.1.attention.self.value_proj.weight",
+       "encoder.layer.1.attention.self.value.weight"},
+      {"deberta.encoder.rel_embeddings.weight", "encoder.relative_vectors.weight"},
+      {"deberta.encoder.LayerNorm.bias", "encoder.relative_norm.bias"},
       {"decoder.bias", "cls.predictions.bias"},
       {"ernie.embeddings.task_type_embeddings.weight", "embeddings.task_type_embeddings.weight"},
       {"classifier.out_proj.weight", "classifier.out_proj.weight"}};
@@ -297,7 +344,8 @@ TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
     for (const std::string& name : load_pretrained(encoder, folder).missing)
       EXPECT_NE(name.starts_with("head.")
                     ? 0
-                    : name.find((family == "bert" || family == "ernie") && name.find("pooler") != name.npos
+                    : name.find(format::family_of(config).classifier.dense.starts_with("pooler") &&
+                                        name.find("pooler") != name.npos
                                     ? "pooler"
                                     : "classifier."),
                 name.npos)

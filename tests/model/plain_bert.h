@@ -218,7 +218,7 @@ class PlainBert {
       sum = sum + at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
     at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
     for (uint32_t layer = 0; layer < config_.encoder.layers; ++layer) x = encode_layer(x, layer, draw);
-    return entry(x, encoder_ + "encoder.LayerNorm");
+    return entry(x, encoder_ + "encoder.final_norm");
   }
 
   at::Tensor encode_layer(const at::Tensor& x, uint32_t layer, int64_t draw) const {

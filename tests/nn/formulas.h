@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -87,9 +88,14 @@ inline at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t 
   return result;
 }
 
+/// Scores [n, n] of a head, of its queries and its keys [n, d].
+using MoreScores = std::function<at::Tensor(int64_t head, const at::Tensor& q, const at::Tensor& k)>;
+
 /// `stretch` multiplies the scale of the scores; 1 is right. A token sees `window` tokens on either side; -1: all.
+/// `more` is added to the scores; empty: nothing is.
 inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64_t heads,
-                                  const DropoutSite& site, double stretch = 1, int64_t window = -1) {
+                                  const DropoutSite& site, double stretch = 1, int64_t window = -1,
+                                  const MoreScores& more = {}) {
   const int64_t hidden = qkv.size(1) / 3, size = hidden / heads;
   std::vector<at::Tensor> rows;
   for (size_t s = 0; s < keys.lengths.size(); ++s) {
@@ -99,6 +105,7 @@ inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64
       const at::Tensor q = part.narrow(1, h * size, size), k = part.narrow(1, hidden + h * size, size),
                        v = part.narrow(1, 2 * hidden + h * size, size);
       at::Tensor scores = at::mm(q, k.t()) * (stretch / std::sqrt(static_cast<double>(size)));
+      if (more) scores = scores + more(h, q, k);
       if (window >= 0) {
         const at::Tensor places = at::arange(keys.lengths[s], qkv.options().dtype(at::kLong));
         const at::Tensor unseen = (places.unsqueeze(1) - places).abs() > window;

@@ -37,9 +37,11 @@ inline format::ModelConfig config_of(const std::string& family) {
   config.encoder.feed_forward.width = 200;
   config.encoder.positions.rows = 128;
   if (config.encoder.embedding_size) config.encoder.embedding_size = 20;
-  config.encoder.activation = "relu";  // which the heads of these families do not heed
+  config.encoder.activation = "relu";
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
+  if (family == "albert")  // whose defaults drop nothing
+    config.encoder.dropouts = {.hidden = 0.1, .attention = 0.2, .feed_forward_output = 0};
   if (family == "modernbert") {  // whose defaults drop nothing, and whose windows are longer than these rows
     config.encoder.padding_id = 0;
     config.encoder.dropouts = {.hidden = 0.1,

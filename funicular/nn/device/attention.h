@@ -32,6 +32,11 @@ struct PackedAttention {
   int64_t tile = kMostTile;      ///< queries, and keys, of a tile; see tile_that_fits
   int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
   const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
+  /// What is added to the scores before they are scaled. Without term_blocks by distance, [heads, 2 * longest - 1]; else
+  /// for each sequence a block [heads, rows that ask, tokens]. Null: nothing.
+  const T* score_terms = nullptr;
+  const int64_t* term_blocks = nullptr;  ///< [S], where the blocks begin
+  int64_t longest = 0;                   ///< tokens of a sequence
   DropoutArguments dropout;
   S* context = nullptr;      ///< [rows, heads * head_size]: written by forward, read by backward
   T* log_sum_exp = nullptr;  ///< [heads, rows]: likewise
@@ -39,6 +44,10 @@ struct PackedAttention {
   const S* context_gradient = nullptr;
   S* gradient = nullptr;  ///< as qkv; of queries only the rows that asked are written
   T* dots = nullptr;      ///< [heads, rows]: written by QueryGradients, read by KeyValueGradients
+  /// Zeros, to which QueryGradients adds; null if score_terms is. By distance [sequences * heads, query_tiles, 2 *
+  /// longest - 1], else as score_terms.
+  T* term_gradients = nullptr;
+  int64_t query_tiles = 0;  ///< of each sequence and head
 
   FUNICULAR_DEVICE int64_t hidden() const { return heads * head_size; }
   FUNICULAR_DEVICE int64_t first_row(int64_t s) const { return queries ? query_offsets[s] : offsets[s]; }
@@ -142,6 +151,18 @@ struct HeadTile {
     if (!a.rotations) return line[c];
     return turn(
         place, c, [&](int64_t channel) { return line[channel]; }, T{-1});
+  }
+
+  /// The scaled score of query i and key j, given their product.
+  FUNICULAR_DEVICE T score(T product, int64_t i, int64_t j) const {
+    if (a.score_terms)
+      product += a.term_blocks ? a.score_terms[place_of_term(i, j)]
+                               : a.score_terms[head * (2 * a.longest - 1) + a.longest - 1 + j - place(i)];
+    return product * static_cast<T>(a.scale);
+  }
+  /// Where the term of query i and key j lies in the blocks.
+  FUNICULAR_DEVICE int64_t place_of_term(int64_t i, int64_t j) const {
+    return a.term_blocks[sequence] + (head * count + i) * length + j;
   }
 
   FUNICULAR_DEVICE bool sees(int64_t query, int64_t key) const {
@@ -264,7 +285,7 @@ struct AttentionForward {
     T peak = m.peaks[i];
     for (int64_t j = 0; j < valid; ++j) {
       if (!reads(j)) continue;
-      row[j] *= static_cast<T>(a.scale);
+      row[j] = asked ? tile.score(row[j], tile.begin + i, from + j) : T{0};
       peak = row[j] > peak ? row[j] : peak;
     }
     const T factor = std::exp(m.peaks[i] - peak);
@@ -305,7 +326,7 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
       continue;
     }
     const T lse = a.log_sum_exp[tile.head * a.rows + tile.first_query + first + i];
-    const T p = std::exp(m.scores[at] * static_cast<T>(a.scale) - lse);
+    const T p = std::exp(tile.score(m.scores[at], first + i, from + j) - lse);
     const T multiplier = tile.multiplier(first + i, from + j);
     m.gradients[at] = p * (multiplier * m.gradients[at] - dots[i]) * static_cast<T>(a.scale);
     m.scores[at] = p * multiplier;
@@ -345,6 +366,8 @@ struct QueryGradients {
       team.sync();
       tile_gradients(team, tile, m, tile.begin, from, m.sums);
       team.sync();
+      if (a.term_gradients && a.term_blocks) put_term_gradients(team, tile, m, from);
+      if (a.term_gradients && !a.term_blocks) add_distance_gradients(team, tile, m, from);
       tile_product<false>(team, m, m.gradients, m.key, a.head_size, m.out);
       team.sync();
     }
@@ -355,6 +378,35 @@ struct QueryGradients {
       a.gradient[(tile.row + place) * 3 * a.hidden() + tile.column + c] =
           put<S>(tile.gradient(m.out + i * m.stride, place, c));
     }
+  }
+
+ private:
+  template <class Team>
+  FUNICULAR_DEVICE void put_term_gradients(const Team& team, const HeadTile<S>& tile,
+                                           const Tiles<Compute<S>>& m, int64_t from) const {
+    for (int64_t e = team.rank(); e < a.tile * a.tile; e += team.size()) {
+      const int64_t i = e / a.tile, j = e % a.tile;
+      if (tile.begin + i < tile.count && from + j < tile.length)
+        a.term_gradients[tile.place_of_term(tile.begin + i, from + j)] =
+            m.gradients[i * m.score_stride + j];
+    }
+  }
+
+  /// Adds the gradients of the scores with keys from `from` on to the team's own row of term_gradients. For each
+  /// tile of keys a distance is one thread's, so the order of the sums does not change from run to run.
+  template <class Team>
+  FUNICULAR_DEVICE void add_distance_gradients(const Team& team, const HeadTile<S>& tile,
+                                               const Tiles<Compute<S>>& m, int64_t from) const {
+    const int64_t width = 2 * a.longest - 1, rows = least(a.tile, tile.count - tile.begin),
+                  keys = least(a.tile, tile.length - from);
+    Compute<S>* const sums =
+        a.term_gradients + (team.row() * a.query_tiles + team.column()) * width + a.longest - 1;
+    const int64_t first = from - tile.last_place(), last = from + keys - 1 - tile.place(tile.begin);
+    for (int64_t distance = first + team.rank(); distance <= last; distance += team.size())
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t j = tile.place(tile.begin + i) + distance - from;
+        if (j >= 0 && j < keys) sums[distance] += m.gradients[i * m.score_stride + j];
+      }
   }
 };
 

@@ -39,7 +39,7 @@ FlashInput flash_input(const at::Tensor& biased, const AttentionCall& call) {
   in.value = parts.select(1, 2);
   in.offsets = in.query_offsets = call.packing.offsets;
   in.longest = in.most_queries = call.packing.longest();
-  in.scale = 1 / std::sqrt(static_cast<double>(head_size));
+  in.scale = call.scale(head_size);
   if (call.queries) {
     in.query = in.query.index_select(0, call.queries->rows);
     in.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), biased.device());
@@ -80,6 +80,8 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
   // LibTorch counts a window in rows of the packed queries. If only some queries are asked for, their row numbers
   // differ from their positions, and a window would hold wrong keys.
   if (call.queries && call.pattern.window >= 0) return false;
+  // LibTorch's adds nothing to scores.
+  if (call.pattern.distance_table.defined() || call.score_terms.defined()) return false;
   const int64_t head_size = qkv.size(1) / 3 / call.heads;
   const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
   return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&

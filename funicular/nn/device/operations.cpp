@@ -295,7 +295,7 @@ namespace {
 template <class S>
 struct Arranged {
   PackedAttention<S> a;
-  at::Tensor query_offsets;
+  at::Tensor query_offsets, by_distance, term_blocks;
 };
 
 template <class S>
@@ -321,7 +321,17 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   a.qkv = data<S>(qkv);
   a.bias = data<Compute<S>>(bias);
   a.draws = packing.draw_ids.data_ptr<int64_t>();
-  a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.scale = call.scale(a.head_size);
+  a.longest = packing.longest();
+  if (call.pattern.distance_table.defined()) {
+    arranged.by_distance = distance_scores(call.pattern, a.longest, a.scale, compute_type(qkv));
+    a.score_terms = data<Compute<S>>(arranged.by_distance);
+  }
+  if (call.score_terms.defined()) {
+    arranged.term_blocks = at::tensor(call.term_blocks(), at::kLong).to(qkv.device());
+    a.term_blocks = arranged.term_blocks.template data_ptr<int64_t>();
+    a.score_terms = data<Compute<S>>(call.score_terms);
+  }
   a.window = call.pattern.window;
   if (call.pattern.rotations.defined()) a.rotations = data<Compute<S>>(call.pattern.rotations);
   a.dropout = call.dropout;
@@ -371,6 +381,7 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
   const at::Tensor gradient = at::empty_like(qkv);
   if (call.queries) gradient.narrow(1, 0, qkv.size(1) / 3).zero_();  // of the rows that did not ask
   const at::Tensor dots = at::empty({call.heads, call.rows()}, sums_of(qkv));
+  at::Tensor distances;
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
     Arranged<S> arranged = arrange<S>(qkv, bias, saved, call);
@@ -378,10 +389,17 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
     a.context_gradient = data<S>(dy);
     a.gradient = data<S>(gradient);
     a.dots = data<Compute<S>>(dots);
+    a.query_tiles = ceiling(most_queries(call), a.tile);
+    if (call.pattern.distance_table.defined())
+      distances = at::zeros(
+          {call.packing.sequences(), call.heads, a.query_tiles, 2 * call.packing.longest() - 1}, sums_of(qkv));
+    a.term_gradients = data<Compute<S>>(distances.defined() ? distances : call.term_gradients);
     run(qkv, tiles(qkv, call, a, most_queries(call)), QueryGradients<S>{a});
     run(qkv, tiles(qkv, call, a, call.packing.longest()), KeyValueGradients<S>{a});
   });
   if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
+  if (distances.defined())
+    learn_distances(call.pattern, distances.sum(2), call.scale(gradient.size(1) / 3 / call.heads));
   return gradient;
 }
 

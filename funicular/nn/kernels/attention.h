@@ -225,6 +225,35 @@ FUNICULAR_INLINE int64_t queries_together(const AttentionArguments<S>& a, int64_
   return a.queries ? 0 : count / kSoftmaxRows * kSoftmaxRows;
 }
 
+/// The place of the term for row `row` and key `key`, and of its gradient.
+template <class S>
+FUNICULAR_INLINE int64_t place_of_term(const AttentionArguments<S>& a, int64_t row, int64_t query,
+                                       int64_t key) {
+  return a.term_stride == 0 ? key - query : row * a.term_stride + key;
+}
+
+/// Adds the terms of row i of a block to its scores.
+template <class S>
+FUNICULAR_INLINE void add_score_terms(const AttentionArguments<S>& a, const QueryBlock& block, int64_t i,
+                                      Compute<S>* scores) {
+  if (!a.score_terms) return;
+  const int64_t row = block.begin + i, query = query_row(a, row);
+  const KeyRange seen = seen_keys(query, query, a.length, a.window);
+  add_values(a.score_terms + place_of_term(a, row, query, seen.first), seen.size(),
+             scores + i * block.stride + seen.first - block.first_key);
+}
+
+/// Adds the gradients of row i of a block's scores to the gradients of their terms.
+template <class S>
+FUNICULAR_INLINE void add_term_gradients(const AttentionArguments<S>& a, const QueryBlock& block, int64_t i,
+                                         const Compute<S>* gradients) {
+  if (!a.score_terms) return;
+  const int64_t row = block.begin + i, query = query_row(a, row);
+  const KeyRange seen = seen_keys(query, query, a.length, a.window);
+  add_values(gradients + i * block.stride + seen.first - block.first_key, seen.size(),
+             a.term_gradients + place_of_term(a, row, query, seen.first));
+}
+
 /// Softmax of kRows rows of a block's scores from row i on, which see equally many keys.
 template <int kRows, class S, class P>
 FUNICULAR_INLINE void softmax_queries(const AttentionArguments<S>& a, const QueryBlock& block, int64_t i,
@@ -250,6 +279,8 @@ FUNICULAR_INLINE void softmax_block(const AttentionArguments<S>& a, const QueryB
   Compute<S> maxima[kQueryBlock], sums[kQueryBlock];
   const int64_t together = queries_together(a, block.count);
   int64_t i = 0;
+  for (; i < block.count; ++i) add_score_terms(a, block, i, w.scores);
+  i = 0;
   for (; i < together; i += kSoftmaxRows) {
     const int64_t query = block.begin + i;
     if (is_windowed(a.length, a.window) &&
@@ -398,9 +429,11 @@ FUNICULAR_INLINE void backward_block(const AttentionArguments<S>& a, const Query
     const int64_t query = query_row(a, begin + i);
     const KeyRange seen = seen_keys(query, query, a.length, a.window);
     const T* const multipliers = dropped ? dropout.of(query, seen.first) : nullptr;
+    add_score_terms(a, block, i, w.scores);
     score_gradient_row<T>(w.scores + i * block.stride, w.score_gradients + i * block.stride, multipliers,
                           seen.first - block.first_key, seen.size(), block.stride, static_cast<T>(a.scale),
                           a.log_sum_exp[begin + i]);
+    add_term_gradients(a, block, i, w.score_gradients);
   }
   // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
   const Group* const gradients =

@@ -66,6 +66,14 @@ FUNICULAR_INLINE void exponentials(T* const* rows, int64_t length, T scale, T* m
   }
 }
 
+/// target[j] += values[j]
+template <class T>
+FUNICULAR_INLINE void add_values(const T* values, int64_t count, T* target) {
+  int64_t j = 0;
+  for (; j + kLanes<T> <= count; j += kLanes<T>) store(target + j, load(target + j) + load(values + j));
+  for (; j < count; ++j) target[j] += values[j];
+}
+
 /// Makes probabilities of kRows rows of `keys` scores, in place and as elements. A row's own keys are [begin, begin +
 /// length), from row to row `slide` further. The other columns become zeros. `multipliers`, of a row's own keys; null:
 /// nothing is dropped. Writes up to a whole register beyond a row's own keys, which may be in the next row's first

@@ -260,7 +260,22 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"xlm_roberta_tags", token_classifier()}, Case{"xlm_roberta_spans", objective::span_reader()},
         Case{"camembert_masked_lm", Head::masked_lm}, Case{"camembert_classification", Head::classification},
         Case{"ernie_masked_lm", Head::masked_lm}, Case{"ernie_tasks", Head::masked_lm},
-        Case{"ernie_classification", Head::classification}),
+        Case{"ernie_classification", Head::classification}, Case{"mpnet_masked_lm", Head::masked_lm},
+        Case{"odd_mpnet_masked_lm", Head::masked_lm}, Case{"wide_mpnet", Head::masked_lm},
+        Case{"own_decoder_mpnet", Head::masked_lm}, Case{"long_mpnet", Head::masked_lm},
+        Case{"mpnet_classification", Head::classification}, Case{"mpnet_regression", Head::classification},
+        Case{"mpnet_multi_label", multi_label()}, Case{"mpnet_tags", token_classifier()},
+        Case{"mpnet_spans", objective::span_reader()}, Case{"albert_masked_lm", Head::masked_lm},
+        Case{"odd_albert_masked_lm", Head::masked_lm}, Case{"even_albert_masked_lm", Head::masked_lm},
+        Case{"wide_albert", Head::masked_lm}, Case{"own_decoder_albert", Head::masked_lm},
+        Case{"albert_classification", Head::classification}, Case{"albert_regression", Head::classification},
+        Case{"albert_multi_label", multi_label()}, Case{"albert_tags", token_classifier()},
+        Case{"albert_spans", objective::span_reader()}, Case{"deberta_masked_lm", Head::masked_lm},
+        Case{"odd_deberta_masked_lm", Head::masked_lm}, Case{"wide_deberta", Head::masked_lm},
+        Case{"own_decoder_deberta", Head::masked_lm}, Case{"long_deberta", Head::masked_lm},
+        Case{"deberta_classification", Head::classification},
+        Case{"deberta_regression", Head::classification}, Case{"deberta_multi_label", multi_label()},
+        Case{"deberta_tags", token_classifier()}, Case{"deberta_spans", objective::span_reader()}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

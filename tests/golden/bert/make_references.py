@@ -16,7 +16,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import save_file
-from transformers import (BertForMaskedLM, BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
+from transformers import (AlbertForMaskedLM, AlbertForQuestionAnswering, AlbertForSequenceClassification, AlbertForTokenClassification,
+                          DebertaV2ForMaskedLM, DebertaV2ForQuestionAnswering, DebertaV2ForSequenceClassification, DebertaV2ForTokenClassification,
+                          MPNetForMaskedLM, MPNetForQuestionAnswering, MPNetForSequenceClassification, MPNetForTokenClassification,
+                          BertForMaskedLM, BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
                           DistilBertForMaskedLM, DistilBertForQuestionAnswering, DistilBertForSequenceClassification, DistilBertForTokenClassification,
                           ElectraForMaskedLM, ElectraForPreTraining, ElectraForQuestionAnswering, ElectraForSequenceClassification,
                           ElectraForTokenClassification,
@@ -26,6 +29,7 @@ from transformers import (BertForMaskedLM, BertForPreTraining, BertForQuestionAn
                           XLMRobertaForMaskedLM, XLMRobertaForQuestionAnswering, XLMRobertaForSequenceClassification, XLMRobertaForTokenClassification,
                           RobertaForMaskedLM, RobertaForQuestionAnswering, RobertaForSequenceClassification, RobertaForTokenClassification)
 
+from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta
 from transformers.models.modernbert import modeling_modernbert as modernbert
 
 LONG = [512, 257, 256, 255, 300, 1]
@@ -34,6 +38,10 @@ ROBERTA = dict(SMALL, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
 ELECTRA = dict(SMALL, embedding_size=20)
 DISTILBERT = dict(vocab_size=211, max_position_embeddings=160, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
 MODERNBERT = dict(vocab_size=211, max_position_embeddings=160, pad_token_id=4, bos_token_id=1, cls_token_id=1, eos_token_id=2, sep_token_id=2)
+MPNET = dict(SMALL, layer_norm_eps=1e-5)
+ALBERT = dict(SMALL, embedding_size=20, classifier_dropout_prob=0.0)
+DEBERTA = dict(SMALL, relative_attention=True, position_buckets=16, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
+               position_biased_input=False)
 BIASES = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
 # Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
@@ -192,6 +200,67 @@ CASES.update({
                                            use_task_id=True), [5, 1, 130, 64, 65, 17]),
     "ernie_classification": (ErnieForSequenceClassification, dict(SMALL, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
                                                                   intermediate_size=50, num_labels=3, use_task_id=True), [7, 29, 128, 2]),
+    "mpnet_masked_lm": (MPNetForMaskedLM, dict(MPNET, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40),
+                        [5, 2, 130, 64, 65, 17]),
+    "odd_mpnet_masked_lm": (MPNetForMaskedLM, dict(MPNET, hidden_size=39, num_hidden_layers=3, num_attention_heads=3, intermediate_size=61,
+                                                   hidden_act="relu"), [3, 155, 31, 33]),
+    "wide_mpnet": (MPNetForMaskedLM, dict(MPNET, hidden_size=128, num_hidden_layers=1, num_attention_heads=1, intermediate_size=48), [9, 12, 150]),
+    "own_decoder_mpnet": (MPNetForMaskedLM, dict(MPNET, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40,
+                                                 own_decoder=True), [5, 31, 64]),
+    "long_mpnet": (MPNetForMaskedLM, dict(MPNET, max_position_embeddings=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                                          intermediate_size=48), [512, 257, 256, 700, 300, 2]),
+    "mpnet_classification": (MPNetForSequenceClassification, dict(MPNET, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                  intermediate_size=50, num_labels=3, hidden_act="silu"), [7, 29, 128, 2]),
+    "mpnet_regression": (MPNetForSequenceClassification, dict(MPNET, hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=20,
+                                                              num_labels=1, problem_type="regression"), [4, 11, 100]),
+    "mpnet_multi_label": (MPNetForSequenceClassification, dict(MPNET, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                                                               num_labels=5, problem_type="multi_label_classification"), [6, 31, 90, 2]),
+    "mpnet_tags": (MPNetForTokenClassification, dict(MPNET, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                                                     num_labels=5), [7, 29, 128, 2]),
+    "mpnet_spans": (MPNetForQuestionAnswering, dict(MPNET, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50), [65] * 3),
+    "albert_masked_lm": (AlbertForMaskedLM, dict(ALBERT, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=40),
+                         [5, 1, 130, 64, 65, 17]),
+    # Groups of neighbours share weights; embeddings wider than the layers; as wide as they are, and still projected.
+    "odd_albert_masked_lm": (AlbertForMaskedLM, dict(ALBERT, hidden_size=39, num_hidden_layers=4, num_hidden_groups=2, num_attention_heads=3,
+                                                     intermediate_size=61, hidden_act="relu", embedding_size=45, layer_norm_eps=1e-5), [3, 160, 31, 33]),
+    "even_albert_masked_lm": (AlbertForMaskedLM, dict(ALBERT, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,
+                                                      embedding_size=32), [9, 12, 40]),
+    "wide_albert": (AlbertForMaskedLM, dict(ALBERT, hidden_size=128, num_hidden_layers=2, num_attention_heads=1, intermediate_size=48), [9, 12, 150]),
+    "own_decoder_albert": (AlbertForMaskedLM, dict(ALBERT, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
+                                                   own_decoder=True), [5, 31, 64]),
+    "albert_classification": (AlbertForSequenceClassification, dict(ALBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                    intermediate_size=50, num_labels=3, hidden_act="silu"), [7, 29, 128, 2]),
+    "albert_regression": (AlbertForSequenceClassification, dict(ALBERT, hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=20,
+                                                                num_labels=1, problem_type="regression"), [4, 11, 100, 30, 7, 60, 19, 45]),
+    "albert_multi_label": (AlbertForSequenceClassification, dict(ALBERT, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                                 intermediate_size=32, num_labels=5,
+                                                                 problem_type="multi_label_classification"), [6, 31, 90, 1]),
+    "albert_tags": (AlbertForTokenClassification, dict(ALBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                                                       num_labels=5), [7, 29, 128, 2]),
+    "albert_spans": (AlbertForQuestionAnswering, dict(ALBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50), [65] * 3),
+    "deberta_masked_lm": (DebertaV2ForMaskedLM, dict(DEBERTA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40),
+                          [5, 1, 130, 64, 65, 17]),
+    # Positions and token types in the embeddings besides, other buckets, distances beyond the farthest.
+    "odd_deberta_masked_lm": (DebertaV2ForMaskedLM, dict(DEBERTA, hidden_size=39, num_hidden_layers=3, num_attention_heads=3, intermediate_size=61,
+                                                         hidden_act="relu", position_biased_input=True, type_vocab_size=2, position_buckets=24,
+                                                         max_relative_positions=100, pos_att_type=["c2p", "p2c"]), [3, 160, 31, 33]),
+    "wide_deberta": (DebertaV2ForMaskedLM, dict(DEBERTA, hidden_size=256, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48), [9, 12, 150]),
+    "own_decoder_deberta": (DebertaV2ForMaskedLM, dict(DEBERTA, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40,
+                                                       own_decoder=True), [5, 31, 64]),
+    "long_deberta": (DebertaV2ForMaskedLM, dict(DEBERTA, max_position_embeddings=512, position_buckets=256, hidden_size=32, num_hidden_layers=2,
+                                                num_attention_heads=2, intermediate_size=48), LONG),
+    "deberta_classification": (DebertaV2ForSequenceClassification, dict(DEBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                        intermediate_size=50, num_labels=3, hidden_act="silu",
+                                                                        problem_type="single_label_classification"), [7, 29, 128, 2]),
+    "deberta_regression": (DebertaV2ForSequenceClassification, dict(DEBERTA, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
+                                                                    intermediate_size=20, num_labels=1, problem_type="regression"), [4, 11, 100]),
+    "deberta_multi_label": (DebertaV2ForSequenceClassification, dict(DEBERTA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                                     intermediate_size=32, num_labels=5,
+                                                                     problem_type="multi_label_classification"), [6, 31, 90, 1]),
+    "deberta_tags": (DebertaV2ForTokenClassification, dict(DEBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                                                           num_labels=5), [7, 29, 128, 2]),
+    "deberta_spans": (DebertaV2ForQuestionAnswering, dict(DEBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50),
+                      [65] * 3),
     "modernbert_spans": (ModernBertForQuestionAnswering, dict(MODERNBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
                                                               intermediate_size=50), [29] * 4),
 })
@@ -216,13 +285,15 @@ def attention(module, query, key, value, mask, scaling, **kwargs):
 
 @contextlib.contextmanager
 def all_in_double():
-    """transformers turns queries and keys and computes the softmax in 32 bits, whatever the model's type."""
+    """transformers turns queries and keys, computes a softmax and DeBERTa's scale in 32 bits, whatever the model's type."""
+    scale, deberta.scaled_size_sqrt = deberta.scaled_size_sqrt, lambda query, products: torch.tensor(query.size(-1) * products).double().sqrt()
     kept = modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward
     modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = turned, attention, rotations
     try:
         yield
     finally:
         modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = kept
+        deberta.scaled_size_sqrt = scale
 
 
 def rename_keys(folder, old_keys):
@@ -261,7 +332,7 @@ def make_batch(model, lengths, is_masked_lm, generator):
     types = torch.zeros_like(ids)
     ids[0, 1] = config.pad_token_id  # inside a sequence: its embedding gets no gradient
     for row, length in enumerate(lengths):
-        types[row, length // 2 : length] = min(1, getattr(config, "type_vocab_size", 2) - 1)
+        types[row, length // 2 : length] = max(0, min(1, getattr(config, "type_vocab_size", 2) - 1))
     ids[~mask] = config.pad_token_id
     types[~mask] = 0
     if is_masked_lm:
