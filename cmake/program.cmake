@@ -2,7 +2,7 @@
 # is compiled without LibTorch's headers and linked without its libraries: these are its sources, all others of cli/ the library's.
 set(program main arguments arguments_help chain chain_template command_list commands_library completion config_file file_style foreign_options help_pages
             launch manual option option_effects option_reference output_paths plan report required_options tokenize training_arguments verify_store version
-            vocabulary word_options)
+            vocabulary vocabulary_training word_options)
 list(TRANSFORM program PREPEND "${PROJECT_SOURCE_DIR}/funicular/cli/")
 list(TRANSFORM program APPEND ".cpp")
 file(GLOB commands CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/cli/*.cpp")

@@ -35,9 +35,7 @@ constexpr std::string_view kMasked =
     "funicular pretrain learns hidden tokens, from a token store that funicular tokenize makes";
 constexpr std::string_view kGenerators = "encoders write no texts; a model of this kind is not there";
 constexpr std::string_view kChoices = "choices among several texts are not there yet; write --task custom";
-constexpr std::string_view kVocabularies =
-    "a new vocabulary is not trained yet. Train one with Hugging Face's tokenizers, whose tokenizer.json is "
-    "read here, or give a model new words with funicular vocabulary propose and extend";
+constexpr std::string_view kVocabularies = "write funicular vocabulary train";
 
 using Answer = std::pair<std::string_view, std::string_view>;
 
@@ -193,8 +191,11 @@ constexpr Answer kTasks[] = {
 };
 
 constexpr Answer kVocabularyActions[] = {
-    {"train", kVocabularies}, {"learn", kVocabularies},  {"build", kVocabularies},
-    {"new", kVocabularies},   {"create", kVocabularies}, {"add", "write funicular vocabulary extend"},
+    {"learn", kVocabularies},
+    {"build", kVocabularies},
+    {"new", kVocabularies},
+    {"create", kVocabularies},
+    {"add", "write funicular vocabulary extend"},
 };
 
 std::string_view answer_of(std::span<const Answer> answers, std::string_view name) {

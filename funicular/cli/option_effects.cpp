@@ -12,7 +12,7 @@ constexpr std::pair<std::string_view, std::string_view> kNoSteps[] = {
     {"chain", "a chain is no step of another; put its steps into this file"},
     {"launch", "ranks = N beside command starts a step as several processes"},
     {"completion", "it is for a shell"},
-    {"vocabulary", "its first word, propose or extend, is no option; run it by itself"},
+    {"vocabulary", "its first word, propose, extend or train, is no option; run it by itself"},
     {"doctor", kOfThisMachine},
     {"bench", kOfThisMachine},
     {"prove", kOfThisMachine},

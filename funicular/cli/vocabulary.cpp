@@ -1,4 +1,4 @@
-// funicular vocabulary: words of a domain, proposed from its texts and made tokens of a model.
+// funicular vocabulary: trains a tokeniser, proposes words of a domain, and makes them tokens of a model.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +16,7 @@
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/foreign_options.h"
 #include "funicular/cli/output_paths.h"
+#include "funicular/cli/vocabulary_training.h"
 #include "funicular/data/split_words.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/format/hub_hint.h"
@@ -27,42 +28,50 @@ namespace {
 
 constexpr const char* kPropose = "propose";
 constexpr const char* kExtend = "extend";
+constexpr const char* kTrain = "train";
 
 class Vocabulary final : public Command {
  public:
   Vocabulary()
       : Command(
             "vocabulary",
-            "vocabulary propose prints the words of a text that the tokeniser of --model cuts into pieces "
+            "vocabulary train makes a new tokeniser from texts. vocabulary propose prints the words of a "
+            "text that the tokeniser of --model cuts into pieces "
             "and that "
             "would shorten it most: a line a word, then, behind tabs, how often it stands there and its "
             "pieces. "
             "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
             "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
+    arguments.example(
+        "make a tokeniser of BERT's kind",
+        "funicular vocabulary train --kind wordpiece --input texts.txt --output TOKENIZER --size 30000");
     arguments.example("propose the words of a domain",
                       "funicular vocabulary propose --model MODEL --input texts.txt");
     arguments.example("give them to the model",
                       "funicular vocabulary extend --model MODEL --words words.tsv --output EXTENDED");
-    arguments.positional("propose|extend", action_, "what to do");
+    arguments.positional("propose|extend|train", action_, "what to do");
     arguments.section("Input and output");
-    arguments.add("model", "DIR", model_, Effect::input, "model folder with a WordPiece tokeniser")
+    arguments
+        .add("model", "DIR", model_, Effect::input,
+             "propose, extend: model folder with a WordPiece tokeniser")
         .takes_model()
         .alias("model-name-or-path")
-        .required();
+        .default_text("none");
     arguments
         .add("words", "FILE", words_, Effect::input,
              "extend: new words, one a line; what follows a tab is not read")
         .default_text("none");
     arguments
         .add("output", "DIR", output_, Effect::output,
-             "extend: folder for the model with these words; it must not exist")
+             "extend, train: folder for the model with these words, or for the tokeniser; it must not exist")
         .default_text("none");
     arguments.add("skip-bad-words", skip_bad_words_, Effect::result,
                   "extend: leave out words that cannot become tokens, and name them, instead of stopping");
     arguments.section("Which words to propose");
     arguments
         .add("input", "PATH", input_, Effect::input,
-             "propose: text files: a line a row, documents separated by blank lines")
+             "propose, train: text files: a line a row, documents separated by blank lines; train also reads "
+             "tsv, csv and jsonl")
         .default_text("none");
     arguments.add("data", "STORE", data_, Effect::input, "propose: token store to take the words of instead")
         .default_text("none");
@@ -77,28 +86,47 @@ class Vocabulary final : public Command {
         .add("min-pieces", "N", proposal_.least_pieces, Effect::result, "propose: words of so many pieces")
         .formerly("least-pieces")
         .range(2);
+    training_.declare(arguments);
   }
 
   int run() override {
     if (action_ == std::vector<std::string>{kPropose}) return propose();
     if (action_ == std::vector<std::string>{kExtend}) return extend();
+    if (action_ == std::vector<std::string>{kTrain}) return train();
     const std::string given = fmt::format("{}", fmt::join(action_, " "));
     if (const std::string_view answer = answer_to_foreign_value("vocabulary", given); !answer.empty())
       throw InputError("usage", "there is no funicular vocabulary {}: {}", given, answer);
-    throw InputError(
-        "usage", "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"", given);
+    throw InputError("usage",
+                     "expected funicular vocabulary propose, funicular vocabulary extend or funicular "
+                     "vocabulary train, found \"{}\"",
+                     given);
   }
 
  private:
-  /// Options of the other action would do nothing.
-  void refuse(const char* action, std::initializer_list<const char*> options) const {
+  /// Options of another action would do nothing.
+  void refuse(const char* action, const std::vector<const char*>& options) const {
     for (const char* option : options)
       if (arguments.given(option))
         throw InputError("usage", "--{} is for funicular vocabulary {}; leave it out", option, action);
   }
+  void require(const char* action, const std::vector<const char*>& options) const {
+    for (const char* option : options)
+      if (!arguments.given(option))
+        throw InputError("usage", "funicular vocabulary {}: --{} is required", action, option);
+  }
+
+  int train() {
+    refuse(kExtend, {"model", "words", "skip-bad-words"});
+    refuse(kPropose, {"data", "count", "min-count", "min-pieces"});
+    require(kTrain, {"kind", "input", "output"});
+    training_.run(arguments, input_, written_.style(), output_);
+    return 0;
+  }
 
   int propose() {
     refuse(kExtend, {"words", "output", "skip-bad-words"});
+    refuse(kTrain, VocabularyTraining::option_names());
+    require(kPropose, {"model"});
     if (input_.empty() == data_.empty())
       throw InputError("usage",
                        "funicular vocabulary propose takes its words of --input or --data; give one of them");
@@ -154,9 +182,8 @@ class Vocabulary final : public Command {
 
   int extend() {
     refuse(kPropose, {"input", "data", "encoding", "count", "min-count", "min-pieces"});
-    for (const char* option : {"words", "output"})
-      if (!arguments.given(option))
-        throw InputError("usage", "funicular vocabulary extend: --{} is required", option);
+    refuse(kTrain, VocabularyTraining::option_names());
+    require(kExtend, {"model", "words", "output"});
     require_folder_name(output_, "--output");
     const CommandsLibrary& library = commands_library();
     library.prepare();
@@ -190,6 +217,7 @@ class Vocabulary final : public Command {
   bool skip_bad_words_ = false;
   data::ProposalOptions proposal_;
   FileStyleOptions written_;
+  VocabularyTraining training_;
   std::optional<TemporaryFolder> temporary_;
 };
 

@@ -4,14 +4,14 @@ import re
 
 from harness import *
 from options import (answering, augmenting, chaining, comparing, deciding, distilling, embedders, embedding, exiting, machine, masking, measuring, mining, own, probing, processes,
-                     rerankers, soft, tokenizing, training, vocabulary, writing)
+                     rerankers, soft, tokenizing, training, vocabulary, vocabulary_training, writing)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
             "machine": machine.MACHINE, "ranks": machine.RANKS}
 TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
-          "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
+          "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND, "train": vocabulary_training.TRAIN},
           "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, "soft": soft.SOFT, "embedders": embedders.EMBEDDERS, "rerankers": rerankers.RERANKERS, **TRAINING},
           "vectors": {"own": augmenting.VECTORS},
@@ -79,6 +79,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_vocabulary_extend(self):
+        self.show()
+
+    def test_vocabulary_train(self):
         self.show()
 
     def test_mask_own(self):

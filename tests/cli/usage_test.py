@@ -197,7 +197,7 @@ class Usage(ProgramTest):
                               ("rerank", "x"): "funicular finetune --task reranker trains a reranker", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
                               ("predict", "--stride", "128"): "only --task spans reads long texts in windows",
                               ("finetune", "--pos-weight", "3"): "write --positive-weight X, with --task reranker and --loss bce",
-                              ("vocabulary", "train", "--model", "m"): "a new vocabulary is not trained yet"}.items():
+                              ("vocabulary", "learn", "--model", "m"): "write funicular vocabulary train"}.items():
             self.refuses(list(words), answer)
 
     def test_unknown_option_suggests_the_nearest(self):

@@ -96,7 +96,7 @@ def words(lab):
     refuses(lab, "", "at least one new word")
     lab.refuses(["vocabulary", "extend", "--model", model(lab), "--output", lab.folder / "none"], "--words is required")
     for words in (["shrink"], [], ["extend", "extend"]):
-        lab.refuses(["vocabulary", *words, "--model", model(lab)], "vocabulary propose or funicular vocabulary extend")
+        lab.refuses(["vocabulary", *words, "--model", model(lab)], "funicular vocabulary extend or funicular vocabulary train")
 
 
 @EXTEND.row("--output", "the folder lies there, and none is replaced")
