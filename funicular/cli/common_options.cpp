@@ -101,7 +101,7 @@ Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of) {
 }
 
 void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
-  arguments.add("device", "NAME", device, of_device, "where to compute")
+  arguments.add("device", "NAME", device, of_device, "device to compute on")
       .common()
       .choices({"cpu", "cuda"})
       .accept("gpu", "cuda");

@@ -79,7 +79,7 @@ def hysteresis(lab):
 @MACHINE.row("--recompute", "less memory, and the same bits")
 def recompute(lab):
     rows = lab.data("many", lab.texts([LONGEST - SPECIAL] * 1000))
-    shape = {"data" if lab.command == "pretrain" else "train": rows, "batch_size": 1000, "micro_batch_tokens": 0, "precision": "fp32"}
+    shape = {"train": rows, "batch_size": 1000, "micro_batch_tokens": 0, "precision": "fp32"}
     plain = lab.measured_training(recompute="none", **shape)
     for name, saved in lab.few((("full", 8), ("selective", 4), ("sqrt", 8))):
         run = lab.measured_training(recompute=name, **shape)
