@@ -38,6 +38,12 @@ class Scratch(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
 
 
+class ManualPages(unittest.TestCase):
+    def test_are_there_for_every_command_that_the_overview_lists(self):
+        overview = "Run:\n  launch        Start a program\n  label-errors  Find labels\n  funicular COMMAND --help      the options\n"
+        self.assertEqual(archives.commands_of(overview), ["launch", "label-errors"])
+
+
 class Tags(unittest.TestCase):
     def test_the_newest_symbol_that_is_needed_decides(self):
         self.assertEqual(elf.newest([DUMP.format(9)], "GLIBC"), (2, 17))
