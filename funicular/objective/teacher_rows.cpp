@@ -201,7 +201,7 @@ void Cache::refuse_other(const std::string& key, const OrderedJson& theirs) cons
                                           [&](const StatedKey& one) { return key == one.key; });
   throw InputError("distillation",
                    "--cache-teacher {}: the cache there was made with {} ({}; this run has {}); {}choose "
-                   "another folder, or delete this one",
+                   "another folder, or delete that one",
                    folder_.string(), stated.differs, in_words(theirs), in_words(stated_[key]), stated.remedy);
 }
 

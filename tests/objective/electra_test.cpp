@@ -359,7 +359,7 @@ TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
   format::ModelConfig other = small_config();
   other.encoder.vocabulary += 1;
   EXPECT_NE(
-      refusal([&] { join_electra({.config = small_config()}, {.config = other}); }).find("found 211 tokens"),
+      refusal([&] { join_electra({.config = small_config()}, {.config = other}); }).find("Found 211 tokens"),
       std::string::npos);
 }
 

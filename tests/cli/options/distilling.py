@@ -267,7 +267,7 @@ def cache_teacher(lab):
                          teacher=lab.teacher(layer_norm_eps=0.5), **words)
     lab.refuses_to_train("the cache there was made with rows that were cut otherwise", "at most 12 tokens", cache_teacher=lab.folder / "cache", max_length=12,
                          **{name: value for name, value in words.items() if name != "max_length"})
-    lab.refuses_to_train("with other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete this one",
+    lab.refuses_to_train("with other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete that one",
                          cache_teacher=lab.folder / "cache", terms=["soft", "cosine"], **words)
     kept = lab.folder / "cache" / "train" / "teacher.logits.bin"
     whole = kept.read_bytes()
