@@ -96,7 +96,7 @@ def measured_stages(args) -> dict:
         subprocess.run([args.program, "tokenize", "--tokenizer", args.tokenizer, "--input", text, "--output", store, "--overwrite"], check=True)
         subprocess.run([str(word) for word in (
             args.program, "launch", "-n", 2, "--", args.program, "pretrain", "--model", folder / "config.json", "--tokenizer", args.tokenizer,
-            "--data", store, "--output", run, "--pipeline-parallel", 2, "--stages", "cost", "--precision", args.precision, "--max-length", 128,
+            "--train", store, "--output", run, "--pipeline-parallel", 2, "--stages", "cost", "--precision", args.precision, "--max-length", 128,
             "--batch-size", args.micro_batches * args.micro_batch, "--micro-batch-size", args.micro_batch, "--max-steps", 1)], check=True)
     return json.loads((run / "run.json").read_text())["stages"]
 

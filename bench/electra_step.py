@@ -61,7 +61,7 @@ def make_inputs(args):
 def ours(args, folder, store, number):
     """Real tokens a second of the steps behind the warm-up."""
     output = args.results / "runs" / f"{time.time_ns()}"
-    run_program(args.program, "pretrain", "--model", folder / "config.json", "--tokenizer", folder, "--data", store, "--objective", "electra",
+    run_program(args.program, "pretrain", "--model", folder / "config.json", "--tokenizer", folder, "--train", store, "--objective", "electra",
                     "--precision", args.precision, "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", 128,
                     "--learning-rate", "5e-4", "--logging-steps", "1", "--save-steps", "0", "--seed", number, "--output", output,
                     "--threads", args.threads)

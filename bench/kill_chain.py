@@ -47,7 +47,7 @@ num-train-epochs = 2
 [teacher-adapted]
 command = "pretrain"
 model = "model"
-data = "texts.tokens"
+train = "texts.tokens"
 output = "runs/adapted"
 max-steps = STEPS
 {TRAINING}
@@ -74,7 +74,7 @@ command = "distill"
 stage = "general"
 teacher = "runs/adapted/model"
 student = "2-layer"
-data = "texts.tokens"
+train = "texts.tokens"
 output = "runs/general"
 max-steps = STEPS
 {TRAINING}

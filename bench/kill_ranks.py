@@ -214,7 +214,7 @@ class Study:
         a = self.arguments
         ranks, words = options_of(strategy, a.ranks)
         return [a.program, "launch", "-n", str(ranks), "--max-restarts", "100000", "--grace", "2", "--", a.program,
-                "pretrain", "--model", str(self.model), "--data", str(self.store), "--output", str(output), "--max-length", "48",
+                "pretrain", "--model", str(self.model), "--train", str(self.store), "--output", str(output), "--max-length", "48",
                 "--max-steps", str(a.steps), "--batch-size", "16", "--micro-batch-size", "4", "--save-steps",
                 str(a.save_steps), "--logging-steps", "1", "--num-workers", "0", "--precision", "fp32", *words]
 

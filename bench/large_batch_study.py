@@ -109,8 +109,8 @@ class Study:
                  "held_out_loss": None}
         try:
             tools.call(self.args.program,
-                       ["pretrain", "--model", self.config, "--tokenizer", self.tokenizer, "--data", self.stores[0],
-                        "--eval-data", self.stores[1], "--output", folder, "--save-steps", 0, "--logging-steps", 1,
+                       ["pretrain", "--model", self.config, "--tokenizer", self.tokenizer, "--train", self.stores[0],
+                        "--eval", self.stores[1], "--output", folder, "--save-steps", 0, "--logging-steps", 1,
                         "--micro-batch-tokens", self.args.micro_batch_tokens, "--threads", self.args.threads, *request])
         except tools.Failed as problem:
             if " not finite" not in str(problem) and "the training diverges" not in str(problem):

@@ -68,7 +68,7 @@ def main() -> int:
         config.update(hidden_size=a.hidden_size, num_hidden_layers=a.layers, num_attention_heads=a.hidden_size // 64,
                       intermediate_size=4 * a.hidden_size)
         (model / "config.json").write_text(json.dumps(config))
-        words = [a.program, "pretrain", "--model", model, "--data", store, "--output", folder / "run", "--max-length", "48",
+        words = [a.program, "pretrain", "--model", model, "--train", store, "--output", folder / "run", "--max-length", "48",
                  "--max-steps", "2", "--batch-size", "4", "--micro-batch-size", "2", "--precision", "fp32", "--save-steps", "0",
                  "--num-workers", "0"]
         commands = {ranks: words if ranks == 1 else [a.program, "launch", "-n", ranks, "--", *words, "--pipeline-parallel", ranks]

@@ -86,7 +86,7 @@ class Study:
             tools.write_json(config, tools.model_config(self.tokenizer / "vocab.txt", self.args.layers, self.args.width, 0.1,
                                                         self.args.max_length))
             tools.call(self.args.program,
-                       ["pretrain", "--model", config, "--tokenizer", self.tokenizer, "--data", self.stores[0],
+                       ["pretrain", "--model", config, "--tokenizer", self.tokenizer, "--train", self.stores[0],
                         "--output", inputs / "initial", "--optim", "sgd", "--learning-rate", 1e-30, "--max-steps", 1,
                         "--batch-size", 2, "--max-length", self.args.max_length, "--seed", self.args.seed,
                         "--threads", self.args.threads])
@@ -94,7 +94,7 @@ class Study:
 
     def command(self, variant: Variant, run: Path) -> list:
         a = self.args
-        return ["pretrain", "--model", self.initial, "--data", self.stores[0], "--eval-data", self.stores[1], "--output", run,
+        return ["pretrain", "--model", self.initial, "--train", self.stores[0], "--eval", self.stores[1], "--output", run,
                 "--precision", variant.precision, "--seed", a.seed + variant.seeds_on, "--batch-size", a.batch_size,
                 "--micro-batch-tokens", a.micro_batch_tokens // variant.micro_batches, "--max-length", a.max_length,
                 "--max-steps", a.steps, "--learning-rate", a.learning_rate, "--warmup-ratio", 0.1, "--weight-decay", 0.01,

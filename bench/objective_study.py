@@ -147,8 +147,8 @@ def pretrain(args, paths, stores, name, seed, steps, output):
     words = [{"LEXICON": paths["lexicon"], "SIMILAR": args.similar_words}.get(word, word) for word in OBJECTIVES[name]]
     if args.word_dictionary and "--masking" in words:
         words += ["--word-dictionary", args.word_dictionary]
-    tools.call(args.program, ["pretrain", "--model", model_file(args, paths, "electra" in words), "--tokenizer", paths["tokenizer"], "--data",
-                              stores["train"], "--eval-data", stores["eval"], "--eval-steps", steps, "--output", output, "--max-steps", steps,
+    tools.call(args.program, ["pretrain", "--model", model_file(args, paths, "electra" in words), "--tokenizer", paths["tokenizer"], "--train",
+                              stores["train"], "--eval", stores["eval"], "--eval-steps", steps, "--output", output, "--max-steps", steps,
                               "--max-length", args.max_length, "--batch-size", args.batch_size, "--learning-rate", args.learning_rate,
                               "--warmup-ratio", 0.1, "--weight-decay", 0.01, "--save-steps", 0, "--seed", seed, *words])
     return json.loads((output / "run.json").read_text())["result"]
@@ -200,7 +200,7 @@ def untrained(args, paths, seed):
     """A folder of random weights: a step at a rate that moves none."""
     output = args.results / "runs" / f"random-{seed}"
     if not (output / "model").exists():
-        tools.call(args.program, ["pretrain", "--model", model_file(args, paths, False), "--tokenizer", paths["tokenizer"], "--data",
+        tools.call(args.program, ["pretrain", "--model", model_file(args, paths, False), "--tokenizer", paths["tokenizer"], "--train",
                                   paths["eval"].with_suffix(".tokens"), "--output", output, "--max-steps", 1, "--learning-rate", 1e-30,
                                   "--max-length", args.max_length, "--save-steps", 0, "--seed", seed])
     return output / "model"

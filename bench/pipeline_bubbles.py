@@ -31,7 +31,7 @@ def measured(args, schedule: str, count: int, store: Path) -> dict:
     """One run's last step."""
     passes, output = args.results / "passes.json", args.results / "run"
     shutil.rmtree(output, ignore_errors=True)
-    run(args.program, "launch", "-n", args.ranks, "--", args.program, "pretrain", "--model", args.model, "--data", store,
+    run(args.program, "launch", "-n", args.ranks, "--", args.program, "pretrain", "--model", args.model, "--train", store,
         "--output", output, "--pipeline-parallel", args.ranks, "--schedule", schedule, "--stages", "cost",
         "--max-length", 128, "--batch-size", count * ROWS, "--micro-batch-size", ROWS, "--max-steps", args.steps, "--record-passes", passes)
     done = subprocess.run([args.program, "plan", "--measured", passes, "--json"], check=True, capture_output=True, text=True)

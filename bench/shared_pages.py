@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         launcher = subprocess.Popen(
-            [args.program, "launch", "-n", str(args.ranks), "--", args.program, "pretrain", "--model", args.model, "--data",
+            [args.program, "launch", "-n", str(args.ranks), "--", args.program, "pretrain", "--model", args.model, "--train",
              args.data, "--output", run, "--strategy", "ddp", "--batch-size", str(args.ranks), "--max-length", "8",
              "--max-steps", "100000", "--save-steps", "0", "--logging-steps", "1", "--precision", "fp32"], stdout=subprocess.DEVNULL)
         try:

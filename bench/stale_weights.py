@@ -44,7 +44,7 @@ def run_once(args, stores, schedule, rate, seed):
     micro_batches = 1 if schedule in ("pipedream", "pipedream-vertical-sync") else args.ranks
     inputs = args.results / "inputs"
     tools.call(args.program, ["launch", "-n", args.ranks, "--", args.program, "pretrain", "--model", inputs / "bert.json", "--tokenizer",
-                              inputs / "tokenizer", "--data", stores["train"], "--eval-data", stores["eval"], "--output", folder / "run",
+                              inputs / "tokenizer", "--train", stores["train"], "--eval", stores["eval"], "--output", folder / "run",
                               "--pipeline-parallel", args.ranks, "--schedule", schedule, "--max-steps", args.steps, "--max-length", 64,
                               "--batch-size", args.batch_size, "--micro-batch-size", args.batch_size // micro_batches, "--learning-rate", rate,
                               "--warmup-ratio", 0.1, "--weight-decay", 0.01, "--eval-steps", max(1, args.steps // 6), "--save-steps", 0,

@@ -44,7 +44,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(text: str) -> list[str]:
-    parts = re.split(r"(?<=[.?!;:])\s+(?=[A-Z`\"(0-9])", re.sub(r"\s+", " ", text).strip())
+    parts = re.split(r"(?<=[.?!;:])\s+(?=[A-Z`\"(0-9])|(?<=[\w)]{2}[.?!])\s+(?=[a-z-])", re.sub(r"\s+", " ", text).strip())
     return [part for part in parts if " " in part]
 
 
@@ -65,13 +65,13 @@ def of_source(path: str, text: str):
             yield from (Sentence("comments", f"{path}:{number}", sentence) for sentence in sentences(comment.group(1)))
     code = re.sub(r"//[^\n]*|^\s*#[^\n]*", lambda match: " " * len(match.group()), text, flags=re.MULTILINE)
     for match in JOINED.finditer(code):
-        joined = "".join(part.group(1) for part in STRING.finditer(match.group())).replace("\\n", " ").replace('\\"', "'")
+        joined = "".join(part.group(1) for part in STRING.finditer(match.group())).replace("\\n", "\n").replace('\\"', "'")
         if " " not in joined.strip():
             continue
         near = code[max(0, match.start() - 1000):match.start()]
         statement = near[max(near.rfind(";"), near.rfind("{")) + 1:]
         kind = "help" if path.startswith("funicular/cli/") and DECLARED.search(statement) else "messages"
-        for sentence in sentences(joined):
+        for sentence in (part for line in re.split(r"\n\n|\n(?= )", joined) for part in sentences(line)):
             yield Sentence(kind, f"{path}:{code.count(chr(10), 0, match.start()) + 1}", sentence)
 
 
@@ -104,8 +104,12 @@ def all_sentences(root: Path):
 
 
 def broken(sentence: Sentence) -> list[str]:
-    found = [rule for rule, pattern in PATTERNS.items() if pattern.search(sentence.text)]
     words = sum(any(letter.isalnum() for letter in word) for word in sentence.text.split())
+    if words > 2 * LONGEST and not re.search(r"[.,;:?!{]", sentence.text):
+        return []  # a list of words, no sentence
+    found = [rule for rule, pattern in PATTERNS.items() if pattern.search(sentence.text)]
+    if sentence.kind == "help" and PATTERNS["opening"].search(sentence.text[:1].upper() + sentence.text[1:]):
+        found = ["opening", *(rule for rule in found if rule != "opening")]  # a help begins in lower case
     return found + ["long"] * (words > LONGEST)
 
 

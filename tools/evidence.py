@@ -36,8 +36,8 @@ Each row is a value that was seen, where and when, and the command that shows it
 differ. Speeds are in [performance](../explanation/performance.md) and, by day and machine, in [the measurements](measurements/README.md).
 
 The column "code since" counts the commits that changed the claim's code after its value was recorded, up to commit `AS_OF`. A value that
-is older than its code may be different today. "By hand" marks a value that a person wrote down; `./run evidence measure` recorded the
-others. In a command, words in capitals stand for your own files. [Tests](testing.md#evidence) tells how to record a result.
+is older than its code may be different today. "By hand" marks a value that a person wrote down; `./run evidence measure` recorded all
+other values. In a command, words in capitals stand for your own files. [Tests](testing.md#evidence) tells how to record a result.
 """
 COLUMNS = "| claim | value | date, machine | code since | command |\n|---|---|---|---|---|\n"
 MARK = 3  # the column "code since"

@@ -58,8 +58,9 @@ std::unique_ptr<FolderLock> Journal::prepare(const fs::path& folder, const Json&
   auto lock = std::make_unique<FolderLock>(folder, "augment");
   if (fs::exists(job)) {
     if (parse_json_or_null(read_file(job)) == identity) return lock;
-    log::warning("{} holds unfinished work with another input, model or options; it begins anew",
-                 folder.string());
+    log::warning(
+        "{} holds unfinished work with another input, model or options; this run starts from the beginning",
+        folder.string());
     remove(folder);
     make_directories(folder);
     lock = std::make_unique<FolderLock>(folder, "augment");

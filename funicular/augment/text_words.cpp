@@ -31,11 +31,10 @@ constexpr std::string_view kEnglish =
 const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer) {
   const auto* const word_piece = dynamic_cast<const text::WordPiece*>(&tokenizer);
   if (!word_piece)
-    throw InputError(
-        "augment",
-        "the tokeniser is a {}; expected WordPiece, whose words are known by their pieces: take a BERT "
-        "to guess words, whatever model will learn from the rows",
-        tokenizer.type());
+    throw InputError("augment",
+                     "the tokeniser is a {}; expected WordPiece, because augment finds words by their "
+                     "pieces. Give a BERT as --model; any model can learn from the rows",
+                     tokenizer.type());
   if (word_piece->special().mask < 0)
     throw InputError("augment", "the vocabulary has no mask token; expected one, such as [MASK]");
   return *word_piece;

@@ -34,7 +34,7 @@ void sync_path(const fs::path& path);
 /// `path`, absolute, or the nearest folder above it that exists.
 fs::path existing_part(const fs::path& path);
 
-/// Makes the folder and those above it, unless they exist, and flushes what holds the new ones. Throws
+/// Makes the folder and its parents, unless they exist, and flushes the folders that hold new ones. Throws
 /// InputError if a file is in the way, RunError where the system refuses.
 void make_directories(const fs::path& folder);
 
@@ -87,7 +87,7 @@ class FileWriter {
   void write(std::string_view text) { write(text.data(), text.size()); }
   /// Bytes written by this writer.
   uint64_t position() const { return position_; }
-  /// Of a file opened to go on: leaves its first `size` bytes. Before anything is written.
+  /// Keeps only the first `size` bytes of a file that was opened to continue. Before anything is written.
   void cut(uint64_t size);
   /// Hands the buffer to the system, so that other processes see it.
   void flush();

@@ -40,7 +40,7 @@ FUNICULAR_HALF_INLINE float widen(Half value) {
 #endif
 }
 
-/// What is wide already, for code that takes any storage type.
+/// Returns a wide value as it is, for code that takes any storage type.
 FUNICULAR_HALF_INLINE float widen(float value) {
   return value;
 }

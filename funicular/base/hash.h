@@ -20,7 +20,7 @@ std::string hash_text(uint64_t hash);
 /// The hash of a file's contents, read in pieces. Throws InputError if it cannot be read.
 uint64_t hash_file(const fs::path& path);
 
-/// The same hash over pieces.
+/// Computes hash_text() over pieces.
 class StreamHash {
  public:
   StreamHash();

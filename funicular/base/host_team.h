@@ -14,7 +14,7 @@ namespace funicular {
 
 class HostTeam {
  public:
-  /// What the threads of a team share.
+  /// State that the threads of a team share.
   struct Common {
     Common(int threads, int64_t bytes)
         : size(threads),
@@ -69,7 +69,7 @@ class HostTeam {
   int64_t row_, column_;
 };
 
-/// Runs kernel(HostTeam) for each team, one after the other. The team's memory begins as garbage.
+/// Runs kernel(HostTeam) for each team in turn. The team's memory begins as garbage.
 template <class Kernel>
 void run_on_host(const Launch& how, const Kernel& kernel) {
   HostTeam::Common common(how.threads, how.shared_bytes);

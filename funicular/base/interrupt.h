@@ -34,7 +34,7 @@ int interrupt_requested();
 /// Throws Error with ExitCode::interrupted if a signal asked to stop. `state`: what the command leaves, such as "nothing was
 /// written". To be called before a guard ends in a command that goes on without one: it would not hear of the request.
 void stop_if_interrupted(std::string_view component, std::string_view state);
-/// Forgets the request (for tests, and for programs that go on).
+/// Forgets the request (for tests, and for programs that continue).
 void clear_interrupt();
 
 }  // namespace funicular

@@ -139,7 +139,7 @@ const char* isa_name(Isa isa) {
 
 void throw_missing_kernels() {
   throw RunError("kernels",
-                 "this program has no kernels for {}, only those for the processor that built it; "
+                 "this program has no kernels for {}; it has only kernels for the processor that built it. "
                  "./run build adds kernels for other processors",
                  processor_isa_name());
 }

@@ -16,7 +16,7 @@ enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };  // each holds thos
 /// if the processor has it.
 Isa best_isa();
 
-/// What a processor says of itself, as far as the choice needs it.
+/// Flags of a processor that the choice needs.
 struct ProcessorFlags {
   bool avx2 = false;      ///< AVX2, FMA and BMI2
   bool avx512 = false;    ///< AVX-512 F, BW, VL and DQ
@@ -39,8 +39,8 @@ enum class ByteProducts { of_isa, avx_vnni, avx_vnni_evex, avx512_vnni };
 /// What byte_products() is on a processor whose kernels are `isa`'s. `wanted` is FUNICULAR_ISA's value, or empty.
 ByteProducts choose_byte_products(const ProcessorFlags& processor, Isa isa, std::string_view wanted);
 
-/// What this processor has beside best_isa(). FUNICULAR_ISA=avx2 and avx512 leave it out; avx2_vnni and avx512_vnni
-/// ask for it.
+/// Byte products of this processor, beside best_isa(). FUNICULAR_ISA=avx2 and avx512 leave it out; avx2_vnni
+/// and avx512_vnni ask for it.
 ByteProducts byte_products();
 
 /// Throws InputError where FUNICULAR_ISA names no instruction set.

@@ -3,10 +3,10 @@
 
 namespace funicular {
 
-/// What a new program can have without swapping, and what a container allows, in bytes.
+/// Memory in bytes that a new program can use without swapping, within the limit of the container.
 double available_memory();
 
-/// What the system can swap out beyond that, in bytes.
+/// Free swap space in bytes.
 double available_swap();
 
 }  // namespace funicular

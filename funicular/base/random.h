@@ -12,7 +12,7 @@
 
 namespace funicular {
 
-/// What a random number is used for. Values are part of the reproducibility promise: append, never renumber.
+/// Purpose of a random number. Values are part of the reproducibility promise: append, never renumber.
 enum class Purpose : uint32_t {
   initialise = 1,         ///< weights; the seed is mixed with the hash of the tensor's name
   shuffle = 2,            ///< order of the samples; layer = epoch

@@ -9,7 +9,7 @@
 
 namespace funicular {
 
-/// What the names of temporaries begin with.
+/// Prefix of the names of temporaries.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
 /// A new name beside `place`: "FOLDER/.tmp-NAME-0123456789abcdef", the digits random.

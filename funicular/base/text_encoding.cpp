@@ -156,8 +156,7 @@ TextConverter::TextConverter(const std::string& encoding) : state_(::iconv_open(
   // Python's spellings: "utf-16-le", "latin-1".
   if (state_ == reinterpret_cast<iconv_t>(-1)) state_ = ::iconv_open("UTF-8", plain_name(encoding).c_str());
   if (state_ == reinterpret_cast<iconv_t>(-1))
-    throw InputError("text",
-                     "--encoding {}: this system has no such encoding; iconv -l lists those that it has",
+    throw InputError("text", "--encoding {}: this system has no such encoding; iconv -l lists its encodings",
                      encoding);
   unit_ = unit_of(encoding);
 }

@@ -1,8 +1,8 @@
 #pragma once
 // The version of the library, for programs that are compiled against it.
 //
-// Before 1.0 a change of the minor number may change the interfaces in these headers; checkpoints, token stores and
-// model folders of older versions are read, or refused with what to do.
+// Before 1.0 a change of the minor number may change the interfaces in these headers. Checkpoints, token
+// stores and model folders of older versions are read, or refused with a remedy.
 
 #define FUNICULAR_VERSION_MAJOR 0
 #define FUNICULAR_VERSION_MINOR 2

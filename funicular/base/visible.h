@@ -6,8 +6,9 @@
 
 namespace funicular {
 
-/// The text with its control characters and those that show nothing (but \n) escaped: "ham\r" is shown as ham\\r, a byte-order mark as
-/// \\ufeff. Texts that differ only by such a character would look alike. Error and log::write show their messages so.
+/// Escapes control characters and invisible characters of the text, except \n: "ham\r" is shown as ham\\r, a
+/// byte-order mark as \\ufeff. Texts that differ only by such a character would look alike. Error and
+/// log::write show their messages so.
 std::string visible(std::string_view text);
 
 }  // namespace funicular

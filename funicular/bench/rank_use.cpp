@@ -91,8 +91,8 @@ class RankBench {
     if (layout.kind == parallel::Layout::Kind::devices && layout.devices == 0)
       layout.devices = options_.devices;
     if (layout.kind == parallel::Layout::Kind::asynchronous_servers)
-      throw InputError(
-          "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
+      throw InputError("bench",
+                       "ps-async has no step that all ranks take together; expected another strategy");
     return parallel::make_strategy(layout, group, {.compare_every = 0});
   }
   train::BatchPlan plan_of(const parallel::Strategy& strategy) const {

@@ -1,5 +1,5 @@
 #pragma once
-// What is in files and folders, as one number that does not depend on their names' folders or times. A file that
+// Hashes of the contents of files and folders, independent of where they lie and of their times. A file that
 // has not changed is not read twice.
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-/// What of a folder counts.
+/// Parts of a folder that count.
 enum class Part {
   all,  ///< every file in it and below, hidden ones left out; of a run's folder run.json and metrics.jsonl
   tokenizer  ///< the files of a tokenizer only, so that other weights beside it are no other tokenizer
@@ -30,7 +30,7 @@ class Contents {
   /// `known`: from an earlier call's known().
   explicit Contents(std::map<std::string, FileRecord> known = {}) : known_(std::move(known)) {}
 
-  /// Of a folder it is a hash of the names in it and of the hashes of their contents. Empty where nothing is.
+  /// The hash of a folder combines the names in it and the hashes of their contents. Empty where nothing is.
   /// Throws InputError for what is neither a file nor a folder, or cannot be read.
   std::string hash(const fs::path& path, Part part = Part::all);
 

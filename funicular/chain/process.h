@@ -14,7 +14,7 @@ namespace funicular::chain {
 /// it. Throws RunError.
 int run_process(const fs::path& program, const std::vector<std::string>& words, const fs::path& output);
 
-/// Lets one chain at a time work with a folder, until this process and those that it has started are gone.
+/// Lets one chain at a time work with a folder, until this process and its children have ended.
 class ChainLock {
  public:
   /// Waits a while for the processes of a chain that was killed; then throws InputError.

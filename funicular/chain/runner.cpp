@@ -42,7 +42,7 @@ const char* name_of(Kind kind) {
     case Kind::run:
       return "run";
     case Kind::go_on:
-      return "go on";
+      return "resume";
     case Kind::rerun:
       return "rerun";
     case Kind::perhaps:
@@ -138,7 +138,7 @@ std::vector<Decision> Chain::plan() {
                                      [&](size_t need) { return decisions[need].kind != Kind::done; });
     if (decision.kind == Kind::done && unsure != step.needs.end())
       decision = {Kind::perhaps,
-                  {fmt::format("{} makes what it reads anew; it stays done if that comes out the same",
+                  {fmt::format("{} makes its input again; the step stays done if that input is unchanged",
                                steps_[*unsure].name)}};
     decisions.push_back(std::move(decision));
   }
@@ -224,14 +224,13 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   }
   if (code == static_cast<int>(ExitCode::usage)) {
     if (earlier) take_back(step, *earlier);
-    throw InputError(
-        "chain",
-        "{} was refused (exit code {}), for the reason above; correct it and give the same command again",
-        called(step), code);
+    throw InputError("chain",
+                     "{} was refused (exit code {}), for the reason above; correct it and repeat the command",
+                     called(step), code);
   }
   if (code != 0)
     throw RunError("chain",
-                   "{} has failed (exit code {}), for the reason above; give the same command again to go on",
+                   "{} has failed (exit code {}), for the reason above; repeat the command to resume",
                    called(step), code);
   record.seconds = seconds_since(begin);
   fs::rename(output, printed(step.name));

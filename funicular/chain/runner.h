@@ -1,5 +1,5 @@
 #pragma once
-// Runs the steps of a chain that are not done yet. After a kill the same command goes on.
+// Runs the steps of a chain that are not done yet. After a kill the same command resumes.
 
 #include <functional>
 #include <string>
@@ -12,20 +12,20 @@
 
 namespace funicular::chain {
 
-/// What is to happen to a step.
+/// Decision about a step.
 struct Decision {
   enum class Kind {
     done,     ///< nothing; its reasons tell options that changed and change a sum's rounding only
     run,      ///< it was never begun
     go_on,    ///< it was begun with the same meaning, and did not end
     rerun,    ///< what it means, or what it made, is not what it was
-    perhaps,  ///< a step before it makes its inputs anew, and they may come out the same; of a dry run only
+    perhaps,  ///< an earlier step makes its inputs again, and they may stay equal; only in a dry run
   };
   Kind kind;
   std::vector<std::string> reasons;
 };
 
-/// How a kind is called in messages: "done", "run", "go on", "rerun", "perhaps".
+/// The name of a kind in messages: "done", "run", "resume", "rerun", "perhaps".
 const char* name_of(Decision::Kind kind);
 
 /// What runs a step: gets its words, "launch -n N -- PROGRAM" in front where it has several ranks, and the file that its standard
@@ -38,7 +38,7 @@ class Chain {
   /// `steps`: from in_order.
   Chain(std::vector<Step> steps, fs::path folder);
 
-  /// What a call of run would do, as far as it can be known; nothing is written.
+  /// Predicts what run() would do, without writing anything.
   std::vector<Decision> plan();
 
   /// Runs the steps that are not done, in order; returns 0, or 75 where it was asked to stop. `program` is named in

@@ -56,7 +56,7 @@ FileRecord file_from(const Json& json, const std::string& origin) {
 State read(const Json& json, const std::string& origin) {
   if (!json.is_object()) throw InputError("json", "{}: expected an object", origin);
   if (const int format = json_get<int>(json, "format", origin); format != kFormat)
-    throw InputError("json", "{}: is of format {}, this program reads {}", origin, format, kFormat);
+    throw InputError("json", "{}: found format {}; this program reads format {}", origin, format, kFormat);
   State state;
   const auto each = [&](const char* key, const auto& take) {
     const Json all = json_get<Json>(json, key, origin);

@@ -1,5 +1,5 @@
 #pragma once
-// What a chain remembers from one call to the next: which steps are done, and what they were done with.
+// State of a chain between calls: the finished steps, with their inputs and options.
 
 #include <cstdint>
 #include <map>
@@ -40,7 +40,7 @@ struct State {
 /// first in the chain, or by name.
 std::vector<std::string> in_order(const State& state);
 
-/// What `file` holds; nothing where it is not there. Throws InputError for a file that is damaged.
+/// Reads the state in `file`; empty if there is no file. Throws InputError for a file that is damaged.
 State read_state(const fs::path& file);
 State state_from(const Json& json, const std::string& origin);
 OrderedJson to_json(const State& state);

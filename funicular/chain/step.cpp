@@ -76,11 +76,10 @@ void check_outputs(const std::vector<Step>& steps, const Outputs& outputs) {
       const Maker other = found.front();
       if (other == Maker{i, own}) continue;  // a later one that overlaps is told of with that
       const Output& b = steps[other.step].outputs[other.output];
-      throw InputError("chain",
-                       "{}: --{} {} is already what {} makes ({}: --{} {}), or one lies in the other; "
-                       "give another name",
-                       a.origin, a.option, a.path.string(), steps[other.step].name, b.origin, b.option,
-                       b.path.string());
+      throw InputError(
+          "chain",
+          "{}: --{} {} is already an output of {} ({}: --{} {}), or the two paths overlap; give another name",
+          a.origin, a.option, a.path.string(), steps[other.step].name, b.origin, b.option, b.path.string());
     }
 }
 

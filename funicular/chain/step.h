@@ -54,8 +54,9 @@ struct Step {
 /// Whether `path` is `folder` or lies in it, through symbolic links too and before they are made.
 bool lies_in(const fs::path& path, const fs::path& folder);
 
-/// The steps, each behind those that make what it reads and otherwise as they were. Throws InputError with FILE:LINE: an
-/// output of two steps, a step that reads what it makes, a circle, an input that is not there and that no step makes.
+/// Sorts the steps so that each follows the steps that make its inputs; otherwise keeps their order. Throws
+/// InputError with FILE:LINE: an output of two steps, a step that reads what it makes, a circle, an input
+/// that is not there and that no step makes.
 std::vector<Step> in_order(std::vector<Step> steps);
 
 }  // namespace funicular::chain

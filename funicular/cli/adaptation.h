@@ -1,5 +1,5 @@
 #pragma once
-// Published schedules for a model that goes on learning: --recipe of pretrain.
+// Published schedules for a model that continues to learn: --recipe of pretrain.
 
 #include <string>
 #include <vector>

@@ -60,7 +60,7 @@ class Arguments {
                    target ? text_of(*target) : "",
                    [&target](const auto& given) { given.read(target.emplace()); });
   }
-  /// A value of an enumeration. `names` are those of its values, in their order.
+  /// A value of an enumeration. `names` are the names of its values, in their order.
   template <class Choice>
   requires std::is_enum_v<Choice> Option& add(std::string name, std::string value, Choice& target,
                                               const std::vector<std::string>& names, Effect effect,
@@ -108,7 +108,7 @@ class Arguments {
   /// `origin`, "FILE:LINE", is named where a required option is missing.
   void parse_entries(std::vector<ConfigEntry> entries, const std::string& origin);
 
-  /// What an option stands at.
+  /// The value of an option.
   struct Setting {
     std::string name;
     /// As given or by default, numbers and switches in one spelling each. Of a default that is decided later,

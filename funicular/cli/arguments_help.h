@@ -20,7 +20,7 @@ std::string help_text_of(const Declaration& option, bool aliases = true);
 /// All visible names with dashes, for completion.
 std::vector<std::string> option_names(const Arguments& arguments);
 
-/// Values of an option that completion offers: all that are allowed, or those that the option suggests.
+/// Values of an option that completion offers: all allowed values, or the suggested ones.
 struct OptionChoices {
   std::string option;
   std::vector<std::string> values;

@@ -34,16 +34,16 @@ void declare_rows(Arguments& arguments, TaskOptions& task) {
   task.declare_name(arguments, task::text_task_names()).default_text("custom");
   arguments
       .add("text-column", "COLUMN", task.text, Effect::result,
-           "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
+           "for a custom task: the columns whose texts are varied: names in the header, JSON keys, or "
            "numbers from 1")
       .common()
       .alias("text-columns")
       .default_text("as --model was fine-tuned, else text");
-  arguments.add("format", "NAME", task.format, Effect::result, "of a custom task: format of the input")
+  arguments.add("format", "NAME", task.format, Effect::result, "for a custom task: format of the input")
       .choices({"tsv", "csv", "jsonl"})
       .default_text("by the file's name");
   arguments.add("header", task.header, Effect::result,
-                "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+                "for a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
   task.written.declare(arguments);
 }
 
@@ -59,22 +59,18 @@ class Augment final : public Command {
  public:
   Augment()
       : Command("augment",
-                "Writes each row of a table and behind it variants of it, in which words have given way to "
-                "others that "
-                "fit (TinyBERT's data augmentation): words of one piece to what a masked language model "
-                "would put "
-                "there, words of several pieces to those with the nearest vectors. The table keeps its "
-                "format, its "
-                "columns and its labels. Interrupted or killed, it goes on when it is given again. The last "
-                "line of "
-                "output is one JSON object that counts rows, variants and words.") {
+                "Writes each row of a table, followed by variants of it (TinyBERT's data augmentation). A "
+                "variant replaces some words: a masked language model proposes replacements for words of one "
+                "piece. Words of several pieces are replaced by words with near vectors. The table keeps its "
+                "format, its columns and its labels. To resume an interrupted run, repeat the command. The "
+                "last line of output is one JSON object that counts rows, variants and words.") {
     arguments.example("make variants of rows",
                       "funicular augment --model MODEL --input train.tsv --output more.tsv");
     arguments.example("vary another column",
                       "funicular augment --model MODEL --input reviews.csv --text-column review "
                       "--output more.csv");
     arguments.section("Input and output");
-    declare_model(arguments, model_, "model folder with a head that guesses hidden words");
+    declare_model(arguments, model_, "model folder with a masked-language-model head");
     arguments.add("input", "FILE", input_, Effect::input, "the rows")
         .alias("train")
         .alias("train-file")
@@ -289,8 +285,7 @@ class Augment final : public Command {
       blocks = augment::own_blocks(journal, *table_, group_.rank(), group_.size());
     });
     if (journal.size() > 0)
-      log::info("{} of {} blocks of rows are there already; it goes on", journal.size(),
-                table_->blocks().size());
+      log::info("resuming: {} of {} blocks of rows are done", journal.size(), table_->blocks().size());
     const auto vectors = open_vectors();
     bool complete = true;
     if (!blocks.empty()) {
@@ -306,7 +301,7 @@ class Augment final : public Command {
     }
     for (const std::string& other : group_.gather_texts(complete ? "" : "interrupted"))
       complete &= other.empty();
-    if (!complete) log::warning("interrupted; the same command goes on where it was");
+    if (!complete) log::warning("interrupted; repeat the command to resume");
     return complete;
   }
 
@@ -335,9 +330,9 @@ class Augment final : public Command {
       if (std::string_view(error.what()).find("lacks weights") == std::string_view::npos) throw;
       throw InputError(
           "augment",
-          "{} has no trained head that guesses hidden words, or not all of it ({}). To train one on texts "
-          "of yours: funicular tokenize --tokenizer {} --input texts.txt --output texts.tokens, then "
-          "funicular pretrain --model {} --data texts.tokens --output RUN, then --model RUN/model",
+          "{} has no complete masked-language-model head ({}). To train one on your texts: funicular "
+          "tokenize --tokenizer {} --input texts.txt --output texts.tokens, then funicular pretrain --model "
+          "{} --train texts.tokens --output RUN, then --model RUN/model",
           model_.string(), error.what(), model_.string(), model_.string());
     }
     model::prepare_inference(model, precision_);

@@ -22,17 +22,13 @@ class Bench final : public Command {
 };
 
 Bench::Bench()
-    : Command(
-          "bench",
-          "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
-          "dropout. Prints real tokens per second, the share of the step by part, memory, and with --floor "
-          "how "
-          "near the step is to the time of its matrix products alone. funicular bench memory measures the "
-          "peak of memory by kind, beside what is predicted, for all combinations of the values given. "
-          "funicular bench techniques tells what each technique of fast training gains, alone and together "
-          "with the others. funicular bench ranks, under funicular launch, tells what each strategy costs a "
-          "rank "
-          "in time and memory.") {
+    : Command("bench",
+              "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
+              "dropout. Prints real tokens per second, the share of the step by part, and memory. --floor "
+              "times the matrix products alone. funicular bench memory measures peak memory by kind beside "
+              "the prediction, for all combinations of the given values. funicular bench techniques measures "
+              "the gain of each technique of fast training, alone and combined. funicular bench ranks, under "
+              "funicular launch, measures the time and memory of a rank by strategy.") {
   arguments.example("time a training step", "funicular bench --model bert-base --batch-size 16");
   arguments.example("measure the memory of ranks", "funicular bench memory --model bert-base --ranks 4");
   arguments.positional("[memory|techniques|ranks]", what_, "what to measure; nothing: the time of a step");
@@ -51,8 +47,8 @@ int Bench::run() {
   options_.device.apply();
   if (options_.device.device != "cpu" && (!what_.empty() || options_.profile))
     throw InputError("device",
-                     "funicular bench times a step on --device {}, and traces it; expected --device cpu "
-                     "for memory, techniques, ranks and --profile, which count what the processor does",
+                     "on --device {} funicular bench only times and traces steps; expected --device cpu for "
+                     "memory, techniques, ranks and --profile",
                      options_.device.device);
   if (what_.empty()) return bench_time(options_);
   if (what_[0] == "ranks") return bench_ranks(options_);

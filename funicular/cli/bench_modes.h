@@ -1,5 +1,5 @@
 #pragma once
-// What funicular bench can measure, one file a mode. Each prints its table and returns the exit code.
+// Modes of funicular bench, one file per mode. Each prints its table and returns the exit code.
 
 #include "funicular/cli/bench_options.h"
 

@@ -56,14 +56,14 @@ int64_t BenchValues::number(int64_t fallback, int64_t least) const {
 void BenchOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   declare_measured(arguments);
-  arguments.section("Of the time of a step, and of ranks");
+  arguments.section("Time of a step, and bench ranks");
   arguments
       .add("micro-batch-size", "SEQUENCES", micro_batch_size, Effect::result, "rows per forward pass; 0: all")
       .range(0);
   arguments.add(
       "batches", "FILE", batches, Effect::input,
       "batches to take instead, as bench/peers/make_batches.py writes them; bench ranks: global batches");
-  arguments.add("warmup", "N", warmup, Effect::result, "steps before those that are timed").range(0);
+  arguments.add("warmup", "N", warmup, Effect::result, "untimed steps at the start").range(0);
   arguments.add("floor", floor, Effect::result,
                 "time the step's matrix products alone, and one large square product");
   arguments.add("profile", profile, Effect::result, "the share of the step by part (of further steps)");
@@ -93,7 +93,7 @@ void BenchOptions::declare(Arguments& arguments) {
 }
 
 void BenchOptions::declare_measured(Arguments& arguments) {
-  arguments.section("What is measured");
+  arguments.section("Model and batches");
   arguments
       .add("model", "NAME|DIR", model_name, Effect::input_or_name,
            "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")

@@ -83,11 +83,11 @@ int bench_techniques(BenchOptions options) {
       });
   progress.finish();
   const std::string note =
-      fmt::format("{}, {} threads, {} sequences of at most {} tokens a step", options.model_name,
+      fmt::format("{}, {} threads, {} sequences of at most {} tokens per step", options.model_name,
                   at::get_num_threads(), options.techniques.batch_size, options.techniques.max_length);
   if (!options.plot.empty())
     write_file_atomically(options.plot,
-                          bench::draw_svg(bench::to_chart(result, "What each technique gains", note)));
+                          bench::draw_svg(bench::to_chart(result, "Gain of each technique", note)));
   if (options.json) {
     OrderedJson json = bench::to_json(result);
     json["model"] = options.model_name;

@@ -88,7 +88,7 @@ void write_trace(const BenchOptions& options, bench::TrainingStep& step,
 }
 
 void print_times(const OrderedJson& result, const std::string& precision, int64_t steps) {
-  fmt::print("{} parameters, {}, {} threads, {:.0f} real tokens a step\n",
+  fmt::print("{} parameters, {}, {} threads, {:.0f} real tokens per step\n",
              result["parameters"].get<int64_t>(), precision, result["threads"].get<int>(),
              result["tokens_per_step"].get<double>());
   fmt::print("step           {:.3f} s median, {:.3f} s best of {}\n",
@@ -112,7 +112,7 @@ void print_times(const OrderedJson& result, const std::string& precision, int64_
   fmt::print("\n");
   for (const OrderedJson& kind : result["work"])
     fmt::print("{:<40}{:>7.1f}%\n", kind["kind"].get<std::string>(), 100 * kind["share"].get<double>());
-  fmt::print("\n{:<40}{:>8}{:>12}{:>8}\n", "part", "share", "ms a step", "calls");
+  fmt::print("\n{:<40}{:>8}{:>12}{:>8}\n", "part", "share", "ms per step", "calls");
   for (const OrderedJson& part : result["profile"])
     fmt::print("{:<40}{:>7.1f}%{:>12.1f}{:>8}\n", part["part"].get<std::string>(),
                100 * part["share"].get<double>(), 1e3 * part.value("seconds_per_step", 0.0),

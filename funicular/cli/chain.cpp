@@ -177,19 +177,15 @@ class Chain final : public Command {
  public:
   Chain()
       : Command("chain",
-                "Runs the steps of a TOML file, each a table with the key command and that command's "
-                "options, in the order "
-                "that follows from what they read and make. A step is done as long as the contents of what "
-                "it reads, and the "
-                "options that change its result, are those that it was done with; a change runs it again, "
-                "and what depends on "
-                "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of "
-                "the file.") {
+                "Runs the steps of a TOML file, each a table with the key command and the options of that "
+                "command. A step runs after the steps that make its inputs. A step that is done runs again "
+                "only if its inputs, or options that change its result, have changed. To resume an "
+                "interrupted chain, repeat the command. Paths are relative to the folder of the file.") {
     arguments.example("run the steps of a file", "funicular chain chain.toml");
     arguments.example("show what would be run", "funicular chain chain.toml --dry-run");
     arguments.example(
         "make a small model of rows that a language model has labelled",
-        "funicular chain --template llm-labels --model M --rows r.csv --eval e.csv --test t.csv --output o");
+        "funicular chain --template llm-labels --model M --train r.csv --eval e.csv --test t.csv --output o");
     arguments.positional("FILE", files_, "the chain");
     arguments.add("dry-run", dry_run_, Effect::result, "tell what would be run, and why, and do nothing");
     arguments
@@ -203,7 +199,7 @@ class Chain final : public Command {
     if (!options_of_.empty()) return list_options();
     if (template_.name.empty()) {
       for (const char* option :
-           {"model", "rows", "eval", "test", "output", "text-column", "soft-columns", "label-column"})
+           {"model", "train", "eval", "test", "output", "text-column", "soft-columns", "label-column"})
         if (arguments.given(option))
           throw InputError("usage", "--{} works only with --template; options of a step stand in FILE",
                            option);

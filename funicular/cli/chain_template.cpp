@@ -99,7 +99,8 @@ void ChainTemplate::declare(Arguments& arguments) {
   arguments.add("model", "DIR", model, Effect::input, "with --template: the pre-trained model")
       .takes_model()
       .default_text("none");
-  arguments.add("rows", "FILE", rows, Effect::input, "with --template: rows with shares")
+  arguments.add("train", "FILE", rows, Effect::input, "with --template: rows with shares")
+      .formerly("rows")
       .default_text("none");
   arguments
       .add("eval", "FILE", eval, Effect::input,
@@ -166,7 +167,7 @@ fs::path ChainTemplate::write() const {
 
 std::string ChainTemplate::chain() const {
   const std::pair<const char*, const fs::path*> needed[] = {
-      {"model", &model}, {"rows", &rows}, {"eval", &eval}, {"test", &test}, {"output", &output}};
+      {"model", &model}, {"train", &rows}, {"eval", &eval}, {"test", &test}, {"output", &output}};
   for (const auto& [option, path] : needed)
     if (path->empty()) throw InputError("usage", "--template {} expects --{}", name, option);
   check_columns();

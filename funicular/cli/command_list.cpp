@@ -34,7 +34,7 @@ constexpr std::array kEntries{
     Entry{"search", "Find the nearest vectors of queries, and measure how well"},
     Entry{"mine", "Find hard negatives for pairs of texts, with an embedder"},
     Entry{"compare", "Compare masked language models by what they know of texts"},
-    Entry{"chain", "Run commands that build on each other, and go on where they stopped", make_chain},
+    Entry{"chain", "Run commands that build on each other, and resume them", make_chain},
     Entry{"report", "Show runs, evaluations and chains beside each other, as one page", make_report},
     Entry{"launch", "Start a program as several ranks that train together", make_launch},
     Entry{"prove", "Train under two layouts, and say what differs"},

@@ -14,7 +14,7 @@
 
 namespace funicular::cli {
 
-/// What the library has for the program.
+/// Functions of the library for the program.
 struct CommandsLibrary {
   /// Null for a name that it does not know.
   std::unique_ptr<Command> (*make)(std::string_view name);
@@ -36,7 +36,7 @@ const CommandsLibrary* loaded_commands_library();
 
 }  // namespace funicular::cli
 
-/// What the library exports.
+/// The symbol that the library exports.
 extern "C" const funicular::cli::CommandsLibrary funicular_commands_library;
 
 /// What the program exports, beside the names that the library uses: loads it. For what forks the program often.

@@ -150,7 +150,8 @@ void use_card(const std::optional<int>& number) {
 
 void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_threads) {
   arguments
-      .add("device", "NAME", device, of_device, "where to compute: cpu, cuda, or cuda:1 for the second GPU")
+      .add("device", "NAME", device, of_device,
+           "device to compute on: cpu, cuda, or cuda:1 for the second GPU")
       .common()
       .suggests({"cpu", "cuda", "cuda:0"})
       .accept("gpu", "cuda");

@@ -34,9 +34,7 @@ class Compare final : public Command {
     arguments.example("get the numbers for a script",
                       "funicular compare --models MODEL runs/domain --input texts.txt --json");
     arguments.section("Input");
-    arguments
-        .add("models", "DIR", folders_, Effect::input,
-             "model folders: the first is what the others are compared with")
+    arguments.add("models", "DIR", folders_, Effect::input, "model folders; each is compared with the first")
         .takes_model()
         .alias("model")
         .required();

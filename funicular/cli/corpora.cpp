@@ -21,15 +21,16 @@ double weight_from(std::string_view text) {
 
 void CorporaOptions::declare(Arguments& arguments) {
   arguments
-      .add("data", "STORE", stores, Effect::input,
+      .add("train", "STORE", stores, Effect::input,
            "token store to train on (funicular tokenize makes it), or several, which are mixed")
       .alias("train-file")
+      .formerly("data")
       .required();
   arguments
-      .add("data-weights", "SHARE", weight_texts, Effect::result,
-           "of each store of --data, in their order: its share of the sequences; they sum to 1. A store is "
-           "read again, "
-           "in another order, when it has been used up")
+      .add(
+          "data-weights", "SHARE", weight_texts, Effect::result,
+          "share of the sequences from each store of --train, in their order; they sum to 1. A store is read "
+          "again, in another order, when it has been used up")
       .default_text("by their sizes");
 }
 
@@ -43,7 +44,8 @@ std::vector<double> CorporaOptions::weights() const {
       if (more) text.remove_prefix(comma + 1);
     }
   if (!found.empty() && found.size() != stores.size())
-    throw InputError("usage", "--data-weights has {} numbers, and --data {} stores; give one number for each",
+    throw InputError("usage",
+                     "--data-weights has {} numbers, and --train {} stores; give one number for each",
                      found.size(), stores.size());
   if (found.size() == 1 && found[0] != 1)
     throw InputError("usage", "--data-weights {} is for one store, whose weight is 1; leave it out",
@@ -59,7 +61,7 @@ std::vector<data::MixturePart> CorporaOptions::parts(const Datasets& datasets,
   for (size_t i = 0; i < datasets.size(); ++i) {
     for (size_t before = 0; before < i; ++before)
       if (datasets[before]->fingerprint() == datasets[i]->fingerprint())
-        throw InputError("usage", "--data {} and {} hold the same; give it once, with the weight of both",
+        throw InputError("usage", "--train {} and {} hold the same; give it once, with the weight of both",
                          stores[before].string(), stores[i].string());
     const double own = static_cast<double>(datasets[i]->size()) / static_cast<double>(all);
     parts.push_back({.name = stores[i].string(),

@@ -23,14 +23,14 @@ struct CorporaOptions {
   /// One number a store; none where no weights are given. Throws InputError for what is no number, and another
   /// number of them.
   std::vector<double> weights() const;
-  /// The corpora of a mixture. Without weights each sequence comes as often as the others. Throws InputError where one
+  /// The corpora of a mixture. Without weights all sequences come equally often. Throws InputError where one
   /// store is given twice.
   std::vector<data::MixturePart> parts(const Datasets& datasets, const std::vector<double>& weights) const;
   /// For run.json: the path, or a list of several.
   OrderedJson description() const;
 };
 
-/// What a resumed run must have again, for people: "0.7 0.3".
+/// The property that a resumed run must share, for people: "0.7 0.3".
 std::string describe_weights(const std::vector<data::MixturePart>& parts);
 
 }  // namespace funicular::cli

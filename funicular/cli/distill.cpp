@@ -21,28 +21,26 @@ namespace funicular::cli {
 
 namespace {
 
-void declare_data(Arguments& arguments, task::DistillOptions& options, TaskOptions& task) {
+/// What --train and --eval name: rows, or token stores for the stage general.
+struct Texts {
+  fs::path train, eval;
+};
+
+void declare_texts(Arguments& arguments, Texts& texts, TaskOptions& task) {
+  task.declare_name(arguments, task::text_task_names(), "for rows: the task").default_text("the teacher's");
   arguments
-      .add("data", "STORE", options.data, Effect::input, "token store to train on, for the stage general")
-      .common()
-      .default_text("none");
-  arguments
-      .add("eval-data", "STORE", options.eval_data, Effect::input,
-           "token store to evaluate on, for the stage general")
-      .default_text("none");
-  task.declare_name(arguments, task::text_task_names(), "with --train: the task")
-      .default_text("the teacher's");
-  arguments
-      .add("train", "FILE", options.train_file, Effect::input,
-           "training rows of the stages intermediate and prediction")
+      .add("train", "FILE|STORE", texts.train, Effect::input,
+           "training rows, or a token store for the stage general")
       .common()
       .alias("train-file")
-      .default_text("none");
+      .formerly("data")
+      .required();
   arguments
-      .add("eval", "FILE", options.eval_file, Effect::input,
-           "rows to evaluate on; the best student is chosen by them")
+      .add("eval", "FILE|STORE", texts.eval, Effect::input,
+           "rows or a token store to evaluate on, to choose the best student")
       .common()
       .alias("validation-file")
+      .formerly("eval-data")
       .default_text("none");
 }
 
@@ -50,15 +48,13 @@ class Distill final : public Command {
  public:
   Distill()
       : Command("distill",
-                "Trains a student to do what a teacher does of the same texts. The stage general is for the "
-                "documents "
-                "of a token store, intermediate and prediction are for the rows of a task; general and "
-                "intermediate "
-                "learn the teacher's layers, prediction its answers. RUN/model is the student of the best "
-                "evaluation, "
-                "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+                "Trains a small student to imitate a teacher. The stage general reads the documents of a "
+                "token store; intermediate and prediction read the rows of a task. The student learns the "
+                "teacher's layers in general and intermediate, and its predictions in prediction. RUN/model "
+                "is the student of the best evaluation, as a Hugging Face folder; the last line of output is "
+                "one JSON object with its metrics.") {
     arguments.example("let a small model learn the layers of a large one",
-                      "funicular distill --teacher BIG --student 3-layers --data a.tokens --output runs/s");
+                      "funicular distill --teacher BIG --student 3-layers --train a.tokens --output runs/s");
     arguments.example(
         "let it learn the answers of a fine-tuned model",
         "funicular distill --teacher runs/a --student runs/s --train train.tsv --output runs/small");
@@ -76,19 +72,19 @@ class Distill final : public Command {
         .required();
     arguments
         .add("stage", "NAME", options_.stage, Effect::result,
-             "what the student learns: the teacher's layers on any text (general) or on the task's rows "
-             "(intermediate), or its answers (prediction)")
+             "general: learn the teacher's layers on any text; intermediate: learn them on the task's rows; "
+             "prediction: learn the teacher's predictions")
         .choices(task::distillation_stages())
         .common()
-        .default_text("general with --data, prediction with --train");
-    declare_data(arguments, options_, task_options_);
+        .default_text("general for a token store, prediction for rows");
+    declare_texts(arguments, texts_, task_options_);
     training_.declare_output(arguments);
     task_options_.declare_bad_rows(arguments);
     arguments
         .add("soft-columns", "COLUMN", options_.soft_columns, Effect::result,
-             "instead of a teacher: columns of the rows' files with the probability of each class, in their "
-             "order; the classes of the task custom are called as the columns. Rows that are learnt need no "
-             "label then, unless --terms has hard")
+             "instead of a teacher: columns with the probability of each class, in the order of the classes. "
+             "The columns name the classes of the task custom. Training rows then need no label, unless "
+             "--terms has hard")
         .default_text("none");
     arguments.rivals({"teacher", "soft-columns"});
     arguments
@@ -114,12 +110,9 @@ class Distill final : public Command {
     check_cache_place(options_.cache, training_.run.output,
                       {{"teacher", options_.teacher},
                        {"student", options_.student},
-                       {"data", options_.data},
-                       {"eval-data", options_.eval_data},
-                       {"train", options_.train_file},
-                       {"eval", options_.eval_file}});
-    training_.check_output({options_.teacher, options_.student, options_.data, options_.eval_data,
-                            options_.train_file, options_.eval_file});
+                       {"train", texts_.train},
+                       {"eval", texts_.eval}});
+    training_.check_output({options_.teacher, options_.student, texts_.train, texts_.eval});
     const task::DistillResult result = task::distill(options());
     if (result.cache_interrupted) return static_cast<int>(ExitCode::interrupted);
     return report_result(result.fit, result.options, training_.group(), task::with_cut({}, result.cut),
@@ -133,36 +126,41 @@ class Distill final : public Command {
   bool general() const { return options_.stage == "general"; }
   bool prediction() const { return options_.stage == "prediction"; }
   bool has_teacher() const { return options_.soft_columns.empty(); }
-  bool evaluates() const { return !options_.eval_file.empty() || !options_.eval_data.empty(); }
 
-  /// Rows to evaluate on may be left out, and the teacher says its task.
-  bool is_optional(const std::string& option) const {
-    return option.starts_with("eval") || (option == "task" && has_teacher());
+  /// Throws InputError unless --train and --eval suit the stage.
+  void check_texts() const {
+    for (const auto& [option, path] : {std::pair("train", texts_.train), std::pair("eval", texts_.eval)}) {
+      if (general() && fs::is_regular_file(path))
+        throw InputError(
+            "usage",
+            "--stage general reads a token store, and --{} {} is a file; funicular tokenize makes a store",
+            option, path.string());
+      if (!general() && fs::is_directory(path))
+        throw InputError("usage", "--stage {} reads rows, and --{} {} is a folder; give a file of rows",
+                         options_.stage, option, path.string());
+    }
   }
 
   void check_usage() {
-    if (options_.stage.empty()) options_.stage = options_.data.empty() ? "prediction" : "general";
-    if (!evaluates()) training_.refuse_evaluation_options(general() ? "--eval-data STORE" : "--eval FILE");
-    using Given = std::vector<std::pair<const char*, bool>>;
-    const Given of_documents{{"data", !options_.data.empty()}, {"eval-data", !options_.eval_data.empty()}};
-    const Given of_rows{{"task", !task_options_.name.empty()},
-                        {"train", !options_.train_file.empty()},
-                        {"eval", !options_.eval_file.empty()}};
-    for (const auto& [option, given] : general() ? of_rows : of_documents)
-      if (given) throw InputError("usage", "--{} is not for --stage {}", option, options_.stage);
-    for (const auto& [option, given] : general() ? of_documents : of_rows)
-      if (!given && !is_optional(option))
-        throw InputError("usage", "--stage {} expects --{}", options_.stage, option);
+    if (options_.stage.empty()) options_.stage = fs::is_directory(texts_.train) ? "general" : "prediction";
+    if (texts_.eval.empty()) training_.refuse_evaluation_options(general() ? "--eval STORE" : "--eval FILE");
+    check_texts();
+    const bool has_task = !task_options_.name.empty();
+    if (general() && has_task) throw InputError("usage", "--task is not for --stage general");
+    if (!general() && !has_task && !has_teacher())
+      throw InputError("usage", "--stage {} without --teacher expects --task", options_.stage);
+    (general() ? options_.data : options_.train_file) = texts_.train;
+    (general() ? options_.eval_data : options_.eval_file) = texts_.eval;
     if (!prediction() && !has_teacher())
       throw InputError("usage", "--soft-columns is not for --stage {}", options_.stage);
     if (arguments.given("skip-bad-rows") && (general() || !has_teacher()))
-      throw InputError("usage", "--skip-bad-rows is of rows that a teacher reads; {}",
+      throw InputError("usage", "--skip-bad-rows works only with rows that a teacher reads; {}",
                        general()
                            ? "the stage general reads a token store"
                            : "each row of --soft-columns must be there, or its probabilities are another's");
     if (general()) task_options_.refuse_style(arguments, "the stage general reads a token store");
     if (!has_teacher() && !options_.cache.empty())
-      throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
+      throw InputError("usage", "--cache-teacher needs --teacher; --soft-columns replaces the teacher");
     DistillationOptions::check(options_.terms);
   }
 
@@ -179,6 +177,7 @@ class Distill final : public Command {
   }
 
   task::DistillOptions options_;
+  Texts texts_;
   TaskOptions task_options_;
   DistillationOptions distillation_;
   TrainingOptions training_;

@@ -19,7 +19,7 @@ void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& op
   arguments
       .add("init-layers", "even|LIST", options.init_layers, Effect::result,
            "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
-      .default_text("random weights, or those of the student's folder");
+      .default_text("the weights in the student's folder, else random");
   arguments
       .add("terms", "NAME[=WEIGHT]", terms_, Effect::result,
            fmt::format("terms of the loss, with their weights (1): {}",
@@ -27,11 +27,10 @@ void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& op
       .default_text("attention hidden; prediction: soft");
   arguments.add(
       "layer-map", "uniform|last|LIST", options.layer_map, Effect::result,
-      "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
-      "1:3,2:6");
+      "the teacher's layer for each layer of the student, as pairs STUDENT:TEACHER such as 1:3,2:6");
   arguments
       .add("temperature", "T", options.terms.temperature, Effect::result,
-           "what the logits of soft and tokens are divided by")
+           "divisor of the logits in the terms soft and tokens")
       .above(0);
   arguments
       .add("soft-mean", "NAME", soft_mean_, Effect::result,
@@ -39,15 +38,15 @@ void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& op
       .choices({"classes", "rows"});
   arguments
       .add("relation-heads", "N", options.terms.relation_heads, Effect::result,
-           "of the term relations; divides both models' sizes")
+           "for the term relations; divides both models' sizes")
       .range(1);
   arguments
       .add("relation-layer", "N", options.terms.relation_layer, Effect::result,
-           "of the term relations: the teacher's layer, from 1; 0: its last")
+           "for the term relations: the teacher's layer, from 1; 0: its last")
       .range(0);
   arguments
       .add("mlm-probability", "SHARE", options.terms.masking.probability, Effect::result,
-           "of the terms tokens, all-tokens and mlm: share of hidden tokens")
+           "for the terms tokens, all-tokens and mlm: share of masked tokens")
       .above(0);
   arguments
       .add("teacher-precision", "NAME", options.teacher_precision, Effect::result,
@@ -89,7 +88,7 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
       continue;
     std::vector<std::string> terms_of;
     for (const Kind kind : kinds) terms_of.push_back(names[static_cast<size_t>(kind)]);
-    log::warning("--{} does nothing: it is of the terms {}, and those here are {}", option,
+    log::warning("--{} does nothing: it works with the terms {}; this run has {}", option,
                  fmt::join(terms_of, ", "), objective::describe(chosen.terms));
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a student learns of its teacher, as options.
+// Options that choose what a student learns from its teacher.
 
 #include <cstdint>
 #include <initializer_list>
@@ -30,8 +30,9 @@ class DistillationOptions {
   std::vector<std::string> terms_;
 };
 
-/// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be another input
-/// afterwards, or into what it replaces. `inputs`: options and their paths; those that are no path are passed over.
+/// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be
+/// another input afterwards, or into what it replaces. `inputs`: options and their paths; values that are no
+/// path are skipped.
 void check_cache_place(const fs::path& cache, const fs::path& output,
                        std::initializer_list<std::pair<const char*, fs::path>> inputs);
 

@@ -250,10 +250,10 @@ class Doctor final : public Command {
  public:
   Doctor()
       : Command("doctor",
-                "Checks the processor, threads, memory, disk and LibTorch, with --model a Hugging Face "
-                "model folder and whether a step of its masked-language-model training fits into the memory, "
-                "and with --data a token store, all of which it reads. One "
-                "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
+                "Checks the processor, threads, memory, disk and LibTorch. --model also checks a Hugging "
+                "Face model folder, and whether a step of masked-language-model training fits into memory. "
+                "--data also checks a token store and reads all of it. One line each: ok, warn or FAIL with "
+                "a remedy. Exit code 1 if any line is FAIL.") {
     arguments.example("check this machine and a model", "funicular doctor --model MODEL");
     arguments.example("predict the memory of four processes",
                       "funicular doctor --model MODEL --ranks 4 --batch-size 64");
@@ -269,8 +269,9 @@ class Doctor final : public Command {
         .add("ranks", "N", ranks_, Effect::result,
              "processes on this machine that train together, by each strategy")
         .range(1, 1024);
-    arguments.add("batch-size", "SEQUENCES", batch_size_, Effect::result, "of all ranks together").range(1);
-    arguments.add("max-length", "TOKENS", max_length_, Effect::result, "of each sequence")
+    arguments.add("batch-size", "SEQUENCES", batch_size_, Effect::result, "sequences of all ranks together")
+        .range(1);
+    arguments.add("max-length", "TOKENS", max_length_, Effect::result, "tokens of each sequence")
         .default_text("128, or the model's longest")
         .range(32);
     arguments.add("precision", "NAME", precision_, Effect::result, "arithmetic")
@@ -301,11 +302,10 @@ class Doctor final : public Command {
   void refuse_options_of_a_step() const {
     for (const char* option : {"ranks", "batch-size", "max-length", "precision", "recompute"})
       if (arguments.given(option))
-        throw InputError(
-            "usage",
-            "--{} is of the step whose memory is predicted, and that takes a model; give --model "
-            "DIR, or leave it out",
-            option);
+        throw InputError("usage",
+                         "--{0} only changes the predicted memory of a step, which needs a model; give "
+                         "--model DIR, or leave --{0} out",
+                         option);
   }
 
   /// A config.json, as pre-training from random weights takes it.

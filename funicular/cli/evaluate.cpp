@@ -33,15 +33,12 @@ class Evaluate final : public Command {
  public:
   Evaluate()
       : Command("evaluate",
-                "Prints one JSON object with the metrics of a fine-tuned model on a task's file. With "
-                "--task mlm it gives the loss "
-                "and perplexity of a masked language model on a token store, with --task retrieval the "
-                "metrics of an "
-                "embedder on a folder of BEIR's files, and with --task similarity its rank correlation with "
-                "the scores "
-                "of pairs of texts. Under funicular launch the ranks "
-                "share the rows: the same result, sooner. If the model has exits, the "
-                "object also has accuracy against layers and rows per second.") {
+                "Prints one JSON object with the metrics of a fine-tuned model on a task's file. --task mlm "
+                "gives the loss and perplexity of a masked language model on a token store. --task retrieval "
+                "gives the metrics of an embedder on a folder of BEIR's files. --task similarity gives an "
+                "embedder's rank correlation with the scores of pairs of texts. Under funicular launch the "
+                "ranks share the rows: the same result, sooner. If the model has exits, the object also has "
+                "accuracy against layers and rows per second.") {
     arguments.example("measure a classifier", "funicular evaluate runs/a test.tsv");
     arguments.example("measure a masked language model", "funicular evaluate MODEL texts.tokens --task mlm");
     arguments.unnamed({"model", "input"});
@@ -117,9 +114,8 @@ class Evaluate final : public Command {
   void declare_calibration() {
     arguments
         .add("calibrate", options_.calibrate, Effect::result,
-             "find the temperature that makes the rows' labels most probable and keep it in the model's "
-             "config.json, "
-             "for predict; the rows must be new to the model")
+             "find the temperature that makes the labels most probable and save it in the model's "
+             "config.json. The rows must be new to the model")
         .common();
     arguments
         .add("calibrated", "DIR", options_.calibrated, Effect::output,

@@ -12,9 +12,8 @@ void FileStyleOptions::declare(Arguments& arguments, bool tables) {
   if (!tables) return;
   arguments
       .add("quotes", "NAME", quotes, Effect::result,
-           "csv: a quote at the start of a field of TSV or CSV opens it; none: quotes are text; auto: csv, "
-           "of TSV "
-           "as its rows show")
+           "csv: a quote opens a quoted field; none: quotes are text; auto: csv, or for TSV whichever fits "
+           "the rows")
       .choices({"auto", "csv", "none"});
 }
 

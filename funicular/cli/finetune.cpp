@@ -39,10 +39,9 @@ class Finetune final : public Command {
   Finetune()
       : Command(
             "finetune",
-            "Trains a pre-trained model on rows with labels. A file and a model are enough: the columns and "
-            "the task are guessed and said, a tenth of the rows is held out for evaluation, and the run's "
-            "folder is "
-            "runs/NAME. " +
+            "Trains a pre-trained model on rows with labels. A file and a model are enough: the command "
+            "guesses the columns and the task and prints them. It holds out a tenth of the rows for "
+            "evaluation and writes to runs/NAME. " +
                 what_can_be_learnt() +
                 ". Other names of --task are tasks of GLUE, with its files. RUN/model is the "
                 "model of the "
@@ -56,7 +55,8 @@ class Finetune final : public Command {
     arguments.unnamed({"train"});
     arguments.section("Input and output");
     declare_model(arguments, options_.model,
-                  "pre-trained model: its folder, or its name in the local Hub cache");
+                  "pre-trained model: its folder, or a name of the Hub that hf download NAME has put into "
+                  "the local cache");
     arguments.add("train", "FILE", options_.train_file, Effect::input, "training rows")
         .alias("train-file")
         .required();
@@ -79,8 +79,8 @@ class Finetune final : public Command {
         .choices(text::truncation_names());
     arguments
         .add("class-weights", "WEIGHT", class_weights_, Effect::result,
-             "how much a row (of tags a word) of each class counts in training: a number for each class, by "
-             "their names in order; or balanced, where all classes count as much in all")
+             "weight per class of a row (for tags: of a word): numbers in the order of the class names. "
+             "balanced: equal total weight per class")
         .default_text("1 each");
     arguments
         .add("label-smoothing", "SHARE", options_.label_smoothing, Effect::result,
@@ -220,7 +220,7 @@ class Finetune final : public Command {
                   "train a classifier behind each layer, an exit, from the labels or from the model's own "
                   "answers, after fine-tuning or with the encoder");
     arguments.add("exit-pooling", "NAME", options_.early_exit.pooling, task::exit_pooling_names(),
-                  Effect::result, "what an exit reads of a text: the mean of its tokens, or its first token");
+                  Effect::result, "input of an exit: the mean of the tokens, or the first token");
     arguments.add("exits-only", options_.early_exit.exits_only, Effect::result,
                   "--model is fine-tuned already; train its exits alone");
   }

@@ -13,12 +13,12 @@ namespace funicular::cli {
 namespace {
 
 constexpr std::string_view kProcesses =
-    "funicular launch -n N -- funicular … starts N processes, and torchrun or srun do too; --devices N is of "
-    "--strategy dp and of pipelines";
+    "funicular launch -n N starts N processes, and torchrun or srun do too. --devices N works only with "
+    "--strategy dp and with pipelines";
 
 constexpr std::string_view kWindows =
-    "only --task spans reads long texts in windows, by --stride of finetune. --max-length goes up to the "
-    "model's longest; divide longer texts into rows of their own";
+    "only --task spans reads long texts in windows (--stride). --max-length goes up to the model's limit; "
+    "split longer texts into several rows";
 constexpr std::string_view kAnswers =
     "write --task spans: answers that are spans of a context, from SQuAD's JSON";
 constexpr std::string_view kAdapters =
@@ -71,7 +71,7 @@ constexpr Answer kOptions[] = {
     {"nnodes", kProcesses},
     {"pos-weight", "write --positive-weight X, with --task reranker and --loss bce"},
     {"weighting-scheme", "write --weighting NAME, with --task reranker and --loss lambda"},
-    {"dataset-name", "data are files: give them with --train and --eval (pretrain: --data)"},
+    {"dataset-name", "data are files: give them with --train and --eval"},
     {"no-cuda", "--device cpu is the default"},
     {"fp32", "write --precision fp32"},
     {"stride", kWindows},
@@ -88,7 +88,7 @@ constexpr Answer kOptions[] = {
     {"return-entity-level-metrics", "evaluate --details gives the scores of each type of entity"},
     {"do-lower-case", "the model's tokeniser files say it (tokenizer_config.json); leave it out"},
     {"train-file",
-     "write --train FILE, and --eval FILE for the rows to evaluate on; pretrain reads --data STORE"},
+     "write --train FILE, and --eval FILE for the rows to evaluate on; pretrain reads token stores"},
     {"config-name", "--model names the folder whose config.json is read"},
     {"lora", kAdapters},
     {"use-lora", kAdapters},
@@ -166,7 +166,7 @@ constexpr Answer kTasks[] = {
     {"pair-classification", kPairs},
     {"sentence-pair", kPairs},
     {"glue", "write the name of one of its tasks, as cola, mrpc or mnli"},
-    {"superglue", "rte has a name here; the others of one text or two are --task custom"},
+    {"superglue", "write rte for RTE; use --task custom for SuperGLUE's tasks on one text or on pairs"},
     {"sts", "write stsb, or --task custom with --regression"},
     {"similarity", kVectors},
     {"sentence-similarity", kVectors},

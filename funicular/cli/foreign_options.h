@@ -6,8 +6,8 @@
 
 namespace funicular::cli {
 
-/// What takes the place of an option of transformers' TrainingArguments or example scripts, in one sentence; empty
-/// for a name that is not known. `name` without dashes in front, with dashes within.
+/// The replacement, in one sentence, of an option of transformers' TrainingArguments or example scripts;
+/// empty for an unknown name. `name` without dashes in front, with dashes within.
 std::string_view answer_to_foreign_option(std::string_view name);
 
 /// Answers likewise to a command ("embed"), to an option's value ("mnli" of --task), and to an action ("train" of

@@ -123,10 +123,9 @@ class LabelErrors final : public Command {
         .add("output", "FILE", output_, Effect::output,
              fmt::format("file for the suspects, the most certain one first: {}", answer_endings()))
         .default_text("RUN/suspects.csv, or suspects.csv beside FILE");
-    arguments.add(
-        "filter", "NAME", filter_, task::suspect_filter_names(), Effect::result,
-        "which rows are suspected (cleanlab's names): by the numbers that the joint of given and probable "
-        "labels estimates, or the rows that it counts");
+    arguments.add("filter", "NAME", filter_, task::suspect_filter_names(), Effect::result,
+                  "cleanlab's rule for suspected rows: by the estimated joint of given and probable labels, "
+                  "or the rows counted in it");
     arguments.add("rank-by", "NAME", order_, task::suspect_order_names(), Effect::result,
                   "how suspects are put in order: by the label's probability, or by its distance to the best "
                   "other one");

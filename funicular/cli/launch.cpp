@@ -29,14 +29,11 @@ class Launch final : public Command {
   Launch()
       : Command(
             "launch",
-            "Starts COMMAND as N processes of this host (or, with --hosts, of several) and tells each its "
-            "rank and how many there are, by the variables that torchrun uses. What rank 0 writes to "
-            "standard "
-            "output appears as it is; all other lines appear behind \"[rank] \". When a rank dies, it is "
-            "named "
-            "with its last lines, and all end. Exit code: that of the first rank that failed (128 + signal "
-            "where "
-            "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
+            "Starts COMMAND as N processes on this host, or on several with --hosts. Each process gets its "
+            "rank and the number of ranks in torchrun's environment variables. Standard output of rank 0 "
+            "appears unchanged; all other lines begin with \"[rank] \". If a rank fails, launch prints its "
+            "last lines and ends all ranks. The exit code is that of the first rank that failed, or 128 + "
+            "the signal that ended it. It is 75 if the ranks were interrupted and can be resumed, else 0.") {
     arguments.example("train with two processes", "funicular launch -n 2 pretrain --config pretrain.toml");
     arguments.example("start a program of your own on two hosts",
                       "funicular launch -np 4 -H first:2,second:2 -- ./train --epochs 3");
@@ -54,17 +51,16 @@ class Launch final : public Command {
     declare_hosts();
     arguments.add("nnodes", "N", nodes_, Effect::rounding, "hosts, each with N ranks and a launch of its own")
         .range(1, 65536);
-    arguments.add("node-rank", "R", node_rank_, Effect::none, "which of the hosts this is, from 0")
-        .range(0, 65535);
+    arguments.add("node-rank", "R", node_rank_, Effect::none, "number of this host, from 0").range(0, 65535);
     arguments.add("first-rank", "R", first_rank_, Effect::none, "the first rank of this host")
         .range(0, 65536 * 1024)
-        .default_text("where each host has N ranks: what follows");
+        .default_text("computed from N, if each host has N ranks");
     arguments.add("world-size", "N", world_size_, Effect::rounding, "ranks of all hosts")
         .range(1, 65536 * 1024)
-        .default_text("where each host has N ranks: what follows");
+        .default_text("computed from N, if each host has N ranks");
     arguments
         .add("rendezvous", "HOST:PORT", rendezvous_, Effect::none,
-             "where the ranks meet: the host of rank 0, and a free port")
+             "meeting point of the ranks: the host of rank 0, and a free port")
         .default_text("this host, a free port");
     arguments
         .add("max-restarts", "K", restarts_, Effect::none,
@@ -72,7 +68,7 @@ class Launch final : public Command {
         .range(0, 1e6);
     arguments
         .add("grace", "SECONDS", options_.grace_seconds, Effect::none,
-             "from asking the other ranks to end to killing them")
+             "time that the remaining ranks have to end before they are killed")
         .range(0, 1e6);
     arguments.add("pin", options_.pin, Effect::none,
                   "keep each rank on cores of its own, where there are enough");
@@ -120,7 +116,7 @@ class Launch final : public Command {
         .default_text("none");
     arguments.rivals({"hosts", "hostfile"});
     arguments.add("remote-shell", "COMMAND", options_.remote_shell, Effect::none,
-                  "what is called with a host and a command line for its shell");
+                  "program that gets a host and a command line for its shell");
   }
 
   void take_hosts() {

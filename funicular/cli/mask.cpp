@@ -38,11 +38,10 @@ constexpr PairKind kPairKinds[] = {{"next_sentence_labels", "follows", "of anoth
 class Mask final : public Command {
  public:
   Mask()
-      : Command(
-            "mask",
-            "Masks sequences of a text or of a token store as pretrain does with the same options, and "
-            "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
-            "{what stood there|what is shown}, in colours on a terminal.") {
+      : Command("mask",
+                "Masks sequences of a text or of a token store as pretrain does with these options. Counts "
+                "the masked tokens and their replacements. --show first prints masked sequences as "
+                "{original|replacement}, in colours on a terminal.") {
     arguments.example("show masked sequences of a text",
                       "funicular mask --tokenizer MODEL --input texts.txt --show");
     arguments.example("count what whole words change",
@@ -65,7 +64,8 @@ class Mask final : public Command {
         .common()
         .default_text("none");
     arguments.add("show", show_, Effect::result, "print masked sequences").common();
-    arguments.add("examples", "N", examples_, Effect::result, "of --show: so many of them").range(1);
+    arguments.add("examples", "N", examples_, Effect::result, "number of sequences that --show prints")
+        .range(1);
     arguments
         .add("sequences", "N", sequences_, Effect::result,
              "sequences to mask and count, spread over the whole input")
@@ -74,7 +74,7 @@ class Mask final : public Command {
     arguments.add("json", json_, Effect::result, "print one JSON object instead");
     arguments
         .add("objective", "NAME", objective_name_, Effect::result,
-             "what the sequences are made for, as of pretrain")
+             "objective of the sequences, as for pretrain")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     masking_.declare(arguments);

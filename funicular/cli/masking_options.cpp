@@ -22,24 +22,23 @@ std::vector<double> read_shares(const std::vector<std::string>& words) {
 
 void MaskingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
-  arguments.section("What is hidden, and what is shown instead");
+  arguments.section("Masked tokens and their replacements");
   arguments
       .add("mlm-probability", "SHARE", chosen.probability, Effect::result, "share of the tokens to predict")
       .common()
       .above(0);
   arguments.add("masking", "NAME", chosen.masking, objective::masking_names(), Effect::result,
-                "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
-                "replaced "
-                "as one), or the entities of --lexicon");
+                "unit that is masked as a whole: token, whole-word, ngram (1 to 4 words), span (1 to 10 "
+                "words) or entity (see --lexicon). A span is replaced as one");
   arguments.add("whole-words", whole_words, Effect::result, "as --masking whole-word")
       .alias("mlm-whole-word");
   arguments
       .add("ngram-shares", "SHARE", ngram_shares, Effect::result,
-           "of ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
+           "for ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
       .default_text("0.4 0.3 0.2 0.1");
   arguments
       .add("lexicon", "FILE", chosen.lexicon, Effect::input,
-           "of entity: one entity a line; the longest are hidden whole")
+           "for entity: file of one entity per line; the longest match is masked whole")
       .default_text("none");
   declare_word_dictionary(arguments, chosen.word_dictionary,
                           "each character is a word, unless the store knows words");
@@ -53,27 +52,26 @@ void MaskingOptions::declare(Arguments& arguments) {
       "80 % of what is hidden becomes [MASK] (bert) or a similar word (similar), 10 % random tokens");
   arguments
       .add("similar-words", "FILE", chosen.similar_words, Effect::input,
-           "of similar: lines of a word, a tab and similar words, or word vectors as text")
+           "for similar: lines of a word, a tab and similar words, or word vectors as text")
       .default_text("none");
   arguments
       .add("similar-count", "N", chosen.similar.count, Effect::result,
-           "of word vectors: so many of the nearest words")
+           "for word vectors: number of nearest words")
       .range(1);
   arguments
       .add("similar-vocabulary", "WORDS", chosen.similar.most_words, Effect::result,
-           "of word vectors: only the first so many words of the file")
+           "for word vectors: read only this many words of the file")
       .range(2);
-  arguments.add(
-      "compat", "NAME", chosen.compat, objective::compat_names(), Effect::result,
-      "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
-      "word stays as it is here (docs/explanation/masking.md)");
+  arguments.add("compat", "NAME", chosen.compat, objective::compat_names(), Effect::result,
+                "follow another program's rules for the number, the choice and the replacement of masked "
+                "tokens. Words are found as usual (docs/explanation/masking.md)");
   arguments.add("pack-sentences", "NAME", chosen.pack, objective::pack_names(), Effect::result,
                 "fill sequences with whole rows, within documents or across them (a separator between), as "
                 "RoBERTa; "
                 "none: cut documents into pieces of nearly equal lengths");
   arguments
       .add("static-masks", "N", chosen.static_masks, Effect::result,
-           "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
+           "mask each sequence in N ways, one per epoch in turn; 0: new masks in every epoch")
       .range(0);
 }
 

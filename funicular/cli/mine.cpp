@@ -56,12 +56,10 @@ class Mine final : public Command {
   Mine()
       : Command(
             "mine",
-            "Finds hard negatives: texts that an embedder takes for near to a query and that are none of its "
-            "positives. "
-            "Reads pairs of a query and a text that answers it. Writes rows for finetune --task triplets and "
-            "--task reranker. The rules and their defaults are those of sentence-transformers' "
-            "mine_hard_negatives. "
-            "An interrupted search starts anew.") {
+            "Finds hard negatives: texts that an embedder places near a query and that are not its "
+            "positives. Reads pairs of a query and a text that answers it. Writes rows for finetune --task "
+            "triplets and --task reranker. The rules and their defaults follow mine_hard_negatives of "
+            "sentence-transformers. An interrupted search starts from the beginning.") {
     arguments.example("find three negatives per pair",
                       "funicular mine --model EMBEDDER --input pairs.tsv --output triplets.jsonl");
     arguments.example(
@@ -144,7 +142,7 @@ class Mine final : public Command {
     arguments
         .add("range-max", "RANK", rules.range_max, Effect::result, "read this many of the nearest candidates")
         .range(1, 1 << 20)
-        .default_text("as many as the other rules need");
+        .default_text("as many as the rules need");
     arguments
         .add("relative-margin", "SHARE", rules.relative_margin, Effect::result,
              "drop candidates whose score is above the positive's less this share of it, such as 0.05")

@@ -1,5 +1,5 @@
 #pragma once
-// What each option of each command has to do with the command's result: so that a chain knows which steps are done.
+// Effect of each option on the result of its command, by which a chain knows which steps are done.
 
 #include <string_view>
 
@@ -22,7 +22,7 @@ enum class Effect {
 /// How an effect is called: "result", "none" …
 const char* name_of(Effect effect);
 
-/// What stands against the command as a step of a chain; empty: nothing.
+/// The reason why the command cannot be a step of a chain; empty: it can.
 std::string_view why_no_step(std::string_view command);
 
 }  // namespace funicular::cli

@@ -162,25 +162,27 @@ void declare_saving(TrainingOptions& options, Arguments& arguments) {
 
 void declare_loss_scale(optim::LossScalerOptions& options, Arguments& arguments) {
   arguments
-      .add("loss-scale", "S", options.fixed_scale, Effect::result, "of fp16: a static loss scale; 0: dynamic")
+      .add("loss-scale", "S", options.fixed_scale, Effect::result,
+           "for fp16: a static loss scale; 0: dynamic")
       .default_text("0")
       .range(0);
   arguments
       .add("initial-loss-scale", "S", options.initial_scale, Effect::result,
-           "of fp16: the dynamic scale at first, from --min-loss-scale to 16777216 (2^24)")
+           "for fp16: the first dynamic scale, from --min-loss-scale to 16777216 (2^24)")
       .range(0, options.max_scale)
       .above(0);
   arguments
-      .add("min-loss-scale", "S", options.min_scale, Effect::result, "of fp16: the dynamic scale's floor")
+      .add("min-loss-scale", "S", options.min_scale, Effect::result,
+           "for fp16: lower limit of the dynamic scale")
       .range(0, options.max_scale)
       .above(0);
   arguments
       .add("loss-scale-window", "STEPS", options.growth_interval, Effect::result,
-           "of fp16: steps without overflow before the dynamic scale doubles")
+           "for fp16: steps without overflow before the dynamic scale doubles")
       .range(1);
   arguments
       .add("hysteresis", "N", options.hysteresis, Effect::result,
-           "of fp16: overflows that it takes to halve the dynamic scale")
+           "for fp16: overflows that halve the dynamic scale")
       .range(1);
 }
 
@@ -188,7 +190,8 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Machine and randomness");
   arguments
       .add("precision", "NAME", options.precision, Effect::result,
-           "arithmetic; auto: bf16 where it is faster, else fp32, and that of the run that goes on")
+           "arithmetic; auto: bf16 if it is faster on this processor, else fp32; a resumed run keeps its "
+           "precision")
       .common()
       .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
       .accept("float32", "fp32")
@@ -208,9 +211,8 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments.rivals({"precision", "bf16", "fp16"});
   declare_loss_scale(options.run.loss_scale, arguments);
   arguments.add("recompute", "NAME", options.run.recompute, recompute_names(), Effect::none,
-                "activations computed again in the backward pass, to save memory: of each layer (full), of "
-                "attention "
-                "(selective), of groups of layers (sqrt); does not change the result");
+                "save memory by computing activations again in the backward pass: of each layer (full), "
+                "attention (selective) or groups of layers (sqrt). The result is the same");
   arguments
       .add(
           "gradient-checkpointing", [&options] { options.run.recompute = Recompute::full; }, Effect::none,
@@ -312,8 +314,8 @@ void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const
       if (!input.empty() && fs::exists(input, ignored) && !relative.empty() && *relative.begin() != "..")
         throw InputError(
             "usage",
-            "--output {} holds {}, which this run reads and would replace: it could not be given "
-            "again. Choose another --output, or copy the input to another place first",
+            "--output {} holds {}, which this run reads and would replace. Then the command could not be "
+            "repeated. Choose another --output, or copy the input to another place first",
             run.output.string(), input.string());
     }
   require_folder_name(run.output, "--output");
@@ -383,7 +385,7 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
                   const comm::Group& group, const OrderedJson& beside_scores, const std::string& next) {
   group.barrier();
   if (result.interrupted) {
-    log::info("the same command goes on from there (the run is in {})", options.output.string());
+    log::info("repeat the command to resume (the run is in {})", options.output.string());
     return static_cast<int>(ExitCode::interrupted);
   }
   if (group.rank() > 0) return 0;

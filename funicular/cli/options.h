@@ -26,10 +26,10 @@
 
 namespace funicular::cli {
 
-/// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
-/// it has them, but for the batch, which here is the global one.
+/// Options shared by pre-training and fine-tuning. The defaults follow Hugging Face's TrainingArguments,
+/// except the batch, which is global here.
 struct TrainingOptions : RankOptions {
-  /// The trainer's options as they were given. trainer() adds those that are computed from other fields.
+  /// The trainer's options as they were given. trainer() adds the fields that are computed from other fields.
   train::TrainerOptions run{.micro_batch_tokens = 8192, .whole_model_after = false};
 
   std::string optim = "adamw";
@@ -44,8 +44,8 @@ struct TrainingOptions : RankOptions {
   Option& declare_output(Arguments& arguments);
   /// Declares all others under headings.
   void declare(Arguments& arguments);
-  /// Checks what one option alone cannot tell, applies --device and --threads, and joins the other ranks.
-  /// Throws InputError.
+  /// Checks combinations of options, applies --device and --threads, and joins all other ranks. Throws
+  /// InputError.
   void apply();
   /// Throws InputError where the run would replace what it does not own: a folder OUTPUT/model that no run
   /// into OUTPUT wrote, or one of `inputs`, what the run reads. Told before anything is done.
@@ -66,9 +66,9 @@ struct TrainingOptions : RankOptions {
   at::ScalarType dtype() const;
 
  private:
-  /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
+  /// Replaces "auto" by a precision, equal on all ranks; a resumed run keeps its precision.
   void choose_precision();
-  /// Of options that were given and do nothing beside the others.
+  /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options() const;
 
   const Arguments* arguments_ = nullptr;  ///< where they are declared

@@ -45,14 +45,11 @@ std::vector<double> numbers_of(const char* option, const std::string& text) {
 class Plan final : public Command {
  public:
   Plan()
-      : Command(
-            "plan",
-            "Makes the rows of a known pipeline schedule, or reads a file's, checks that it can be run "
-            "without a "
-            "deadlock, and says how long each rank stands still and how many micro-batches it holds. What is "
-            "printed is such a file itself: one row a rank; 2F0 is the forward pass of micro-batch 0 on "
-            "stage 2, B "
-            "its backward pass, or I and W its two parts.") {
+      : Command("plan",
+                "Makes a pipeline schedule by name, or reads one from a file. Checks that it runs without a "
+                "deadlock, and prints the idle time and the micro-batches held of each rank. The output is "
+                "such a file itself, with one row per rank. 2F0 is the forward pass of micro-batch 0 on "
+                "stage 2; 2B0 is its backward pass; 2I0 and 2W0 are the two parts of that pass.") {
     arguments.example("show a pipeline schedule",
                       "funicular plan --schedule 1f1b --pipeline-parallel 4 --micro-batches 8");
     arguments.example(
@@ -63,10 +60,9 @@ class Plan final : public Command {
              fmt::format("one of {}; or a file of rows", fmt::join(pipeline::recipe_names(), ", ")))
         .suggests(pipeline::recipe_names())
         .default_text("that of --measured");
-    arguments.add(
-        "measured", "FILE", measured_, Effect::input,
-        "what a training's --record-passes wrote: plan its schedule with the times that passes took, in "
-        "milliseconds, and set what it did beside that");
+    arguments.add("measured", "FILE", measured_, Effect::input,
+                  "file that --record-passes of a training wrote: plan its schedule with the measured times "
+                  "in milliseconds, and compare the plan with the training");
     arguments.add("pipeline-parallel", "P", ranks_, Effect::result, "ranks that share a model")
         .letter('p')
         .range(1, 4096);
@@ -83,21 +79,20 @@ class Plan final : public Command {
         .formerly("replicas")
         .default_text("one each");
     arguments.add("forward-time", "TIMES", forward_, Effect::result,
-                  "of a micro-batch on each stage, with commas between them, or one for all, in any unit");
-    arguments.add("input-time", "TIMES", input_, Effect::result, "of the gradient of a stage's input");
-    arguments.add("weight-time", "TIMES", weight_, Effect::result, "of the gradient of a stage's weights");
+                  "forward pass of a micro-batch: one value per stage with commas between them, or one for "
+                  "all, in any unit");
+    arguments.add("input-time", "TIMES", input_, Effect::result, "gradient of a stage's input");
+    arguments.add("weight-time", "TIMES", weight_, Effect::result, "gradient of a stage's weights");
     arguments.add("update-time", "TIMES", update_, Effect::result,
-                  "of an update that stands in the rows (of asynchronous schedules)");
-    arguments.add("message-time", "TIME", message_, Effect::result, "of a message from rank to rank")
-        .range(0);
-    arguments.add(
-        "activation-memory", "SIZES", activation_memory_, Effect::result,
-        "of a micro-batch on a stage, in any unit: one value, or one for each stage with commas between "
-        "them; then the most that each rank holds at a time is told");
+                  "update of the weights, in asynchronous schedules");
+    arguments.add("message-time", "TIME", message_, Effect::result, "message from rank to rank").range(0);
+    arguments.add("activation-memory", "SIZES", activation_memory_, Effect::result,
+                  "activations of a micro-batch on a stage, in any unit: one value, or one per stage. With "
+                  "it the command prints the peak of each rank");
     arguments.add("weight-memory", "SIZES", weight_memory_, Effect::result,
-                  "of one version of a stage's weights");
+                  "one version of a stage's weights");
     arguments.add("state-memory", "SIZES", state_memory_, Effect::result,
-                  "of a stage's gradients and optimiser state");
+                  "gradients and optimiser state of a stage");
     arguments.add("messages", messages_, Effect::result, "print sends and receives, too");
     arguments.add("draw", "FILE", drawings_, Effect::output,
                   "draw it: as an image (.svg), or as a trace for Perfetto (.json)");

@@ -104,7 +104,7 @@ class Predict final : public Command {
     written_.declare(arguments);
     arguments.add(
         "skip-bad-rows", skip_bad_rows_, Effect::result,
-        "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
+        "answer each row that cannot be read with {\"error\": …}, instead of stopping at the first");
     declare_max_length(arguments, options_.max_length, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     declare_decision();
@@ -124,13 +124,13 @@ class Predict final : public Command {
   void declare_table() {
     arguments
         .add("format", "NAME", options_.input.format, Effect::result,
-             "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
-             "fine-tuned on; conll: a word a line, of models of tags")
+             "lines: one text per line. tsv, csv, jsonl: rows with the columns that the model was fine-tuned "
+             "on. conll: one word per line, for models that tag words")
         .choices({"lines", "tsv", "csv", "jsonl", "conll"})
         .default_text("by the file's name; lines of standard input");
     arguments
         .add("text-column", "COLUMN", options_.input.text, Effect::result,
-             "of tables: one text column, or two for pairs, or more, which are joined into one text")
+             "for tables: one text column, or two for pairs, or more, which are joined into one text")
         .alias("text-columns")
         .default_text("as in fine-tuning, else text");
     arguments
@@ -154,7 +154,7 @@ class Predict final : public Command {
         .default_text("every row gets a label");
     arguments
         .add("abstain-accuracy", "SHARE", decision.abstain_accuracy, Effect::result,
-             "the same, at the probability that gave this accuracy in evaluate --calibrate")
+             "like --abstain, at the probability that gave this accuracy in evaluate --calibrate")
         .range(0, 1)
         .default_text("none");
     arguments
@@ -196,7 +196,7 @@ class Predict final : public Command {
     if (arguments.given("header")) options.input.header = header_;
     options.input.style = written_.style();
     options.input.bad_rows = std::make_shared<format::BadRows>(
-        skip_bad_rows_, "--skip-bad-rows answers such rows by {\"error\": …} and goes on");
+        skip_bad_rows_, "--skip-bad-rows answers such rows with {\"error\": …}");
     return options;
   }
 

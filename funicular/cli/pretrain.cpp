@@ -35,9 +35,9 @@ namespace {
 void declare_generator(Arguments& arguments, fs::path& generator, objective::ElectraOptions& electra) {
   arguments
       .add("generator", "DIR|random", generator, Effect::input_or_name,
-           "with --objective electra: folder of the generator to go on with, or random: a new one")
+           "with --objective electra: folder of the generator to continue with; random: a new one")
       .takes_model()
-      .default_text("that in the model's folder, else random");
+      .default_text("generator in the model's folder, else random");
   arguments
       .add("generator-size", "SHARE", electra.generator_size, Effect::result,
            "with --objective electra: a new generator's hidden size, as a share of the model's")
@@ -49,7 +49,7 @@ void declare_generator(Arguments& arguments, fs::path& generator, objective::Ele
       .default_text("as many as the model's");
   arguments
       .add("discriminator-weight", "W", electra.weight, Effect::result,
-           "with --objective electra: by which the model's loss is multiplied; the generator's counts once")
+           "with --objective electra: factor of the model's loss; the generator's loss counts once")
       .above(0);
   arguments.add("keep-generator", electra.keep_generator, Effect::result,
                 "with --objective electra: leave the generator in RUN/model/generator, too");
@@ -86,7 +86,7 @@ void declare_freezing(Arguments& arguments, int64_t& steps, double& rate) {
            "first train only the head, with the encoder frozen, for so many "
            "steps; for models that come without this head")
       .range(0);
-  arguments.add("head-learning-rate", "RATE", rate, Effect::result, "peak learning rate of those first steps")
+  arguments.add("head-learning-rate", "RATE", rate, Effect::result, "peak learning rate of these first steps")
       .above(0);
 }
 
@@ -94,17 +94,16 @@ class Pretrain final : public Command {
  public:
   Pretrain()
       : Command("pretrain",
-                "Trains a masked language model on a token store. Where the folder of --model has weights "
-                "they are the start "
-                "(adapting to a domain); a config.json alone starts from random ones. RUN/model is a Hugging "
-                "Face folder; the "
-                "last line of output is one JSON object with the final metrics.") {
+                "Trains a masked language model on a token store. Training starts from the weights in the "
+                "folder of --model (adaptation to a domain). If the folder has only a config.json, training "
+                "starts from random weights. RUN/model is a Hugging Face folder; the last line of output is "
+                "one JSON object with the final metrics.") {
     arguments.example(
         "adapt a model to a domain",
-        "funicular pretrain --model MODEL --data texts.tokens --output runs/domain --recipe dapt");
+        "funicular pretrain --model MODEL --train texts.tokens --output runs/domain --recipe dapt");
     arguments.example(
         "train a new model",
-        "funicular pretrain --model config.json --tokenizer MODEL --data texts.tokens --output runs/new");
+        "funicular pretrain --model config.json --tokenizer MODEL --train texts.tokens --output runs/new");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
     corpora_.declare(arguments);
@@ -116,8 +115,9 @@ class Pretrain final : public Command {
         .takes_model()
         .alias("tokenizer-name")
         .default_text("the model's folder");
-    arguments.add("eval-data", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
+    arguments.add("eval", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
         .alias("validation-file")
+        .formerly("eval-data")
         .default_text("none");
     arguments
         .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
@@ -125,7 +125,7 @@ class Pretrain final : public Command {
         .common()
         .default_text("0")
         .range(0, 0.99);
-    arguments.rivals({"eval-data", "eval-fraction"});
+    arguments.rivals({"eval", "eval-fraction"});
     arguments
         .add("recipe", "NAME", recipe_, Effect::result,
              "published schedules for a model that is to learn a domain (dapt) or the texts of a task "
@@ -139,9 +139,9 @@ class Pretrain final : public Command {
     arguments.section("Objective");
     arguments
         .add("objective", "NAME", objective_name_, Effect::result,
-             "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
-             "follows the first; mlm-sop, also whether its two halves are in their order; electra, which "
-             "tokens a small generator has put in place of hidden ones")
+             "mlm: predict masked tokens. mlm-nsp: also predict whether the second half follows the first. "
+             "mlm-sop: also predict whether the halves are in order. electra: find the tokens that a small "
+             "generator replaced")
         .common()
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
@@ -182,7 +182,7 @@ class Pretrain final : public Command {
  private:
   void open() {
     if (eval_data_.empty() && eval_fraction_ == 0)
-      training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
+      training_.refuse_evaluation_options("--eval STORE or --eval-fraction SHARE");
     if (!recipe_.empty()) apply_recipe(recipe_, arguments, training_);
     training_.apply();
     training_.check_output({model_, tokenizer_, generator_});
@@ -194,9 +194,9 @@ class Pretrain final : public Command {
       throw InputError(
           "usage",
           "--pack-sentences across puts documents into one sequence, so none can be held out; give "
-          "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
+          "--eval STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
-      throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
+      throw InputError("usage", "--eval and --eval-fraction are both given; give one of them");
     if (objective_name_ != "electra") refuse_options_of_electra(arguments, objective_name_);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage",
@@ -348,7 +348,8 @@ class Pretrain final : public Command {
     train::Trainer trainer(options, training_.strategy_factory(), head.optimizer());
     trainer.callbacks.save_model = [](const fs::path&) {};  // the state that matters goes on in memory
     const train::FitResult result = trainer.fit(model, *source());
-    if (result.interrupted) log::info("interrupted in the steps of the head; the same command goes on");
+    if (result.interrupted)
+      log::info("interrupted while the head was trained alone; repeat the command to resume");
     return !result.interrupted;
   }
 

@@ -62,7 +62,7 @@ class Probe final : public Command {
         .default_text("all");
     arguments
         .add("pooling", "NAME", pooling_, Effect::result,
-             "what a probe reads of a text: the mean of its tokens, or the first token")
+             "input of a probe: the mean of a text's tokens, or the first token")
         .choices({"mean", "first"});
     arguments
         .add("margin", "SHARE", options_.margin, Effect::result,

@@ -46,11 +46,11 @@ class Scratch {
 
 /// What two layouts have in common, and where to see what is wrong there.
 constexpr const char* kBlindSpot =
-    "Two layouts share the model and its kernels, dropout, the loss and the optimiser: a fault there is in "
-    "both, and\ncomparing them cannot see it. `reference` is there for that: a step in float64 that was "
-    "written a second time,\nwith ordinary LibTorch operations. It shares with them the rows, which tokens "
-    "are masked, the first weights and\nthe generator of random numbers. In float64 a layout runs other "
-    "kernels than in fp32 and bf16.\n";
+    "Two layouts share the model and its kernels, dropout, the loss and the optimiser: comparing\n"
+    "them cannot find a fault there. `reference` can: a step in float64 that was written a second time,\n"
+    "with ordinary LibTorch operations. It shares with them the rows, which tokens are masked, the first "
+    "weights and\n"
+    "the generator of random numbers. In float64 a layout runs other kernels than in fp32 and bf16.\n";
 
 struct Row {
   std::string objective, a, b;
@@ -90,21 +90,18 @@ class Prove final : public Command {
   Prove()
       : Command(
             "prove",
-            "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
-            "compares every loss term, gradient, weight and piece of optimiser state of every step. A layout "
-            "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
-            "[--deterministic] [--servers N] [--fault NAME]\", where the strategy is not of parameter "
-            "servers also "
-            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V] [--stages 0,4 or 0x2,4] "
-            "[--devices N] "
-            "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
-            "update weights while "
-            "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
-            "Exit code 1 if a difference is larger than docs/explanation/numerics.md promises. Without "
-            "--model and --data: a small BERT with random weights, and generated rows. What agreement of two "
-            "layouts cannot see is a fault that both share: in the "
-            "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
-            "reference: an independent step in float64, of ordinary LibTorch operations.") {
+            "Trains the same global batches with the same seed under layout A and layout B. Compares every "
+            "loss term, gradient, weight and optimiser state in every step. Write a layout in quotes: "
+            "\"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic] "
+            "[--servers N] [--fault NAME]\". All but parameter servers also take \"[--pipeline-parallel P] "
+            "[--schedule NAME] [--stages-per-rank V] [--stages 0,4 or 0x2,4] [--devices N]\". They also take "
+            "\"[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\". Compare "
+            "schedules that update weights while the pipeline is full with \"reference --schedule NAME "
+            "--pipeline-parallel P\". Exit code 1 if a difference is larger than "
+            "docs/explanation/numerics.md promises. Without --model and --data: a small BERT with random "
+            "weights, and generated rows. Two layouts share the model, its kernels, dropout, the loss and "
+            "the optimiser, so comparing them cannot find a fault there. The layout reference finds such "
+            "faults: an independent step in float64, of ordinary LibTorch operations.") {
     arguments.example("compare two layouts", "funicular prove single \"ddp -n 2\"");
     arguments.example("check a layout's result", "funicular prove reference \"zero2 -n 2\"");
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes, or reference");
@@ -113,14 +110,14 @@ class Prove final : public Command {
                   "against single");
     arguments
         .add("objective", "NAME", objective_, Effect::result,
-             "what is learnt; --all takes the reference for each")
+             "objective to train; --all compares each with the reference")
         .choices(prove::objective_names());
-    arguments.add("model", "DIR|config.json", task_.model, Effect::input, "what to train")
+    arguments.add("model", "DIR|config.json", task_.model, Effect::input, "model to train")
         .takes_model()
         .default_text("a small BERT");
     arguments
         .add("layers", "N", task_.layers, Effect::result,
-             "of the small BERT: a pipeline of many stages needs more")
+             "layers of the small BERT; a pipeline of many stages needs more")
         .range(1, 64);
     arguments
         .add("data", "STORE", task_.data, Effect::input,
@@ -158,8 +155,9 @@ class Prove final : public Command {
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
     if (!task_.model.empty() && arguments.given("layers"))
-      throw InputError("usage",
-                       "--layers is of the small BERT; the layers of --model are in its config.json");
+      throw InputError(
+          "usage",
+          "--layers sets the layers of the small BERT; --model takes its layers from its config.json");
     if (!task_.model.empty())
       format::warn_of_doubtful_keys(format::read_model_config(task_.model).source, task_.model);
     const Scratch scratch(keep_);

@@ -41,13 +41,13 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .range(1, 4096);
   arguments
       .add("tensor-parallel", "T", options.tensor_parallel, Effect::rounding,
-           "cut weights, also those of stages, into slices on T ranks; of T·D (P·T·D) ranks D such groups "
-           "share the data")
+           "cut weights (with stages: of each stage) into slices on T ranks; with T·D (P·T·D) ranks, D such "
+           "groups share the data")
       .default_text("1; with --strategy tensor all ranks")
       .range(1, 4096);
-  arguments.add(
-      "sequence-parallel", options.sequence_parallel, Effect::rounding,
-      "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
+  arguments.add("sequence-parallel", options.sequence_parallel, Effect::rounding,
+                "with --tensor-parallel: divide the activations between the slices by rows; less memory, "
+                "equal traffic");
   arguments
       .add("data-parallel", "D", options.data_parallel, Effect::rounding,
            "how many replicas share the data; must be the ranks divided by P and T")
@@ -55,7 +55,8 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .range(1, 65536);
   arguments
       .add("zero", "S", options.zero, Effect::rounding,
-           "what the replicas divide, ZeRO's stage: 1 the optimiser's state, 2 gradients too, 3 weights too")
+           "stage of ZeRO, which divides among the replicas 1 the optimiser's state, 2 gradients too, 3 "
+           "weights too")
       .default_text("0; by --strategy")
       .range(0, 3);
 }
@@ -80,34 +81,33 @@ void declare_stages(RankOptions& options, Arguments& arguments) {
       .range(1, 64);
   arguments
       .add("stages", "auto|cost|cost-replicated|S,…", options.stages_or_rule, Effect::result,
-           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
-           "start; cost-replicated: the same, on as many of the P ranks each as makes them fast; or "
-           "the number of the first segment of each, from 0: embeddings, layers, head; 0x2,4: the first on "
-           "two "
-           "ranks, which take micro-batches in turn")
+           "auto: about equal numbers of weights; cost: equal times, measured at the start. cost-replicated: "
+           "equal times, with slow stages on several of the P ranks. Numbers: the first segment of each "
+           "stage, from 0 (embeddings, layers, head). 0x2,4: the first stage on two ranks, which take "
+           "micro-batches in turn")
       .default_text("auto");
 }
 
 void declare_exchange(RankOptions& options, Arguments& arguments) {
   arguments
       .add("record-passes", "FILE", options.strategy_options.record_passes, Effect::output,
-           "of pipelines: when each pass of the last step ran, for funicular plan --measured")
+           "for pipelines: write when each pass of the last step ran, for funicular plan --measured")
       .default_text("not");
   arguments
       .add("servers", "N", options.strategy_options.servers.count, Effect::result,
-           "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
+           "for ps-sync and ps-async: number of servers; the last ranks are servers")
       .range(1, 1024);
   arguments
       .add("staleness", "STEPS", options.strategy_options.servers.staleness, Effect::result,
-           "of ps-async: how many steps a worker may be ahead of the slowest")
+           "for ps-async: steps that a worker may be ahead of the slowest")
       .range(0);
   arguments
       .add("record-interleaving", "DIR", options.strategy_options.servers.record, Effect::output,
-           "of ps-async: write down the order in which the servers deal with the workers")
+           "for ps-async: record the order in which the servers deal with the workers")
       .default_text("not");
   arguments
       .add("replay-interleaving", "DIR", options.strategy_options.servers.replay, Effect::input,
-           "of ps-async: deal with the workers in a recorded order")
+           "for ps-async: deal with the workers in a recorded order")
       .default_text("not");
   arguments.rivals({"record-interleaving", "replay-interleaving"});
   arguments.add("deterministic", options.strategy_options.deterministic, Effect::result,
@@ -116,7 +116,7 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
                 "equal; not with pipelines");
   arguments
       .add("reduce-precision", "NAME", options.reduce_precision, Effect::result,
-           "of ddp: round gradients for their exchange; what is lost is added in the next step")
+           "for ddp: round gradients for their exchange; the next step adds the rounding error")
       .choices({"own", "bf16", "fp16"});
   arguments
       .add("offload-optimizer", "DIR", options.strategy_options.offload, Effect::none,

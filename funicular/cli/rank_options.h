@@ -43,7 +43,7 @@ struct RankOptions : parallel::LayoutOptions {
   void take_stages(const parallel::StageList& measured) { layout_.stages = measured; }
   /// Returns a maker of strategies with layout().
   train::StrategyFactory factory(const comm::Group& group) const;
-  /// Says which options were given that do nothing beside the others.
+  /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options(const Arguments& arguments) const;
   /// Says what of the layout does nothing on so many ranks.
   void warn_of_layout(int ranks) const;
@@ -55,7 +55,8 @@ struct RankOptions : parallel::LayoutOptions {
   std::string named_ = "auto";  ///< --strategy as it was given
 };
 
-/// Warns of those of `options` that were given unless `chosen` is one of `users`. `choice`: what chose it, such as "--optim sgd".
+/// Warns of the given ones among `options` unless `chosen` is one of `users`. `choice`: what chose it, such
+/// as "--optim sgd".
 void warn_unless_used(const Arguments& arguments, const std::vector<std::string>& options,
                       const std::string& choice, const std::string& chosen,
                       const std::vector<std::string>& users);

@@ -17,11 +17,10 @@ class Report final : public Command {
  public:
   Report()
       : Command("report",
-                "Writes one HTML page that needs no network: curves of losses and metrics, learning rate, "
-                "speed and memory of each run, "
-                "the evaluated models beside each other, confusion matrices, wrong answers, and where each "
-                "run comes from. "
-                "Prints the comparison of the models as text.") {
+                "Writes one HTML page that needs no network. For each run it shows curves of losses, "
+                "metrics, learning rate, speed and memory, and where the run comes from. It compares the "
+                "evaluated models and shows confusion matrices and wrong predictions. Prints the comparison "
+                "of the models as text.") {
     arguments.example("compare two runs", "funicular report --input runs/a runs/b --output report.html");
     arguments.example("show an evaluation's mistakes",
                       "funicular report --input results --output results.html");

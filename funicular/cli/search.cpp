@@ -75,7 +75,9 @@ class Search final : public Command {
         .alias("top-k")
         .common()
         .range(1, 1 << 20);
-    arguments.add("similarity", "NAME", similarity_, Effect::result, "what is compared: more is nearer")
+    arguments
+        .add("similarity", "NAME", similarity_, Effect::result,
+             "similarity of two vectors; a greater value is nearer")
         .choices(task::similarity_names())
         .common()
         .default_text("as the model says, else cosine");

@@ -49,12 +49,11 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task, or of words with tags");
   arguments
       .add("text-column", "COLUMN", text, Effect::result,
-           "one text column, or two for pairs, or more, which are joined into one text: a name of the "
-           "header, a "
-           "JSON key, or a number from 1")
+           "one text column; two for pairs; more are joined into one text. A column is a name in the header, "
+           "a JSON key, or a number from 1")
       .common()
       .alias("text-columns")
-      .default_text("text; of tags the first column, or the key tokens");
+      .default_text("text; for tags the first column, or the key tokens");
   arguments.add("label-column", "COLUMN", label, Effect::result, "the column of the label")
       .common()
       .alias("label-column-name")
@@ -71,7 +70,7 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.add("multi-label", multi_label, Effect::result,
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
   arguments.add("label-separator", "TEXT", label_separator, Effect::result,
-                "what stands between the labels of a row");
+                "separator between the labels of a row");
   arguments
       .add("stride", "TOKENS", stride, Effect::result,
            "with " + tasks_with("stride") +

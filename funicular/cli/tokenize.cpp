@@ -150,16 +150,14 @@ class Tokenize final : public Command {
         .default_text("by each file's name");
     arguments
         .add("text-column", "COLUMN", text_columns_, Effect::result,
-             "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a "
-             "number "
-             "from 1, a name in the header, or a key")
+             "tsv, csv, jsonl: the column to tokenise; two for pairs; more are joined into one text. A "
+             "column is a number from 1, a name in the header, or a key")
         .common()
         .alias("text-columns")
         .default_text("jsonl: text");
     arguments.add("separate-columns", separate_columns_, Effect::result,
-                  "more than two of --text-column stay columns of their own, for objectives of your own that "
-                  "read them so; without "
-                  "it they are joined into one");
+                  "keep more than two columns of --text-column apart, for your own objectives that read "
+                  "them; by default they are joined into one text");
     arguments
         .add("label-column", "COLUMN", label_column_, Effect::result, "tsv, csv, jsonl: the column of labels")
         .default_text("none");
@@ -173,7 +171,7 @@ class Tokenize final : public Command {
     arguments
         .add("label-names", "NAME", label_names_, Effect::result,
              "the classes in the order of their numbers; others are refused")
-        .default_text("those in the input");
+        .default_text("the documents of the input");
     arguments
         .add("header", header_, Effect::result,
              "the first row of TSV and CSV names the columns; --no-header: it is data")

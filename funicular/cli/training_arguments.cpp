@@ -57,8 +57,8 @@ constexpr std::string_view kPadding =
     "no padding is computed, so that rows need no grouping; leave it out, or give "
     "--no-shuffle for the order of the file";
 constexpr std::string_view kEvaluation =
-    "finetune evaluates where --eval or --eval-fraction gives rows (pretrain: --eval-data "
-    "or --eval-fraction), at the end of each epoch or every --eval-steps N";
+    "finetune evaluates where --eval or --eval-fraction gives rows (pretrain: "
+    "token stores), at the end of each epoch or every --eval-steps N";
 
 constexpr Row kRows[] = {
     {"overwrite-output-dir", Verdict::not_needed,

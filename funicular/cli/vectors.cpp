@@ -57,10 +57,8 @@ class Vectors final : public Command {
   Vectors()
       : Command("vectors",
                 "Trains word vectors (skip-gram with negative samples), for funicular augment --vectors, so "
-                "that no file from "
-                "elsewhere is needed. The same bits come out whatever the number of threads. The last line "
-                "of output "
-                "is one JSON object.") {
+                "that no downloaded file is needed. The result does not depend on the number of threads. The "
+                "last line of output is one JSON object.") {
     arguments.example("train word vectors", "funicular vectors --input texts.txt --output vectors.txt");
     arguments.example("train small ones of the frequent words",
                       "funicular vectors --input texts.txt --output small.txt --min-count 20 --size 50");

@@ -1,5 +1,5 @@
 #pragma once
-// What `funicular --version` says.
+// The text of `funicular --version`.
 
 #include <string>
 

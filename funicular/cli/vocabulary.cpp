@@ -33,15 +33,13 @@ constexpr const char* kTrain = "train";
 class Vocabulary final : public Command {
  public:
   Vocabulary()
-      : Command(
-            "vocabulary",
-            "vocabulary train makes a new tokeniser from texts. vocabulary propose prints the words of a "
-            "text that the tokeniser of --model cuts into pieces "
-            "and that "
-            "would shorten it most: a line a word, then, behind tabs, how often it stands there and its "
-            "pieces. "
-            "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
-            "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
+      : Command("vocabulary",
+                "vocabulary train makes a new tokeniser from texts. "
+                "vocabulary propose prints the words that the tokeniser of --model cuts into pieces, sorted "
+                "by how much they would shorten the text. Each line holds a word, its count and its pieces, "
+                "with tabs between them. vocabulary extend adds the words of such a list to the WordPiece "
+                "vocabulary and writes the model. The embedding of a new word is the mean of its pieces' "
+                "embeddings; nothing else changes.") {
     arguments.example(
         "make a tokeniser of BERT's kind",
         "funicular vocabulary train --kind wordpiece --input texts.txt --output TOKENIZER --size 30000");
@@ -164,9 +162,8 @@ class Vocabulary final : public Command {
               100.0 * (1.0 - static_cast<double>(now.tokens) / static_cast<double>(counted.tokens)));
     if (now.newly_unknown)
       log::warning(
-          "{} words of the text would become unknown: they begin with a new word and go on with characters "
-          "that the "
-          "vocabulary has no piece for",
+          "{} words of the text would become unknown: they begin with a new word, and the vocabulary has no "
+          "piece for their other characters",
           now.newly_unknown);
   }
 

@@ -130,7 +130,7 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     engine_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.connection().store, rank, size,
                                                                 std::move(options));
   } catch (const std::exception&) {
-    throw RunError(launch::kRanks, "rank {} of {} cannot connect to the others: {}", rank, size,
+    throw RunError(launch::kRanks, "rank {} of {} cannot connect to another rank: {}", rank, size,
                    text_of(std::current_exception()));
   }
   // To Gloo a rank is connected as soon as its own part is done. If it dropped the group then, those that still connect

@@ -17,12 +17,12 @@ namespace funicular::comm {
 
 /// How the ranks of a group meet and wait for each other.
 struct GroupOptions {
-  /// How long a rank waits in a collective for the others before it fails. Saving a checkpoint while the
-  /// others wait counts too.
+  /// Time that a rank waits in a collective for other ranks before it fails. It includes the time in which
+  /// one rank saves a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// A rank that gives no sign of life for so long is reported as frozen.
   std::chrono::milliseconds silence = std::chrono::seconds(20);
-  /// How long to wait for the other ranks to come at the start.
+  /// Time to wait for other ranks at the start.
   std::chrono::milliseconds patience = std::chrono::minutes(5);
   /// The network interface to use, by name. Empty: loopback where the meeting point is loopback, otherwise
   /// the one by which it is reached.
@@ -56,14 +56,14 @@ class Work {
 /// A set of ranks and their connections. A value: copies are the same group. A default-made one is this
 /// process alone: its collectives do nothing and need no network.
 ///
-/// Collectives must be called by all ranks of a group, in the same order, with tensors of the same type and
-/// size, by one thread at a time. Tensors are on the CPU, contiguous, of float, double, bfloat16, half or
+/// All ranks of a group must call its collectives in one order, with tensors of equal type and size. One
+/// thread of a rank calls at a time. Tensors are on the CPU, contiguous, of float, double, bfloat16, half or
 /// int64, and are taken as flat. Every function throws InputError for a tensor that does not fit, before
-/// anything is sent; and RunError that names this rank, the collective, and what is known of the rank that is
-/// dead, frozen or elsewhere. After a RunError the group is broken, and so is every later call.
+/// anything is sent. If another rank is dead, frozen or in another collective, it throws RunError, which
+/// names both ranks and the collective. After a RunError every later call of the group fails.
 ///
-/// Results are the same bits on every rank, and the same from run to run: the order of summation depends on
-/// the number of ranks alone (docs/reference/collectives.md says which).
+/// Results have the same bits on every rank and in every run. The order of summation depends only on the
+/// number of ranks (docs/reference/collectives.md).
 class Group {
  public:
   Group();
@@ -71,13 +71,12 @@ class Group {
   static Group join(const launch::Environment& place, const GroupOptions& options = {});
   /// join() with read_environment(), and a line in the log that says who named the ranks.
   static Group from_environment(const GroupOptions& options = {});
-  /// Rank `rank` of `size` ranks of which no other is there: results have their right sizes, and nothing is
-  /// sent. Every other rank is taken to do what this one does: sums are `size` times what this rank gives,
-  /// other pieces are copies of its own as far as that goes, and what is received is zero. For steps without
-  /// arithmetic (runtime/dry_run.h), which tell what a rank will need.
+  /// Rank `rank` of `size` ranks that do not exist: results have their right sizes, and nothing is sent. Sums
+  /// are `size` times this rank's tensor, other pieces are copies of its own, and received tensors are zero.
+  /// For steps without arithmetic (runtime/dry_run.h), which measure what a rank will need.
   static Group imagined(int rank, int size);
-  /// `size` ranks that are threads of this process, by rank: each is for one thread, which calls what a process would.
-  /// Nobody watches them: a thread that cannot go on must leave().
+  /// `size` ranks that are threads of this process, by rank: each is for one thread, which calls what a
+  /// process would. Nothing detects a failed thread: it must call leave().
   static std::vector<Group> in_threads(int size);
 
   /// This rank's number, from 0.
@@ -93,13 +92,14 @@ class Group {
   /// Whether they are threads of one process, of in_threads().
   bool in_one_process() const;
 
-  /// The ranks of this group in the order given, without repetition; this one must be among them. To be
-  /// called by each of those, and by them alone.
+  /// A group of some ranks of this group, in the given order, without repetition. Exactly the given ranks
+  /// call it.
   Group subgroup(const std::vector<int>& ranks) const;
-  /// What this rank has handed to this group, those that this one is a subgroup of, and all their subgroups; zeros for a rank alone.
+  /// Bytes that this rank has sent in this group, the groups above it, and all their subgroups; zeros for a
+  /// rank alone.
   Traffic traffic() const;
-  /// Of ranks in threads: whoever waits for another of them, in this group or one that comes of the same call of
-  /// in_threads, now or later, throws RunError that says `why`. Of processes nothing: that one has ended is noticed.
+  /// For ranks in threads: every rank of the same in_threads() that waits for another rank, now or later,
+  /// throws RunError with `why`. Does nothing for processes, whose end is detected.
   void leave(const std::string& why) const;
 
   /// Every rank's tensor becomes the reduction of all.
@@ -110,20 +110,20 @@ class Group {
                       Reduction reduction = Reduction::sum) const;
   /// `tensor` [n], of which each rank holds its own shard, becomes whole on all ranks.
   void all_gather(const at::Tensor& tensor) const;
-  /// The same for pieces of any sizes, one a rank, in order and without gap or overlap. In place: afterwards
-  /// `tensor` [n] holds the reduction in this rank's piece; the rest of it is unspecified.
+  /// A reduce_scatter() for pieces of any sizes, one per rank, in order and without gap or overlap. In place:
+  /// afterwards `tensor` [n] holds the reduction in this rank's piece; the rest of it is unspecified.
   void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                       Reduction reduction = Reduction::sum) const;
   /// The all_gather() for pieces as in reduce_scatter().
   void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
-  /// Rank root's tensor becomes the reduction of all; the others' are unspecified afterwards.
+  /// Rank root's tensor becomes the reduction of all; all other tensors are unspecified afterwards.
   void reduce(const at::Tensor& tensor, int root, Reduction reduction = Reduction::sum) const;
-  /// `tensor` [n], of which each rank holds its own shard or piece, becomes whole on rank root; on the others what lies outside
-  /// of their own is unspecified afterwards.
+  /// Each rank holds its own shard or piece of `tensor` [n]; afterwards it is whole on rank root. On all
+  /// other ranks the rest of it is unspecified.
   void gather(const at::Tensor& tensor, int root) const;
   /// The gather() for pieces as in reduce_scatter().
   void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) const;
-  /// What each rank gives, of any length, by rank.
+  /// The texts of all ranks, of any length, by rank.
   std::vector<std::string> gather_texts(const std::string& text) const;
   /// `tensor` becomes rank root's.
   void broadcast(const at::Tensor& tensor, int root) const;
@@ -134,16 +134,16 @@ class Group {
   void send(const at::Tensor& tensor, int to) const;
   /// Fills `tensor` with what rank `from` sends.
   void receive(const at::Tensor& tensor, int from) const;
-  /// The same in the background, side by side: each pair of ranks has a queue of its own in either direction, so that
-  /// nobody waits behind a message to somebody else. The tensors must be left alone until wait(), which one thread may
-  /// call for all of them; every one has to be waited for. A group may not have them under way together with
-  /// collectives: take a subgroup for each.
+  /// A send() in the background. Each pair of ranks has a queue per direction, so a message never waits
+  /// behind a message to another rank. Do not touch the tensor until wait(), which must be called for each
+  /// message; one thread may call it for all. Messages and collectives may not run in one group at a time:
+  /// take a subgroup for each.
   Work start_send(const at::Tensor& tensor, int to) const;
   /// The receive() in the background, as start_send().
   Work start_receive(const at::Tensor& tensor, int from) const;
 
-  /// The same, in the background: they are carried out one after the other in the order of the calls, and
-  /// before any collective that is called later. The tensors must be left alone until wait().
+  /// An all_reduce() in the background. Collectives run one after another in the order of the calls, and
+  /// before any later one. Do not touch the tensors until wait().
   Work start_all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
   /// The reduce_scatter() in the background.
   Work start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
@@ -155,7 +155,7 @@ class Group {
 
  private:
   explicit Group(std::shared_ptr<Ranks> ranks);
-  /// Of a collective that was checked; nothing for one rank alone.
+  /// Carries out a collective that was checked; does nothing for one rank alone.
   template <class Call>
   void run(const Call& call) const;
   template <class Call>

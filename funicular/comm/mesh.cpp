@@ -73,8 +73,8 @@ Group group_by_host(const Group& world, int tensor) {
   if (order.empty()) {
     if (world.rank() == 0)
       log::warning(
-          "[ranks] the ranks of a tensor group, which exchange the most, are not all on one host: expected a "
-          "multiple of {} on each, found hosts {} by rank",
+          "[ranks] a tensor group spans several hosts, which is slow: expected a multiple of {} ranks per "
+          "host, found hosts {} by rank",
           tensor, fmt::join(world.hosts(), ", "));
     return world;
   }

@@ -229,7 +229,7 @@ class ThreadRanks final : public Ranks {
     if (from.nbytes() == to.nbytes())
       std::memcpy(bytes(to), bytes(from), from.nbytes());
     else
-      error = fmt::format("{} and {} are of different sizes: {} and {} bytes", transfer->who(), other->who(),
+      error = fmt::format("{} and {} have different sizes: {} and {} bytes", transfer->who(), other->who(),
                           tensor.nbytes(), other->tensor().nbytes());
     {
       const std::lock_guard lock(hall_->mutex);

@@ -25,13 +25,13 @@ void add_counts(Counts& a, const Counts& b);
 /// (a user's loss over samples). Throws InputError if there is neither.
 double count_of(const Counts& counts, const std::string& term);
 
-/// What every random choice of a forward pass is keyed by, besides the draw and the position.
+/// Key of every random choice of a forward pass, besides the draw and the position.
 struct RandomState {
   uint64_t seed = 0;      ///< of the run
   bool training = false;  ///< false: no dropout
 };
 
-/// Where each sequence lies in the packed batch, and the keys of every random choice. All tensors lie on one
+/// Place of each sequence in the packed batch, and the keys of every random choice. All tensors lie on one
 /// device.
 struct Packing {
   at::Tensor offsets;                  ///< [S+1] int32: sequence s is rows [offsets[s], offsets[s+1])
@@ -52,7 +52,7 @@ struct Packing {
   /// The tokens of the longest sequence.
   int64_t longest() const;
 
-  /// The same with its tensors on a device.
+  /// A copy with its tensors on a device.
   Packing to(const at::Device& device) const;
 
   /// Fills all fields from lengths [S] and ids; throws InputError unless every length is >= 1.
@@ -70,7 +70,7 @@ struct MicroBatch {
 
   /// tensors[name]; throws InputError naming the batch's tensors if there is none.
   const at::Tensor& operator[](const std::string& name) const;
-  /// The same tensor on the CPU. Where the batch was moved from there nothing waits for a GPU.
+  /// tensors[name] on the CPU. If the batch was moved from the CPU, this does not wait for a GPU.
   at::Tensor on_host(const std::string& name) const;
   /// The batch with its tensors on a device.
   MicroBatch to(const at::Device& device) const;
@@ -83,7 +83,7 @@ enum class LossOver {
   batch  ///< the rows of a global batch are compared with each other: no cut is allowed
 };
 
-/// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count
+/// Takes the terms of the loss from segments. Each is a sum over items; the global batch's count divides it
 /// later.
 class LossSink {
  public:

@@ -1,12 +1,12 @@
 #pragma once
-// What a person reads of an exception that Funicular did not throw itself.
+// Messages for people from exceptions that Funicular did not throw itself.
 
 #include <exception>
 #include <string>
 
 namespace funicular {
 
-/// What the exception says; of LibTorch's the message without the trace of C++ calls.
+/// The message of the exception; for LibTorch's exceptions without the trace of C++ calls.
 std::string error_text(const std::exception& error);
 
 /// Whether memory was refused, by the C++ library or by LibTorch.

@@ -29,8 +29,8 @@ std::map<const Parameter*, size_t> first_users(const Model& model) {
 void check_alike(const Parameter& parameter, const Parameter& first) {
   if (parameter.master.scalar_type() != first.master.scalar_type() ||
       parameter.master.device() != first.master.device())
-    throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it",
-                     parameter.name, c10::toString(parameter.master.scalar_type()),
+    throw InputError("parameters", "{} has type {}; expected {} as the parameters before it", parameter.name,
+                     c10::toString(parameter.master.scalar_type()),
                      c10::toString(first.master.scalar_type()));
 }
 

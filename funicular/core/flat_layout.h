@@ -64,7 +64,7 @@ class FlatLayout {
   explicit FlatLayout(const Model& model);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Those with trainable parameters, in the order of their segments.
+  /// Units with trainable parameters, in the order of their segments.
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Block>& blocks() const { return blocks_; }
@@ -92,7 +92,7 @@ class FlatLayout {
   int64_t size_ = 0, matrices_end_ = 0;
 };
 
-/// What one rank updates: some blocks of a layout, wherever they lie. Offsets are in elements.
+/// Blocks of a layout that one rank updates, wherever they lie. Offsets are in elements.
 struct UpdateTarget {
   struct Block {
     int64_t number = 0;  ///< in FlatLayout::blocks
@@ -111,7 +111,7 @@ struct UpdateTarget {
   at::Tensor matrix_gradient, vector_gradient;
   std::vector<Block> blocks;  ///< in the layout's order
   int64_t state_size = 0;     ///< elements of a state tensor, padding included
-  /// Adds a flat tensor of doubles up over the ranks that hold the other blocks; empty: all blocks are here.
+  /// Sums a flat tensor of doubles over all ranks that hold blocks; empty: all blocks are here.
   std::function<void(const at::Tensor&)> add_over_ranks;
   /// Makes a state tensor of so many elements, zero; empty: in memory.
   std::function<at::Tensor(int64_t, const at::TensorOptions&)> make_state;

@@ -34,8 +34,9 @@ struct Parameter {
   at::Tensor master;   ///< what the optimiser updates
   at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
                        ///< mixed precision
-  /// Same shape as `compute`; the leaf's .grad; sparse where PassOptions::row_gradients says so. Where
-  /// gradients are freed after each update, undefined until they are collected (parallel/holding/freed_gradients.h).
+  /// Same shape as `compute`; the leaf's .grad; sparse if PassOptions::row_gradients says so. If gradients
+  /// are freed after each update, it is undefined until they are collected
+  /// (parallel/holding/freed_gradients.h).
   at::Tensor gradient;
   ParameterKind kind = ParameterKind::matrix;  ///< how it is stored and divided
   /// Whether weight decay acts on it; none: on matrices alone. To be set before training begins.
@@ -45,8 +46,8 @@ struct Parameter {
   std::optional<bool> trust_ratio{};
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order
   bool trainable = true;      ///< false: frozen, has no gradient and no optimiser state
-  /// Of a model that was appended frozen: whoever builds the model brings its value and its type, so that it is
-  /// in no checkpoint and no precision changes it.
+  /// Belongs to a model that was appended frozen. The builder of the model sets its value and type; it is in
+  /// no checkpoint, and no precision changes it.
   bool constant = false;
   bool exported = true;  ///< false: left out of the folders that a run leaves (model/weights.h)
 
@@ -60,13 +61,13 @@ struct Buffer {
   at::Tensor value;  ///< written in training by the segments that name it
 };
 
-/// What the caller of a forward pass chooses.
+/// Choices of the caller of a forward pass.
 struct PassOptions {
   bool training = false;  ///< the mode of users' modules (BatchNorm, torch::nn::Dropout)
   /// Segments that can (Model::recomputes_attention) recompute their attention in the backward pass.
   bool selective_recompute = false;
-  /// The first gradient that a backward pass makes of a table of embeddings may be a sparse tensor (coalesced,
-  /// rows in its first dimension) of the rows that were looked up, where nothing else has made one before.
+  /// Allows a backward pass to make the first gradient of a table of embeddings sparse: coalesced, with the
+  /// rows that were looked up in its first dimension.
   bool row_gradients = false;
 };
 
@@ -91,10 +92,10 @@ struct Port {
 
 /// The unit of recomputation, sharding, placement, pipelining and offload.
 ///
-/// An input is the newest output of that name of an earlier segment, else the batch's tensor of that name: token
-/// ids are an input like any other, and a segment before may replace them. `forward` gets the inputs that are
-/// declared, leaves them as they are (nothing works in place on them: recomputation and sharding read them again), and
-/// gives the outputs that are declared. The loss's own terms go to Pass::loss, labels come from
+/// An input is the newest output of that name of an earlier segment, else the batch's tensor of that name.
+/// Token ids are an input like any other, and an earlier segment may replace them. `forward` gets the
+/// declared inputs and gives the declared outputs. It must not work in place on its inputs, because
+/// recomputation and sharding read them again. The terms of the loss go to Pass::loss; labels come from
 /// Pass::batch.
 struct Segment {
   std::string name;                         ///< one per model: "layer.3"
@@ -104,20 +105,20 @@ struct Segment {
   /// Computes the outputs from the inputs.
   std::function<Activations(Activations, const Pass&)> forward = {};
   bool frozen = false;  ///< of a model that was appended frozen: nothing of it is recomputed
-  std::vector<std::string> buffers = {};  ///< of Model::buffers, those that `forward` writes in training
+  std::vector<std::string> buffers = {};  ///< names of the Model::buffers that `forward` writes in training
   /// Says what its loss terms are sums over, and whether its outputs for a row depend on the rows beside it.
   LossOver loss = LossOver::undeclared;
 };
 
 /// How another model becomes a part of one (Model::append).
 struct Scope {
-  /// Stands before the names of the other's parameters (their slices, too), buffers, segments, ports and taps.
-  /// Loss terms and outputs of the sink keep theirs, by which the batch counts.
+  /// Prefix of the names of the appended model's parameters (and slices), buffers, segments, ports and taps.
+  /// Loss terms and outputs of the sink keep their names, because the batch counts by them.
   std::string prefix;
-  /// Of its ports those that keep their names: it reads what the host's segments before it give or the batch has,
-  /// and what it gives under such a name the segments after it read.
+  /// Ports of the appended model that keep their names. It reads them from earlier segments of the host or
+  /// from the batch, and later segments read its outputs of these names.
   std::set<std::string> shared_ports = {"token_ids", "token_type_ids"};
-  /// Of its parameters those that are the host's: the other's name → the host's.
+  /// Parameters that the appended model shares with the host: its name → the host's name.
   std::map<std::string, std::string> shared_weights = {};
   /// It is only used: evaluated without dropout, modes of training, gradients or a graph; its loss terms and
   /// outputs are dropped. Its own parameters become Parameter::constant.
@@ -133,14 +134,14 @@ struct Model {
   std::vector<Segment> segments;                       ///< in the order in which they run
   std::vector<std::shared_ptr<void>> owners;           ///< what must live as long as the segments' functions
 
-  /// What segments of an appended model know a parameter of the host by.
+  /// A parameter of the host as segments of an appended model see it.
   struct Alias {
     std::shared_ptr<Parameter> alias;  ///< what the appended segments read
     Parameter* of = nullptr;           ///< the host's parameter
   };
   std::vector<Alias> aliases;  ///< of the models that were appended
 
-  // What the segments can do.
+  // Abilities of the segments.
   bool low_precision = false;         ///< compute in the type of the matrices' `compute`; false: autocast
   bool recomputes_attention = false;  ///< heed PassOptions::selective_recompute
   bool makes_row_gradients = false;   ///< heed PassOptions::row_gradients
@@ -155,10 +156,10 @@ struct Model {
   /// Moves the weights; pointers to them stay valid.
   Model& operator=(Model&&) = default;
 
-  /// Makes `other` a part of this model. Its dropout is keyed apart from the host's (by the prefix), so that equal
-  /// layers of both do not drop the same units. What the two can do is what both can; a frozen one must only
-  /// compute in its matrices' type if the host does. Can be replicated where both can. Throws InputError for a
-  /// name that is there already, and for shared weights that are missing or of another shape.
+  /// Makes `other` a part of this model. Its dropout is keyed apart from the host's (by the prefix), so that
+  /// equal layers of both do not drop the same units. The result has the abilities that both have; a frozen
+  /// model needs none but low_precision. Can be replicated where both can. Throws InputError for a name that
+  /// is there already, and for shared weights that are missing or of another shape.
   void append(Model other, const Scope& scope);
 
   /// After Parameter::compute has become another tensor object: the aliases follow.
@@ -175,7 +176,7 @@ struct Model {
   Parameter* find(const std::string& name) const;
   /// The number of weights' elements, frozen ones included.
   int64_t parameter_count() const;
-  /// Where the parameters lie; the CPU if there are none.
+  /// Device of the parameters; the CPU if there are none.
   at::Device device() const;
 
   /// Runs all segments in order, on a batch that may lie on the CPU, and returns the outputs of the last. An
@@ -184,8 +185,8 @@ struct Model {
   Activations forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss,
                       PassOptions options = {}) const;
 
-  /// Runs segments [begin, end) on what the segments before them left in `activations`, and leaves there what
-  /// those after them will read (after the last: its outputs). The batch lies on the model's device.
+  /// Runs segments [begin, end) on the `activations` of earlier segments, and leaves there what later
+  /// segments read (after the last segment: its outputs). The batch lies on the model's device.
   void run_segments(size_t begin, size_t end, Activations& activations, const Pass& pass) const;
 };
 

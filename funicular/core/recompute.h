@@ -2,7 +2,7 @@
 // Activations recomputed in the backward pass instead of kept: memory for time.
 //
 // T. Chen, B. Xu, C. Zhang, C. Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016
-// (arXiv:1604.06174). Of a group of segments only the inputs are kept. When the backward pass reaches the
+// (arXiv:1604.06174). Only the inputs of a group of segments are kept. When the backward pass reaches the
 // group, it runs a second time, now recorded, and its part of the backward pass follows at once; so the
 // activations of one group are alive at a time. Costs at most one more forward pass: a third of the step's
 // arithmetic.
@@ -45,16 +45,17 @@ std::string recompute_name(Recompute mode);
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
                                const Taps& taps, LossSink& loss, PassOptions options = {});
 
-/// The same of segments [begin, end) on what those before them left in `activations`, as Model::run_segments: a part of a
-/// model whose backward pass comes later, so that the last group is recomputed as the others are, unless the part ends
-/// the model. The batch lies on the model's device. Of `pass` only the loss need outlive the call.
+/// The same of segments [begin, end) on what those before them left in `activations`, as Model::run_segments:
+/// a part of a model whose backward pass comes later, so that the last group is recomputed as the others are,
+/// unless the part ends the model. The batch lies on the model's device. Only the loss of `pass` must outlive
+/// the call.
 void run_recomputed(const Model& model, Recompute mode, size_t begin, size_t end, Activations& activations,
                     const Pass& pass);
 
 /// The first segment of each group that `mode` (full or sqrt) makes of `segments` segments; increasing from
 /// 0. Larger groups come first: the last is the one that is not recomputed.
 std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
-/// Those of a model: frozen segments at its beginning, which have no backward pass, are in no group. Frozen
+/// The groups of a model. Frozen segments at its beginning have no backward pass and are in no group. Frozen
 /// segments behind others are computed once more with their group.
 std::vector<size_t> recompute_groups(const Model& model, Recompute mode);
 

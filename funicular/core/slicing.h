@@ -42,8 +42,8 @@ struct Cut {
 /// by one unit at most.
 std::vector<int64_t> slice_bounds(int64_t size, int64_t unit, int ranks);
 
-/// What a model says of its slices, and what its segments have to know of them. Segments hold it; a model has one for
-/// each encoder in it.
+/// Description of a model's slices, for strategies and for its segments. Segments hold it; a model has one
+/// for each encoder in it.
 class Slicing {
  public:
   /// Makes one that lives as long as the model.
@@ -60,8 +60,8 @@ class Slicing {
   const std::map<Parameter*, Cut>& cuts() const { return cuts_; }
   const std::vector<Parameter*>& between() const { return between_; }
 
-  /// What a strategy tells the segments; no group: the weights are whole. With `sequence` what lies between the slices
-  /// is divided by rows.
+  /// Tells the segments the group of a strategy; no group: the weights are whole. With `sequence` what lies
+  /// between the slices is divided by rows.
   void activate(std::shared_ptr<const SliceGroup> group, bool sequence);
   /// Null: the weights are whole.
   const SliceGroup* group() const { return group_.get(); }

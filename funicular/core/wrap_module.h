@@ -18,17 +18,16 @@ namespace funicular {
 
 /// The module's parameters under their dotted names (of tied weights the first), its buffers (BatchNorm's
 /// running statistics), and one segment that calls `forward`. Parameters with at most one dimension (biases,
-/// norms) get no weight decay; parameters that do not require a gradient are frozen. In training the global
-/// generator is seeded anew before each forward from the batch's seed and first draw, so that
-/// torch::nn::Dropout repeats after a resume. `forward` may call backward() itself (its gradients are added
-/// to the step's); an autograd function whose own backward calls backward() on weights is not supported by
-/// ddp.
+/// norms) get no weight decay; parameters that do not require a gradient are frozen. In training, the batch's
+/// seed and first draw seed the global generator before each forward, so that torch::nn::Dropout repeats
+/// after a resume. `forward` may call backward() itself; its gradients are added to the step's. ddp does not
+/// support an autograd function whose own backward calls backward() on weights.
 ///
 /// The forms that take a function of the module can be replicated (Model::replicate) if torch can clone the
-/// module (torch::nn::Cloneable; it unties weights that modules share, for which replicate
-/// must be set by hand) and it holds no torch::nn::Dropout: threads would share its generator, as they would
-/// that of anything else that draws, and then no run could be repeated. The function is copied for each
-/// replica and called by several threads at once.
+/// module (torch::nn::Cloneable) and it holds no torch::nn::Dropout. Dropout and other drawing modules would
+/// share a generator between threads, so no run could be repeated. clone() unties shared weights; for them
+/// set replicate yourself. The function is copied for each replica, and several threads call the copies at
+/// once.
 ///
 /// `over`: what the loss is a sum over. LossOver::batch where rows of a batch are compared with each other.
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
@@ -38,7 +37,7 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module,
 /// Throws InputError for a module that cannot be replicated.
 std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module);
 
-/// The same with the module handed to the function: loss(net, batch, sink).
+/// wrap_module() with the module handed to the function: loss(net, batch, sink).
 template <class Net, class Loss>
 Model wrap_module(std::shared_ptr<Net> net, Loss loss, LossOver over = LossOver::undeclared) {
   Net* raw = net.get();
@@ -67,16 +66,17 @@ Model wrap_module(const Holder& net, Loss loss, LossOver over = LossOver::undecl
 /// Gets what the last module gives, and adds sums over its rows to the sink.
 using SequentialLoss = std::function<void(const at::Tensor& output, const MicroBatch&, LossSink&)>;
 
-/// A segment for each module of `net`, by its name there: pipelines cut between any two of them, recomputation and ZeRO take them one
-/// by one. The first gets the batch's tensor `input`, the last hands what it gives to `loss`. `example` is rows as those of that tensor
-/// (its first dimension), of its type; one of them goes through the modules once, in their evaluation mode, to find what
-/// lies between them.
+/// A segment for each module of `net`, by its name there. Pipelines cut between any two of them;
+/// recomputation and ZeRO take them one by one. The first module gets the batch's tensor `input`; `loss` gets
+/// the output of the last one. `example` holds rows like that tensor's, of its type. One row goes through the
+/// modules once, in evaluation mode, to find the shapes between them.
 ///
-/// Each module takes a tensor and gives one with as many rows; its other sizes and its type depend on those of its input alone.
-/// One that works in place on its input (torch::nn::ReLU(true)) gets a copy of it. Parameters, buffers and torch::nn::Dropout are
-/// as in wrap_module, and each module draws from a generator that is seeded for it alone, so that its dropout is the
-/// same wherever the model is cut. Throws InputError for an empty `net` or `example`, for a module that does not take
-/// what the one before gives, and in training for one that works in place in training alone (Dropout).
+/// Each module takes a tensor and gives one with as many rows; its other sizes and its type depend only on
+/// its input's. A module that works in place on its input (torch::nn::ReLU(true)) gets a copy. Parameters,
+/// buffers and torch::nn::Dropout are as in wrap_module. Each module draws from a generator of its own, so
+/// the cut does not change its dropout. Throws InputError for an empty `net` or `example`, and for a module
+/// that does not take the output of the one before. In training it also throws for a module that works in
+/// place only in training (Dropout).
 Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
                       SequentialLoss loss, LossOver over = LossOver::undeclared);
 

@@ -46,8 +46,9 @@ class ConllSource final : public RowSource {
   bool has_labels() const override { return options_.tagged; }
   size_t pieces() const override { return pieces_.size(); }
   uint64_t piece_bytes(size_t piece) const override;
-  /// Throws InputError naming file and line, unless bad sentences are to be left out. A line is bad if it lacks a column that is
-  /// read, has more or fewer columns than the others, or is not UTF-8. The sink may refuse a sentence: its first line is named.
+  /// Throws InputError naming file and line, unless bad sentences are to be left out. A line is bad if it
+  /// lacks a column that is read, has another number of columns than its file, or is not UTF-8. The sink may
+  /// refuse a sentence: its first line is named.
   uint64_t read(size_t piece, const RowSink& sink) const override;
 
  private:

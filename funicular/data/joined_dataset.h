@@ -10,8 +10,8 @@
 
 namespace funicular::data {
 
-/// The samples of the first part, then those of the second, and so on. Documents of different parts are different, and
-/// draw_other_document stays within a sample's own part.
+/// The samples of the first part, then the samples of the second, and so on. Documents of different parts are
+/// different, and draw_other_document stays within a sample's own part.
 class JoinedDataset : public Dataset {
  public:
   /// At least one part.

@@ -1,6 +1,7 @@
 #pragma once
-// Several corpora in fixed proportions: which of them, and which of its samples, comes at each place of a run. A pure
-// function of the place, so that a run goes on from its step alone and no layout of ranks or threads changes it.
+// Several corpora in fixed proportions: which of them, and which of its samples, comes at each place of a
+// run. A pure function of the place, so that a run resumes from its step alone, and no layout of ranks or
+// threads changes it.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +34,7 @@ class Mixture {
     int64_t part = 0;
     int64_t ordinal = 0;  ///< how many draws of the part come before
   };
-  /// Of the draw `draw` >= 0 of a run.
+  /// Place of the draw `draw` >= 0 of a run.
   Place place(int64_t draw) const;
   /// How many of the first `draws` draws each part has: where a run stands in each.
   std::vector<int64_t> drawn(int64_t draws) const;

@@ -1,5 +1,5 @@
 #pragma once
-// Where the rows of a token store come from: text files, or memory (tests, augmented data).
+// Sources of the rows of a token store: text files, or memory (tests, augmented data).
 
 #include <cstdint>
 #include <functional>
@@ -69,8 +69,7 @@ struct TextFileSourceOptions {
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };
 
-/// The rows of files, one file after the other. Memory does not grow with their size: what was read is given
-/// back.
+/// The rows of several files in order. Memory does not grow with their size: what was read is given back.
 class TextFileSource : public RowSource {
  public:
   /// Throws InputError: no files, a file that cannot be read, a column that is missing.
@@ -81,8 +80,8 @@ class TextFileSource : public RowSource {
   uint64_t piece_bytes(size_t piece) const override;
   uint64_t read(size_t piece, const RowSink& sink) const override;
   uint64_t total_bytes() const { return total_bytes_; }
-  /// The names of all columns of the first file: those of its header, or the keys of its first JSON line. Empty where columns
-  /// have no names.
+  /// The names of all columns of the first file: its header, or the keys of its first JSON line. Empty where
+  /// columns have no names.
   std::vector<std::string> column_names() const;
 
  private:

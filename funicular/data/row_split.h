@@ -40,9 +40,9 @@ class RowSplit {
   static std::vector<std::shared_ptr<const RowSplit>> all_folds(const RowSource& rows, const Fold& fold,
                                                                 uint64_t seed, const LabelsOf& labels_of);
 
-  /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training. Of a row
-  /// with several labels, all labels must allow it. Reads the rows the first time alone; threads may call it
-  /// together.
+  /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training.
+  /// If a row has several labels, all labels must allow it. Reads the rows the first time alone; threads may
+  /// call it together.
   void choose(const RowSource& rows) const;
   /// Returns whether the row is held out, once choose() has returned.
   bool holds_out(const SourceRow& row) const;

@@ -1,5 +1,5 @@
 #pragma once
-// What the data layer hands to an objective: spans into the memory-mapped store, never copies.
+// Samples that the data layer hands to an objective: spans into the memory-mapped store, never copies.
 
 #include <algorithm>
 #include <cstdint>
@@ -43,7 +43,7 @@ struct WordStarts {
   bool operator[](size_t i) const { return (bits[(begin + i) >> 3] >> ((begin + i) & 7)) & 1; }
 };
 
-/// Where rows of the store begin among the tokens of a column.
+/// Starts of the store's rows among the tokens of a column.
 struct RowStarts {
   std::span<const uint64_t> tokens = {};  ///< of the store, ascending, strictly within the column
   uint64_t begin = 0;                     ///< the column's first token in the store
@@ -86,10 +86,10 @@ class Dataset {
   /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same
   /// data.
   virtual uint64_t fingerprint() const = 0;
-  /// Whether the contents were found to be other than those that were once written. Never waits.
+  /// Whether the contents were found to differ from the written ones. Never waits.
   virtual bool found_damaged() const { return false; }
-  /// Returns once all contents are known to be those that were once written: to be called before anything
-  /// that came of them is kept. Throws InputError where they are not.
+  /// Returns once all contents are known to equal the written ones. Call it before you keep any result of
+  /// them. Throws InputError where they are not.
   virtual void require_sound() const {}
 };
 

@@ -15,8 +15,9 @@ namespace funicular::data {
 /// alone. The index is one number a sample.
 class SentencesDataset : public Dataset {
  public:
-  /// `length` >= 1: tokens a sample. `across`: samples go on in the next document, and Sample::separators say where one
-  /// begins; a separator counts as a token. Otherwise a document ends a sample. Throws InputError (damaged store).
+  /// `length` >= 1: tokens a sample. `across`: samples continue in the next document, and Sample::separators
+  /// say where one begins; a separator counts as a token. Otherwise a document ends a sample. Throws
+  /// InputError (damaged store).
   SentencesDataset(std::shared_ptr<const TokenStore> store, int64_t length, bool across);
   int64_t size() const override { return static_cast<int64_t>(begins_.size()) - 1; }
   Sample get(int64_t index) const override;

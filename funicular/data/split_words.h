@@ -36,12 +36,13 @@ struct ProposalOptions {
   int64_t least_pieces = 2;  ///< and those of fewer pieces
 };
 
-/// The words that would shorten the corpus most, in that order; only those that can become tokens
+/// The words that would shorten the corpus most, in that order; only words that can become tokens
 /// (text::objection_to).
 std::vector<SplitWord> propose_words(const SplitWords& counted, const text::WordPiece& tokenizer,
                                      const ProposalOptions& options);
 
-/// What the corpus is to another tokenizer that differs in its vocabulary alone, found by cutting each word anew.
+/// Counts of the corpus under a tokenizer that differs only in its vocabulary, found by cutting each word
+/// again.
 struct Recount {
   uint64_t tokens = 0;
   uint64_t newly_unknown = 0;  ///< occurrences of words that could be spelled before

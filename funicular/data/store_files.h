@@ -20,10 +20,10 @@ inline constexpr const char* kLabelsFile = "labels.bin";
 inline constexpr const char* kLabelRowsFile = "label_rows.bin";
 inline constexpr const char* kWeightsFile = "weights.bin";
 
-/// Of the blocks that have a checksum each, in stores that are made now.
+/// Size of the blocks that have a checksum each, in new stores.
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 
-/// What a person does about a damaged store.
+/// Remedy for a damaged store.
 inline constexpr const char* kStoreRemedy = "copy the store again or make it again with `funicular tokenize`";
 
 struct StoreFileSize {
@@ -34,7 +34,7 @@ struct StoreFileSize {
 /// The files that a store with these counts has besides meta.json, and their sizes.
 std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta);
 
-/// Where a store is built before it gets its name: beside it, so that a rename suffices.
+/// Folder in which a store is built before it gets its name: beside it, so that a rename suffices.
 inline fs::path building_folder(const fs::path& store) {
   const fs::path plain = store.has_filename() ? store : store.parent_path();  // "x.tokens/" is "x.tokens"
   return plain.parent_path() / ("." + plain.filename().string() + ".building");

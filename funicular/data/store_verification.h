@@ -1,6 +1,6 @@
 #pragma once
-// Whether a store's files hold what was written: their blocks are compared with the checksums in meta.json,
-// the first ones before the store is used, the others by a thread while it is.
+// Compares the blocks of a store's files with the checksums in meta.json: the first blocks before the store
+// is used, and all later ones in a thread while it is used.
 
 #include <atomic>
 #include <condition_variable>
@@ -33,9 +33,8 @@ void verify_block(const fs::path& folder, const StoreBlock& block, const std::st
 
 class StoreVerification {
  public:
-  /// Verifies the blocks in their order as long as they are at most `first` bytes together, and starts a
-  /// thread for the others. Throws InputError where one of the first is damaged. The contents must stay
-  /// mapped.
+  /// Verifies the first blocks, at most `first` bytes together, and starts a thread for all later blocks.
+  /// Throws InputError where one of the first is damaged. The contents must stay mapped.
   StoreVerification(fs::path folder, std::vector<StoreBlock> blocks, uint64_t first);
   /// Ends the thread.
   ~StoreVerification();

@@ -16,15 +16,14 @@ namespace funicular::data {
 
 /// The hidden folder in which a store is built. It is locked while its builder lives, so that a second
 /// builder of the same store is refused, and one that comes after a crash clears what the dead one left. It
-/// is always made anew and nobody else may write in it, so that nothing is written through a link that
-/// somebody put there.
+/// is always a new folder in which nobody else may write, so that nothing is written through somebody's link.
 class BuildFolder {
  public:
   /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's),
   /// another build of it is running, or something else has the folder's name (a link, a file, a folder with
   /// other files). RunError: the folder cannot be made.
   BuildFolder(const fs::path& store, bool overwrite);
-  /// Removes the folder unless it was committed, and those above it that were made for it and are empty.
+  /// Removes the folder unless it was committed, and its empty parents that were made for it.
   ~BuildFolder();
   BuildFolder(const BuildFolder&) = delete;
   BuildFolder& operator=(const BuildFolder&) = delete;

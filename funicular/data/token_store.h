@@ -113,11 +113,11 @@ inline constexpr uint64_t kVerifiedFirst = uint64_t{256} << 20;
 uint64_t bytes_verified_first();
 
 struct StoreOpenOptions {
-  /// So many bytes are compared with their checksums before open returns, those of the smaller files first.
-  /// What is beyond is compared by a thread of the store's own while the store is used already.
+  /// So many bytes are compared with their checksums before open returns, those of the smaller files first. A
+  /// thread of the store compares the remaining bytes while the store is already in use.
   uint64_t verify_first = bytes_verified_first();
   /// Of several processes on one host that open the same store each compares its own blocks: this one is
-  /// `part` of `parts`. What one finds the caller has to tell the others.
+  /// `part` of `parts`. The caller has to tell the other processes what one finds.
   int part = 0, parts = 1;
   bool verify = true;  ///< false: only meta.json and the sizes of the files
 };
@@ -154,9 +154,9 @@ class TokenStore {
   Sample row(int64_t row) const;
   /// The rows of a document. 0 <= document < documents().
   StoreRange document_rows(int64_t document) const;
-  /// The tokens of a document: those of all columns of its rows, end to end.
+  /// The tokens of a document: all columns of its rows, end to end.
   StoreRange document_tokens(int64_t document) const;
-  /// Where rows (their columns, too) begin strictly within a range of a document's tokens.
+  /// Starts of rows and of their columns strictly within a range of a document's tokens.
   RowStarts row_starts(int64_t document, StoreRange tokens) const;
   /// The same within a range of the tokens of documents from the first to the last.
   RowStarts row_starts(int64_t first_document, int64_t last_document, StoreRange tokens) const;

@@ -27,20 +27,20 @@ struct StoreBuildOptions {
   int threads = 0;            ///< 0: as many as the machine has
   bool overwrite = false;     ///< replace an existing store; never a folder with other files in it
   bool refuse_empty = false;  ///< InputError where the source has no row
-  /// What the source's labels are; `none` ignores them.
+  /// Kind of the source's labels; `none` ignores them.
   LabelKind labels = LabelKind::none;
   /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that
   /// are met, sorted. Give a training set's names to the evaluation set's store, so that both number their
   /// classes alike.
   std::vector<std::string> label_names = {};
-  /// Of LabelKind::sets: what stands between the labels of a row, blanks around it not counted; nothing between
-  /// two is no label. A list of JSON needs none.
+  /// For LabelKind::sets: the separator between the labels of a row, without blanks around it. An empty part
+  /// is no label. A list of JSON needs none.
   std::string label_separator = ",";
-  /// The text is words separated by blanks, and only they begin words in the store: Chinese that was segmented before.
-  /// Of WordPiece, whose tokens are the same without the blanks.
+  /// The text is words separated by blanks, and only they begin words in the store: Chinese that was
+  /// segmented before. Needs WordPiece, whose tokens do not depend on the blanks.
   bool presegmented = false;
   uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
-  /// Called on the building thread about ten times a second.
+  /// Called on the building thread about ten times per second.
   std::function<void(const StoreProgress&)> progress = nullptr;
   /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is
   /// thrown.
@@ -56,9 +56,9 @@ struct StoreBuildResult {
   double seconds = 0;         ///< wall-clock time
 };
 
-/// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an
-/// error or a crash whatever was there before is still there. Throws InputError (wrong rows: the first one in
-/// the source's order), RunError (disk), Error with ExitCode::interrupted.
+/// Builds the store `output`. It appears under that name only when it is complete and on the disk. After an
+/// error or a crash the previous store is still there. Throws InputError (wrong rows: the first one in the
+/// source's order), RunError (disk), Error with ExitCode::interrupted.
 StoreBuildResult build_token_store(const text::Tokenizer& tokenizer, const RowSource& source,
                                    const fs::path& output, const StoreBuildOptions& options = {});
 

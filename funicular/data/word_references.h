@@ -19,7 +19,7 @@ class ReferencedSource : public RowSource {
   bool has_labels() const override { return rows_.has_labels(); }
   size_t pieces() const override { return rows_.pieces(); }
   uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
-  /// Throws InputError, besides those of the source, for a line that is no list of positions (FILE:LINE).
+  /// Also throws InputError for a line that is no list of positions (FILE:LINE).
   uint64_t read(size_t piece, const RowSink& sink) const override;
 
  private:

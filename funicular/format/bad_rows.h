@@ -16,7 +16,7 @@ namespace funicular::format {
 /// may share it.
 class BadRows {
  public:
-  /// `skip`: go on behind such a row; otherwise it is an error. `remedy` is what the error says of the option.
+  /// `skip`: leave such a row out; otherwise it is an error. `remedy` is what the error says of the option.
   /// `kind` ends the first line of the summary: what is wrong with the rows.
   explicit BadRows(bool skip, std::string remedy = "--skip-bad-rows leaves such rows out",
                    std::string kind = "that could not be read")
@@ -31,7 +31,7 @@ class BadRows {
   void note(const std::string& file, uint64_t offset, const std::function<std::string()>& where,
             std::string_view reason, uint64_t lines = 1);
 
-  /// Of all files.
+  /// Number of bad rows in all files.
   uint64_t count() const;
   uint64_t count(const std::string& file) const;
   /// Whether the row that begins there was noted.

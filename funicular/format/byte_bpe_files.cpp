@@ -110,8 +110,8 @@ ByteBpe with_merges_checked(ByteBpe tokenizer, const std::string& origin) {
     unreached += !made.contains(id) && tokenizer.token_text(id).size() > 1;
   if (static_cast<double>(unreached) > kMany * tokenizer.size())
     log::warning(
-        "{}: {} of the {} tokens are made by none of the {} merges, and no text has them; the merges seem to "
-        "be cut: copy the file again, or take the vocabulary and the merges of one tokenizer",
+        "{}: {} of the {} tokens cannot occur, because none of the {} merges makes them. The file seems to "
+        "be cut off: copy it again, or take the vocabulary and the merges from one tokenizer",
         origin, unreached, tokenizer.size(), tokenizer.merges().size());
   return tokenizer;
 }

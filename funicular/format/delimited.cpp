@@ -95,7 +95,7 @@ RowReader::RowReader(const TextFile& file, Chunk chunk)
                .keys = file.keys_,
                .kept_indices = file.kept_indices_,
                .kept_keys = file.kept_keys_,
-               .header_columns = file.header_.size(),
+               .header = file.header_,
                .lists = file.options_.lists,
                .encoding = file.options_.style.encoding}),
       begin_(chunk.begin),

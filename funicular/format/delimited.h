@@ -29,7 +29,7 @@ namespace funicular::format {
 struct Row {
   std::span<const std::string_view> columns;  ///< those asked for, in that order
   uint64_t offset = 0;                        ///< of its first byte in the file
-  bool new_document = true;  ///< text: the first line of a document; the other formats: always
+  bool new_document = true;  ///< text: the first line of a document; all other formats: always
   std::span<const std::string> kept =
       {};  ///< TextOptions::kept as JSON, each; a key that the row lacks is null
 };
@@ -84,7 +84,7 @@ class TextFile {
   std::shared_ptr<BadRows> short_rows_;  ///< null without a header
 };
 
-/// The rows of a chunk, one after the other. One thread.
+/// Reads the rows of a chunk in order. One thread.
 class RowReader {
  public:
   RowReader(const TextFile& file, Chunk chunk);

@@ -1,5 +1,5 @@
 #pragma once
-// What is told to somebody who gives the name of a model on a hub where a folder is expected.
+// Hint for a user who gives the name of a model on a hub where a folder is expected.
 
 #include <string>
 

@@ -20,14 +20,14 @@ struct ManifestEntry {
 using Manifest = std::map<std::string, ManifestEntry>;  ///< by path relative to the folder, '/' between parts
 
 /// Flushes every file in `folder` (recursively) to the disk, then writes manifest.json. `known` gives hashes
-/// that the writer already has; the others are read. Throws RunError.
+/// that the writer already has; files without one are read. Throws RunError.
 void write_manifest(const fs::path& folder, const std::map<std::string, uint64_t>& known = {});
 
 /// Throws InputError if it is missing or malformed.
 Manifest read_manifest(const fs::path& folder);
 
-/// What is wrong with the folder (the file, what was expected, what was found), or nothing. With `deep` false
-/// only names and sizes are compared. Files that the manifest does not name are no problem.
+/// The problem of the folder (file, expected, found), or nothing. With `deep` false only names and sizes are
+/// compared. Files that the manifest does not name are no problem.
 std::optional<std::string> verify_manifest(const fs::path& folder, bool deep = true);
 
 }  // namespace funicular::format

@@ -8,6 +8,7 @@
 
 #include "funicular/base/json.h"
 #include "funicular/base/json_text.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/base/text_encoding.h"
 #include "funicular/format/column_list.h"
 #include "funicular/format/row_rules.h"
@@ -69,9 +70,8 @@ std::string RowParser::parse(std::string_view row, std::vector<std::string_view>
 std::string RowParser::add_plain(std::string_view field) {
   if (field.find('\r') != field.npos)
     return fmt::format(
-        "column {}: a carriage return (CR) that ends no line; end the lines in LF or CR LF throughout, or "
-        "put a "
-        "field that holds one in quotes",
+        "column {}: a carriage return (CR) inside a line. End all lines in LF or CR LF, or put a field that "
+        "holds a CR in quotes",
         fields_.size() + 1);
   fields_.push_back(field);
   return {};
@@ -148,12 +148,21 @@ std::string RowParser::split_quoted(std::string_view row) {
 }
 
 std::string RowParser::shortage() const {
-  if (!has_columns(layout_.format) || fields_.size() >= layout_.header_columns) return {};
+  if (!has_columns(layout_.format) || fields_.size() >= layout_.header.size()) return {};
   return fmt::format("{} columns", fields_.size());
 }
 
 void RowParser::keep_fields() {
   for (const size_t index : layout_.kept_indices) kept_.push_back(json_text(Json(fields_[index])));
+}
+
+bool RowParser::repeats_header() const {
+  // One column: the row may well be a text that is the name of its column.
+  if (layout_.header.size() < 2 || fields_.size() != layout_.header.size()) return false;
+  std::string_view first = fields_.front();
+  if (first.starts_with(kByteOrderMark)) first.remove_prefix(kByteOrderMark.size());
+  return first == layout_.header.front() &&
+         std::equal(fields_.begin() + 1, fields_.end(), layout_.header.begin() + 1);
 }
 
 std::string RowParser::select(std::vector<std::string_view>& columns) {
@@ -162,10 +171,11 @@ std::string RowParser::select(std::vector<std::string_view>& columns) {
   for (const size_t index : layout_.kept_indices) last = std::max(last, index);
   // A row without any separator is most often a part of a text that holds a line end.
   const size_t least = std::max<size_t>(last + 1, 2);
-  const bool early = may_end_early() && fields_.size() < layout_.header_columns && fields_.size() >= least;
-  if (layout_.header_columns > 0 && fields_.size() != layout_.header_columns && !early)
-    return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header_columns,
+  const bool early = may_end_early() && fields_.size() < layout_.header.size() && fields_.size() >= least;
+  if (!layout_.header.empty() && fields_.size() != layout_.header.size() && !early)
+    return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header.size(),
                        separator_name(), fields_.size());
+  if (repeats_header()) return "the row repeats the header; delete it if files were joined";
   const bool chosen = !layout_.indices.empty() || !layout_.kept_indices.empty();
   if (chosen && last >= fields_.size())
     return fmt::format("expected at least {} {}-separated columns, found {}", last + 1, separator_name(),

@@ -20,7 +20,7 @@ struct RowLayout {
   std::vector<std::string> keys = {};       ///< jsonl: the keys to give
   std::vector<size_t> kept_indices = {};    ///< tsv, csv: the columns that kept() gives
   std::vector<std::string> kept_keys = {};  ///< jsonl: the keys that kept() gives
-  size_t header_columns = 0;                ///< how many the header names; 0: there is none
+  std::vector<std::string> header = {};     ///< tsv, csv: the names in the header; none: there is no header
   Lists lists = Lists::none;                ///< see TextOptions
   std::string encoding = {};                ///< what the text was converted from; "": from none
 };
@@ -54,6 +54,8 @@ class RowParser {
   /// Whether a row that has a separator, but ends before the header's last column, may be read. A short line of CSV has
   /// most often lost a quote, or was cut. A long line has a separator too many, and nobody knows which.
   bool may_end_early() const { return layout_.format == TextFormat::tsv && !layout_.indices.empty(); }
+  /// Whether the row that was cut last repeats the header, as where files are joined.
+  bool repeats_header() const;
   std::string select(std::vector<std::string_view>& columns);
   RowLayout layout_;
   std::string remedy_;  ///< of rows that are not UTF-8, once it was needed

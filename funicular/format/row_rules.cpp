@@ -231,11 +231,11 @@ size_t resolve(const Column& column, const TextOptions& options, const std::vect
   const auto found = std::find(header.begin(), header.end(), wanted);
   if (found != header.end()) return static_cast<size_t>(found - header.begin());
   const std::string near = nearest(wanted, header.data(), header.data() + header.size());
-  throw InputError(
-      "text",
-      "{}:1: there is no column \"{}\"{}; the header names: {}. If that is a row and no header, give "
-      "columns by number, from 1, and no --header (--no-header)",
-      name, wanted, near.empty() ? "" : ", did you mean \"" + near + "\"?", fmt::join(header, ", "));
+  throw InputError("text",
+                   "{}:1: there is no column \"{}\"{}; the header names: {}. If line 1 is data, give "
+                   "--no-header and columns by number, from 1",
+                   name, wanted, near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                   fmt::join(header, ", "));
 }
 
 /// Two columns of one name cannot be told apart. Several may have none, as tables of spreadsheets do.

@@ -1,6 +1,6 @@
 #pragma once
-// What the readers of files and of streams have in common: where rows end, what blank lines mean, which columns are
-// asked for. `name` is the file's, for messages; all throw InputError.
+// Rules shared by the readers of files and of streams: ends of rows, blank lines, chosen columns. `name` is
+// the file's, for messages; all throw InputError.
 
 #include <cstddef>
 #include <cstdint>

@@ -108,7 +108,7 @@ void StreamRowReader::make_parser() {
                             .keys = resolve_keys(options_, format_),
                             .kept_indices = resolve_kept(kept_, options_, format_, header_, name_),
                             .kept_keys = keys_of(kept_, format_),
-                            .header_columns = header_.size(),
+                            .header = header_,
                             .lists = options_.lists,
                             .encoding = options_.style.encoding});
 }

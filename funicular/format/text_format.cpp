@@ -45,11 +45,11 @@ TextFormat guess_text_format(const fs::path& path) {
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::jsonl;
   refuse_foreign_name(path.string());
   if (extension == ".json")
-    throw InputError("text",
-                     "{}: expected one JSON object a line; name it .jsonl if that is so, or give the format "
-                     "(--format jsonl). Of a table that is a JSON array pandas writes such lines with "
-                     "to_json(orient=\"records\", lines=True)",
-                     path.string());
+    throw InputError(
+        "text",
+        "{}: expected one JSON object per line. If the file has such lines, name it .jsonl or give --format "
+        "jsonl. If it is a JSON array, convert it with pandas: to_json(orient=\"records\", lines=True)",
+        path.string());
   return TextFormat::text;
 }
 

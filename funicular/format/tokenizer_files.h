@@ -9,14 +9,15 @@
 
 namespace funicular::format {
 
-/// Reads a tokenizer of BERT (WordPiece), of GPT-2, RoBERTa or ModernBERT (byte-level BPE), or of SentencePiece
-/// (Unigram, BPE with byte fallback). `path` is one of these files or a folder. In a folder tokenizer.json comes
-/// first, then vocab.txt, then vocab.json with merges.txt, then a SentencePiece model. Beside vocab.txt, a
-/// tokenizer_config.json is read if there is one (do_lower_case, strip_accents, tokenize_chinese_chars, names of the
-/// special tokens); without it the defaults of transformers' BertTokenizer hold. Beside vocab.json the defaults are
-/// those of RobertaTokenizer, or of GPT2Tokenizer where tokenizer_config.json names that or the vocabulary has
-/// <|endoftext|> and no <s>. Of a tokenizer.json, padding, truncation and decoder are ignored: rows are cut and
-/// batches made elsewhere. Throws InputError naming the file, what was found and what is supported.
+/// Reads a tokenizer of BERT (WordPiece), of GPT-2, RoBERTa or ModernBERT (byte-level BPE), or of
+/// SentencePiece (Unigram, BPE with byte fallback). `path` is one of these files or a folder. In a folder
+/// tokenizer.json comes first, then vocab.txt, then vocab.json with merges.txt, then a SentencePiece model.
+/// Beside vocab.txt, a tokenizer_config.json is read if there is one (do_lower_case, strip_accents,
+/// tokenize_chinese_chars, names of the special tokens). Without it the defaults of transformers'
+/// BertTokenizer hold. Beside vocab.json the defaults of RobertaTokenizer hold. The defaults of GPT2Tokenizer
+/// hold if tokenizer_config.json names it, or if the vocabulary has <|endoftext|> and no <s>. Padding,
+/// truncation and decoder of a tokenizer.json are ignored: rows are cut and batches made elsewhere. Throws
+/// InputError naming the file, what was found and what is supported.
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path);
 
 /// Whether a folder has files of a tokenizer.

@@ -192,17 +192,15 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
   const size_t more = fields_.size() > size_ + 1 ? fields_.size() - size_ - 1 : 0;
   const bool with_blanks = more > 0 && !read_float(fields_[1]);
   if (size_ == 0)
-    throw InputError(
-        component_,
-        "{}:{}: expected a word and its numbers with blanks between them, found {} fields; is this "
-        "a file of word vectors, as GloVe and word2vec write them as text?",
-        file_.string(), number, fields_.size());
+    throw InputError(component_,
+                     "{}:{}: expected a word and its numbers with blanks between them, found {} fields. Is "
+                     "this a text file of word vectors, as GloVe and word2vec write?",
+                     file_.string(), number, fields_.size());
   if (fields_.size() != size_ + 1 && !with_blanks)
-    throw InputError(
-        component_,
-        "{}:{}: expected a word and {} numbers as before, found {} fields; complete this line or "
-        "delete it, or, if the line is right, those before it",
-        file_.string(), number, size_, fields_.size());
+    throw InputError(component_,
+                     "{}:{}: expected a word and {} numbers as before, found {} fields; complete or delete "
+                     "this line. If it is right, correct the lines before it",
+                     file_.string(), number, size_, fields_.size());
   const std::string_view last = fields_[with_blanks ? more : 0];
   word_ =
       std::string_view(fields_[0].data(), static_cast<size_t>(last.data() + last.size() - fields_[0].data()));

@@ -85,7 +85,7 @@ class DistributedOptimizer::Impl {
     if (passes_begun_)
       throw InputError(kHorovod,
                        "zero_grad() was called after backward() and before step() or synchronize(): "
-                       "gradients are on their way to the other ranks");
+                       "gradients are still being exchanged between the ranks");
     optimizer_.zero_grad(set_to_none);
   }
 

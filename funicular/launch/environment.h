@@ -1,5 +1,5 @@
 #pragma once
-// A process's place among those that train together, as its launcher tells it.
+// The place of a process among the processes of a training, as its launcher sets it.
 
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@ inline constexpr const char* kRanks = "ranks";
 
 struct Environment {
   int rank = 0, size = 1;              ///< among all processes
-  int local_rank = 0, local_size = 1;  ///< among those of this host
+  int local_rank = 0, local_size = 1;  ///< among the ranks of this host
   std::string address = "127.0.0.1";   ///< where rank 0 listens
   int port = 0;                        ///< 0 for one process alone
   bool agent_keeps_store = false;      ///< torchrun itself listens there, and rank 0 is a client too

@@ -17,7 +17,7 @@ std::vector<LaunchHost> parse_hosts(const std::string& text);
 /// Lines "HOST [slots=RANKS]", one rank where none are given; "#" begins a comment. Throws InputError naming FILE:LINE.
 std::vector<LaunchHost> read_hostfile(const std::filesystem::path& file);
 
-/// Keeps so many ranks of the hosts, those of the first hosts. Throws InputError where the hosts have fewer.
+/// Keeps this many ranks: the ranks of the first hosts. Throws InputError where the hosts have fewer.
 void take_first_ranks(std::vector<LaunchHost>& hosts, int ranks);
 
 /// Starts of `funicular launch`, one a host, that together are the launch of options.hosts: through the

@@ -43,20 +43,19 @@ struct LaunchOptions {
 /// Starts `options.ranks` processes and waits for them. Returns the exit code of the first one that failed
 /// (128 + signal where a signal ended it), 75 where the first was interrupted and can be resumed, else 0.
 ///
-/// - Environment of each: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT
-///   (torchrun's names), FUNICULAR_LAUNCH=1, FUNICULAR_RESTART (0 for the first start), and unless it is set
-///   OMP_NUM_THREADS, its share of the cores. Standard input is empty.
-/// - FUNICULAR_SECRET, by which the ranks know each other (launch/secret.h): as it is set here, else a new one. With
-///   options.nodes above 1 each launch would make another: there it must be set, or the ranks have none.
-/// - What rank 0 writes to standard output appears on this process's as it is, so that a program can read a result.
-///   All other lines, of the other ranks and of standard error, appear whole and behind "[rank] ".
-/// - Each leads a process group of its own. When one fails, its exit code or signal and its last lines are
-///   reported at once; the others get SIGTERM, and SIGKILL after the grace period. Whatever they started dies
-///   with them, also when this process is killed.
-/// - SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU are passed on. The ranks have as long as they need to save. A second
-///   signal starts the grace period. A third kills at once.
-/// - After a failure all ranks are started again, at most max_restarts times. They are not after exit code 2 (retrying cannot
-///   fix wrong input), 75, or a signal to this process.
+/// - Environment of each: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,
+/// MASTER_PORT (torchrun's names), FUNICULAR_LAUNCH=1, FUNICULAR_RESTART (0 for the first start), and unless
+/// it is set OMP_NUM_THREADS, its share of the cores. Standard input is empty. - FUNICULAR_SECRET, by which
+/// the ranks know each other (launch/secret.h): as it is set here, else a new one. With options.nodes above 1
+/// each launch would make another: there it must be set, or the ranks have none. - What rank 0 writes to
+/// standard output appears on this process's as it is, so that a program can read a result. All other lines,
+/// of the other ranks and of standard error, appear whole and behind "[rank] ". - Each leads a process group
+/// of its own. When one rank fails, its exit code or signal and its last lines are reported at once. All
+/// other ranks get SIGTERM, and SIGKILL after the grace period. Whatever they started dies with them, also
+/// when this process is killed. - SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU are passed on. The
+/// ranks have as long as they need to save. A second signal starts the grace period. A third kills at once. -
+/// After a failure all ranks are started again, at most max_restarts times. They are not after exit code 2
+/// (retrying cannot fix wrong input), 75, or a signal to this process.
 ///
 /// With options.hosts the ranks are those of a launch on each (launch/hosts.h), and hosts are treated as ranks
 /// are here: they fail, end and start again together.

@@ -7,7 +7,7 @@
 
 namespace funicular::launch {
 
-/// One logical processor, as the system numbers it. Those with the same package and core share one core.
+/// One logical processor, as the system numbers it. Processors of equal package and core share one core.
 struct Processor {
   int id = 0, package = 0, core = 0;
 };
@@ -15,7 +15,7 @@ struct Processor {
 /// The processors that this process may use, neighbours (same core, then same package) side by side.
 std::vector<Processor> available_processors();
 
-/// What one rank gets.
+/// The share of one rank.
 struct ProcessorShare {
   std::vector<int> ids;  ///< empty: there are fewer cores than ranks, and the ranks share them all
   int threads = 1;       ///< cores of the share, at least 1; the same for all ranks

@@ -174,7 +174,10 @@ std::string find_program(const std::string& name) {
     if (end == std::string_view::npos) break;
     folders.remove_prefix(end + 1);
   }
-  throw InputError(kLaunch, "no program \"{}\" in the folders of PATH; give its path", name);
+  throw InputError(kLaunch,
+                   "no program \"{}\" in the folders of PATH; give its path. A command of funicular needs no "
+                   "--: funicular launch -n 2 finetune …",
+                   name);
 }
 
 RankProcess::RankProcess(const RankStart& start, RepeatedErrors& errors)

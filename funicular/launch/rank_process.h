@@ -18,10 +18,10 @@ namespace funicular::launch {
 /// The component that errors of launches name.
 inline constexpr const char* kLaunch = "launch";
 
-/// What this program's main does with the words of a command line; returns the exit code.
+/// Runs this program's main with the words of a command line; returns the exit code.
 using OwnProgram = std::function<int(const std::vector<std::string>& arguments)>;
 
-/// What to start: a program by its path, and its world.
+/// A program to start, by its path, and its world.
 struct RankStart {
   std::string path;
   std::vector<std::string> arguments;    ///< arguments[0] is the program's name

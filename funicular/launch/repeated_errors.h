@@ -1,5 +1,5 @@
 #pragma once
-// Errors that several ranks tell alike: the first one is shown, and the others are not.
+// Errors that several ranks report in equal words: only the first is shown.
 
 #include <set>
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace funicular::launch {
 
-/// What the ranks of one launch have told so far. A wrong option or a missing file is found by every rank, and
-/// a person needs to read it once.
+/// Errors that the ranks of one launch have reported so far. A wrong option or a missing file is found by
+/// every rank, and a person needs to read it once.
 class RepeatedErrors {
  public:
-  /// Where a rank's lines stand: within an error that was told before, or not.
+  /// State of a rank's lines: within a repeated error, or not.
   struct Reader {
     bool within_repetition = false;
   };

@@ -1,10 +1,10 @@
 #pragma once
-// What keeps strangers out of a run: a secret that its launcher makes and only its ranks know, and how two
-// ends of a connection prove to each other that they know it. The secret itself is never sent. Plain POSIX,
-// no LibTorch.
+// The secret that keeps strangers out of a run. Its launcher makes it, and only its ranks know it. Two ends
+// of a connection prove to each other that they know it. The secret itself is never sent. Plain POSIX, no
+// LibTorch.
 //
-// Whoever listens begins with a challenge. Whoever connects answers with a challenge of its own and the proof
-// for both. Whoever listens checks it before it reads anything else, and sends its own proof. A proof is an
+// The listening end sends a challenge. The connecting end answers with its own challenge and the proof for
+// both. The listening end checks the proof before it reads anything else, and sends its own. A proof is an
 // HMAC of the role and both challenges, so that one that was overheard is of no use for another connection,
 // nor for the other direction.
 
@@ -22,7 +22,7 @@ std::string make_secret();
 /// Throws InputError, without the text, for what is easily guessed or does not fit in a line.
 void check_secret(const std::string& secret);
 
-/// What each side of a connection sends at first, before and after which it waits for the other.
+/// First message of each side of a connection; each side waits for the message of the peer.
 struct Handshake {
   static constexpr std::string_view kGreeting = "FUNICUL1";  ///< before the listener's challenge
   static constexpr size_t kChallengeBytes = 32, kProofBytes = 32;
@@ -35,7 +35,7 @@ struct Handshake {
 /// The roles of the two sides of a connection to the store.
 inline constexpr std::string_view kListener = "listener", kCaller = "caller";
 
-/// The proof by the side with this role. The other side must have another one.
+/// The proof by the side with this role. The peer must have another one.
 std::string prove_secret(std::string_view secret, std::string_view role, std::string_view listener_challenge,
                          std::string_view caller_challenge);
 

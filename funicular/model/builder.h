@@ -1,5 +1,5 @@
 #pragma once
-// Makes the weights and segments of a model one after the other: encoders and heads are written with it.
+// Makes the weights and segments of a model in order: encoders and heads are written with it.
 
 #include <ATen/core/Tensor.h>
 

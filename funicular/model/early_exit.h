@@ -1,6 +1,6 @@
 #pragma once
-// Early exit: a row leaves the layers at the first classifier that is sure of it, and the rest of the batch goes on.
-// Xin et al., "DeeBERT", ACL 2020; Liu et al., "FastBERT", ACL 2020.
+// Early exit: a row leaves the layers at the first classifier that is sure of it, and the rest of the batch
+// continues. Xin et al., "DeeBERT", ACL 2020; Liu et al., "FastBERT", ACL 2020.
 
 #include <ATen/core/Tensor.h>
 

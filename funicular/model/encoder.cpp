@@ -27,11 +27,10 @@ void require_memory(const ModelOptions& options) {
   if (needed > memory + swap)
     throw InputError(
         "memory",
-        "the configuration is that of a model of {:.3g} weights (vocab_size {}, hidden_size {}, "
-        "intermediate_size {}, {} layers, {} positions), which take {:.1f} GiB, and in training several "
-        "times "
-        "that; available are {:.1f} GiB of memory and {:.1f} GiB of swap. Is a size mistyped? Else end other "
-        "programs, or take a smaller model",
+        "the configuration describes a model of {:.3g} weights (vocab_size {}, hidden_size {}, "
+        "intermediate_size {}, {} layers, {} positions). They take {:.1f} GiB, and several times that in "
+        "training; {:.1f} GiB of memory and {:.1f} GiB of swap are available. Check the sizes for typing "
+        "errors. If they are right, end other programs or take a smaller model",
         static_cast<double>(count), config.encoder.vocabulary, config.encoder.width,
         config.encoder.feed_forward.width, config.encoder.layers, config.encoder.positions.rows,
         needed / kGiB, memory / kGiB, swap / kGiB);

@@ -45,8 +45,8 @@ struct ModelOptions {
 int64_t count_parameters(const format::ModelConfig& config, const Head& head);
 
 /// A model of the family of config.model_type, with random weights: normal(0, initializer_range), biases 0,
-/// normalisation 1 and 0, the padding token's embedding 0 (and its position's, where padding has one). Each element is
-/// keyed by the seed and its logical tensor's name, so that it depends on nothing else.
+/// normalisation 1 and 0. The embeddings of the padding token and of its position, if it has one, are 0. Each
+/// element is keyed by the seed and its logical tensor's name, so that it depends on nothing else.
 ///
 /// Segments: `embeddings`, `layer.0` …, then the head's. Parameters have Hugging Face's names as slices;
 /// query, key and value of a layer are one Parameter of three slices, multiplied in one product.
@@ -54,9 +54,9 @@ int64_t count_parameters(const format::ModelConfig& config, const Head& head);
 /// Reads `token_ids` [T] and `token_type_ids` [T], both int64, and what the head reads. Taps: `embeddings`,
 /// `layer.N` [T, H], and the head's.
 ///
-/// After the product that gives queries, keys and values of all tokens, the last layer computes only the rows
-/// that the head reads (Head::rows), which must ascend (InputError). Nothing reads the others, so their
-/// gradients are zero. With an observer it computes all, and leaves them out afterwards.
+/// The last layer gives queries, keys and values for all tokens. After that it computes only the rows that
+/// the head reads (Head::rows), which must ascend (InputError). All other rows have zero gradients. With an
+/// observer it computes all, and leaves them out afterwards.
 ///
 /// Throws InputError for a head that the configuration does not fit and, before anything is made, if the
 /// weights take more memory than there is.

@@ -250,8 +250,8 @@ Head with_classes(Head head, int64_t classes) {
 void require_classes(const format::ModelConfig& config, int64_t classes) {
   if (config.num_labels == classes) return;
   throw InputError("model",
-                   "the objective has {0} classes, and the configuration has {1}; set num_labels of the "
-                   "configuration to {0}, and id2label to {0} names or to none, before the model is built",
+                   "the objective has {0} classes, and the configuration has {1}. Before you build the "
+                   "model, set num_labels of the configuration to {0}, and id2label to {0} names or to none",
                    classes, config.num_labels);
 }
 

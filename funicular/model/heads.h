@@ -1,5 +1,5 @@
 #pragma once
-// What stands on an encoder: which rows of its last hidden states are read, and what is made of them.
+// Heads of an encoder: the rows of the last hidden states that they read, and what they compute from them.
 
 #include <ATen/core/Tensor.h>
 

@@ -86,12 +86,11 @@ void check_decoder(const Model& model, const format::ModelConfig& config, const 
                        [&](const TensorEntry* entry) { return entry->name == name; });
   };
   if (has(names.decoder_weight) && has(names.bias) && !has(names.decoder_bias))
-    throw InputError(
-        "weights",
-        "{}: tie_word_embeddings is false in config.json, but the decoder's bias {} is missing, and "
-        "transformers 5 does not take {} for it; set tie_word_embeddings to true: decoder and bias are then "
-        "both kept as they are in the file",
-        files.path().string(), names.decoder_bias, names.bias);
+    throw InputError("weights",
+                     "{}: tie_word_embeddings is false in config.json, but the decoder's bias {} is missing; "
+                     "transformers 5 does not use {} in its place. Set tie_word_embeddings to true: the "
+                     "decoder and its bias are then kept as they are in the file",
+                     files.path().string(), names.decoder_bias, names.bias);
 }
 
 }  // namespace funicular::model

@@ -31,13 +31,12 @@ void require_own_tokenizer(const format::ModelConfig& config, const text::Tokeni
                      folder.string(), tokenizer.id_limit(), config.encoder.vocabulary, beyond);
   const int32_t pad = tokenizer.special().pad;
   if (config.encoder.positions.after_padding && pad >= 0 && pad != config.encoder.padding_id)
-    throw InputError(
-        "tokenizer",
-        "{}: the padding token of the tokeniser ({}) is {}, but config.json says pad_token_id {}, from "
-        "which a {} counts its positions; the tokeniser is another model's: take the model's own, "
-        "or, of a model that is to begin anew, set pad_token_id to {}",
-        folder.string(), tokenizer.description(), pad, config.encoder.padding_id,
-        format::family_of(config).title, pad);
+    throw InputError("tokenizer",
+                     "{}: the padding token of the tokeniser ({}) is {}, but config.json says pad_token_id "
+                     "{}, from which a {} counts its positions. The tokeniser belongs to another model: use "
+                     "the model's own tokeniser. For a new model, set pad_token_id to {}",
+                     folder.string(), tokenizer.description(), pad, config.encoder.padding_id,
+                     format::family_of(config).title, pad);
 }
 
 std::vector<std::string> doubtful_special_tokens(const format::ModelConfig& config,

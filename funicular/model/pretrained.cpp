@@ -98,8 +98,7 @@ void require_folder(const fs::path& folder, const char* option) {
                      (folder / "model").string());
   if (!fs::exists(folder / "config.json") && fs::exists(folder / "run.json"))
     throw InputError("model",
-                     "{} {}: the folder of a run without a model, as one that has not ended; the command of "
-                     "that run, given again, goes on with it",
+                     "{} {}: this run has not finished and has no model yet; rerun its command to resume",
                      option, folder.string());
   if (!fs::exists(folder / "config.json"))
     throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected",

@@ -14,10 +14,10 @@
 
 namespace funicular::model {
 
-/// Where the generator of an ELECTRA lies in its discriminator's folder, if it was kept.
+/// Folder of an ELECTRA's generator within its discriminator's folder, if it was kept.
 inline constexpr const char* kGeneratorFolder = "generator";
 
-/// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
+/// Note of fine-tuning in config.json for evaluate and predict (key "funicular"; transformers ignores it).
 struct TaskNote {
   std::string task;
   int text_columns = 1;
@@ -57,7 +57,7 @@ class Pretrained {
   /// for masked tokens keeps its weights and computes gelu, whatever activation the BERT has. Other heads are left out.
   /// Other families stay as they are, and so does a folder without weights.
   void read_as_electra();
-  /// Whether there are weights in any format, those that cannot be loaded included.
+  /// Whether there are weights in any format, including formats that cannot be loaded.
   bool has_weights() const { return has_weights_; }
   /// Tells weights apart; "none" where there are none.
   std::string weights_hash() const;
@@ -69,7 +69,7 @@ class Pretrained {
   /// Throws InputError where a sequence of so many texts has token types that the model has no embedding of.
   void check_columns(int columns, const text::SequenceTemplate& sequence) const;
 
-  /// What a model of this folder is built with. Throws InputError where the weights that are there do not
+  /// The options to build a model of this folder. Throws InputError where the weights that are there do not
   /// have the configuration's sizes. `replaceable`: see load_pretrained.
   ModelOptions options(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU,
                        const std::string& replaceable = "") const;

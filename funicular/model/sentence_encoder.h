@@ -93,7 +93,7 @@ Pretrained open_encoder(const fs::path& folder, bool reads_modules);
 void require_case(const format::SentenceFolder& modules, const text::Tokenizer& tokenizer,
                   const fs::path& folder);
 
-/// Hashes of the weights of the Dense steps, one behind the other; "" if no step is stored.
+/// Hashes of the weights of the Dense steps, joined; "" if no step is stored.
 std::string hash_sentence_steps(const format::SentenceFolder& modules, const fs::path& folder);
 
 /// Copies the weights of the Dense steps from `folder` into a model with sentence_head. Throws InputError if one is

@@ -47,7 +47,7 @@ std::map<std::string, const TensorEntry*> entries_by_name(const format::WeightFi
     if (place->first == format::kNeutralMaskedLmBias) {
       const bool last = is_own_decoder_bias(entry->name);
       if (last) place->second = entry;
-      log::warning("{}: {} and {} differ; the latter is used, as in transformers 5", files.path().string(),
+      log::warning("{0}: {1} and {2} differ; {2} is used, as in transformers 5", files.path().string(),
                    (last ? before : entry)->name, place->second->name);
       continue;
     }
@@ -72,7 +72,7 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
         path.string(), name_in_message(entry.name), fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
   const auto type = scalar_type(entry.dtype);
   if (!type)
-    throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
+    throw InputError("weights", "{}: {} has type {}; expected F32, F16, BF16 or F64", path.string(),
                      name_in_message(entry.name), format::dtype_name(entry.dtype));
   target.copy_(tensor_of(entry, *type));
 }

@@ -46,21 +46,20 @@ void warn_of_sentences_as_words(const text::Tokenizer& tokenizer) {
     ideographs += begins_with_ideograph(tokenizer.token_text(id));
   if (static_cast<double>(ideographs) < kOfChinese * tokenizer.size()) return;
   log::warning(
-      "{} of the tokenizer's tokens are Chinese, and it takes what stands between blanks for one word: a "
-      "Chinese sentence is hidden whole or not at all; put blanks between the words of the text before it is "
-      "tokenised",
+      "{} of the tokenizer's tokens are Chinese, but the tokenizer finds words by blanks. Thus a Chinese "
+      "sentence counts as one word and is masked whole or not at all. Put blanks between the words before "
+      "you tokenise the text",
       ideographs);
 }
 
 ChineseWords::ChineseWords(const text::Tokenizer& tokenizer, const fs::path& dictionary)
     : segmenter_(dictionary) {
   if (!splits_ideographs(tokenizer))
-    throw InputError(
-        "masking",
-        "--word-dictionary makes words of ideographs that are tokens of their own, and this tokenizer "
-        "({}) takes what stands between blanks for one word; leave the option out, and put blanks "
-        "between the words of the text before it is tokenised (WordPiece: or set tokenize_chinese_chars)",
-        tokenizer.description());
+    throw InputError("masking",
+                     "--word-dictionary joins ideographs that are separate tokens into words, but this "
+                     "tokenizer ({}) finds words by blanks. Leave the option out, and put blanks between the "
+                     "words before you tokenise the text (WordPiece: or set tokenize_chinese_chars)",
+                     tokenizer.description());
   for (int32_t id = 0; id < tokenizer.size(); ++id)
     ideographs_.push_back(single_ideograph(tokenizer.token_text(id)));
 }

@@ -44,12 +44,11 @@ model::Head Classification::soft_head() const {
 Model Classification::build(model::ModelOptions encoder) const {
   const format::ModelConfig& config = encoder.config;
   if (model::is_regression(config))
-    throw InputError(
-        "classification",
-        "the objective learns classes, and the configuration ({} labels, problem_type \"{}\") is "
-        "that of a model of numbers; set num_labels of the configuration to the number of "
-        "classes, and problem_type to single_label_classification",
-        config.num_labels, config.problem_type);
+    throw InputError("classification",
+                     "the objective learns classes, but the configuration ({} labels, problem_type \"{}\") "
+                     "describes a model of numbers. Set its num_labels to the number of classes, and its "
+                     "problem_type to single_label_classification",
+                     config.num_labels, config.problem_type);
   model::require_classes(config, options_.num_labels);
   return Objective::build(std::move(encoder));
 }

@@ -165,11 +165,10 @@ void check_reach(const DistillationOptions& o) {
   const int64_t last = o.student.encoder.layers;
   const int64_t reached = o.layers.empty() ? 0 : o.layers.back().student;
   if ((o.has(Kind::attention) || o.has(Kind::hidden)) && reached == last) return;
-  throw InputError(
-      "distillation",
-      "with the terms {} and the layer map {} the student's layers above {} would learn nothing; expected "
-      "a map that ends with layer {}, or a term of the logits",
-      describe(o.terms), describe(o.layers), reached, last);
+  throw InputError("distillation",
+                   "with the terms {} and the layer map {}, the student's layers above {} learn nothing. "
+                   "Expected a map that ends with layer {}, or a term of the logits",
+                   describe(o.terms), describe(o.layers), reached, last);
 }
 
 void check(const DistillationOptions& o, bool teacher_is_rows) {
@@ -178,14 +177,13 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
     throw InputError("distillation", "the temperature is {}; expected more than 0", o.temperature);
   const bool layers = o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient);
   if (o.reads_logits() && o.reads_hidden_words())
-    throw InputError(
-        "distillation",
-        "terms of the logits of texts (soft, hard, logits) and of hidden words (tokens, all-tokens, mlm) "
-        "stand on different heads; expected one kind");
+    throw InputError("distillation",
+                     "the logits of texts (soft, hard, logits) and of masked tokens (tokens, all-tokens, "
+                     "mlm) come from different heads; expected terms of one kind");
   if (o.has(Kind::tokens) && o.has(Kind::all_tokens))
     throw InputError(
         "distillation",
-        "tokens and all-tokens are one term, of the hidden words and of all; expected one of them");
+        "tokens (masked tokens) and all-tokens (all tokens) exclude each other; expected one of them");
   if (o.reads_logits() && o.documents)
     throw InputError("distillation",
                      "soft, hard and logits are terms of a task's rows; documents have no classes");

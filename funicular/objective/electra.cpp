@@ -129,10 +129,9 @@ void require_same_embeddings(const format::ModelConfig& a, const format::ModelCo
     return;
   throw InputError(
       "electra",
-      "generator and discriminator have their embeddings in common; expected tables of one size, found "
-      "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}; give the generator that was "
-      "trained with this model (funicular vocabulary extend takes it along), or begin a new one: --generator "
-      "random",
+      "generator and discriminator share their embeddings, so both tables need one size. Found {} tokens, {} "
+      "positions and {} segments of {}, and {}, {} and {} of {}. Give the generator that was trained with "
+      "this model (funicular vocabulary extend keeps it), or start a new one: --generator random",
       a.encoder.vocabulary, a.encoder.positions.rows, a.encoder.token_types, a.encoder.embedding_width(),
       b.encoder.vocabulary, b.encoder.positions.rows, b.encoder.token_types, b.encoder.embedding_width());
 }
@@ -226,11 +225,10 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
         "this model, or begin a new one: --generator random",
         generator.string(), tokenizer.description());
   if (masking.compat == Compat::hf && masking.masking == Masking::whole_word)
-    throw InputError(
-        "electra",
-        "--compat hf shows [MASK] in place of every token of a hidden word, and ELECTRA of {} % of them; "
-        "leave --compat out, or give another",
-        100 * kMaskShare);
+    throw InputError("electra",
+                     "--compat hf replaces every token of a masked word by [MASK], but ELECTRA does so for "
+                     "{} % of them; leave --compat out, or give another value",
+                     100 * kMaskShare);
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);

@@ -46,7 +46,7 @@ inline double uniform_of(uint64_t bits) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// What Purpose::mask_select is asked for, by its index.
+// Uses of Purpose::mask_select, by index.
 inline constexpr uint32_t kOrder = 0;   ///< when a unit's turn comes; place: its first
 inline constexpr uint32_t kLength = 1;  ///< how many words a unit has; place: its first
 inline constexpr uint32_t kRound = 2;   ///< rounding of the budget; place: 0
@@ -74,10 +74,10 @@ class Selector {
                       std::vector<Unit>& chosen) const = 0;
 };
 
-/// What is shown in the place of a hidden token.
+/// Replacement of a masked token.
 enum class Shown : uint8_t { mask, random, similar, kept };
 
-/// What a replacer did, for statistics.
+/// Statistics of a replacer.
 struct ReplacementReport {
   std::vector<Shown> shown;     ///< of the places of the chosen units, in their order
   int64_t words = 0;            ///< that similar words were wanted for

@@ -60,7 +60,8 @@ void check_words(const MaskedLmOptions& options) {
   if (!options.word_weights.empty())
     throw InputError("masking", "--word-weights weighs words; give --masking whole-word, not token");
   if (!options.word_dictionary.empty())
-    throw InputError("masking", "--word-dictionary is of words; give --masking whole-word, not token");
+    throw InputError("masking",
+                     "--word-dictionary works only with words; give --masking whole-word, not token");
   if (options.replacement == Replacement::similar)
     throw InputError("masking", "--replacement similar replaces words; give --masking whole-word, not token");
 }

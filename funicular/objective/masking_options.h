@@ -1,5 +1,5 @@
 #pragma once
-// What can be chosen about hidden tokens, by name, and what is made of it.
+// Options for masked tokens, by name, and the selectors and replacers that they make.
 
 #include <cstdint>
 #include <functional>
@@ -16,18 +16,18 @@
 
 namespace funicular::objective {
 
-/// What is hidden as a whole.
+/// Unit that is masked as a whole.
 enum class Masking { token, whole_word, ngram, span, entity };
-/// What is shown instead.
+/// Kind of replacement.
 enum class Replacement { bert, similar };
-/// Whose rules are followed to the letter; none: ours.
+/// Program whose rules are followed to the letter; none: ours.
 enum class Compat { none, google, hf, fairseq, spanbert };
 
 /// Whether sequences are filled with whole rows (data::SentencesDataset): no, documents are cut into pieces of nearly
 /// equal lengths; within documents; across them, with a separator between.
 enum class PackSentences { none, within, across };
 
-// The names of the values, in their order: those of the command line.
+// The names of the values on the command line, in their order.
 const std::vector<std::string>& masking_names();
 const std::vector<std::string>& replacement_names();
 const std::vector<std::string>& compat_names();
@@ -64,13 +64,13 @@ struct MaskedLmOptions {
   fs::path lexicon = {};          ///< of Masking::entity, see read_entities
   fs::path word_dictionary = {};  ///< of Chinese words, see ChineseWords; empty: each ideograph is a word
   fs::path word_weights = {};     ///< of words, see WordWeights::read; empty: all alike
-  /// 0: a sample is masked anew whenever it is met. N: in N ways, which come again every N epochs, as in the data
-  /// of the first BERT (Devlin et al. 2019; 10 there).
+  /// 0: new masks whenever a sample is met. N: in N ways, which come again every N epochs, as in the data of
+  /// the first BERT (Devlin et al. 2019; 10 there).
   int64_t static_masks = 0;
   // Rules of one's own take the place of what the options above make.
   std::shared_ptr<const Selector> selector = nullptr;
   std::shared_ptr<const Replacer> replacer = nullptr;
-  std::string rules_name = {};  ///< of these, for what must be equal for a run to go on
+  std::string rules_name = {};  ///< name of these rules, which a resumed run must share
   /// Told of each sequence, on the thread that makes its batch.
   std::function<void(const MaskedSequence&)> observer = nullptr;
 };
@@ -78,7 +78,7 @@ struct MaskedLmOptions {
 /// Throws InputError for numbers out of range and for options that do not go together.
 void check_masking(const MaskedLmOptions& options);
 
-/// What the options ask for. Reads the files that they name.
+/// Makes the selector of the options. Reads the files that they name.
 std::shared_ptr<const Selector> make_selector(const text::Tokenizer& tokenizer,
                                               const MaskedLmOptions& options);
 std::shared_ptr<const Replacer> make_replacer(const text::Tokenizer& tokenizer,
@@ -87,7 +87,7 @@ std::shared_ptr<const Replacer> make_replacer(const text::Tokenizer& tokenizer,
 /// How many of `tokens` tokens to predict, in a sequence of `length` with its special tokens: at least one.
 int64_t mask_budget(int64_t tokens, int64_t length, const MaskedLmOptions& options);
 
-/// In words, with the hash of each file: what must be equal for a run to go on.
+/// Describes the masking in words, with the hash of each file; a resumed run must share it.
 std::string describe_masking(const MaskedLmOptions& options);
 
 }  // namespace funicular::objective

@@ -1,5 +1,5 @@
 #pragma once
-// What is learnt: from samples to tensors and targets, the head and the loss, the metrics. Knows no strategy
+// An objective: how samples become tensors and targets, the head, the loss and the metrics. Knows no strategy
 // and no optimiser.
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class Objective {
   virtual const BatchLoss* batch_loss() const { return nullptr; }
   /// Hashes of the texts by which TrainerOptions::distinct_batches keeps rows apart.
   virtual std::vector<uint64_t> texts_of(const data::Sample& /*sample*/) const { return {}; }
-  /// What it puts on an encoder.
+  /// The head that it puts on an encoder.
   virtual model::Head head() const = 0;
   /// The model that it trains: the encoder of these options with head(), whose segments declare loss_over(). Override
   /// it for a model of several encoders, and call Model::declare_loss there. Throws InputError for a configuration
@@ -57,7 +57,7 @@ class Objective {
     model.declare_loss(loss_over());
     return model;
   }
-  /// New ones, for one evaluation after the other; null: the loss alone.
+  /// New metrics, for consecutive evaluations; null: only the loss.
   virtual std::unique_ptr<Metrics> metrics() const { return nullptr; }
   /// What it leaves in the folder of the model of head(), beside that model, on a run's end.
   virtual void save_more(const Model& /*model*/, const format::ModelConfig& /*config*/,

@@ -69,7 +69,7 @@ struct RankingLossOptions {
   /// Whether the number of terms depends on the scores, so that no list knows its part of the loss alone.
   bool compares_lists() const { return reads_pairs() && top_k.has_value(); }
   std::string name() const { return ranking_loss_names().at(static_cast<size_t>(loss)); }
-  /// What config.json keeps in its key "funicular", under kRankingNote.
+  /// The note in config.json's key "funicular", under kRankingNote.
   Json note() const;
   /// Reads it. Throws InputError for a note that makes no sense.
   static RankingLossOptions from(const Json& note);

@@ -38,9 +38,8 @@ Model Regression::build(model::ModelOptions encoder) const {
   if (!model::is_regression(config))
     throw InputError(
         "regression",
-        "the objective learns numbers, and the configuration ({} labels, problem_type \"{}\") is "
-        "that of a model of classes; set num_labels of the configuration to 1 and problem_type "
-        "to regression",
+        "the objective learns numbers, but the configuration ({} labels, problem_type \"{}\") describes a "
+        "model of classes. Set its num_labels to 1 and its problem_type to regression",
         config.num_labels, config.problem_type);
   return Objective::build(std::move(encoder));
 }

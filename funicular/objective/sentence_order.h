@@ -36,7 +36,7 @@ class SentenceOrder : public Objective {
     int64_t label() const { return sample.columns.size() < 2 ? -100 : swapped ? 1 : 0; }
   };
   Pair cut(const data::Sample& sample, uint64_t seed) const;
-  /// The other order.
+  /// The pair in reverse order.
   static Pair swap(Pair pair);
 
  private:

@@ -9,9 +9,9 @@
 namespace funicular::objective {
 
 struct SimilarWordsOptions {
-  /// Of word vectors: how many words with the largest cosines.
+  /// For word vectors: number of words with the largest cosines.
   int64_t count = 10;
-  /// Of word vectors: only the first so many words of the file that the tokenizer knows. Files have the most
+  /// For word vectors: read only this many words of the file that the tokenizer knows. Files have the most
   /// frequent words first; time grows with the square (20,000 words of 300 numbers: seconds).
   int64_t most_words = 20'000;
 };

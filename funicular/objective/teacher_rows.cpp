@@ -174,9 +174,10 @@ struct StatedKey {
 };
 constexpr StatedKey kStated[] = {
     {"version", "another version of this program", ""},
-    {"teacher", "another teacher, or of another arithmetic of this one", ""},
+    {"teacher", "another teacher, or with another arithmetic", ""},
     {"data", "other rows", ""},
-    {"sequences", "rows that were cut otherwise", "give --max-length and --truncation as it was made with, "},
+    {"sequences", "rows that were cut otherwise",
+     "give the --max-length and --truncation that it was made with, "},
     {"rows", "another number of rows", ""},
     {"tokens", "another number of tokens", ""},
     {kActivations, "other answers of the teacher",
@@ -199,8 +200,8 @@ void Cache::refuse_other(const std::string& key, const OrderedJson& theirs) cons
   const StatedKey& stated = *std::find_if(std::begin(kStated), std::end(kStated),
                                           [&](const StatedKey& one) { return key == one.key; });
   throw InputError("distillation",
-                   "--cache-teacher {}: the cache there is of {} ({}; this run has {}); {}choose another "
-                   "folder, or delete that one",
+                   "--cache-teacher {}: the cache there was made with {} ({}; this run has {}); {}choose "
+                   "another folder, or delete that one",
                    folder_.string(), stated.differs, in_words(theirs), in_words(stated_[key]), stated.remedy);
 }
 

@@ -31,7 +31,7 @@ class TeacherRows {
 std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format::TextOptions layout,
                                                     int64_t rows);
 
-/// What a cache is of. A cache whose own differs is refused.
+/// Identity of a cache. A cache whose own differs is refused.
 struct CacheIdentity {
   std::string teacher;    ///< weights, configuration, arithmetic
   std::string data;       ///< the data set's contents
@@ -45,14 +45,14 @@ struct KeptActivation {
   bool of_tokens = false;
 };
 
-/// What `teacher` gives, by name, for samples [begin, end) of the data set.
+/// Outputs of the teacher, by name, for samples [begin, end) of the data set.
 using TeacherPass = std::function<TensorMap(int64_t begin, int64_t end)>;
 
-/// Opens the cache in `folder`, or makes it: `lengths[i]` is how many tokens the sequence of sample i has. What an
-/// interrupted process has left is gone on with. `pass` is called for neighbouring samples of at most `tokens`
-/// tokens (one longer sequence stands alone); null: the cache must be whole. Throws InputError for a cache of
-/// another identity, naming what differs, and with `verify` for one whose bytes are not those that were written, naming the rows;
-/// CacheInterrupted where a signal came: what is done is kept.
+/// Opens the cache in `folder`, or makes it: `lengths[i]` is how many tokens the sequence of sample i has.
+/// Continues the work of an interrupted process. `pass` is called for neighbouring samples of at most
+/// `tokens` tokens (one longer sequence stands alone); null: the cache must be whole. Throws InputError for a
+/// cache of another identity, naming what differs, and with `verify` for one whose bytes are not those that
+/// were written, naming the rows; CacheInterrupted where a signal came: what is done is kept.
 struct CacheInterrupted {};
 std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,
                                                       const std::vector<KeptActivation>& activations,

@@ -29,8 +29,8 @@ class TokenMasker {
   /// count `mlm`, for all sequences that were masked since the last call.
   void finish(MicroBatch& batch);
 
-  /// What the choices of a sample are keyed by, besides the seed: its draw or, of static masks, the sample and
-  /// which of its ways.
+  /// Key of the choices of a sample, besides the seed: its draw or, for static masks, the sample and the
+  /// number of its mask.
   static uint64_t key_of(const data::Sample& sample, const MaskedLmOptions& options);
 
   /// In words, for Objective::identity.

@@ -1,5 +1,5 @@
 #pragma once
-// What is hidden as a whole: tokens or words. N-grams, spans and entities have files of their own.
+// Units that are masked as a whole: tokens or words. N-grams, spans and entities have files of their own.
 
 #include <limits>
 #include <vector>

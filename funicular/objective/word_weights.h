@@ -8,7 +8,7 @@
 
 namespace funicular::objective {
 
-/// Weights of words; those that are not named weigh 1.
+/// Weights of words; unnamed words weigh 1.
 class WordWeights {
  public:
   /// Reads lines `word<TAB>weight` with finite weights of at least 0; 0: hidden only where a sequence has nothing

@@ -19,8 +19,8 @@ double global_norm(const at::Tensor& flat);
 /// targets that hold all blocks.
 double global_norm(const UpdateTarget& target, const GradientSquares* known = nullptr);
 
-/// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
-/// if max_norm is 0.
+/// Factor of the gradients: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if
+/// max_norm is 0.
 double clip_factor(double norm, double max_norm);
 
 }  // namespace funicular::optim

@@ -43,7 +43,7 @@ struct HalfBlock {
   static const HalfKernels<S>& kernels() { return half_kernels<S>(); }
 };
 
-/// What is done to a block besides its update, while it is in the cache.
+/// Work on a block besides its update, while it is in the cache.
 struct BlockPass {
   bool read_gradient = true;
   bool zero_gradient = false;        ///< after the update

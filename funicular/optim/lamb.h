@@ -8,8 +8,8 @@ namespace funicular::optim {
 
 struct OptimizerKind;
 
-/// Where epsilon stands in m / sqrt(v): Kingma and Ba put it outside of the root; DeepSpeed's
-/// eps_inside_sqrt, inside.
+/// Place of epsilon in m / sqrt(v): Kingma and Ba put it outside of the root; DeepSpeed's eps_inside_sqrt,
+/// inside.
 enum class EpsilonPlacement { outside, inside };
 
 /// You, Li, Reddi et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR
@@ -18,7 +18,7 @@ enum class EpsilonPlacement { outside, inside };
 ///   r = m' / (sqrt(v') + epsilon),   u = r + weight_decay * x,   x -= rate * phi(|x|) / |u| * u
 ///
 /// where m', v' are corrected for their bias, and phi(z) = min(max(z, lowest), highest) of
-/// weight_norm_bounds. Where phi(|x|) or |u| is 0 the ratio is 1, as in every implementation.
+/// weight_norm_bounds. If phi(|x|) or |u| is 0, the ratio is 1, as in every implementation.
 struct Lamb {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;

@@ -39,7 +39,7 @@ class LossScaler {
   /// Throws InputError naming the first option that is out of range.
   explicit LossScaler(LossScalerOptions options = {});
 
-  /// What the loss is multiplied by.
+  /// Factor of the loss.
   double scale() const { return state_.scale; }
   /// Tells how a step went; changes scale() for the next one.
   Verdict update(bool overflow);

@@ -18,7 +18,7 @@
 
 namespace funicular::optim {
 
-/// What one step needs besides gradients.
+/// Input of one step besides gradients.
 struct StepInput {
   double learning_rate = 0;
   double gradient_scale = 1;  ///< gradients are multiplied by this first: clipping, loss scale

@@ -41,8 +41,8 @@ class RowReader {
 
   void read(const Action& action) {
     if (stage.value_or(action.stage) != action.stage)
-      refuse(action, fmt::format("is of another stage than stage {} before it; expected one stage a rank in "
-                                 "schedules with versions",
+      refuse(action, fmt::format("belongs to another stage than stage {} before it; expected one stage per "
+                                 "rank in schedules with versions",
                                  *stage));
     stage = action.stage;
     if (action.kind == Kind::update) {

@@ -105,8 +105,8 @@ bool Interleaving::allows(const ServerEvent& event, int64_t meeting) const {
   if (other_meetings || never)
     throw RunError(
         kComponent,
-        "{}: the recording goes on with \"{}\" where this run comes to \"{}\" and meets after step {}; "
-        "replay with the --logging-steps, --save-steps, --eval-steps and --max-steps of the recording",
+        "{}: the recording has \"{}\" next, but this run comes to \"{}\" and meets after step {}. Replay "
+        "with the --logging-steps, --save-steps, --eval-steps and --max-steps of the recording",
         file_.string(), line_of(next), line_of(event), meeting);
   return false;
 }

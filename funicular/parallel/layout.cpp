@@ -136,9 +136,8 @@ StageList parse_stages(const std::string& text) {
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < least || value > most)
       throw InputError(
           "usage",
-          "--stages expects the numbers of the segments that stages begin with, such as 0,4,8, or "
-          "0x2,4,8 for a first stage on two ranks (in training also "
-          "auto, cost or cost-replicated); found \"{}\"",
+          "--stages expects the first segment of each stage, such as 0,4,8; found \"{}\". 0x2,4,8 puts the "
+          "first stage on two ranks; a training also takes auto, cost and cost-replicated",
           text);
     return value;
   };
@@ -192,7 +191,8 @@ Layout Layout::parse(const std::string& text) {
   const Layout layout = options.layout(), without;
   if (!layout.staged &&
       (layout.schedule != without.schedule || layout.stages_per_rank > 0 || layout.stages != without.stages))
-    throw InputError("layout", "\"{}\": --schedule, --stages-per-rank and --stages are of pipelines", text);
+    throw InputError("layout", "\"{}\": --schedule, --stages-per-rank and --stages work only with pipelines",
+                     text);
   if (layout.kind != Kind::ranks && layout.data > 0)
     throw InputError("layout", "\"{}\": --data-parallel is not of {}", text, options.strategy);
   return layout;

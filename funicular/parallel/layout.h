@@ -1,6 +1,6 @@
 #pragma once
-// How the ranks of a world share one model, as a value: the one place that reads it from names and options, writes it
-// down, and says what does not fit.
+// The layout: how the ranks of a world share one model. This is the only place that reads it from names and
+// options, writes it, and checks it.
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ struct StageList {
 StageList parse_stages(const std::string& text);
 
 /// Replicas of a model along one axis, its stages along the second, slices of its weights along the third
-/// (comm/mesh.h), and what replicas divide among them. Or one of the ways of sharing that have no axes.
+/// (comm/mesh.h). Also says what the replicas divide. Or one of the ways of sharing that have no axes.
 struct Layout {
   /// The ways of sharing.
   enum class Kind {
@@ -69,7 +69,7 @@ struct Layout {
   /// With so many ranks: what is 0 is filled in. Throws InputError, which names the options and what would fit, for a
   /// number of ranks that the axes do not make, and for what cannot be combined.
   Layout on(int ranks) const;
-  /// Of a layout that on() gave.
+  /// Only for a layout that on() gave.
   comm::MeshShape mesh() const { return {data, pipeline, tensor}; }
   /// The number of ranks that hold one replica.
   int64_t ranks_of_a_replica() const { return int64_t{pipeline} * tensor; }

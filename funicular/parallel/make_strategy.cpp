@@ -48,7 +48,8 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
   const bool reduces = layout.kind == Layout::Kind::single ||
                        (layout.kind == Layout::Kind::ranks && layout.zero == 0 && !layout.staged);
   if (options.reduction.type && !reduces)
-    throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type",
+    throw InputError("strategy",
+                     "--reduce-precision works only with ddp; {} reduces in the gradients' own type",
                      layout.strategy());
   if (layout.devices > 0 && layout.staged) return make_device_stages(layout, options);
   switch (layout.kind) {

@@ -16,8 +16,8 @@ void require_as_many(std::string_view what, size_t copy, size_t original) {
   if (copy == original) return;
   throw InputError(
       "strategy",
-      "the copy of the model has {} {} and the model {}; torch's clone() unties weights that modules "
-      "share: set Model::replicate to make such a module anew, or use several processes",
+      "the copy of the model has {} {} and the model has {}, because torch's clone() unties shared weights. "
+      "Set Model::replicate to build such a module again, or use several processes",
       copy, what, original);
 }
 
@@ -46,7 +46,7 @@ Model copy_model(const Model& model) {
   if (!model.replicate)
     throw InputError(
         "strategy",
-        "each device needs a copy of the model, and this model has no Model::replicate; expected several "
+        "each device needs a copy of the model, and this model has no Model::replicate. Use several "
         "processes (funicular launch -n N, without --devices), or a module that torch can clone");
   Model copy = model.replicate();
   require_same_shapes(copy, model);

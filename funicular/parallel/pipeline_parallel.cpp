@@ -39,12 +39,11 @@ class Rows {
   const pipeline::Schedule& of(int micro_batches) {
     if (!file_.rows.empty()) {
       if (file_.micro_batches() != micro_batches)
-        throw InputError("pipeline",
-                         "{} is for {} micro-batches, and this step has {}; expected micro-batches "
-                         "(--micro-batch-size) of "
-                         "which each batch has {} (with --drop-last and --micro-batch-tokens 0), or a "
-                         "schedule by its name",
-                         layout_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
+        throw InputError(
+            "pipeline",
+            "{} has {} micro-batches, and this step has {}. Choose --micro-batch-size so that each batch has "
+            "{} (with --drop-last and --micro-batch-tokens 0), or name a schedule",
+            layout_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
       return file_;
     }
     const auto [found, added] = made_.try_emplace(micro_batches);

@@ -344,15 +344,12 @@ void Replicated::compare_replicas(int64_t update) const {
     const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;
     const std::string name = first.substr(begin, first.find('\n', begin) - begin);
-    throw RunError(
-        "strategy",
-        "after update {} the weights of rank {} (of those that hold the same) are no longer those of rank 0; "
-        "the first that differs is "
-        "{}. Either something besides the strategy writes to the weights of one rank, or the ranks' "
-        "processors "
-        "compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is damaged; the "
-        "checkpoints before this update can be resumed",
-        update, rank, name.size() > 17 ? name.substr(17) : name);
+    throw RunError("strategy",
+                   "after update {} the weights of rank {} in its group of replicas differ from the weights "
+                   "of rank 0; the first difference is in {}. Possible causes: other code writes to one "
+                   "rank's weights, the processors compute differently (set FUNICULAR_ISA=avx2 on all "
+                   "ranks), or a memory is damaged. Checkpoints before this update can be resumed",
+                   update, rank, name.size() > 17 ? name.substr(17) : name);
   }
 }
 

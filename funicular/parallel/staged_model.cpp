@@ -90,11 +90,10 @@ void StagedModel::check(const Layout& cut, const StrategyOptions& options,
                      begins.size(), cut.schedule, cut.pipeline, stages);
   // Its replicas would have to exchange in passes, of which each has its own.
   if (placement.replicated() && cut.zero > 1)
-    throw InputError(
-        "pipeline",
-        "stages on several ranks of a pipeline go with ZeRO's stage 1, found {}; expected --zero 0 "
-        "or 1, or stages on one rank each and --data-parallel",
-        cut.zero);
+    throw InputError("pipeline",
+                     "stages on several ranks of a pipeline allow --zero 0 or 1, found {}. For more, put "
+                     "each stage on one rank and give --data-parallel",
+                     cut.zero);
 }
 
 bool StagedModel::Shared::used_by(int home) const {

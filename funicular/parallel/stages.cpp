@@ -122,9 +122,8 @@ std::string note_of_frozen_stages(const Model& model, const std::vector<Stage>& 
     }
   if (stages.size() < 2 || learning.size() != 1) return {};
   std::string note = fmt::format(
-      "all weights that learn lie in stage {} of {}, and the other stages are frozen: pipedream then gives "
-      "what "
-      "one process gives",
+      "stage {} of {} holds all weights that learn, and every other stage is frozen: pipedream then equals "
+      "one process",
       *learning.begin() + 1, stages.size());
   if (segments.size() > 1)
     note += fmt::format("; --stages, with a stage that begins with one of the segments {} to {}, cuts them",

@@ -213,13 +213,11 @@ void TensorParallel::require_even_between_hosts() const {
       const int64_t first = bounds[1] - bounds[0],
                     last = bounds[bounds.size() - 1] - bounds[bounds.size() - 2];
       if (first != last)
-        throw InputError(
-            "tensor",
-            "{} is cut into slices of {} to {}, and {} replicas on several hosts would add their gradients "
-            "in "
-            "different orders; expected --tensor-parallel that divides the heads and the vocabulary, "
-            "--deterministic, or two replicas",
-            slice.name, last, first, shape_.data);
+        throw InputError("tensor",
+                         "{} is cut into slices of {} to {}, so {} replicas on several hosts would add their "
+                         "gradients in different orders. Expected --tensor-parallel that divides the heads "
+                         "and the vocabulary, --deterministic, or two replicas",
+                         slice.name, last, first, shape_.data);
     }
 }
 
@@ -402,13 +400,12 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
     const size_t line = all[0].rfind('\n', static_cast<size_t>(differing - all[0].begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;
     const std::string name = all[0].substr(begin, all[0].find('\n', begin) - begin);
-    throw RunError(
-        "tensor",
-        "after update {} rank {} of the tensor group no longer has the same weights as its rank 0; the "
-        "first that differs is {}. Either something besides the strategy writes to them, or the ranks' "
-        "processors compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is "
-        "damaged; the checkpoints before this update can be resumed",
-        update, rank, name.size() > 17 ? name.substr(17) : name);
+    throw RunError("tensor",
+                   "after update {} rank {} of the tensor group no longer has the same weights as its rank "
+                   "0; the first that differs is {}. Possible causes: other code writes to the weights, the "
+                   "processors compute differently (set FUNICULAR_ISA=avx2 on all ranks), or a memory is "
+                   "damaged. Checkpoints before this update can be resumed",
+                   update, rank, name.size() > 17 ? name.substr(17) : name);
   }
 }
 

@@ -1,13 +1,13 @@
 #pragma once
-// Where to cut a model, by what its segments cost: the dynamic programme of Narayanan et al., "PipeDream: Generalized Pipeline
-// Parallelism for DNN Training", SOSP 2019, section 3.1.
+// Finds where to cut a model, by the cost of its segments: the dynamic programme of Narayanan et al.,
+// "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section 3.1.
 
 #include <cstddef>
 #include <vector>
 
 namespace funicular::pipeline {
 
-/// What was measured of a row of segments, for one micro-batch.
+/// Measured costs of a row of segments, for one micro-batch.
 struct SegmentCosts {
   std::vector<double> seconds;           ///< forward and backward, of each segment
   std::vector<double> weight_bytes;      ///< whose gradients replicas exchange, of each segment

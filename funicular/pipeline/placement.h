@@ -18,10 +18,10 @@ class Placement {
   /// micro-batch i: round robin, as Narayanan et al. do it in "PipeDream: Generalized Pipeline Parallelism for DNN Training",
   /// SOSP 2019, section 3.2.
   explicit Placement(std::vector<std::vector<int>> ranks_of_stage);
-  /// As the rows of a schedule have it: a stage lies on each rank with an action of it. What no row has is on rank -1.
-  /// Micro-batches that no row has are taken round robin.
+  /// As the rows of a schedule have it: a stage lies on each rank with an action of it. Stages that no row
+  /// has are on rank -1. Micro-batches that no row has are taken round robin.
   explicit Placement(const Schedule& schedule);
-  /// One stage behind the other, stage s on replicas[s] ranks: those of the first stage come first.
+  /// Consecutive stages, stage s on replicas[s] ranks; the ranks of the first stage come first.
   static Placement consecutive(const std::vector<int>& replicas);
 
   int stages() const { return static_cast<int>(ranks_of_stage_.size()); }

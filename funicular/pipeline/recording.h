@@ -9,8 +9,8 @@
 
 namespace funicular::pipeline {
 
-/// Of the micro-batches between two moments in which the pipeline was empty. Times are milliseconds of one clock, from the
-/// first pass on.
+/// Recording of the micro-batches between two moments in which the pipeline was empty. Times are milliseconds
+/// of one clock, from the first pass on.
 struct Recording {
   Schedule schedule;  ///< without messages
   /// Of F, B, I and W and of the updates between them, what the rank waited for before each left out.
@@ -29,7 +29,7 @@ Recording read_recording(const std::string& path);
 /// with B alone I has all of it. The same of updates, 0 where none was noted.
 Costs mean_costs(const Recording& recording);
 
-/// As it was. A rank's peak in flight and versions are those of its row.
+/// As it was. A rank's peak in flight and versions come from its row.
 Timeline measured_timeline(const Recording& recording);
 
 }  // namespace funicular::pipeline

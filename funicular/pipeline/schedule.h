@@ -80,9 +80,9 @@ struct Schedule {
 /// Reads the notation. Throws InputError naming `name`:LINE for a word that is no action and for numbers above 65535, and for a
 /// text without a row.
 Schedule parse_schedule(std::string_view text, const std::string& name);
-/// The same of a file.
+/// Reads a schedule from a file.
 Schedule read_schedule(const std::string& path);
-/// What parse_schedule reads: one line a rank.
+/// The text that parse_schedule reads: one line per rank.
 std::string to_text(const Schedule& schedule);
 
 }  // namespace funicular::pipeline

@@ -1,5 +1,5 @@
 #pragma once
-// What a schedule costs: when each action runs, how long ranks stand still, and what they hold.
+// Costs of a schedule: when each action runs, how long ranks are idle, and how much they hold.
 
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace funicular::pipeline {
 
-/// Times in any one unit, memory in another. Of each stage [stages], or one value for all of them. A B takes an I and a W.
-/// Reductions take none.
+/// Times in any one unit, memory in another. Costs by stage [stages], or one value for all stages. A B takes
+/// an I and a W. Reductions take none.
 struct Costs {
   std::vector<double> forward{1}, input_gradient{1}, weight_gradient{1};
   /// From rank to rank; messages between the same two ranks in the same direction go one after the other, meanwhile
@@ -42,10 +42,10 @@ struct Timeline {
   std::vector<RankUse> ranks;
 };
 
-/// Of a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as soon as its inputs are there.
-/// Receives and sends take a rank no time. Of a stage on several ranks each waits at a reduction or update for the others.
-/// Throws InputError for costs that are negative or not as many as stages, and, naming the circle, where ranks wait for
-/// each other for ever.
+/// Simulates a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as
+/// soon as its inputs are there. Receives and sends take a rank no time. The ranks of a stage wait for each
+/// other at a reduction or update. Throws InputError for costs that are negative or not as many as stages,
+/// and, naming the circle, where ranks wait for each other for ever.
 Timeline simulate(const Schedule& schedule, const Costs& costs = {});
 
 }  // namespace funicular::pipeline

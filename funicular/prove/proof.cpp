@@ -133,7 +133,7 @@ class Pair {
         });
         break;
       default:
-        throw InputError("prove", "{} is of type {}; expected F64, F32 or BF16", entry.name,
+        throw InputError("prove", "{} has type {}; expected F64, F32 or BF16", entry.name,
                          format::dtype_name(entry.dtype));
     }
     return values;
@@ -316,8 +316,8 @@ Layout Layout::parse(const std::string& text) {
   if (layout.fault == Fault::halved_gradient && layout.shared.asynchronous())
     throw InputError("layout", "\"{}\": steps that overlap cannot have that fault", text);
   if (!layout.recurrence().empty() && !layout.shared.stages.replicas.empty())
-    throw InputError(
-        "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);
+    throw InputError("layout",
+                     "\"{}\": the reference follows such schedules only with each stage on one rank", text);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   layout.shared = layout.shared.on(layout.ranks);

@@ -29,7 +29,7 @@ enum class ExitTraining {
 /// The values of --early-exit, in the order of ExitTraining.
 const std::vector<std::string>& exit_training_names();
 
-/// What an exit reads of a text.
+/// Input of an exit.
 enum class ExitPooling {
   mean,  ///< the mean of all its tokens
   first  ///< its first token, as DeeBERT and FastBERT do
@@ -55,12 +55,12 @@ std::unique_ptr<objective::Objective> with_exits(std::unique_ptr<objective::Obje
                                                  const format::ModelConfig& config,
                                                  const EarlyExitOptions& options,
                                                  const objective::ClassLoss& loss = {});
-/// What config.json keeps of exits before an evaluation adds its curves.
+/// The note on exits in config.json, before an evaluation adds its curves.
 Json exits_note(const format::ModelConfig& config, const EarlyExitOptions& options);
 
 // ---- a model with exits
 
-/// What a user asks of a model with exits: at most one of the three.
+/// A user's choice for a model with exits: at most one of the three.
 struct ExitChoice {
   std::optional<double> threshold{};
   std::optional<double> speed{};     ///< the layers of the model over the mean layers of a row
@@ -71,10 +71,11 @@ struct ExitChoice {
 };
 
 bool has_exits(const model::Pretrained& pretrained);
-/// What config.json keeps of the exits' training. Exits of folders without a word of pooling read the first token.
+/// Reads the options of the exits' training from config.json. Exits of folders without a word of pooling read
+/// the first token.
 EarlyExitOptions exit_options(const model::Pretrained& pretrained);
-/// The rule for this choice. Speed and accuracy are those of the evaluation that chose the best exits, whose curves
-/// config.json keeps. Throws InputError for a model without exits or without such a point.
+/// The rule for this choice. Speed and accuracy come from the curves in config.json, of the evaluation that
+/// chose the best exits. Throws InputError for a model without exits or without such a point.
 model::ExitRule exit_rule(const model::Pretrained& pretrained, const ExitChoice& choice);
 /// A model of with_exits() with all its weights, for use at this precision.
 Model load_with_exits(const model::Pretrained& pretrained, const objective::Objective& objective,

@@ -21,7 +21,7 @@
 
 namespace funicular::task {
 
-/// What a text is for. Models may have a prompt for each.
+/// Purpose of a text. Models may have a prompt for each.
 enum class TextRole { any, query, document };
 /// The names of TextRole, in its order.
 const std::vector<std::string>& text_role_names();

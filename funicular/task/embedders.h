@@ -9,7 +9,7 @@
 
 namespace funicular::task {
 
-/// What a row of an embedder's files holds.
+/// Contents of a row of an embedder's files.
 enum class TextGroup {
   pairs,     ///< an anchor and a positive
   triplets,  ///< an anchor, a positive, and one or more negatives

@@ -22,7 +22,7 @@ namespace funicular::task {
 /// are not.
 inline constexpr int64_t kMostEvaluatedRows = 512, kEvaluatedRows = 32;
 
-/// What is evaluated, and how.
+/// The options of evaluate().
 struct EvaluateOptions {
   fs::path model{};                             ///< the model's folder
   fs::path data{};                              ///< labelled rows; for a masked language model a token store
@@ -36,7 +36,8 @@ struct EvaluateOptions {
   at::Device device = at::kCPU;         ///< where the model computes
   uint64_t seed = 42;                   ///< of the masks of a masked language model
 
-  /// Where rows leave a model with exits; not given: at its end, and the curve of its exits is measured besides.
+  /// Exit of the rows in a model with exits. Not given: the whole model answers, and the curve of its exits
+  /// is measured too.
   ExitChoice exits{};
   /// Folder of a small model that is asked first: the curve of the cascade is measured besides. Empty: there is none.
   fs::path cascade{};

@@ -14,7 +14,7 @@
 
 namespace funicular::task {
 
-/// How much a row (of tags a word) of each class counts in training.
+/// Weight of a row (for tags: of a word) in training, by class.
 struct ClassWeights {
   bool balanced = false;             ///< all classes count as much in all
   std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each

@@ -75,7 +75,8 @@ void require_cascade(const FolderPredictor& small, const model::Pretrained& larg
   require_one_class(small.task(), "--cascade");
   const std::string name = small.pretrained().path().string();
   if (small.labels() != model::class_names(large.config()))
-    throw InputError("usage", "--cascade {}: its classes are not those of {}, in the same order", name,
+    throw InputError("usage",
+                     "--cascade {}: its classes differ from the classes of {}, or have another order", name,
                      large.path().string());
   if (small.tokenizer().fingerprint() != large.tokenizer()->fingerprint())
     throw InputError("usage", "--cascade {}: its tokeniser is not that of {}", name, large.path().string());

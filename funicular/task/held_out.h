@@ -15,9 +15,9 @@ data::RowSplit::LabelsOf split_labels(const Task& task);
 std::shared_ptr<const Task> on_side(const Task& whole, std::shared_ptr<const data::RowSplit> split,
                                     bool held_out);
 
-/// If `options` ask for a share of the training file to be held out: lets `task` read the other rows and `eval_task` these.
-/// Leaves the options as they are, with a warning, if the file has too few rows. Throws InputError for a task that cannot
-/// read a part of a file.
+/// If `options` hold out a share of the training file, `eval_task` reads this share and `task` reads all
+/// other rows. Leaves the options as they are, with a warning, if the file has too few rows. Throws
+/// InputError for a task that cannot read a part of a file.
 void hold_out_rows(FinetuneOptions& options);
 
 }  // namespace funicular::task

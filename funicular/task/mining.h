@@ -41,7 +41,8 @@ struct NegativeRules {
   int64_t range_min = 0;                  ///< so many of the best candidates are passed over
   std::optional<int64_t> range_max = {};  ///< candidates that are read; none: as many as the rules need
   std::optional<double> max_score = {}, min_score = {};
-  /// A candidate is dropped if its score is above the positive's less this. Of several positives the lowest score counts.
+  /// A candidate is dropped if its score is above the positive's less this. If there are several positives,
+  /// the lowest score counts.
   std::optional<double> absolute_margin = {};
   /// A candidate is dropped if its score is above the positive's less this share of it.
   std::optional<double> relative_margin = {};
@@ -78,7 +79,7 @@ struct MiningTexts {
 MiningTexts read_mining_texts(const fs::path& pairs, const FileOptions& files,
                               const std::vector<InputOptions>& corpus);
 
-/// What was found for a query.
+/// The result for a query.
 struct MinedQuery {
   std::vector<float> positive_scores;  ///< in the order of MiningTexts::positives
   std::vector<Neighbour> negatives;    ///< the best first; `row` is a document

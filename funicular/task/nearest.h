@@ -63,9 +63,9 @@ class NearestRows {
   BestRows best_;
 };
 
-/// The same in a file of vectors. A table with one bit per number is compared by the share of bits that are equal: 1
-/// for all, −1 for none. The bytes of other tables stand for numbers of `ranges`. Throws InputError if the widths do
-/// not fit, and for such bytes without `ranges`.
+/// Finds the nearest vectors in a file. A table with one bit per number is compared by the share of bits that
+/// are equal: 1 for all, −1 for none. The bytes of other tables stand for numbers of `ranges`. Throws
+/// InputError if the widths do not fit, and for such bytes without `ranges`.
 std::vector<std::vector<Neighbour>> nearest_in_file(const format::NpyFile& index, const at::Tensor& queries,
                                                     int64_t k, Similarity similarity,
                                                     const format::VectorRanges& ranges = {});

@@ -1,5 +1,5 @@
 #pragma once
-// What a fine-tuning has come to, for people: its score beside an answer that is always the same, and mistakes.
+// The outcome of a fine-tuning, for people: its score beside a constant answer, and its mistakes.
 
 #include <cstdint>
 

@@ -24,7 +24,7 @@ class KeptProjection {
  public:
   /// Throws InputError for a file that cannot be read.
   explicit KeptProjection(const fs::path& folder);
-  /// Notes its hash for what must be equal for a run to go on, where it has a file of its own.
+  /// Adds the hash of its file, if it has one, to the properties that a resumed run must share.
   void note(std::map<std::string, std::string>& identity) const;
   /// Copies the weights of the student's folder into the model, as Pretrained::load does. Of a run that begins
   /// (`starts_anew`) the projection is copied, too, if it has the sizes of the model's, and a message says so, or

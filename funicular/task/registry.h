@@ -62,7 +62,7 @@ std::vector<std::string> text_task_names();
 /// suggesting the nearest.
 std::shared_ptr<const Task> find_task(const std::string& name, FileOptions files = {});
 
-/// The same task with other options of its files.
+/// A copy of the task with other options of its files.
 std::shared_ptr<const Task> with_files(const Task& task, FileOptions files);
 
 /// The task of a model's folder, with the columns of its fine-tuning unless `said` has others.

@@ -186,12 +186,11 @@ void check_lists(const Task& task, const FileRows& rows, const objective::Rankin
     if (loss.learns_from(labels)) ++learnt;
   }
   if (lists == rows.store.rows())
-    throw InputError(
-        "loss",
-        "{}: --loss {} compares the texts of a query, and each query has one text. Write the rows of a "
-        "query one after the other, or lists in JSON lines. funicular mine finds negatives, and --loss bce "
-        "reads such rows{}",
-        file, name, remedy);
+    throw InputError("loss",
+                     "{}: --loss {} compares the texts of a query, and each query has one text. Put the rows "
+                     "of a query together, or write lists in JSON lines. funicular mine finds negatives, and "
+                     "--loss bce reads such rows{}",
+                     file, name, remedy);
   if (learnt == 0)
     throw InputError(
         "loss",

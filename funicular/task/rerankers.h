@@ -26,8 +26,8 @@ class Rerankers final : public Task {
   Json note() const override;
 
   MetricNames metrics(const std::vector<std::string>& labels) const override;
-  /// Unless a loss is chosen, the model's own, as config.json notes it; else bce. The activation is the model's own, or
-  /// sigmoid for bce and identity for the other losses.
+  /// Unless a loss is chosen, the model's own, as config.json notes it; else bce. The activation is the
+  /// model's own, else sigmoid for bce and identity for all other losses.
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;

@@ -27,7 +27,7 @@ struct RetrievalSet {
 /// names file and line.
 RetrievalSet read_retrieval_set(const fs::path& folder, const std::string& split = "test");
 
-/// What was found for a query: ids, the best first, and how many documents are relevant to it.
+/// The result for a query: ids, best first, and the number of relevant documents.
 struct RankedQuery {
   std::vector<bool> hits;  ///< whether the document at each rank is relevant
   int64_t relevant = 0;

@@ -145,8 +145,8 @@ void TextInput::report(int64_t rows) const {
         input_.name, objects_, rows);
   if (tabs_ > 0)
     log::warning(
-        "{}: {} of {} lines hold a tab, and each whole line was taken as one text. --pairs takes two texts "
-        "per line; from a table, give only the text (cut -f)",
+        "{}: {} of {} lines hold a tab, and each line was read as one text. --pairs reads two texts per "
+        "line; of a table, give only the text (cut -f)",
         input_.name, tabs_, rows);
 }
 

@@ -71,7 +71,7 @@ class ClassedSheet : public RowSheet {
   virtual at::Tensor logits_of(const at::Tensor& probabilities) const = 0;
   /// The labels as fit_temperature() takes them.
   virtual at::Tensor truths() const = 0;
-  /// What the probabilities say and whether it is so: the answer to each row, or each label of each row.
+  /// The answer to each row, or each label of each row, and whether it is right.
   virtual objective::Judged judged() const = 0;
   /// Whether judged() holds answers, of which some may be left out.
   virtual bool may_abstain() const = 0;

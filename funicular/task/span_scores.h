@@ -16,7 +16,7 @@
 
 namespace funicular::task {
 
-/// Of one answer, from 0 to 1.
+/// Scores of one answer, from 0 to 1.
 struct SpanScore {
   double exact = 0, f1 = 0;
 };
@@ -39,7 +39,8 @@ struct ThresholdPoint {
 };
 BestThreshold best_threshold(std::vector<ThresholdPoint> points);
 
-/// exact, f1; with questions that have no answer also those of both kinds of questions, and the best thresholds.
+/// exact, f1. If questions without an answer occur, also the scores by kind of question, and the best
+/// thresholds.
 std::vector<std::string> span_metric_names();
 
 /// One question that was answered.

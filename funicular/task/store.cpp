@@ -76,8 +76,7 @@ void require_rows(const data::TokenStore& store, const Task& task, const fs::pat
   if (store.rows() > 0) return;
   const bool bad = options.bad_rows && options.bad_rows->count(file.string()) > 0;
   throw InputError("task", "{}: no rows{}; expected at least one{}", file.string(),
-                   bad ? " but those that cannot be read" : "",
-                   task.columns().header ? " after the header" : "");
+                   bad ? " that can be read" : "", task.columns().header ? " after the header" : "");
 }
 
 }  // namespace

@@ -279,7 +279,7 @@ std::string Guess::said(const TaskType& type) const {
   std::vector<std::string> unread;
   for (size_t i = 0; i < table_.columns.size(); ++i)
     if (is_free(i) && word(i) != said_.shares.weight) unread.push_back(word(i));
-  return fmt::format("{}: {} rows; {}{} from the column{} {}, learnt from {}{}. The same in options: {}",
+  return fmt::format("{}: {} rows; {}{} from the column{} {}, learnt from {}{}. Equivalent options: {}",
                      file_.string(), table_.rows,
                      table_.header || is_json() || said_.header
                          ? ""

@@ -1,6 +1,6 @@
 #pragma once
-// What a file of rows is for, guessed from its columns: the texts, the label, and the task. A guess that could be wrong is
-// refused, and the message lists the columns and the options to give.
+// Guesses the texts, the label and the task of a file of rows from its columns. A guess that could be wrong
+// is refused, and the message lists the columns and the options to give.
 
 #include <memory>
 #include <string>

@@ -43,7 +43,7 @@ struct FileOptions {
   std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's own
   data::ShareColumns shares = {};      ///< shares in place of a label, and weights
   format::FileStyle style = {};
-  /// Which rows are read: those of one side of a split. Null: all.
+  /// The rows that are read: one side of a split. Null: all.
   std::shared_ptr<const data::RowSplit> split = {};
   bool held_out = false;  ///< the side of `split`
 
@@ -77,7 +77,7 @@ struct MetricNames {
   std::string earlier_best = {};  ///< what version 0.1 had there; its runs keep it
 };
 
-/// What training of an embedder chooses (task/embedders.h).
+/// Choices for the training of an embedder (task/embedders.h).
 struct EmbeddingOptions {
   bool chosen = false;  ///< false: the task's own loss
   objective::VectorLossOptions loss = {};
@@ -85,7 +85,7 @@ struct EmbeddingOptions {
   fs::path folder = {};      ///< of the model that is trained or used; may be empty
 };
 
-/// What training of a reranker chooses (task/rerankers.h).
+/// Choices for the training of a reranker (task/rerankers.h).
 struct RankingChoice {
   bool chosen = false;  ///< false: the model's own loss
   objective::RankingLossOptions loss = {};
@@ -218,7 +218,7 @@ class Task {
   FileOptions files_;
 };
 
-/// What config.json's "funicular" keeps of a task and of how its texts become sequences.
+/// The note in config.json ("funicular") on a task and on how its texts become sequences.
 model::TaskNote note_of(const Task& task, int64_t max_length, const std::string& truncation);
 
 }  // namespace funicular::task

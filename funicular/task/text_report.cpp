@@ -111,7 +111,7 @@ void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file
       if (trained->meta().tokenizer_fingerprint == evaluated.meta().tokenizer_fingerprint)
         report_shared(rows, eval_file, data::TextIndex(*trained, unknown), train_file);
     } catch (const InputError&) {
-      log::debug("{} cannot be read; its rows are not compared with those of {}", entry.path().string(),
+      log::debug("{} cannot be read; its rows are not compared with the rows of {}", entry.path().string(),
                  eval_file.string());
     }
   }

@@ -34,7 +34,7 @@ class TextTask : public Task {
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 
  protected:
-  /// What the rows of these tasks share.
+  /// Code shared by the rows of these tasks.
   template <class T>
   static TaskType row_of_tables(std::string name) {
     return {

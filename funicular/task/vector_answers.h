@@ -16,7 +16,7 @@ struct VectorOptions {
   std::optional<int64_t> truncate_dim{};  ///< the first numbers of each alone
   bool normalise = false;                 ///< afterwards, to length 1
   std::string prompt{};                   ///< stands before each text
-  /// What a text without tokens is read as. None: such a text has special tokens.
+  /// Token that stands for a text without tokens. None: such a text has special tokens.
   std::optional<uint32_t> no_token{};
   int64_t special_tokens = 0;  ///< of the tokeniser's sequences that this model's texts do not get
 };

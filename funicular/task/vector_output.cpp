@@ -40,7 +40,7 @@ template <class Use>
 void for_each_vector(const format::NpyFile& table, const Use& use) {
   std::vector<float> vector(static_cast<size_t>(table.columns()));
   for (int64_t row = 0; row < table.rows(); ++row) {
-    if (row % 4096 == 0) stop_if_interrupted("embed", "the vectors are kept; repeat the command to go on");
+    if (row % 4096 == 0) stop_if_interrupted("embed", "the vectors are kept; repeat the command to resume");
     std::memcpy(vector.data(), table.row(row).data(), table.row(row).size());
     use(std::span<const float>(vector));
   }
@@ -104,8 +104,9 @@ VectorOutput::VectorOutput(VectorOutputOptions options)
   make_directories(folder_);
   lock_ = std::make_unique<FolderLock>(folder_, "embed");
   if (fs::exists(job) && parse_json_or_null(read_file(job)) != options_.identity) {
-    log::warning("{} holds unfinished work with another input, model or options; it begins anew",
-                 folder_.string());
+    log::warning(
+        "{} holds unfinished work with another input, model or options; this run starts from the beginning",
+        folder_.string());
     fs::remove(part_);
     fs::remove(job);
   }
@@ -123,7 +124,7 @@ void VectorOutput::open() {
   const uint64_t whole = (size - format::kNpyHeader) / record();
   writer_->cut(format::kNpyHeader + whole * record());
   rows_ = static_cast<int64_t>(whole);
-  if (rows_ > 0) log::info("{}: goes on behind {} vectors", options_.path.string(), rows_);
+  if (rows_ > 0) log::info("{}: resuming after {} vectors", options_.path.string(), rows_);
 }
 
 void VectorOutput::write(std::string_view records) {

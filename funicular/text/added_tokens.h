@@ -27,10 +27,10 @@ class AddedTokenMatcher {
   AddedTokenMatcher() = default;
   /// `patterns[i]` is what to look for in place of `tokens[i].content`.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns);
-  /// Of those that are looked for in raw text.
+  /// Matcher of the tokens that are found in raw text.
   static AddedTokenMatcher raw(const std::vector<AddedToken>& added);
-  /// Of those that are looked for, normalised, in normalised text. Throws InputError where nothing is left of
-  /// one, or two become the same.
+  /// Matcher of the normalised tokens that are found in normalised text. Throws InputError where nothing is
+  /// left of one, or two become the same.
   static AddedTokenMatcher normalized(const std::vector<AddedToken>& added, const Normalize& normalize);
 
   bool empty() const { return tokens_.empty(); }

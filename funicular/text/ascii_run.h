@@ -33,7 +33,7 @@ inline uint64_t keep_bytes(uint64_t bytes, int n) {
 }  // namespace detail
 
 /// The letters and digits at the front of 16 readable bytes, upper case folded if `lower`. `size` is 16 also
-/// when the word goes on.
+/// if the word is longer.
 inline WordKey ascii_run(const char* text, bool lower) {
   uint64_t low, high;
   std::memcpy(&low, text, 8);

@@ -26,7 +26,7 @@ struct Symbol {
   int32_t size = 0;  ///< of the text that it stands for, in whatever unit the caller counts; more than 0
 };
 
-/// What a thread needs to merge words, kept between them.
+/// Buffers of a thread that merges words.
 class MergeScratch {
   friend class MergeTable;
   struct Waiting {

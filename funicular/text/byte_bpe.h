@@ -20,7 +20,7 @@ struct ByteBpeOptions {
       false;                   ///< a blank before each text between added tokens that does not begin with one
   bool use_regex = true;       ///< cut into words by GPT-2's pattern; false: merge across words
   bool ignore_merges = false;  ///< a word that is a token is that token, whatever its merges give
-  /// What stands for a byte that the vocabulary lacks; empty: such bytes are left out.
+  /// Token for a byte that the vocabulary lacks; empty: such bytes are left out.
   std::string unknown_byte_token = "";
   bool fuse_unknown = false;      ///< one for all unknown bytes in a row
   bool trim_offsets = false;      ///< offsets without the white space around a token

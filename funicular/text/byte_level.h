@@ -24,7 +24,7 @@ std::string to_byte_characters(std::string_view bytes);
 /// none.
 bool append_token_bytes(std::string_view token, std::string& bytes);
 
-/// What the pattern takes a code point for.
+/// Category of a code point in the pattern.
 unicode::Category category_of(uint32_t code);
 
 /// The end of the piece that begins at `at` (< end) by the pattern

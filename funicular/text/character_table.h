@@ -1,5 +1,5 @@
 #pragma once
-// What a WordPiece tokeniser does at each code point, worked out once for its options and vocabulary.
+// Actions of a WordPiece tokeniser at each code point, computed once for its options and vocabulary.
 
 #include <cstdint>
 #include <vector>

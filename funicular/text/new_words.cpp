@@ -65,7 +65,7 @@ const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::files
 
 std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
   if (word.find_first_of(" \t\n\r\f\v") != word.npos)
-    return "it holds a blank, and a token is one word; give each of its words a line of its own";
+    return "it holds a blank, but a token is one word; put each of its words on a separate line";
   if (const int32_t id = tokenizer.id_of(word); id >= 0)
     return fmt::format("the vocabulary has it already, as token {}; leave the line out", id);
   const std::string normalized = trimmed(normalize(word, NormalizerRules(tokenizer.options())));
@@ -73,7 +73,7 @@ std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
   if (words.empty()) return "the normaliser leaves nothing of it; leave the line out";
   if (words.size() > 1)
     return fmt::format(
-        "the tokeniser reads {} words (\"{}\"), and a token is one word; give those that are new",
+        "the tokeniser reads {} words (\"{}\"), but a token is one word; give only its new words",
         words.size(), fmt::join(words, "\", \""));
   if (normalized != word) {
     if (const int32_t id = tokenizer.id_of(normalized); id >= 0)

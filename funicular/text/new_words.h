@@ -23,7 +23,7 @@ struct NewWords {
   std::vector<std::string> left_out;
 };
 
-/// Throws InputError, with the reason, where the tokenizer of `folder` is of a kind that words cannot be added to.
+/// Throws InputError, with the reason, if words cannot be added to the tokenizer of `folder`.
 const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 
 /// Reads a list of words, one a line; what follows a tab in a line is not read, nor are empty lines. Throws InputError

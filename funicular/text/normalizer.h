@@ -33,7 +33,7 @@ CodePoints decompose(uint32_t code);
 /// Full lower case without context: no final sigma.
 CodePoints lower_case(uint32_t code);
 
-/// What is left to decide of the options when text is normalised.
+/// Options that normalising text needs.
 struct NormalizerRules {
   bool clean = false, chinese = false, strip = false, lower = false;
   explicit NormalizerRules(const WordPieceOptions& options);

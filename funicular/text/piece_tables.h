@@ -1,5 +1,5 @@
 #pragma once
-// What a tokeniser of pieces (text/piece_tokenizer.h) knows; immutable once made.
+// Tables of a tokeniser of pieces (text/piece_tokenizer.h); immutable once made.
 
 #include <array>
 #include <memory>

@@ -16,7 +16,7 @@
 
 namespace funicular::text {
 
-/// What happens before and after the model: the fields of a `tokenizer.json`.
+/// Steps before and after the model: the fields of a `tokenizer.json`.
 struct PieceRules {
   std::vector<NormalizerStep> normalizer;
   std::vector<SplitterStep> splitter;

@@ -10,7 +10,7 @@
 
 namespace funicular::text {
 
-/// What errors of tokenizers and of their files begin with.
+/// Prefix of errors of tokenizers and of their files.
 inline constexpr std::string_view kTokenizerComponent = "tokenizer";
 
 /// A token that is matched in the raw text before anything else, e.g. "[MASK]".
@@ -71,7 +71,7 @@ class Tokenizer {
   /// The ids that objectives need.
   virtual const SpecialTokens& special() const = 0;
 
-  /// All tokens as the files spell them: those of the model, then the added ones that it lacks.
+  /// All tokens as the files spell them: the model's tokens, then the added ones that it lacks.
   virtual const std::vector<std::string>& vocabulary() const = 0;
   /// How many of them the model has, that is, may be pieces of words.
   virtual int32_t model_size() const = 0;
@@ -79,12 +79,12 @@ class Tokenizer {
   virtual const std::vector<AddedToken>& added_tokens() const = 0;
   /// The number of tokens of vocabulary().
   int32_t size() const { return static_cast<int32_t>(vocabulary().size()); }
-  /// More than every id, those of added tokens included.
+  /// Greater than every id, added tokens included.
   int64_t id_limit() const;
   /// -1 if there is no such token.
   virtual int32_t id_of(std::string_view token) const = 0;
-  /// The text that a token stands for, e.g. "ed" of "##ed" or " the" of "Ġthe". Of byte-level tokens, bytes that
-  /// need not be whole characters. 0 <= id < size().
+  /// The text that a token stands for, e.g. "ed" of "##ed" or " the" of "Ġthe". A byte-level token gives
+  /// bytes that need not be whole characters. 0 <= id < size().
   virtual std::string token_text(int32_t id) const = 0;
 
   /// Hash of everything that decides ids: two tokenizers with equal fingerprints give equal ids for every

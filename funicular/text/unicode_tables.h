@@ -36,7 +36,7 @@ extern const std::size_t decompositions_size;
 extern const uint32_t compositions[];
 extern const std::size_t compositions_size;
 
-/// What the pattern of the ByteLevel pre-tokenizer tells apart.
+/// Categories of the pattern of the ByteLevel pre-tokenizer.
 enum Category : uint8_t { neither = 0, letter = 1, number = 2, white_space = 3 };  // \p{L}, \p{N}, \s
 
 // Change points, as those of flags.

@@ -10,7 +10,7 @@ namespace funicular::text {
 
 constexpr uint32_t replacement_character = 0xFFFD;
 
-/// Whether a byte is one of those behind the first one of a character.
+/// Whether a byte continues a character.
 inline bool continues_character(char byte) {
   return (byte & 0xC0) == 0x80;
 }
@@ -82,7 +82,7 @@ inline uint32_t last_code_point(std::string_view utf8, int& size) {
   return replacement_character;
 }
 
-/// Where the first malformed sequence begins; bytes.size() if there is none.
+/// Start of the first malformed sequence; bytes.size() if there is none.
 inline size_t first_invalid_utf8(std::string_view bytes) {
   constexpr uint64_t kNotAscii = 0x8080808080808080;
   for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;) {
@@ -112,7 +112,7 @@ inline bool is_valid_utf8(std::string_view bytes) {
   return first_invalid_utf8(bytes) == bytes.size();
 }
 
-/// The same text with every malformed sequence replaced by U+FFFD.
+/// A copy of the text with every malformed sequence replaced by U+FFFD.
 std::string to_valid_utf8(std::string_view bytes);
 
 }  // namespace funicular::text

@@ -12,7 +12,7 @@
 
 namespace funicular::text {
 
-/// What a WordPiece tokeniser does to text; the fields of BertNormalizer and WordPiece in a `tokenizer.json`.
+/// Options of a WordPiece tokeniser: the fields of BertNormalizer and WordPiece in a `tokenizer.json`.
 struct WordPieceOptions {
   bool lowercase = true;
   bool clean_text = true;            ///< drop control characters, make every white space a blank

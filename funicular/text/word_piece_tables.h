@@ -1,5 +1,5 @@
 #pragma once
-// What a WordPiece tokeniser knows; immutable once made.
+// Tables of a WordPiece tokeniser; immutable once made.
 
 #include <memory>
 #include <string>

@@ -50,10 +50,10 @@ BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pie
   if (plan.micro_batch == 0)
     plan.micro_batch = divide_up(each, plan.accumulation > 0 ? plan.accumulation : pieces);
   if (plan.micro_batch > plan.batch)
-    throw InputError(
-        "trainer",
-        "a micro-batch of {} sequences is larger than the batch of {}; make one of them fit the other",
-        plan.micro_batch, plan.batch);
+    throw InputError("trainer",
+                     "a micro-batch of {} sequences is larger than the batch of {}; lower --micro-batch-size "
+                     "or raise --batch-size",
+                     plan.micro_batch, plan.batch);
   const int64_t accumulation = divide_up(each, plan.micro_batch);
   if (plan.accumulation > 0 && plan.accumulation != accumulation)
     throw InputError("trainer",

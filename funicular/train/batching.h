@@ -23,7 +23,7 @@ struct BatchPlan {
 };
 
 /// Completes what the options leave open, for so many ranks that share each batch; throws InputError for
-/// sizes below 1 and for contradictions. Where options tell neither a micro-batch nor an accumulation, a rank's
+/// sizes below 1 and for contradictions. If options give neither a micro-batch nor an accumulation, a rank's
 /// share is cut into `pieces` (Strategy::pieces).
 BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1, int64_t pieces = 1);
 /// Throws InputError for sizes below 0, whatever the number of ranks.

@@ -21,7 +21,7 @@
 
 namespace funicular::train {
 
-/// Where a run stands, besides tensors. The sampler and every random choice follow from seed and step.
+/// The state of a run besides its tensors. The sampler and every random choice follow from seed and step.
 struct TrainingState {
   int64_t step = 0;                               ///< global batches consumed
   double loss_sum = 0;                            ///< of the steps since the last record in metrics.jsonl
@@ -69,8 +69,8 @@ void write_slices(const comm::Group& group, const fs::path& path,
 /// deletes none.
 void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step);
 
-/// Clears up after a killed process: a checkpoint that it had written wholly, but not put in its place, is
-/// put there, with a warning; the rest is deleted.
+/// Clears up after a killed process. A complete checkpoint that was not yet in its place is moved there, with
+/// a warning; the rest is deleted.
 void recover_leftovers(const fs::path& folder);
 
 /// The newest checkpoint in `folder` whose files agree with its manifest, or an empty path. Warns about each
@@ -88,8 +88,9 @@ void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint);
 /// Writes parameters and buffers under their logical names.
 void write_model_file(const Model& model, const fs::path& path);
 
-/// What write_model_file wrote into a model of the same structure, which is not being trained. Throws InputError naming the first tensor
-/// that is missing, left over, or of another shape or type; then nothing has been changed.
+/// Reads the file of write_model_file into a model of the same structure that is not being trained. Throws
+/// InputError naming the first tensor that is missing, left over, or of another shape or type; then nothing
+/// has been changed.
 void read_model_file(Model& model, const fs::path& path);
 
 }  // namespace funicular::train

@@ -48,12 +48,11 @@ void check_space(const SpaceNeeds& needs, double available, double held, const f
   constexpr double kGigabyte = 1e9;
   const auto least = static_cast<double>(needs.least()), most = static_cast<double>(needs.most());
   if (available < least)
-    throw RunError(
-        "disk",
-        "{} has {:.2f} GB free, and a checkpoint ({:.2f} GB) and the model ({:.2f} GB) do not fit; free "
-        "some space, or give --output a folder on another disk",
-        folder.string(), available / kGigabyte, static_cast<double>(needs.checkpoint) / kGigabyte,
-        static_cast<double>(needs.model) / kGigabyte);
+    throw RunError("disk",
+                   "{} has {:.2f} GB free; a checkpoint ({:.2f} GB) and the model ({:.2f} GB) do not fit. "
+                   "Free some space, or set --output to another disk",
+                   folder.string(), available / kGigabyte, static_cast<double>(needs.checkpoint) / kGigabyte,
+                   static_cast<double>(needs.model) / kGigabyte);
   if (available + held < most)
     log::warning(
         "{} has {:.2f} GB free, and this run may come to {:.2f} GB ({} checkpoints of {:.2f} GB at a time); "

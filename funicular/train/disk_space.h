@@ -12,14 +12,14 @@ namespace funicular::train {
 struct SpaceNeeds {
   int64_t checkpoint = 0;  ///< one: weights and optimiser state
   int64_t model = 0;       ///< the run's model, in float32
-  /// How many checkpoints lie there at a time: those kept, that of the best evaluation, and one that is written.
+  /// Checkpoints on the disk at a time: the kept ones, the best evaluation's, and one that is being written.
   int64_t checkpoints = 1;
 
   int64_t least() const { return checkpoint + model; }
   int64_t most() const { return checkpoints * checkpoint + 2 * model; }
 };
 
-/// Of the state that the strategy holds with the other ranks, as checkpoints write it, and of a model of `parameters`
+/// Space for the state of the strategy on all ranks, as checkpoints write it, and for a model of `parameters`
 /// weights. Not collective.
 SpaceNeeds space_needs(parallel::Strategy& strategy, int64_t parameters, int64_t checkpoints);
 
@@ -28,7 +28,7 @@ SpaceNeeds space_needs(parallel::Strategy& strategy, int64_t parameters, int64_t
 /// not.
 void check_space(const SpaceNeeds& needs, double available, double held, const fs::path& folder);
 
-/// The same of the disk as it is. Nothing where the system does not tell.
+/// Checks the space that the disk has now. Nothing where the system does not tell.
 void check_space(const SpaceNeeds& needs, const fs::path& folder);
 
 }  // namespace funicular::train

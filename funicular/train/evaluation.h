@@ -16,7 +16,7 @@
 
 namespace funicular::train {
 
-/// What to evaluate on during training.
+/// Data and metrics of the evaluations during training.
 struct Evaluation {
   const Source* data = nullptr;  ///< nullptr: no evaluation
   Metrics* metrics = nullptr;    ///< nullptr: the loss only
@@ -40,14 +40,14 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              const EvaluateBatch& evaluate_batch,
                                              const EvaluationProgress& progress = {});
 
-/// What went wrong on some rank and is known on all.
+/// An error of some rank that all ranks know.
 struct SharedError {
   std::exception_ptr error;  ///< the error of the first rank that failed
   /// Throws the error itself.
   [[noreturn]] void rethrow() const { std::rethrow_exception(error); }
 };
 
-/// The same over ranks, which take micro-batches in turn; rank 0 counts. Every sample counts once, in the
+/// evaluate() over ranks that take micro-batches in turn; rank 0 counts. Every sample counts once, in the
 /// order of the data, whatever the ranks; the result is the same on all. `interrupted` is asked between
 /// batches, and a yes on any rank ends it on all: then the result is empty. Collective.
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
@@ -55,8 +55,8 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              parallel::Strategy& strategy,
                                              const std::function<bool()>& interrupted);
 
-/// The same over ranks that each hold the whole model: `evaluate_batch` runs one micro-batch, as above. The result has the
-/// bits of one process. Throws SharedError on all ranks where one fails. Collective.
+/// evaluate() over ranks that each hold the whole model: `evaluate_batch` runs one micro-batch, as above. The
+/// result has the bits of one process. Throws SharedError on all ranks where one fails. Collective.
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating, const comm::Group& group,
                                              const EvaluateBatch& evaluate_batch,

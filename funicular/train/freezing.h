@@ -10,7 +10,7 @@
 namespace funicular::train {
 
 /// For its lifetime, only parameters whose names begin with a prefix in `trainable` (empty: all that learn
-/// anyway) and with none in `frozen` learn. What learnt before learns again afterwards.
+/// anyway) and with none in `frozen` learn. Weights that learnt before learn again afterwards.
 class Freezing {
  public:
   /// Throws InputError for a prefix that fits no parameter, with the nearest name.

@@ -82,8 +82,8 @@ void Meetings::meet_early(int64_t step) {
   agree_on_scale(step);
   if (strategy_.group().rank() == 0)
     log::warning(
-        "interrupted between two meetings, so the pipeline was emptied after step {}. Weights will differ "
-        "from those of a run that was not interrupted",
+        "interrupted between two meetings, so the pipeline was emptied after step {}. The weights will "
+        "differ from the weights of an uninterrupted run",
         step);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where the ranks of a run are together, and whose losses each of them knows.
+// Meetings of the ranks of a run, and which losses each of them knows.
 
 #include <cstdint>
 #include <string>
@@ -43,13 +43,13 @@ class Meetings {
 
   /// Notes in the settings of the step behind `done` where the next meeting is.
   void plan(int64_t done, parallel::StepSettings& settings) const;
-  /// What came of the loss scale at a meeting.
+  /// Change of the loss scale at a meeting.
   struct Scaling {
     optim::LossScaler::Verdict verdict = optim::LossScaler::Verdict::update;
     std::string gradient;  ///< one of this rank's that was not finite, if any
   };
-  /// Waits for the other ranks if there is a meeting after `step`. Where steps overlap, and updates were left out since the
-  /// last meeting, the loss scale hears of it; there is a meeting soon after it has changed.
+  /// Waits for all other ranks if there is a meeting after `step`. Where steps overlap, and updates were left
+  /// out since the last meeting, the loss scale hears of it; there is a meeting soon after it has changed.
   Scaling meet_after(int64_t step);
   /// Waits for the other ranks before their next meeting. Says what that changes.
   void meet_early(int64_t step);

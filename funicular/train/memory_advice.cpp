@@ -126,11 +126,9 @@ std::string memory_advice(const TrainingNeeds& needs, double limit, const std::s
   const int wanted = std::max(ranks_that_hold(needs, limit), parts + 1);
   return fmt::format(
       "out of memory; the weights of this model with their gradients and optimiser state take {:.2f} GB{}, "
-      "and this process "
-      "may have {:.2f} GB. A pipeline of {} ranks divides them, about {:.2f} GB a rank, and up to {:.2f} GB "
-      "more "
-      "while weights are saved: funicular launch -n {} -- funicular "
-      "… --pipeline-parallel {}. What comes on top is less with {} ({})",
+      "and this process may have {:.2f} GB. A pipeline of {} ranks divides them: about {:.2f} GB per rank, "
+      "and up to {:.2f} GB more while weights are saved. Start it by funicular launch -n {} -- funicular … "
+      "--pipeline-parallel {}. The rest of the memory is less with {} ({})",
       gigabytes(here), needs.parts * needs.replicas > 1 ? " on each rank" : "", gigabytes(limit), wanted,
       gigabytes(bytes / wanted), gigabytes(bytes_of_weights(needs)), wanted, wanted, kSmallerBatches, detail);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What to do where a model does not fit.
+// Advice for a model that does not fit.
 //
 // Asked when memory has run out, perhaps while the model is built: a step that is taken without arithmetic (runtime/dry_run.h),
 // which tells all that a step needs, would have to build the model once more. What is held however small the batches are
@@ -15,7 +15,7 @@
 
 namespace funicular::train {
 
-/// What a training holds however small its batches are.
+/// Memory that a training holds however small its batches are.
 struct TrainingNeeds {
   int64_t parameters = 0;  ///< weights that are trained
   int64_t constants = 0;   ///< weights that are not, such as a teacher's
@@ -32,7 +32,7 @@ void divide_as(const parallel::Strategy& strategy, TrainingNeeds& needs);
 /// Bytes of the weights, their 16-bit copies, gradients and optimiser state, on all ranks together, each counted once.
 int64_t bytes_of_training(const TrainingNeeds& needs);
 
-/// What of it lies on one rank, if the parts are equally large.
+/// Bytes of it on one rank, if the parts are equally large.
 double bytes_of_a_rank(const TrainingNeeds& needs);
 
 /// What this process may have for its data, in bytes: by its limits on data or on address space (ulimit -d, -v; what programs

@@ -18,7 +18,7 @@
 
 namespace funicular::train {
 
-/// A source of several corpora: the trainer draws its samples by the mixture, not one after the other.
+/// A source of several corpora: the trainer draws its samples by the mixture, not corpus by corpus.
 class MixedSource : public Source {
  public:
   /// Its parts are those of the source, in their order.
@@ -76,7 +76,7 @@ class Draws {
   /// Of each corpus its name, samples and weight, and the draws and epochs of a run of so many batches; null where
   /// there is one.
   OrderedJson corpora(int64_t batches) const;
-  /// The same for people, a line a corpus.
+  /// Describes the corpora for people, one line per corpus.
   std::vector<std::string> describe_corpora(int64_t batches) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What a run leaves for people and tools: run.json, metrics.jsonl and TensorBoard events.
+// Records of a run for people and tools: run.json, metrics.jsonl and TensorBoard events.
 
 #include <cstdint>
 #include <cstdio>

@@ -77,7 +77,8 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
   if (resume == "auto") {
     const fs::path newest = newest_valid_checkpoint(checkpoints);
     if (own && newest.empty())
-      throw InputError("trainer", "no checkpoint in {} is valid; remove the folder to start anew",
+      throw InputError("trainer",
+                       "no checkpoint in {} is valid; remove the folder to start from the beginning",
                        checkpoints.string());
     return newest.empty() ? newest : fs::canonical(newest);
   }
@@ -142,13 +143,13 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
                      bool goes_on) {
   const std::string refused = difference(saved.identity, identity);
   if (!refused.empty())
-    throw InputError(
-        "trainer",
-        "{} cannot be resumed, it is of another run:{}\nUse the same settings, or another output folder",
-        checkpoint.string(), refused);
+    throw InputError("trainer",
+                     "{} cannot be resumed; it belongs to another run:{}\n"
+                     "Use the same settings, or another --output",
+                     checkpoint.string(), refused);
   const std::string changed = difference(saved.settings, settings);
   if (changed.empty()) return;
-  if (goes_on) return log::warning("the run goes on with other settings than it began with:{}", changed);
+  if (goes_on) return log::warning("the run resumes with other settings than it began with:{}", changed);
   // Only what it is measured on may be another: that is done anew.
   auto same = settings;
   if (const auto data = saved.settings.find(kEvaluationData); data != saved.settings.end())
@@ -173,8 +174,8 @@ void forget_other_evaluation(TrainingState& saved, const std::map<std::string, s
       before->second == now->second)
     return;
   log::warning(
-      "the evaluation data changed, so the best evaluation so far, at step {}, cannot be compared with later "
-      "ones; the next evaluation, or the end of the run, replaces the run's model",
+      "the evaluation data changed, so the best evaluation so far (step {}) cannot be compared with later "
+      "ones. The next evaluation, or the end of the run, replaces the model",
       saved.best_step);
   forget_best(saved);
 }

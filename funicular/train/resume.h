@@ -1,5 +1,5 @@
 #pragma once
-// From which checkpoint a run goes on, whether it may, and what becomes of the others.
+// Chooses the checkpoint from which a run resumes, checks that it may, and deals with all newer ones.
 
 #include <cstdint>
 #include <map>
@@ -32,12 +32,12 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
 /// with what follows: the state forgets it, with a warning, and an evaluation of its step is done again.
 void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings);
 
-/// Renames the checkpoints of `output` beyond `step`, so that none is taken for one of the run that goes on
+/// Renames the checkpoints of `output` beyond `step`, so that none is taken for one of the run that resumes
 /// from `checkpoint`. Nothing if `checkpoint` is of another folder.
 void set_newer_aside(const fs::path& output, const fs::path& checkpoint, int64_t step);
 
 /// Makes output/model that of the best evaluation in `state`: it is not where the run goes on in another
-/// folder, or from an older step than that of the model. Where it is lost, `state` forgets the best one.
+/// folder, or from an older step than that of the model. If it is lost, `state` forgets the best one.
 void take_best_model(const fs::path& output, const fs::path& checkpoint, TrainingState& state);
 
 }  // namespace funicular::train

@@ -1,5 +1,5 @@
 #pragma once
-// What a run is made of: as run.json tells people, and as a checkpoint must find it again to be resumed.
+// Description of a run: in run.json for people, and in checkpoints for the check on resume.
 
 #include <cstdint>
 #include <map>
@@ -34,14 +34,14 @@ struct Run {
   std::string strategy{};
   int64_t devices = 1;    ///< of each rank
   OrderedJson corpora{};  ///< Draws::corpora; null where there is one
-  /// Of the whole model: a strategy may leave parts of it here.
+  /// Counts of the whole model: a strategy may leave parts of it here.
   int64_t parameters = 0, trainable_parameters = 0;
 };
 
-/// What decides the state after a step: must be equal on resume.
+/// Properties that decide the state after a step: must be equal on resume.
 std::map<std::string, std::string> identity_of(const Run& run);
 
-/// What may differ on resume, with a warning.
+/// Properties that may differ on resume, with a warning.
 std::map<std::string, std::string> settings_of(const Run& run);
 
 /// Writes `output`/run.json; a null `outcome` writes no result.

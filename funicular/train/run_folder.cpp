@@ -55,8 +55,8 @@ void RunFolder::resume() {
   if (checkpoint.empty()) {
     if (training_.writes() && fs::exists(options_.output / "run.json"))
       log::warning(
-          "{} holds the records of an earlier run, but no checkpoint: this run starts anew, and its records "
-          "take their place",
+          "{} holds the records of an earlier run, but no checkpoint: this run starts from the beginning and "
+          "overwrites the records",
           options_.output.string());
     return;
   }
@@ -79,11 +79,10 @@ TrainingState RunFolder::read(const fs::path& checkpoint) const {
   if (auto& scaler = training_.scaler)
     scaler->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
   if (const auto drawn = training_.draws.drawn(saved.step); saved.drawn != drawn)
-    throw InputError(
-        "trainer",
-        "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
-        "another version, which is to go on with it",
-        checkpoint.string(), fmt::join(saved.drawn, ", "), fmt::join(drawn, ", "));
+    throw InputError("trainer",
+                     "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was "
+                     "made by another version; resume it with that version",
+                     checkpoint.string(), fmt::join(saved.drawn, ", "), fmt::join(drawn, ", "));
   return saved;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A run's folder: taken, resumed from, and written to while the run goes on.
+// A run's folder: taken, resumed from, and written to during the run.
 
 #include <cstdint>
 #include <functional>

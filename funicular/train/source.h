@@ -1,5 +1,5 @@
 #pragma once
-// What the trainer reads: numbered samples, and how draws of them become micro-batches.
+// Input of the trainer: numbered samples, and how draws of them become micro-batches.
 
 #include <cstdint>
 #include <span>
@@ -29,10 +29,10 @@ class Source {
   virtual int64_t size() const = 0;
   /// Hash of the contents; a checkpoint is resumed only with the same.
   virtual uint64_t fingerprint() const = 0;
-  /// Whether the contents were found to be other than those that were once written. Never waits.
+  /// Whether the contents were found to differ from the written ones. Never waits.
   virtual bool found_damaged() const { return false; }
-  /// Returns once all contents are known to be those that were once written. Throws InputError where they are
-  /// not. The trainer calls it before it keeps anything that came of them.
+  /// Returns once all contents are known to equal the written ones. Throws InputError if they differ. The
+  /// trainer calls it before it keeps anything that came of them.
   virtual void require_sound() const {}
   /// Tokens that this sample adds to a micro-batch: what --micro-batch-tokens counts.
   virtual int64_t length(int64_t sample_id) const = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Where a run cuts its model, by what the segments cost on its own data.
+// Chooses where a run cuts its model, by the cost of its segments on its own data.
 
 #include "funicular/base/json.h"
 #include "funicular/comm/group.h"

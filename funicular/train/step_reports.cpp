@@ -52,7 +52,7 @@ std::string StepReports::describe_steps() const {
   }
   const optim::Schedule& schedule = training_.schedule;
   const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
-  return fmt::format("{}, {} steps an epoch, {} in all, learning rate {:g}{}, {}{}", batch,
+  return fmt::format("{}, {} steps per epoch, {} in all, learning rate {:g}{}, {}{}", batch,
                      training_.draws.batches_per_epoch(), training_.max_steps,
                      optim::peak_learning_rate(training_.optimizer), describe_scaling(),
                      optim::schedule_name(schedule.kind),

@@ -178,7 +178,7 @@ void TrainingLoop::train() {
     folder_.save();
     if (training_.first())
       log::info("interrupted at step {} of {}{}", state_.step, training_.max_steps,
-                training_.leaves_files() ? "; the state is saved, resume to go on" : "");
+                training_.leaves_files() ? "; the state is saved, so the run can be resumed" : "");
   }
 }
 
@@ -286,9 +286,9 @@ void TrainingLoop::fail(const parallel::StepResult& result) const {
 void TrainingLoop::fail_scaled(int64_t step, const std::string& gradient) const {
   throw RunError(
       "trainer",
-      "step {}: the gradients overflowed {} times in a row, the last time with a loss scale of {} that may "
-      "not become smaller; the first that is not finite is {}. Nothing was saved after the last "
-      "checkpoint; --precision bf16 needs no loss scale, or a lower learning rate may help",
+      "step {}: the gradients overflowed {} times in a row, the last time with the smallest allowed loss "
+      "scale, {}. The first gradient that is not finite is {}. Nothing was saved after the last checkpoint; "
+      "--precision bf16 needs no loss scale, or a lower learning rate may help",
       step, training_.scaler->overflows_in_a_row(), training_.scaler->scale(),
       gradient.empty() ? "another rank's" : "that of " + gradient);
 }
@@ -326,8 +326,8 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
     Training training(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation);
     if (expects_folder && training.writes() && !callbacks.save_model)
       log::warning(
-          "{}/model will hold model.safetensors with the library's own names, and neither config.json nor a "
-          "tokeniser; to get a folder that funicular predict and transformers load, set "
+          "{}/model will hold only model.safetensors with the library's names, without config.json and "
+          "tokeniser. For a folder that funicular predict and transformers load, set "
           "Trainer::callbacks.save_model to a function that calls model::save_folder",
           options_.output.string());
     return TrainingLoop(training).run();

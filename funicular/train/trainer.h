@@ -52,10 +52,11 @@ struct Callbacks {
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   /// Called after each evaluation.
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
-  /// In the forward pass of every step, on the rank that computes it: an activation by its name, such as "layer.3"
-  /// (model/encoder.h). Values of segments that are recomputed have no gradients. The last layer computes the rows that no
-  /// head reads, too, where somebody observes. Set it on all ranks of a tensor group or on none, since slices are put
-  /// together for it; with several devices in one process it is called from each one's thread.
+  /// In the forward pass of every step, on the rank that computes it: an activation by its name, such as
+  /// "layer.3" (model/encoder.h). Values of segments that are recomputed have no gradients. The last layer
+  /// computes the rows that no head reads, too, where somebody observes. Set it on all ranks of a tensor
+  /// group or on none, because slices are joined for it. With several devices in one process, the thread of
+  /// each device calls it.
   std::function<void(int64_t step, std::string_view name, const at::Tensor& value)> observe;
   /// In every step twice, on every rank: before the update, when the strategy's visit_gradients may be
   /// called, and after it. For comparisons; not with ps-async.
@@ -64,8 +65,8 @@ struct Callbacks {
 
 /// How a run has ended.
 struct FitResult {
-  int64_t step = 0;          ///< global batches done, those before a resume included
-  int64_t resumed_from = 0;  ///< 0: started anew
+  int64_t step = 0;          ///< global batches done, also before a resume
+  int64_t resumed_from = 0;  ///< 0: not resumed
   bool interrupted = false;  ///< a signal came; state is saved, exit with 75
   /// `patience` evaluations without a better one.
   bool stopped_early = false;
@@ -90,18 +91,16 @@ class Trainer {
 
   Callbacks callbacks;  ///< set before fit()
 
-  /// Where the strategy has several ranks, all of them must call it with the same arguments: each reads its
-  /// share of every batch, rank 0 writes the run's files, of checkpoints each rank its part, and all get the
-  /// same result.
+  /// If the strategy has several ranks, all of them must call it with the same arguments. Each rank reads its
+  /// share of every batch and writes its part of checkpoints; rank 0 writes the run's files. All get the same
+  /// result.
   ///
-  /// With strategies that divide the weights (zero1, zero2, zero3, ps-sync, ps-async) the model is whole
-  /// again when fit returns, not while it runs nor after an exception; callbacks must not read weights but in
-  /// save_model.
+  /// Strategies that divide the weights (zero1, zero2, zero3, ps-sync, ps-async) make the model whole when
+  /// fit returns, but not while it runs or after an exception. Only the callback save_model may read weights.
   ///
-  /// Trains `model` in place, with use_caching_allocator (runtime/allocator.h). A loss or gradient that is not
-  /// finite ends in RunError, with the checkpoints as they were; and so ends data that are found damaged
-  /// (Source::found_damaged), in InputError. A run that would cut the batches of a loss over the whole batch is refused, see
-  /// train/cut_check.h.
+  /// Trains `model` in place, with use_caching_allocator (runtime/allocator.h). Throws RunError for a loss or
+  /// gradient that is not finite, and InputError for damaged data (Source::found_damaged); checkpoints stay
+  /// as they were. Refuses to cut the batches of a loss over the whole batch, see train/cut_check.h.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
   /// An objective (objective/objective.h) over a data set, measured by its own metrics on another, if there is
@@ -129,7 +128,7 @@ class Trainer {
     return result;
   }
 
-  /// What the trainer was made with.
+  /// The options of the trainer.
   const TrainerOptions& options() const { return options_; }
 
  private:

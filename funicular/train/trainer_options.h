@@ -1,5 +1,5 @@
 #pragma once
-// What a run of the trainer is told: how long, in which batches, and what it keeps.
+// Options of a run of the trainer: its length, its batches, and what it keeps.
 
 #include <cstdint>
 #include <map>
@@ -44,11 +44,11 @@ struct TrainerOptions {
   double max_grad_norm = 1.0;             ///< 0: no clipping
   uint64_t seed = 42;                     ///< of the order, dropout and masks
   Precision precision = Precision::fp32;  ///< type of the products, see core/precision.h
-  optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
+  optim::LossScalerOptions loss_scale{};  ///< only for fp16
   Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
-  /// Of BatchNorm in modules of users: what its running statistics follow, and whether ranks normalise together.
-  /// `batch` and `ranks` are an InputError unless the strategy is single, ddp or zero1 to zero3 and the model is on the
-  /// CPU. `ranks` contradicts parallel::StrategyOptions::deterministic.
+  /// BatchNorm in modules of users: what its running statistics follow, and whether ranks normalise together.
+  /// `batch` and `ranks` are an InputError unless the strategy is single, ddp or zero1 to zero3 and the model
+  /// is on the CPU. `ranks` contradicts parallel::StrategyOptions::deterministic.
   BatchStatistics batch_statistics = BatchStatistics::pass;
 
   // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
@@ -69,15 +69,15 @@ struct TrainerOptions {
   std::string resume =
       "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
 
-  /// Every rank has the whole model when fit() ends, as before it. False: of strategies that divide it each may be
-  /// left with its part, for callers that read the folder alone; the whole model on each rank may be more than its
-  /// memory holds.
+  /// Every rank has the whole model when fit() ends, as before it. False: a strategy that divides the model
+  /// may leave each rank with its part, for callers that read only the folder. The whole model may not fit
+  /// into the memory of a rank.
   bool whole_model_after = true;
 
   int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results
   bool progress = true;  ///< the progress line
 
-  /// What else must be the same for a checkpoint to be resumed (objective, tokeniser, …), by name.
+  /// Further properties that a resumed checkpoint must share (objective, tokeniser, …), by name.
   std::map<std::string, std::string> identity{};
   OrderedJson run_info{};  ///< an object whose fields are added to run.json
 };

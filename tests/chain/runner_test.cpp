@@ -110,8 +110,8 @@ TEST_F(Chains, RunAgainWhatAChangedOptionChangesAndSayWhy) {
   EXPECT_EQ(read_file("out/b"), "zxrows");
   style_["a"] = "w";
   EXPECT_EQ(plan(),
-            "a rerun: --style was x, is w | b perhaps: a makes what it reads anew; it stays done if that "
-            "comes out the same");
+            "a rerun: --style was x, is w | b perhaps: a makes its input again; the step stays done "
+            "if that input is unchanged");
   EXPECT_EQ(run(), "ab");
   EXPECT_EQ(read_file("out/b"), "zwrows");
   EXPECT_FALSE(fs::exists("out/a.replaced"));
@@ -175,7 +175,7 @@ TEST_F(Chains, GoOnWithAStepThatFailedOrWasInterrupted) {
   code_ = 1;
   EXPECT_THROW(run(), RunError);
   EXPECT_EQ(ran_, "a");
-  EXPECT_EQ(plan().substr(0, 41), "a go on: it was interrupted, or has faile");
+  EXPECT_EQ(plan().substr(0, 41), "a resume: it was interrupted, or has fail");
   code_ = 2;
   expect_named(refusal([&] { run(); }), {"a (c.toml:a) was refused (exit code 2)"});
   code_ = 75;
@@ -242,7 +242,7 @@ TEST_F(Chains, FailWhereAStepLeavesNothing) {
     return 0;
   };
   EXPECT_THROW(Chain(steps(), "c.state").run("/program", idle), RunError);
-  EXPECT_EQ(plan().substr(0, 8), "a go on:");
+  EXPECT_EQ(plan().substr(0, 9), "a resume:");
 }
 
 TEST(Differences, OfOptionsThatOnlyOneVersionOfTheProgramKnowsAreNone) {

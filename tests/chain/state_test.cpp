@@ -71,7 +71,7 @@ TEST_F(ChainState, ThatIsDamagedIsRefusedWithWhatToDo) {
   OrderedJson other = to_json(some());
   other["format"] = 2;
   write("state.json", other.dump());
-  expect_named(refusal([] { read_state("state.json"); }), {"is of format 2, this program reads 1"});
+  expect_named(refusal([] { read_state("state.json"); }), {"found format 2; this program reads format 1"});
 }
 
 TEST_F(ChainState, CutOrDamagedIsReadOrRefusedButNeverMore) {

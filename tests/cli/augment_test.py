@@ -138,7 +138,7 @@ class Resuming(AugmentTest):
         (self.folder / "out.tsv.parts" / "job.json").write_text("{}")
         (self.folder / "out.tsv").unlink()
         result = self.succeeds(*self.words(model, source))
-        self.assertIn("begins anew", result.err)
+        self.assertIn("starts from the beginning", result.err)
 
     def test_threads_and_ranks_do_not_change_the_file(self):
         model, source = self.guesser(), self.rows(300)
@@ -194,7 +194,7 @@ class Wrong(AugmentTest):
         empty.write_text("label\ttext\n")
         bad = write_rows(self.folder / "bad.tsv", ("label", "text"), [("a", "good"), ("b",)])
         before = set(self.folder.iterdir())
-        for changes, phrases in (({"model": plain}, ("no trained head", "funicular pretrain --model")),
+        for changes, phrases in (({"model": plain}, ("has no complete masked-language-model head", "funicular pretrain --model")),
                                  ({"vectors": ragged}, ("ragged.txt:2: expected a word and 2 numbers",)),
                                  ({"vectors": self.folder / "none.txt"}, ("none.txt",)),
                                  ({"probability": "1.5"}, ("--probability",)),
@@ -220,7 +220,7 @@ class Wrong(AugmentTest):
         half = dict(list(HEAD.items())[:2])
         model = write_model(self.folder / "half", extra_shapes=half)
         source = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "good film")])
-        self.refuses(self.words(model, source), "not all of it", "cls.predictions.transform.dense.bias")
+        self.refuses(self.words(model, source), "has no complete masked-language-model head", "cls.predictions.transform.dense.bias")
 
     def test_a_model_that_overflows_stops_it(self):
         model = self.guesser()
@@ -269,7 +269,7 @@ class Vectors(AugmentTest):
         self.assertGreater(len(near), 30)
         self.assertEqual([pair for pair in near if (pair[0] in cities) != (pair[1] in cities)], [])
         self.succeeds("tokenize", "--tokenizer", model, "--input", corpus, "--output", self.folder / "corpus.tokens")
-        run = self.succeeds("pretrain", "--model", model, "--data", self.folder / "corpus.tokens", "--output", self.folder / "run", "--max-steps", 2,
+        run = self.succeeds("pretrain", "--model", model, "--train", self.folder / "corpus.tokens", "--output", self.folder / "run", "--max-steps", 2,
                             "--max-length", 16, *words)
         self.assertIn("11 words have similar ones of as many pieces", run.err)
         rows = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "北京今天下雨")])

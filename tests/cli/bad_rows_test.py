@@ -104,7 +104,7 @@ class Training(BadRowsTest):
 
     def test_a_file_of_nothing_else_is_refused(self):
         train = self.put("few.tsv", "label\ttext\npro\n")
-        self.refuses([*self.finetune_words(self.model(), train=train), "--skip-bad-rows"], "few.tsv: no rows but those that cannot be read")
+        self.refuses([*self.finetune_words(self.model(), train=train), "--skip-bad-rows"], "few.tsv: no rows that can be read")
 
     def test_ranks_leave_out_the_same(self):
         train = self.put("few.tsv", table_with(sentiment_rows(24), {3: "pro"}))
@@ -152,7 +152,7 @@ class Prediction(BadRowsTest):
         for name, text in lines.items():
             path = self.put(name, text)
             first = 2 if name == "rows.jsonl" else 3
-            self.refuses(["predict", "--model", model, "--input", path], f"{name}:{first}: ", '--skip-bad-rows answers such rows by {"error": …}')
+            self.refuses(["predict", "--model", model, "--input", path], f"{name}:{first}: ", '--skip-bad-rows answers such rows with {"error": …}')
             for window in (1, 2, 100):
                 result = self.succeeds("predict", "--model", model, "--input", path, "--skip-bad-rows", "--window", window)
                 answers = [json.loads(line) for line in result.out.splitlines()]

@@ -78,7 +78,7 @@ class RobertasFolder(ProgramTest):
 
     def test_is_pretrained_and_measured_and_its_model_is_a_folder_of_the_same_kind(self):
         store = self.store(self.start)
-        words = ["pretrain", "--model", self.start, "--data", store, "--output", self.folder / "run", "--max-length", 24, "--batch-size", 16,
+        words = ["pretrain", "--model", self.start, "--train", store, "--output", self.folder / "run", "--max-length", 24, "--batch-size", 16,
                  "--learning-rate", "5e-3", "--eval-fraction", 0.2, "--max-steps", 120, "--eval-steps", 60, "--masking", "whole-word"]
         result = self.succeeds(*words)
         self.assertLess(result.json()["loss"], 3.2)  # of one among the words: ln(14) = 2.6; of any token: 5.8
@@ -127,7 +127,7 @@ class RobertasFolder(ProgramTest):
 
     def test_of_wordpiece_is_not_taken_for_it(self):
         store = self.store(self.model())
-        self.refuses(["pretrain", "--model", self.start, "--data", store, "--output", self.folder / "run", "--max-length", 24],
+        self.refuses(["pretrain", "--model", self.start, "--train", store, "--output", self.folder / "run", "--max-length", 24],
                      "made with another tokeniser (WordPiece", "byte-level BPE")
 
     def test_of_another_model_of_the_same_size_is_refused(self):
@@ -141,7 +141,7 @@ class RobertasFolder(ProgramTest):
         store = self.store(fewest)
         words = ("(WordPiece", "is 0, but config.json says pad_token_id 1", "take the model's own")
         train = ["--output", self.folder / "run", "--max-length", 24, "--max-steps", 1]
-        self.refuses(["pretrain", "--model", fewest, "--data", store, *train], *words)
+        self.refuses(["pretrain", "--model", fewest, "--train", store, *train], *words)
         write_rows(self.folder / "train.tsv", ("label", "text"), sentiment_rows(8))
         self.refuses(["finetune", "--model", fewest, "--task", "custom", "--train", self.folder / "train.tsv", *train], *words)
         found = run("doctor", "--model", fewest, "--output", self.folder)
@@ -151,7 +151,7 @@ class RobertasFolder(ProgramTest):
         values = json.loads((fewest / "config.json").read_text())
         (fewest / "config.json").write_text(json.dumps({**values, "pad_token_id": 0, "mask_token_id": 4}))
         (fewest / "model.safetensors").unlink()
-        result = self.succeeds("pretrain", "--model", fewest, "--data", store, *train)
+        result = self.succeeds("pretrain", "--model", fewest, "--train", store, *train)
         self.assertIn("config.json says bos_token_id 0, and of the tokeniser it is 2", result.err)
         self.assertNotIn("mask_token_id", result.err)
         self.assertIn("says bos_token_id 0", run("doctor", "--model", fewest, "--output", self.folder).out)

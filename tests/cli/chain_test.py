@@ -16,7 +16,7 @@ output = "texts.tokens"
 [adapted]
 command = "pretrain"
 model = "model"
-data = "texts.tokens"
+train = "texts.tokens"
 output = "runs/adapted"
 max-steps = 4
 batch-size = 4
@@ -137,7 +137,7 @@ class Chain(ChainTest):
     def test_shares_a_step_among_ranks_and_takes_a_file_of_options(self):
         (self.folder / "more.toml").write_text("learning-rate = 0.5\nmax-steps = 2\n")
         self.file.write_text(CHAIN.split("[tested]")[0].split("[adapted]")[1].join(["[adapted]", ""]).replace(
-            "data = \"texts.tokens\"", "data = \"t.tokens\"").replace(
+            "train = \"texts.tokens\"", "train = \"t.tokens\"").replace(
             "command = \"finetune\"", "command = \"finetune\"\nranks = 2\ndeterministic = true\nmicro-batch-size = 4\nconfig = \"more.toml\"").replace(
             "max-steps = 3\n", ""))
         self.succeeds("tokenize", "--tokenizer", self.folder / "model", "--input", self.folder / "texts.txt", "--output", self.folder / "t.tokens")
@@ -171,12 +171,12 @@ class Chain(ChainTest):
         self.change('"cache"', '"elsewhere"')
         self.assertEqual(self.plan()["layers"], ("done", ""))
 
-        # Interrupted with a cache, and given again without: it begins anew, and is not refused as another run's continuation.
+        # Interrupted with a cache, and given again without: this run starts from the beginning, and is not refused as another run's continuation.
         self.change("max-steps = 3", "max-steps = 3000")
         self.change('"runs/layers"', '"runs/others"')
         result = run_and_interrupt(self.folder / "runs/others/metrics.jsonl", 2, signal.SIGTERM, "chain", self.file)
         self.assertEqual(result.code, 75, result.err)
-        self.assertEqual(self.plan()["layers"][0], "go on")
+        self.assertEqual(self.plan()["layers"][0], "resume")
         self.change('cache-teacher = "elsewhere"\n', "")
         self.change("max-steps = 3000", "max-steps = 3")
         self.assertIn("--cache-teacher was given, is not given", self.plan()["layers"][1])
@@ -210,7 +210,7 @@ class Kills(ChainTest):
             said, code, children = self.kill_after(source.uniform(0.1, 0.6) * whole, everything=number % 2 == 0)
             of_steps += children
             kills += code == -signal.SIGKILL
-            for step in re.findall(r"\d of \d: (\w+): (?:run|go on|rerun)", said):
+            for step in re.findall(r"\d of \d: (\w+): (?:run|resume|rerun)", said):
                 self.assertNotIn(step, done, said)
             self.assertNotIn("rerun", said)
             done |= set(re.findall(r"(\w+): done in", said))
@@ -228,7 +228,7 @@ class Kills(ChainTest):
         result = run_and_interrupt(metrics, 2, signal.SIGTERM, "chain", self.file)
         self.assertEqual(result.code, 75, result.err)
         self.assertIn("adapted (chain.toml:7) was interrupted; to resume, repeat the command".replace("chain.toml", str(self.file)), result.err)
-        self.assertEqual(self.plan()["adapted"][0], "go on")
+        self.assertEqual(self.plan()["adapted"][0], "resume")
         self.assertEqual(self.plan()["store"][0], "done")
         self.change("max-steps = 3000", "max-steps = 5")
         self.assertEqual(self.plan()["adapted"], ("rerun", "--max-steps was 3000, is 5"))
@@ -269,11 +269,11 @@ class WrongChains(ChainTest):
         return result
 
     def test_are_refused_with_their_line_and_what_to_do(self):
-        self.refuses_chain('data = "texts.tokens"', 'data = "other.tokens"', "--data other.tokens", "no step makes it", line=10)
-        self.refuses_chain('model = "model"\ndata', 'modle = "model"\ndata', "unknown option --modle", "--model?", line=9)
+        self.refuses_chain('train = "texts.tokens"', 'train = "other.tokens"', "--train other.tokens", "no step makes it", line=10)
+        self.refuses_chain('model = "model"\ntrain', 'modle = "model"\ntrain', "unknown option --modle", "--model?", line=9)
         self.refuses_chain('max-steps = 4', 'max-steps = "many"', "--max-steps expects a whole number", line=12)
         self.refuses_chain('command = "pretrain"', 'command = "pre-train"', 'unknown command "pre-train"', "pretrain?", line=7)
-        self.refuses_chain('model = "model"\ndata', 'data', "--model", "is required", line=7)
+        self.refuses_chain('model = "model"\ntrain', 'train', "--model", "is required", line=7)
         self.refuses_chain('output = "runs/labels"', 'output = "runs/adapted"', "already what adapted makes", line=25)
         self.refuses_chain('model = "runs/adapted/model"', 'model = "runs/adapted/modle"', "leaves model, run.json, metrics.jsonl there", line=21)
         self.refuses_chain('tokenizer = "model"', 'tokenizer = "runs/labels/model"', "circle", "store", "adapted", "labels", line=1)

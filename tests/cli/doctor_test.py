@@ -15,7 +15,7 @@ class Doctor(ProgramTest):
     def test_options_of_a_step_without_a_model_are_refused(self):
         for option, value in (("--ranks", 2), ("--batch-size", 8), ("--max-length", 64), ("--precision", "bf16"), ("--recompute", "full")):
             self.refuses(["doctor", "--output", self.folder, option, value],
-                         f"{option} is of the step whose memory is predicted, and that takes a model; give --model DIR")
+                         f"{option} only changes the predicted memory of a step, which needs a model; give --model DIR")
 
     def test_damaged_weights_fail(self):
         model = self.model()

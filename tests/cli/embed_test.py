@@ -41,7 +41,7 @@ class Embed(ProgramTest):
             process.communicate()
             self.assertFalse(output.exists())
             again = self.succeeds(*self.words(output, vector_type=kind))
-            self.assertRegex(again.err, r"goes on behind \d+ vectors")
+            self.assertRegex(again.err, r"resuming after \d+ vectors")
             self.assertEqual(output.read_bytes(), whole.read_bytes())
             self.assertFalse(part.parent.exists())
 
@@ -65,7 +65,7 @@ class Embed(ProgramTest):
         self.refuses(self.words(output), "is in the way")
         (parts / "mine.txt").unlink()
         (parts / "job.json").write_text("{}")
-        self.assertIn("it begins anew", self.succeeds(*self.words(output)).err)
+        self.assertIn("this run starts from the beginning", self.succeeds(*self.words(output)).err)
 
     def test_a_pooling_that_nobody_chose_is_told(self):
         self.model()

@@ -136,7 +136,7 @@ class LineEnds(WrittenFiles):
     def test_a_carriage_return_elsewhere_is_refused_and_shown(self):
         path = self.put("train.csv", "text,label\ngood film,ham\rbad\nbad film,spam\n")
         words = self.finetune_words(self.encoder(), train=path, eval=None)
-        self.refuses(words, "train.csv:2: column 2: a carriage return (CR) that ends no line")
+        self.refuses(words, "train.csv:2: column 2: a carriage return (CR) inside a line")
         quoted = self.put("train.csv", 'text,label\ngood film,"ham\r"\nbad film,spam\n')
         self.assertIn('expected the name of a class, found "ham\\r" with a control character', self.refuses(words, f"{quoted}:2").err)
 

@@ -189,9 +189,9 @@ class Slips(ProgramTest):
         model = self.model()
         one, several = self.store(model, "\n".join(["good film book"] * 40), "one.tokens"), self.store(model)
         words = ["pretrain", "--model", model, "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16, "--objective"]
-        for more in (["--data", one], ["--data", several, one], ["--data", several, "--eval-data", one]):
+        for more in (["--train", one], ["--train", several, one], ["--train", several, "--eval", one]):
             self.refuses([*words, "mlm-nsp", *more], "one.tokens", "there is one document", "blank line")
-        self.succeeds(*words, "mlm-sop", "--data", one)
+        self.succeeds(*words, "mlm-sop", "--train", one)
         told = self.succeeds("mask", "--tokenizer", model, "--data", one, "--objective", "mlm-nsp", "--sequences", 10)
         self.assertIn("there is one document", told.err)
         self.assertIn("follows: 10 sequences, 100.0 %", told.out)
@@ -209,13 +209,13 @@ class Slips(ProgramTest):
     def test_unknown_tokens_are_told_before_a_training(self):
         model = self.model()
         store = self.store(model, "\u4e2d \u6587 film\n\n\u4e2d \u6587 book")
-        for words in (["pretrain", "--model", model, "--data", store, "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16],
+        for words in (["pretrain", "--model", model, "--train", store, "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16],
                       ["mask", "--tokenizer", model, "--data", store]):
             self.assertIn("many tokens are unknown (67 %)", self.succeeds(*words).err)
 
     def test_an_electra_begins_with_a_bert_and_says_so(self):
         model = self.model()
-        words = ["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16]
+        words = ["pretrain", "--model", model, "--train", self.store(model), "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16]
         self.assertIn("is a BERT: its embeddings and layers are the start of an ELECTRA, and its heads are left out",
                       self.succeeds(*words, "--objective", "electra").err)
 
@@ -377,14 +377,14 @@ class Told(ProgramTest):
         for words in (["predict", "--model", classifier, "--input", lines],
                       ["evaluate", "--model", classifier, "--task", "custom", "--data", held_out],
                       ["finetune", "--model", self.model(), "--task", "custom", "--train", train, "--output", self.folder / "tuned", *training],
-                      ["pretrain", "--model", self.model("plain"), "--data", lines, "--output", self.folder / "trained", *training]):
+                      ["pretrain", "--model", self.model("plain"), "--train", lines, "--output", self.folder / "trained", *training]):
             # Not by the harness, which asks for fp32 where tests ask for nothing.
             done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300, check=False, env=environment())
             self.assertRegex(done.stderr, r"precision: (fp32|bf16), .* \(--precision auto\)", words[0])
 
     def test_the_steps_are_told_before_the_first(self):
         words = self.finetune_words(self.model(), batch_size=16, gradient_accumulation_steps=2, warmup_steps=2)
-        self.assertIn("a batch of 16 sequences = 8 × 2 accumulated, 4 steps an epoch, 12 in all, learning rate 0.005, linear, warm-up 2 steps",
+        self.assertIn("a batch of 16 sequences = 8 × 2 accumulated, 4 steps per epoch, 12 in all, learning rate 0.005, linear, warm-up 2 steps",
                       self.succeeds(*words).err)
 
     def test_a_folder_of_other_things_is_told(self):
@@ -448,7 +448,7 @@ class Told(ProgramTest):
     def test_a_resume_does_not_say_that_training_begins(self):
         model = self.model()
         store = self.store(model)
-        words = ["pretrain", "--model", model / "config.json", "--tokenizer", model, "--data", store, "--output", self.folder / "run",
+        words = ["pretrain", "--model", model / "config.json", "--tokenizer", model, "--train", store, "--output", self.folder / "run",
                  "--max-length", 24, "--batch-size", 8]
         self.assertIn("training starts from random ones", self.succeeds(*words, "--max-steps", 2).err)
         again = self.succeeds(*words, "--max-steps", 4).err
@@ -490,7 +490,7 @@ class DiskSpace(ProgramTest):
         done = subprocess.run(["unshare", "-rm", "sh", "-c", inside, "sh", PROGRAM, *map(str, words)], capture_output=True, text=True,
                               check=False, env=environment())
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("do not fit; free some space", done.stderr)
+        self.assertIn("do not fit. Free some space", done.stderr)
         self.assertNotIn("evaluation at step", done.stderr)
 
 

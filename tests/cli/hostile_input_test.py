@@ -61,7 +61,7 @@ class Nesting(HostileInput):
     def test_store_and_options_file_of_sixty_thousand_levels(self):
         model = self.model()
         store = self.store(model)
-        words = ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "16"]
+        words = ["pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-length", "16"]
         (self.folder / "options.toml").write_text("seed = " + "[" * 60000)
         self.refuses([*words, "--config", self.folder / "options.toml"], "options.toml:1: tables, arrays and dotted keys are nested", timeout=LIMIT)
         (store / "meta.json").write_text(DEEP)
@@ -87,7 +87,7 @@ class Sizes(HostileInput):
         tokenizer = self.model("tokenizer")
         store = self.store(tokenizer)
         (self.folder / "config.json").write_text(json.dumps(config(**changes)))
-        return ["pretrain", "--model", self.folder / "config.json", "--tokenizer", tokenizer, "--data", store,
+        return ["pretrain", "--model", self.folder / "config.json", "--tokenizer", tokenizer, "--train", store,
                 "--output", self.folder / "run", "--max-length", "16", "--max-steps", "1"]
 
     def test_model_that_no_memory_holds(self):
@@ -150,7 +150,7 @@ class Pipes(HostileInput):
         for name in ("meta.json", "tokens.bin", "rows.bin"):
             store = self.store(model, name=name + ".tokens")
             self.replace_by_pipe(store / name)
-            self.refuses(["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "16"],
+            self.refuses(["pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-length", "16"],
                          f"{name}: expected a regular file, found a pipe", timeout=LIMIT)
 
     def test_files_of_a_checkpoint(self):

@@ -14,7 +14,7 @@ class Identity(ProgramTest):
         self.assertEqual(set(identity), set(changes) | WITHOUT_OPTION, "an entry without a row here, or a row without one")
         for entry, changed in changes.items():
             with self.subTest(entry):
-                self.assertRegex(self.refuses(changed, "cannot be resumed, it is of another run").err, rf"\s{entry} was ")
+                self.assertRegex(self.refuses(changed, "cannot be resumed; it belongs to another run").err, rf"\s{entry} was ")
         self.assertIn("resumed", self.succeeds(*words()).err)
 
     def test_of_a_fine_tuning_is_compared_entry_by_entry(self):
@@ -46,15 +46,15 @@ class Identity(ProgramTest):
         other = self.store(other_words, name="other.tokens")
 
         def words(**changes):
-            values = {"model": model, "data": store, "output": self.folder / "run", "max_steps": 1, "batch_size": 4,
+            values = {"model": model, "train": store, "output": self.folder / "run", "max_steps": 1, "batch_size": 4,
                       "max_length": 16, **changes}
             return ["pretrain"] + [word for name, value in values.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
         self.refuses_each(words, {
-            "objective": words(mlm_probability=0.2), "data": words(data=less),
+            "objective": words(mlm_probability=0.2), "data": words(train=less),
             "model": words(model=self.model("relu", hidden_act="relu")),
             "initial_weights": words(model=self.model("other", extra_shapes={"cls.predictions.bias": [len(VOCABULARY)]})),
-            "tokenizer": words(model=other_words, data=other), "freeze_encoder_steps": words(freeze_encoder_steps=1),
+            "tokenizer": words(model=other_words, train=other), "freeze_encoder_steps": words(freeze_encoder_steps=1),
             "batch_size": words(batch_size=2), "seed": words(seed=43), "shuffle": words() + ["--no-shuffle"],
             "drop_last": words() + ["--drop-last"], "precision": words(precision="bf16"), "optimizer": words(optim="lamb")})
         for changed in (words() + ["--whole-words"], words(max_length=24), words(objective="mlm-sop"), words(masking="span"),
@@ -70,7 +70,7 @@ class Identity(ProgramTest):
             with self.subTest(name):
                 path = self.folder / (name + ".txt")
                 path.write_text(text)
-                values = {"model": model, "data": store, "output": self.folder / name, "max_steps": 1, "batch_size": 4,
+                values = {"model": model, "train": store, "output": self.folder / name, "max_steps": 1, "batch_size": 4,
                           "max_length": 16, "masking": "whole-word", name: path, **more.get(name, {})}
                 words = ["pretrain"] + [word for option, value in values.items() for word in ("--" + option.replace("_", "-"), str(value))]
                 self.succeeds(*words)

@@ -66,7 +66,7 @@ class KillPoints(ProgramTest):
         held_out = self.store(model, "the old book is fine\n\na dull song", "held_out.tokens")
         other = self.store(model, "the film is very good\n\nnot a long book\n\nthe song is short", "other.tokens")
         words = lambda evaluation: lambda output: [
-            *launch, "pretrain", "--model", model, "--data", data, "--eval-data", evaluation, "--output", output,
+            *launch, "pretrain", "--model", model, "--train", data, "--eval", evaluation, "--output", output,
             "--max-steps", 2, "--batch-size", 4, "--max-length", 16, "--logging-steps", 1,
             *(("--strategy", "zero2") if launch else ())]
         return words(held_out), words(other)

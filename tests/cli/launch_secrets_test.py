@@ -87,7 +87,7 @@ class Secrets(ProgramTest):
             port = free.getsockname()[1]
         output = self.folder / "run"
         started = Started("-n", 2, "--rendezvous", f"127.0.0.1:{port}", "--", PROGRAM, "pretrain", "--model", self.folder / "model",
-                          "--data", data, "--output", output, "--max-length", 32, "--max-steps", 1000000, "--logging-steps", 1)
+                          "--train", data, "--output", output, "--max-length", 32, "--max-steps", 1000000, "--logging-steps", 1)
         self.addCleanup(started.process.kill)
         self.assertTrue(wait_until(lambda: started.process.poll() is not None or (output / "metrics.jsonl").exists()))
         heard = []

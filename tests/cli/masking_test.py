@@ -136,20 +136,20 @@ class WordFiles(Lab):
         (joined / "tokenizer_config.json").write_text(json.dumps({"tokenize_chinese_chars": False}))
         for tokenizer in (write_roberta(self.folder / "roberta")[0], joined):
             self.refuses(["mask", "--tokenizer", tokenizer, "--input", text, "--masking", "whole-word", "--word-dictionary", dictionary],
-                         "takes what stands between blanks for one word", "put blanks between the words of the text")
+                         "finds words by blanks", "put blanks between the words before you tokenise the text")
 
     def test_whole_sentences_that_are_words_are_warned_of(self):
         joined = write_model(self.folder / "joined", vocabulary=[*VOCABULARY, *"中国人民", *("##" + one for one in "中国人民研究生命")])
         (joined / "tokenizer_config.json").write_text(json.dumps({"tokenize_chinese_chars": False}))
         words = ["mask", "--tokenizer", joined, "--input", text_file(self, "中国人民")]
-        self.assertIn("a Chinese sentence is hidden whole or not at all", self.succeeds(*words, "--masking", "whole-word").err)
-        self.assertNotIn("hidden whole", self.succeeds(*words).err)
+        self.assertIn("a Chinese sentence counts as one word and is masked whole or not at all", self.succeeds(*words, "--masking", "whole-word").err)
+        self.assertNotIn("masked whole", self.succeeds(*words).err)
 
     def test_that_no_option_reads_are_refused(self):
         self.says("lexicon", "good\n", "--lexicon does nothing without --masking entity")
         self.says("similar_words", "good\tbad\n", "--similar-words does nothing without --replacement similar")
         self.says("word_weights", "good\t1\n", "--word-weights weighs words; give --masking whole-word")
-        self.says("word_dictionary", "中国 3\n", "--word-dictionary is of words; give --masking whole-word")
+        self.says("word_dictionary", "中国 3\n", "--word-dictionary works only with words; give --masking whole-word")
         words = ["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY)]
         self.refuses([*words, "--masking", "entity"], "--masking entity needs a file; give --lexicon FILE")
         self.refuses([*words, "--whole-words", "--replacement", "similar"], "--replacement similar needs a file; give --similar-words FILE")

@@ -30,7 +30,7 @@ class Outcomes(ProgramTest):
         model = self.model()
         store = self.store(model)
         (model / "model.safetensors").rename(model / "pytorch_model.bin")
-        self.refuses(["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-steps", 1,
+        self.refuses(["pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-steps", 1,
                       "--max-length", 16], "pytorch_model.bin", "pickle")
 
     def test_pairs_for_a_model_with_one_segment(self):

@@ -78,7 +78,7 @@ class ShortForm(ProgramTest):
         words = self.words("--max-steps", 2)
         words[1] = self.table("kinds.csv", rows, keep=("Full Text", "Label Name"))
         said = self.succeeds(*words).err
-        options = shlex.split(re.search(r"The same in options: (.*)", said).group(1))
+        options = shlex.split(re.search(r"Equivalent options: (.*)", said).group(1))
         self.assertEqual(options[-2:], ["--label-separator", ";"])
         self.succeeds(*words, *options, "--eval-fraction", 0.1, "--output", "other")
         self.assertTrue(read_safetensors("runs/kinds/model/model.safetensors") == read_safetensors("other/model/model.safetensors"))

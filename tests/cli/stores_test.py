@@ -42,7 +42,7 @@ class DamagedStores(ProgramTest):
         return store
 
     def pretrain(self, store, *words, output="run"):
-        return ["pretrain", "--model", self.encoder, "--data", store, "--output", self.folder / output, "--max-length", "16",
+        return ["pretrain", "--model", self.encoder, "--train", store, "--output", self.folder / output, "--max-length", "16",
                 "--max-steps", "8", "--batch-size", "4", "--save-steps", "4", *words]
 
     def assert_nothing_saved(self, output="run"):
@@ -57,7 +57,7 @@ class DamagedStores(ProgramTest):
                 store = self.damaged(name)
                 where = [f"{name}.tokens/{name}: damaged", "the checksum", "expected", "make it again with `funicular tokenize`"]
                 self.refuses(self.pretrain(store), *where)
-                self.refuses(self.pretrain(self.sound, "--eval-data", store), *where)
+                self.refuses(self.pretrain(self.sound, "--eval", store), *where)
                 self.refuses(["evaluate", "--model", masked / "model", "--task", "mlm", "--data", store], *where)
         self.assert_nothing_saved()
 

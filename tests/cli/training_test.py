@@ -262,7 +262,7 @@ class Interruption(ProgramTest):
         self.succeeds(*words, "--output", undisturbed)
         stopped = run_and_interrupt(output / "metrics.jsonl", lines, number, *words, "--output", output)
         self.assertEqual(stopped.code, 75, stopped.err)
-        self.assertIn("the same command goes on", stopped.err)
+        self.assertIn("repeat the command to resume", stopped.err)
         self.assertEqual(stopped.out, "")
         self.assertFalse((output / "model").exists() and not list((output / "model").iterdir()))
         resumed = self.succeeds(*words, "--output", output)
@@ -284,7 +284,7 @@ class Interruption(ProgramTest):
         output = self.folder / "run"
         stopped = run_and_interrupt(output / "metrics.jsonl", 3, signal.SIGINT, *self.finetune_for_long(), "--output", output)
         self.assertEqual(stopped.code, 75, stopped.err)
-        self.refuses(["predict", "--model", output], "a run without a model", "given again, goes on with it")
+        self.refuses(["predict", "--model", output], "this run has not finished and has no model yet", "rerun its command to resume")
 
     def test_sigterm_in_fine_tuning(self):
         self.check(self.finetune_for_long(), self.folder / "run", signal.SIGTERM, 130)
@@ -316,7 +316,7 @@ class Interruption(ProgramTest):
 
     def pretrain_words(self, steps, head_steps):
         model = self.model()
-        return ["pretrain", "--model", model, "--data", self.store(model), "--max-steps", steps, "--batch-size", 8,
+        return ["pretrain", "--model", model, "--train", self.store(model), "--max-steps", steps, "--batch-size", 8,
                 "--freeze-encoder-steps", head_steps, "--max-length", 16, "--logging-steps", 1, "--save-steps", 0]
 
     def test_sigint_in_the_steps_of_the_new_head(self):
@@ -374,7 +374,7 @@ class Interruption(ProgramTest):
             output = self.folder / f"{number}-{phrase}"
             stopped = run_and_interrupt_when_it_says(phrase, number, *words, "--output", output)
             self.assertEqual(stopped.code, 75, stopped.err)
-            self.assertIn("the same command goes on", stopped.err)
+            self.assertIn("repeat the command to resume", stopped.err)
             self.assertRegex(stopped.err, r"interrupted at step \d+ of")
             self.assertIn("resumed from", self.succeeds(*words, "--output", output).err)
             self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
@@ -396,7 +396,7 @@ class Interruption(ProgramTest):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
         self.succeeds(*words)
         shutil.rmtree(self.folder / "run" / "checkpoints")
-        self.assertIn("holds the records of an earlier run, but no checkpoint: this run starts anew", self.succeeds(*words).err)
+        self.assertIn("holds the records of an earlier run, but no checkpoint: this run starts from the beginning", self.succeeds(*words).err)
 
     def test_other_weights_do_not_resume(self):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
@@ -420,14 +420,14 @@ class Interruption(ProgramTest):
     def test_other_settings_do_not_resume(self):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
         self.succeeds(*words)
-        self.refuses([*words, "--seed", "7"], "it is of another run: seed was 42 and is 7\n")
+        self.refuses([*words, "--seed", "7"], "it belongs to another run: seed was 42 and is 7\n")
         self.refuses([*words, "--seed", "7", "--drop-last"], "another run:\n  drop_last was false and is true\n  seed was 42 and is 7\n")
         self.refuses([*words, "--resume", "never"], "holds checkpoints of an earlier run")
 
 
 class Pretrain(ProgramTest):
     def words(self, model, store, *more):
-        return ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "24",
+        return ["pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-length", "24",
                 "--batch-size", "16", "--learning-rate", "5e-3", *map(str, more)]
 
     def test_loss_falls_and_the_model_folder_can_be_used(self):
@@ -446,7 +446,7 @@ class Pretrain(ProgramTest):
         model = self.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         store = self.store(model)
         # A second phase of one step at a vanishing rate leaves what the first one made.
-        self.succeeds("pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", 24,
+        self.succeeds("pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-length", 24,
                       "--freeze-encoder-steps", 20, "--max-steps", 1, "--learning-rate", "1e-30")
         before = read_safetensors(model / "model.safetensors")
         after = read_safetensors(self.folder / "run" / "model" / "model.safetensors")
@@ -464,7 +464,7 @@ class Pretrain(ProgramTest):
     def test_best_model_can_be_chosen_by_perplexity(self):
         model = self.model()
         store = self.store(model)
-        result = self.succeeds(*self.words(model, store, "--eval-data", store, "--max-steps", 4, "--metric-for-best-model",
+        result = self.succeeds(*self.words(model, store, "--eval", store, "--max-steps", 4, "--metric-for-best-model",
                                            "perplexity"))
         self.assertIn("perplexity", result.json())
 

@@ -57,7 +57,7 @@ class TwoHosts(ProgramTest):
 
     def words(self, output, **options):
         values = {"max_length": 32, "max_steps": 12, "batch_size": 8, "save_steps": 4, "precision": "fp64", **options}
-        words = ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output]
+        words = ["pretrain", "--model", self.folder / "model", "--train", self.data, "--output", self.folder / output]
         for name, value in values.items():
             words += ["--" + name.replace("_", "-"), value]
         return list(map(str, words))
@@ -117,7 +117,7 @@ class TwoHosts(ProgramTest):
         launched = self.launch((1, 3), self.words("apart", tensor_parallel=2))
         _, err = launched.communicate(timeout=300)
         self.assertEqual(launched.returncode, 0, err)
-        self.assertIn("expected a multiple of 2 on each, found hosts 0, 1, 1, 1 by rank", err)
+        self.assertIn("expected a multiple of 2 ranks per host, found hosts 0, 1, 1, 1 by rank", err)
 
     def test_the_first_host_is_known_by_its_address_on_the_way_to_the_second(self):
         shell = self.folder / "by-address"

@@ -120,7 +120,7 @@ class Outputs(ProgramTest):
         (self.folder / "link").symlink_to(run)
         self.refuses(self.finetune_words(self.folder / "link" / "model", max_steps=1, num_train_epochs=None),
                      "would replace")
-        self.refuses(["pretrain", "--model", run / "model", "--data", self.store(run / "model"), "--output", run],
+        self.refuses(["pretrain", "--model", run / "model", "--train", self.store(run / "model"), "--output", run],
                      "would replace")
         self.assertEqual((run / "model" / "model.safetensors").read_bytes(), weights)
 
@@ -192,7 +192,7 @@ class Rows(ProgramTest):
 
 class Stores(ProgramTest):
     def pretrain(self, model, store, *words):
-        return ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "16",
+        return ["pretrain", "--model", model, "--train", store, "--output", self.folder / "run", "--max-length", "16",
                 "--max-steps", "2", *words]
 
     def test_store_of_another_tokeniser(self):
@@ -262,7 +262,7 @@ class Stores(ProgramTest):
         for words, shown in ((("--patience", "3"), "--patience 3 needs evaluations"),
                              (("--eval-steps", "5"), "--eval-steps 5 needs evaluations"),
                              (("--metric-for-best-model", "loss"), "--metric-for-best-model loss needs evaluations")):
-            self.refuses(self.pretrain(model, store, *words), shown, "give --eval-data STORE or --eval-fraction SHARE")
+            self.refuses(self.pretrain(model, store, *words), shown, "give --eval STORE or --eval-fraction SHARE")
             train, _ = self.custom_files()
             self.refuses(["finetune", "--model", model, "--task", "custom", "--train", train, "--output", self.folder / "run",
                           *words], shown, "give --eval FILE")
@@ -288,8 +288,8 @@ class Stores(ProgramTest):
     def test_two_ways_to_evaluate(self):
         model = self.model()
         store = self.store(model)
-        self.refuses(self.pretrain(model, store, "--eval-data", store, "--eval-fraction", "0.1"),
-                     "--eval-data and --eval-fraction are both given")
+        self.refuses(self.pretrain(model, store, "--eval", store, "--eval-fraction", "0.1"),
+                     "--eval and --eval-fraction are both given")
 
     def test_config_alone_needs_a_tokeniser(self):
         model = self.model()

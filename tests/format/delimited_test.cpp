@@ -83,6 +83,22 @@ TEST(TextFile, RowsWithTheWrongNumberOfColumnsAreNamedByLine) {
             std::string::npos);
 }
 
+TEST(TextFile, ARowThatRepeatsTheHeaderIsABadRow) {
+  const Scratch scratch;
+  const fs::path path =
+      scratch.put("joined.csv", "label,text\n0,a\nlabel,text\n1,label\n\xEF\xBB\xBFlabel,text\n1,b\n");
+  const std::string said = ":3: the row repeats the header; delete it if files were joined";
+  EXPECT_NE(error_of([&] { rows_of(path, {.header = true}); }).find("joined.csv" + said), std::string::npos);
+  const auto bad = std::make_shared<BadRows>(true);
+  EXPECT_EQ(rows_of(path, {.header = true, .columns = {size_t{1}}, .bad_rows = bad}),
+            (Rows{{"a"}, {"label"}, {"b"}}));
+  EXPECT_EQ(bad->count(), 2u);
+  EXPECT_EQ(rows_of(path, {}).size(), 6u) << "without a header it is data";
+  const fs::path one = scratch.put("one.csv", "text\na\ntext\n");
+  EXPECT_EQ(rows_of(one, {.header = true, .columns = {size_t{0}}}), (Rows{{"a"}, {"text"}}))
+      << "a text may be the name of its column";
+}
+
 TEST(TextFile, RowsThatEndBeforeTheHeaderDoesAreReadAndToldIfTheyHaveTheColumnsAskedFor) {
   const Scratch scratch;
   const std::string text =
@@ -352,7 +368,8 @@ TEST(TextFile, BlankLinesAreRowsWhereAskedFor) {
 std::string awkward(TextFormat format, std::mt19937_64& random) {
   std::string text = random() % 2 ? "\xEF\xBB\xBF" : "";
   for (int row = 0; row < 60; ++row) {
-    const std::string word(random() % 12, 'w');
+    const std::string word =
+        (row == 0 ? "h" : "") + std::string(random() % 12, 'w');  // no row repeats the first
     const char* end = random() % 3 ? "\n" : "\r\n";
     if (row > 0 && random() % 5 == 0) text += random() % 2 ? "\n" : "\r\n";
     if (format == TextFormat::csv) {

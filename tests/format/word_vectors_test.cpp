@@ -57,7 +57,7 @@ TEST_F(WordVectorsFile, ThatMakeNoSenseAreRefusedWithTheirLine) {
   refuses("", "no word vectors");
   refuses("film\n", ":1: expected a word and its numbers with blanks between them, found 1 fields");
   refuses("a 1 2\nb 1\n",
-          ":2: expected a word and 2 numbers as before, found 2 fields; complete this line or delete it");
+          ":2: expected a word and 2 numbers as before, found 2 fields; complete or delete this line");
   refuses("a 1 2\nb 1 2 3\n", ":2: expected a word and 2 numbers");
   refuses("a 1 2\nb 1 x\n", ":2: expected a finite number, found \"x\"");
   refuses("a 1 inf\n", ":1: expected a finite number");

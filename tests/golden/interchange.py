@@ -95,7 +95,7 @@ def check_family(program, root, name, config_class, **options):
     run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
     common = ["--max-steps", 3, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3]
     for precision in ("bf16", "fp32"):
-        run(program, "pretrain", "--model", start, "--data", store, "--output", f"{pretrained}-{precision}", "--precision", precision,
+        run(program, "pretrain", "--model", start, "--train", store, "--output", f"{pretrained}-{precision}", "--precision", precision,
             "--recompute", "full", "--freeze-encoder-steps", 2, *common)
     trained, before = load(AutoModelForMaskedLM, f"{pretrained}-fp32/model"), load(AutoModelForMaskedLM, start)
     assert type(trained) is type(before) and trained.config.architectures == [type(before).__name__], trained.config
@@ -129,7 +129,7 @@ def check_students(program, root, teacher, store, start):
     load(BertModel, f"{root}/layers/model")
     run(program, "distill", "--teacher", teacher, "--student", f"{root}/layers/model", "--stage", "prediction", *rows, "--output",
         f"{root}/answers", *short)
-    run(program, "distill", "--teacher", start, "--student", "1-layer", "--init-layers", "2", "--stage", "general", "--data", store,
+    run(program, "distill", "--teacher", start, "--student", "1-layer", "--init-layers", "2", "--stage", "general", "--train", store,
         "--terms", "tokens", "mlm", "cosine", "--output", f"{root}/words", *short)
     load(BertForMaskedLM, f"{root}/words/model")
     check_tokenizer(f"{root}/words/model", start)
@@ -143,7 +143,7 @@ def check_student_of_another_family(program, root, teacher, store):
     DistilBertConfig(vocab_size=config.vocab_size, dim=32, n_layers=1, n_heads=4, hidden_dim=48,
                      max_position_embeddings=40).save_pretrained(f"{root}/smaller")
     run(program, "distill", "--teacher", teacher, "--student", f"{root}/smaller/config.json", "--init-layers", "2", "--stage", "general",
-        "--data", store, "--terms", "tokens", "mlm", "cosine", "--output", f"{root}/other-family", "--batch-size", 16, "--max-length", 24,
+        "--train", store, "--terms", "tokens", "mlm", "cosine", "--output", f"{root}/other-family", "--batch-size", 16, "--max-length", 24,
         "--max-steps", 1, "--learning-rate", 1e-9)
     student, theirs = load(AutoModelForMaskedLM, f"{root}/other-family/model"), load(BertForMaskedLM, teacher)
     layer, of_teacher = student.distilbert.transformer.layer[0], theirs.bert.encoder.layer[1]
@@ -192,8 +192,8 @@ def check_own_decoder(program, root, start, store):
                   for at in (own, folder)]
         assert torch.equal(*logits), folder  # so transformers reads them
     missing = told("evaluate", "--model", write_decoder(f"{root}/no-bias", start, tie_word_embeddings=False), "--task", "mlm", "--data", store)
-    assert missing.returncode == 2 and "set tie_word_embeddings to true" in missing.stderr, missing.stderr
-    run(program, "pretrain", "--model", own, "--data", store, "--output", f"{root}/own-trained", "--max-steps", 3, "--batch-size", 16,
+    assert missing.returncode == 2 and "Set tie_word_embeddings to true" in missing.stderr, missing.stderr
+    run(program, "pretrain", "--model", own, "--train", store, "--output", f"{root}/own-trained", "--max-steps", 3, "--batch-size", 16,
         "--max-length", 24, "--learning-rate", 1e-3)
     trained, before = load(BertForMaskedLM, f"{root}/own-trained/model"), BertForMaskedLM.from_pretrained(own)
     decoder = lambda model: model.cls.predictions.decoder.weight
@@ -205,7 +205,7 @@ def check_own_decoder(program, root, start, store):
 def check_electra_from_bert(program, root, start, store):
     """A BERT becomes an ELECTRA's discriminator: transformers computes the same hidden states of both."""
     out = f"{root}/electra-from-bert"
-    run(program, "pretrain", "--model", start, "--data", store, "--objective", "electra", "--generator-layers", 1, "--keep-generator",
+    run(program, "pretrain", "--model", start, "--train", store, "--objective", "electra", "--generator-layers", 1, "--keep-generator",
         "--output", out, "--max-steps", 1, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-12)
     electra, bert = load(ElectraForPreTraining, f"{out}/model"), load(BertForMaskedLM, start)
     assert load(ElectraForMaskedLM, f"{out}/model/generator").config.num_hidden_layers == 1
@@ -235,7 +235,7 @@ def main():
             file.writelines(reversed(rows))
 
         run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
-        run(program, "pretrain", "--model", start, "--data", store, "--output", pretrained, "--max-steps", 3,
+        run(program, "pretrain", "--model", start, "--train", store, "--output", pretrained, "--max-steps", 3,
             "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
         trained, before = load(BertForMaskedLM, f"{pretrained}/model"), load(BertForMaskedLM, start)
         assert not torch.equal(trained.bert.encoder.layer[0].output.dense.weight, before.bert.encoder.layer[0].output.dense.weight)
@@ -257,13 +257,13 @@ def main():
             "--output", f"{root}/several", "--max-steps", 5, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
         worst = max(worst, check_predictions(program, f"{root}/several/model", sentences(60)))
 
-        run(program, "pretrain", "--model", start, "--data", store, "--output", f"{root}/joint", "--objective", "mlm-nsp", "--max-steps", 3,
+        run(program, "pretrain", "--model", start, "--train", store, "--output", f"{root}/joint", "--objective", "mlm-nsp", "--max-steps", 3,
             "--batch-size", 16, "--max-length", 24)
         load(BertForPreTraining, f"{root}/joint/model")
         # And back: what transformers has written is where training starts.
         load(BertForPreTraining, f"{root}/joint/model").save_pretrained(f"{root}/back")
         AutoTokenizer.from_pretrained(start).save_pretrained(f"{root}/back")
-        done = subprocess.run([program, "pretrain", "--model", f"{root}/back", "--data", store, "--output", f"{root}/again", "--objective",
+        done = subprocess.run([program, "pretrain", "--model", f"{root}/back", "--train", store, "--output", f"{root}/again", "--objective",
                                "mlm-nsp", "--max-steps", "1", "--batch-size", "16", "--max-length", "24"], text=True, capture_output=True, check=True)
         assert "randomly initialised" not in done.stderr and "not used" not in done.stderr, done.stderr
         worst = max(worst, check_family(program, root, "RoBERTa", RobertaConfig, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=0))
@@ -275,7 +275,7 @@ def main():
                                         norm_rel_ebd="layer_norm", pos_att_type="p2c|c2p", position_biased_input=False))
         check_student_of_another_family(program, root, start, store)
         check_electra_from_bert(program, root, start, store)
-        run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--data", f"{root}/ELECTRA-text.tokens", "--objective", "electra",
+        run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--train", f"{root}/ELECTRA-text.tokens", "--objective", "electra",
             "--output", f"{root}/replaced", "--keep-generator", "--max-steps", 3, "--batch-size", 16, "--max-length", 24)
         discriminator, generator = load(ElectraForPreTraining, f"{root}/replaced/model"), load(ElectraForMaskedLM, f"{root}/replaced/model/generator")
         words = [model.base_model.embeddings.word_embeddings.weight for model in (discriminator, generator)]

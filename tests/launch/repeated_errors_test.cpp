@@ -9,14 +9,15 @@ namespace {
 TEST(RepeatedErrors, OfOtherRanksAreRecognisedWithTheirLines) {
   RepeatedErrors errors;
   RepeatedErrors::Reader first, second, third;
-  EXPECT_FALSE(errors.is_repeated("error: [trainer] it is of another run:", first));
-  EXPECT_TRUE(errors.is_repeated("error: [trainer] it is of another run:", second));
+  EXPECT_FALSE(errors.is_repeated("error: [trainer] it belongs to another run:", first));
+  EXPECT_TRUE(errors.is_repeated("error: [trainer] it belongs to another run:", second));
   EXPECT_FALSE(errors.is_repeated("  seed was 42 and is 7", first));
   EXPECT_TRUE(errors.is_repeated("  seed was 42 and is 7", second));
   EXPECT_FALSE(errors.is_repeated("the model is in run/model", second));
   EXPECT_FALSE(errors.is_repeated("  a line of that", second));
-  EXPECT_TRUE(errors.is_repeated("2026-11-24 06:58:03 error: [trainer] it is of another run:", third));
-  EXPECT_TRUE(errors.is_repeated("error: [ranks] rank 0 stopped: [trainer] it is of another run:", third));
+  EXPECT_TRUE(errors.is_repeated("2026-11-24 06:58:03 error: [trainer] it belongs to another run:", third));
+  EXPECT_TRUE(
+      errors.is_repeated("error: [ranks] rank 0 stopped: [trainer] it belongs to another run:", third));
 }
 
 TEST(RepeatedErrors, AreNoOtherLinesHoweverOftenTheyCome) {

@@ -1,6 +1,6 @@
 #pragma once
 // An independent BERT of plain LibTorch operations in float64 that drops units by the keys of
-// docs/explanation/numerics.md, and the comparison of a model with it.
+// docs/reference/random_keys.md, and the comparison of a model with it.
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -24,7 +24,7 @@ namespace funicular::model::plain_bert {
 
 inline constexpr uint64_t kRunSeed = (uint64_t{5} << 32) + 7;
 
-/// The sites by the numbers that docs/explanation/numerics.md promises, not by the names of the code.
+/// The sites by the numbers that docs/reference/random_keys.md promises, not by the names of the code.
 enum class Site : uint32_t {
   embedding = 5,
   probabilities = 6,

@@ -104,7 +104,7 @@ TEST(SentencesAsWords, AreWarnedOfWhereTheVocabularyIsChinese) {
     warn_of_sentences_as_words(tokenizer);
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_NE(warning(joined_ideographs()).find("a Chinese sentence is hidden whole"), std::string::npos);
+  EXPECT_NE(warning(joined_ideographs()).find("a Chinese sentence counts as one word"), std::string::npos);
   EXPECT_EQ(warning(bytes()), "");
   EXPECT_EQ(warning(text::WordPiece({"[UNK]", "研", "究"}, {}, {})), "");
 }

@@ -199,9 +199,8 @@ TEST(ClassifiersOfAnotherNumberOfClasses, ThanTheConfigurationsAreRefusedBeforeT
   const auto tokenizer = make_tokenizer();
   const SequenceOptions sequence{.max_length = 20};
   const std::string expected =
-      "[model] the objective has 12 classes, and the configuration has 2; set num_labels of the "
-      "configuration "
-      "to 12, and id2label to 12 names or to none, before the model is built";
+      "[model] the objective has 12 classes, and the configuration has 2. Before you build the model, set "
+      "num_labels of the configuration to 12, and id2label to 12 names or to none";
   format::ModelConfig config = config_of(16, 1, 2);
   EXPECT_EQ(refusal(Classification(tokenizer, {.sequence = sequence, .num_labels = 12}), config), expected);
   EXPECT_EQ(

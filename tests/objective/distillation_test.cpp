@@ -431,22 +431,22 @@ TEST(TeacherCache, OfAnotherTeacherOrCutOffIsRefused) {
     }
   };
   refuses([&] { open_cache(folder.path / "c", &asked, "another"); },
-          "of another teacher, or of another arithmetic of this one (one; this run has another)");
+          "with another teacher, or with another arithmetic (one; this run has another)");
   const auto with = [&](const CacheIdentity& identity, const std::vector<KeptActivation>& kept,
                         const std::vector<int32_t>& lengths) {
     return [=, &folder] { open_teacher_cache(folder.path / "c", identity, kept, lengths, 9, nullptr); };
   };
   const std::vector<KeptActivation> kept{{"teacher.logits", 3, false}, {"teacher.hidden.1", 4, true}};
   refuses(with({"one", "others", "sequences"}, kept, {5, 3, 9, 7}),
-          "of other rows (data; this run has others)");
+          "with other rows (data; this run has others)");
   refuses(with({"one", "data", "shorter"}, kept, {5, 3, 9, 7}),
-          "of rows that were cut otherwise (sequences; this run has shorter)");
+          "with rows that were cut otherwise (sequences; this run has shorter)");
   refuses(with({"one", "data", "sequences"}, kept, {5, 3, 9}),
-          "of another number of rows (4; this run has 3)");
+          "with another number of rows (4; this run has 3)");
   refuses(with({"one", "data", "sequences"}, kept, {5, 3, 9, 8}),
-          "of another number of tokens (24; this run has 25)");
+          "with another number of tokens (24; this run has 25)");
   refuses(with({"one", "data", "sequences"}, {kept[0]}, {5, 3, 9, 7}),
-          "of other answers of the teacher (logits, hidden.1; this run has logits); give the --terms");
+          "with other answers of the teacher (logits, hidden.1; this run has logits); give the --terms");
   fs::resize_file(folder.path / "c" / "teacher.logits.bin", 40);
   refuses([&] { open_cache(folder.path / "c", &asked); },
           "teacher.logits.bin is cut off: it has 40 bytes, and its 4 rows have 48");

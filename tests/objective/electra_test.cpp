@@ -352,12 +352,14 @@ TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
   hf.compat = Compat::hf;
   EXPECT_NO_THROW(Electra(tokenizer_, hf, {}));
   hf.masking = Masking::whole_word;
-  EXPECT_NE(refusal([&] { Electra(tokenizer_, hf, {}); }).find("and ELECTRA of 85 % of them; leave --compat"),
+  EXPECT_NE(refusal([&] {
+              Electra(tokenizer_, hf, {});
+            }).find("but ELECTRA does so for 85 % of them; leave --compat"),
             std::string::npos);
   format::ModelConfig other = small_config();
   other.encoder.vocabulary += 1;
   EXPECT_NE(
-      refusal([&] { join_electra({.config = small_config()}, {.config = other}); }).find("found 211 tokens"),
+      refusal([&] { join_electra({.config = small_config()}, {.config = other}); }).find("Found 211 tokens"),
       std::string::npos);
 }
 

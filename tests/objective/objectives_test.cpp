@@ -136,7 +136,7 @@ TEST(MaskedLm, MasksADrawTheSameInAnyBatchAndAnotherDrawAnew) {
   EXPECT_FALSE(at::equal(again["token_ids"], alone["token_ids"]));
 }
 
-/// Places of the 32 or 64 bits that docs/explanation/numerics.md promises, by its numbers of purposes.
+/// Places of the 32 or 64 bits that docs/reference/random_keys.md promises, by its numbers of purposes.
 RandomBlock promised(uint64_t seed, uint32_t purpose, uint32_t place, uint64_t draw) {
   return philox(make_key(seed, static_cast<Purpose>(purpose), 0),
                 {0, place, static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32)});

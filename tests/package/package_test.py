@@ -85,7 +85,7 @@ class Package(unittest.TestCase):
             '"intermediate_size": 8, "max_position_embeddings": 16, "type_vocab_size": 2}', encoding="utf-8")
         program = there / "bin/funicular"
         run(program, "tokenize", "--tokenizer", self.folder, "--input", self.folder / "a.txt", "--output", self.folder / "a.tokens")
-        run(program, "pretrain", "--model", self.folder / "config.json", "--tokenizer", self.folder, "--data", self.folder / "a.tokens", "--output", self.folder / "run",
+        run(program, "pretrain", "--model", self.folder / "config.json", "--tokenizer", self.folder, "--train", self.folder / "a.tokens", "--output", self.folder / "run",
             "--max-steps", "1", "--max-length", "16", "--batch-size", "2")
         self.assertTrue((self.folder / "run/model/model.safetensors").is_file())
 

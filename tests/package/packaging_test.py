@@ -38,6 +38,24 @@ class Scratch(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
 
 
+class ManualPages(unittest.TestCase):
+    def test_are_there_for_every_command_that_the_overview_lists(self):
+        overview = "Run:\n  launch        Start a program\n  label-errors  Find labels\n  funicular COMMAND --help      the options\n"
+        self.assertEqual(archives.commands_of(overview), ["launch", "label-errors"])
+
+
+class Paths(Scratch):
+    def test_of_the_builder_are_refused_in_a_program(self):
+        file = self.folder / "program"
+        for text, refused in (("FAILED at /home/me/clone/a.cpp", True), ("FAILED at a.cpp in /home/me/clones", False)):
+            file.write_bytes(b"\x7fELF\0" + text.encode() + b"\0")
+            if refused:
+                with self.assertRaisesRegex(SystemExit, "program holds paths below /home/me/clone"):
+                    elf.refuse_path(file, pathlib.Path("/home/me/clone"))
+            else:
+                elf.refuse_path(file, pathlib.Path("/home/me/clone"))
+
+
 class Tags(unittest.TestCase):
     def test_the_newest_symbol_that_is_needed_decides(self):
         self.assertEqual(elf.newest([DUMP.format(9)], "GLIBC"), (2, 17))

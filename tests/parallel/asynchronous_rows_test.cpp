@@ -98,7 +98,7 @@ TEST(AsynchronousFiles, ThatNoPipelineCanRunAreRefused) {
           "0F0@0 0B0@0 0U1 0F2@1 0B2@1 0U2\n0F1@0 0F3@0 0B1@0 0U1 0B3@0 0U2\n"
           "1F0@0 1B0@0 1F1@0 1B1@0 1U1 1F2@1 1B2@1 1F3@1 1B3@1 1U2",
           "0F3@0 uses an older version than micro-batch 2 before it, which had @1");
-  refuses(1, "0F0@0 1F0@0 1B0@0 0B0@0 0U1 1U1", "1F0@0 is of another stage than stage 0 before it");
+  refuses(1, "0F0@0 1F0@0 1B0@0 0B0@0 0U1 1U1", "1F0@0 belongs to another stage than stage 0 before it");
   refuses(2, "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1F1@0 1B1@0 1U1 1U2",
           "micro-batch 1 is in update 1");
   refuses(2, "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1F1@0 1B1@0 1U1",

@@ -127,7 +127,7 @@ TEST_F(WhatAResumeCompares, RefusesAndNamesEachEntryOfTheIdentity) {
     Changeable setup = copy(change.key);
     change.make(setup);
     const std::string message = error_of([&] { run(setup); });
-    EXPECT_NE(message.find("cannot be resumed, it is of another run: "), std::string::npos) << message;
+    EXPECT_NE(message.find("cannot be resumed; it belongs to another run: "), std::string::npos) << message;
     expect_named(message, change.key, keys_of(kRefused));
     EXPECT_EQ(run(Changeable(setup.options.output)).resumed_from, 4)
         << "the refusal of " << change.key << " has harmed it";
@@ -144,7 +144,7 @@ TEST_F(WhatAResumeCompares, WarnsOfEachEntryOfTheSettingsAndGoesOn) {
     testing::internal::CaptureStderr();
     const FitResult result = run(setup);
     const std::string message = testing::internal::GetCapturedStderr();
-    EXPECT_NE(message.find("the run goes on with other settings than it began with: "), std::string::npos)
+    EXPECT_NE(message.find("the run resumes with other settings than it began with: "), std::string::npos)
         << message;
     expect_named(message, change.key, keys_of(kWarned));
     EXPECT_EQ(result.resumed_from, 4);

@@ -33,7 +33,7 @@ TEST(MemoryAdvice, NamesThePipelineThatFits) {
   EXPECT_EQ(ranks_that_hold({.parameters = 1'000'000'000, .optimizer = optim::Sgd{}}, 9e9), 2);
   const std::string advice = memory_advice(needs, 8.1e9, "no more");
   for (const char* part :
-       {"take 16.00 GB, and", "may have 8.10 GB", "A pipeline of 4 ranks", "about 4.00 GB a rank",
+       {"take 16.00 GB, and", "may have 8.10 GB", "A pipeline of 4 ranks", "about 4.00 GB per rank",
         "up to 4.00 GB more while weights are saved", "launch -n 4", "--pipeline-parallel 4", "(no more)"})
     EXPECT_NE(advice.find(part), std::string::npos) << part << " in: " << advice;
   // Of two that were not enough.

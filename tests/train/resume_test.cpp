@@ -177,7 +177,7 @@ TEST_F(Resume, RefusesToStartAnewOverCheckpointsThatAreAllDamaged) {
   run(options);
   for (const auto& [step, path] : list_checkpoints(options.output / "checkpoints"))
     remove_file(path / "manifest.json");
-  EXPECT_NE(error_of([&] { run(options); }).find("is valid; remove the folder to start anew"),
+  EXPECT_NE(error_of([&] { run(options); }).find("is valid; remove the folder to start from the beginning"),
             std::string::npos);
 }
 

@@ -153,9 +153,9 @@ TEST(SavedModel, OfAnObjectiveThatIsWithoutConfigurationAndTokeniserIsWarnedOf) 
     Model model = wrap_module(make_net(), squared_error);
     testing::internal::CaptureStderr();
     trainer.fit(model, numbers, numbers);
-    EXPECT_EQ(testing::internal::GetCapturedStderr().find("and neither config.json nor a tokeniser") ==
-                  std::string::npos,
-              writes_folder);
+    EXPECT_EQ(
+        testing::internal::GetCapturedStderr().find("without config.json and tokeniser") == std::string::npos,
+        writes_folder);
   }
 }
 

@@ -68,9 +68,14 @@ def depends(dumps):
     return [f"libc6 (>= {'.'.join(map(str, elf.newest(dumps, 'GLIBC')))})", "libgcc-s1", f"libstdc++6 (>= {elf.libstdcxx(dumps)[1]})"]
 
 
+def commands_of(overview):
+    """The commands that `funicular --help` lists."""
+    return re.findall(r"^  ([a-z-]+)  +[A-Z]", overview, re.M)
+
+
 def manual_pages(program):
     """name -> text, of the program and of each of its commands."""
-    commands = re.findall(r"^  ([a-z]+)  +[A-Z]", elf.output(program, "--help"), re.M)
+    commands = commands_of(elf.output(program, "--help"))
     return {"funicular": elf.output(program, "help", "--man"),
             **{f"funicular-{command}": elf.output(program, "help", "--man", command) for command in commands}}
 

@@ -54,6 +54,12 @@ def dynamic(file, key):
     return re.findall(rf"\({key}\).*\[(.*)\]", output("readelf", "--dynamic", "--wide", file))
 
 
+def refuse_path(file, folder):
+    """Stops if a path below the folder is in the file: what is installed must not tell where it was built."""
+    if f"{folder}/".encode() in file.read_bytes():
+        raise SystemExit(f"{file.name} holds paths below {folder}; expected none (cmake/compiler.cmake maps them). Build it again: ./run build")
+
+
 def set_runpath(file, runpath):
     subprocess.run(["patchelf", "--set-rpath", runpath, str(file)], check=True)
 

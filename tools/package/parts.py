@@ -51,6 +51,8 @@ class Parts:
         for name, file in self.libraries.items():
             shutil.copy2(file, folder / "lib" / name)
             elf.set_runpath(folder / "lib" / name, f"$ORIGIN:{torch}" if torch else "$ORIGIN")
+        for file in [folder / "bin/funicular", *(folder / "lib" / name for name in self.libraries)]:
+            elf.refuse_path(file, ROOT)
         if not torch:
             for name, file in self.torch_needed().items():
                 shutil.copy2(file, folder / "lib" / name)

@@ -8,7 +8,7 @@ adapt() {
   done
 
   title "3. Continue pre-training on this domain: guess hidden words (first only the new head, then everything)"
-  show funicular pretrain --model "$model" --data "$folder/store-train.tokens" --eval-data "$folder/store-eval.tokens" \
+  show funicular pretrain --model "$model" --train "$folder/store-train.tokens" --eval "$folder/store-eval.tokens" \
     --output "$folder/runs/adapt" --objective mlm --freeze-encoder-steps "$head_steps" --max-steps "$steps" \
     --batch-size "$batch" --max-length "$pretrain_length" --learning-rate 3e-4 --warmup-ratio 0.1 --eval-steps "$steps" --save-steps 0 --seed "$seed"
 }

@@ -72,10 +72,10 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
                        made = target_->matrix_gradient.scalar_type();
   const bool has_shadow = target_->shadow.defined();
   if (made != master && !(has_shadow && made == target_->shadow.scalar_type()))
-    throw InputError("optimizer",
-                     "on a GPU gradients are of the masters' type or of that which is computed with; "
-                     "expected {}, found {}",
-                     c10::toString(master), c10::toString(made));
+    throw InputError(
+        "optimizer",
+        "on a GPU a gradient has the type of the master weights or of the arithmetic; expected {}, found {}",
+        c10::toString(master), c10::toString(made));
   std::vector<Block> blocks;
   for (const UpdateTarget::Block& block : target_->blocks) {
     const FlatLayout::Layer& layer = target_->layer(block);

@@ -60,7 +60,7 @@ def soft_files(lab):
 
 def template_words(lab, output):
     rows, gold = soft_files(lab)
-    return ["chain", "--template", "llm-labels", "--model", lab.plain_model(), "--rows", rows, "--eval", gold, "--test", gold, "--output", output,
+    return ["chain", "--template", "llm-labels", "--model", lab.plain_model(), "--train", rows, "--eval", gold, "--test", gold, "--output", output,
             "--text-column", "review", "--soft-columns", "q_*", "--label-column", "mood"]
 
 
@@ -88,8 +88,8 @@ def chain_template(lab):
     lab.assertNotIn("teacher: run", again.err)
     (path / "chain.toml").write_text((path / "chain.toml").read_text() + "\n# mine\n")
     lab.refuses(template_words(lab, path), "differs from what --template would write")
-    lab.refuses(["chain", "--template", "llm-labels", "--model", lab.plain_model()], "expects --rows")
-    lab.refuses(["chain", chain_file(lab), "--rows", soft_files(lab)[0]], "--rows works only with --template")
+    lab.refuses(["chain", "--template", "llm-labels", "--model", lab.plain_model()], "expects --train")
+    lab.refuses(["chain", chain_file(lab), "--train", soft_files(lab)[0]], "--train works only with --template")
     mistakes(lab)
     of_objects(lab)
 
@@ -102,7 +102,7 @@ def mistakes(lab):
     lab.refuses(words[:at] + words[at + 2:], 'there is no column "p_*"; the columns are review, q_contra, q_pro. Name another one with --soft-columns')
     at = words.index("--label-column")
     lab.refuses(words[:at] + words[at + 2:], 'there is no column "label"', "--label-column")
-    at = words.index("--rows") + 1
+    at = words.index("--train") + 1
     lab.refuses([*words[:at], lab.folder / "nothing.csv", *words[at + 1:]], "nothing.csv")
     lab.assertFalse(output.exists())
     told = lab.succeeds(*words, "--dry-run").out.splitlines()
@@ -125,7 +125,7 @@ def of_objects(lab):
         rows.write_text("".join(json.dumps({"review": f"{text} {number}", key: {"contra": 0.9, "pro": 0.1} if label == "contra" else {"contra": 0.2, "pro": 0.8}}) + "\n"
                                 for number, (label, text) in enumerate(SENTENCES)))
         output = lab.folder / f"of-{key}"
-        lab.succeeds("chain", "--template", "llm-labels", "--model", lab.plain_model(), "--rows", rows, "--eval", gold, "--test", gold, "--output", output,
+        lab.succeeds("chain", "--template", "llm-labels", "--model", lab.plain_model(), "--train", rows, "--eval", gold, "--test", gold, "--output", output,
                      "--text-column", "review", "--label-column", "mood")
         lab.assertEqual(tomllib.loads((output / "chain.toml").read_text())["teacher"]["label-column"], key)
         made.append((output / "student" / "model" / "model.safetensors").read_bytes())
@@ -137,7 +137,7 @@ def template_model(lab):
     lab.assertEqual(templated(lab)[1]["teacher"]["model"], str(lab.plain_model()))
 
 
-@CHAIN.row("--rows", "teacher and student learn them")
+@CHAIN.row("--train", "teacher and student learn them")
 def template_rows(lab):
     steps = templated(lab)[1]
     lab.assertEqual({steps[name]["train"] for name in ("teacher", "student")}, {str(soft_files(lab)[0])})

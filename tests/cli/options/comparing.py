@@ -71,7 +71,7 @@ def held_out_documents(lab):
     store = lab.folder / "held.tokens"
     lab.succeeds("tokenize", "--tokenizer", lab.plain_model(), "--input", path, "--output", store)
     run = lab.folder / "run"
-    lab.succeeds("pretrain", "--model", masked(lab)["model"], "--data", store, "--eval-fraction", 0.3, "--output", run, "--max-steps", 1, "--max-length", 64,
+    lab.succeeds("pretrain", "--model", masked(lab)["model"], "--train", store, "--eval-fraction", 0.3, "--output", run, "--max-steps", 1, "--max-length", 64,
                  "--learning-rate", NOTHING, "--precision", "fp64", "--seed", 5)
     evaluation = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if "eval_loss" in line][-1]
     score, = compare(lab, "--eval-fraction", 0.3, "--seed", 5)

@@ -14,7 +14,7 @@ for option in ("--output", "--max-length", "--truncation", "--text-column"):
 def layers(lab, **options):
     """A step of the stage general on documents, of which one epoch has 12."""
     documents = lab.tokenized("documents", lab.texts())
-    return lab.train(**{"stage": "general", "task": None, "train": None, "data": documents, "optim": "sgd", **options})
+    return lab.train(**{"stage": "general", "task": None, "train": documents, "optim": "sgd", **options})
 
 
 def saved(run):
@@ -39,7 +39,7 @@ def teacher(lab):
     untrained = lab.once("untrained", lambda path: write_model(path, id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1}))
     lab.refuses_to_train("lacks weights that this command needs", "classifier.weight", teacher=untrained)
     lab.refuses_to_train("lacks weights that this command needs", "cls.predictions.transform", "funicular pretrain", stage="general",
-                         task=None, train=None, data=lab.tokenized("documents", lab.texts()), terms="tokens", teacher=untrained)
+                         task=None, train=lab.tokenized("documents", lab.texts()), terms="tokens", teacher=untrained)
     words = own.VOCABULARY[:5] + own.VOCABULARY[:4:-1]
     lab.refuses_to_train("another tokeniser", teacher=lab.once("turned", lambda path: write_model(path, vocabulary=words)))
 
@@ -124,22 +124,26 @@ def stage(lab):
     lab.assertEqual(saved(lab.train(stage="intermediate"))["architectures"], ["BertModel"])
     lab.assertEqual(saved(lab.train())["architectures"], ["BertForSequenceClassification"])
     keeps_its_projection(lab)
-    lab.refuses_to_train("--stage general expects --data", stage="general", task=None, train=None)
-    lab.refuses_to_train("--task is not for --stage general", stage="general", data=lab.folder)
+    lab.refuses_to_train("--stage general reads a token store, and --train", "rows.tsv is a file", stage="general", task=None)
+    lab.refuses_to_train("--stage prediction reads rows, and --train", "is a folder", train=lab.folder)
+    lab.refuses_to_train("--stage prediction reads rows, and --eval", "is a folder", eval=lab.folder)
+    lab.refuses_to_train("--task is not for --stage general", stage="general", train=lab.folder)
 
 
-@DISTILL.row("--data", "its documents are what is trained on")
-def data(lab):
+def store_as_train(lab):
+    """A token store as --train means the stage general, and its documents are what is trained on; --data was its name before."""
     other = lab.tokenized("others", lab.texts([20, 19, 18]))
-    lab.assertEqual(layers(lab, data=other, batch_size=1, max_steps=3).tokens, [22, 21, 20])
+    lab.assertEqual(layers(lab, train=other, batch_size=1, max_steps=3).tokens, [22, 21, 20])
+    before = layers(lab, stage=None, train=None, data=other, batch_size=1, max_steps=3)
+    lab.assertEqual(before.tokens, [22, 21, 20])
+    lab.assertIn("--data is called --train now", before.err)
 
 
-@DISTILL.row("--eval-data", "evaluations are of it")
-def eval_data(lab):
+def store_as_eval(lab):
     documents = lab.tokenized("held", lab.texts([5, 6], seed=9))
     trained = lab.tokenized("documents", lab.texts())
-    loss = layers(lab, eval_data=documents, learning_rate=NOTHING).evaluations[-1]["eval_loss"]
-    lab.assertAlmostEqual(loss, layers(lab, data=documents, eval_data=trained, batch_size=2, learning_rate=NOTHING).each("loss")[0], places=9)
+    loss = layers(lab, eval=documents, learning_rate=NOTHING).evaluations[-1]["eval_loss"]
+    lab.assertAlmostEqual(loss, layers(lab, train=documents, eval=trained, batch_size=2, learning_rate=NOTHING).each("loss")[0], places=9)
 
 
 @DISTILL.row("--task", "the file has the task's columns, and the classes the teacher's names")
@@ -156,6 +160,7 @@ def task(lab):
 
 @DISTILL.row("--train", "its rows are what is trained on")
 def train(lab):
+    store_as_train(lab)
     path = lab.data("few", ["film good", "book bad"])
     run = lab.train(train=path, batch_size=2, optim="sgd")
     lab.assertEqual((own.read_words(run), run.tokens), ({"film", "good", "book", "bad"}, [8]))
@@ -176,12 +181,13 @@ def skip_bad_rows(lab):
         run = lab.train(stage=stage, train=path, batch_size=2, optim="sgd", skip_bad_rows=True)
         lab.assertEqual(own.read_words(run), {"film", "good", "book", "bad"}, stage)
     lab.refuses_to_train("ragged.tsv:3", "--skip-bad-rows", train=path)
-    lab.refuses_to_train("a token store", stage="general", task=None, train=None, data=lab.tokenized("documents", lab.texts()), skip_bad_rows=True)
+    lab.refuses_to_train("a token store", stage="general", task=None, train=lab.tokenized("documents", lab.texts()), skip_bad_rows=True)
     lab.refuses_to_train("each row of --soft-columns", teacher=None, soft_columns=["contra", "pro"], train=path, skip_bad_rows=True)
 
 
 @DISTILL.row("--eval", "the student is measured on its rows")
 def evaluation(lab):
+    store_as_eval(lab)
     run = lab.train(learning_rate=1e-30, precision="fp32", **lab.held_out(9))
     found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "custom", "--data", lab.held_out(9)["eval"]).json()
     lab.assertAlmostEqual(run.evaluations[-1]["eval_accuracy"], found["accuracy"], places=6)
@@ -257,11 +263,11 @@ def cache_teacher(lab):
     lab.assertEqual((kept["rows"], kept["blocks"][-1]["end"]), (len(LENGTHS), len(LENGTHS)))
     again = lab.train(cache_teacher=lab.folder / "cache", save_total_limit=1, **words)
     lab.assertEqual(again.weights, cached.weights)
-    lab.refuses_to_train("the cache there is of another teacher", cache_teacher=lab.folder / "cache",
+    lab.refuses_to_train("the cache there was made with another teacher", cache_teacher=lab.folder / "cache",
                          teacher=lab.teacher(layer_norm_eps=0.5), **words)
-    lab.refuses_to_train("the cache there is of rows that were cut otherwise", "at most 12 tokens", cache_teacher=lab.folder / "cache", max_length=12,
+    lab.refuses_to_train("the cache there was made with rows that were cut otherwise", "at most 12 tokens", cache_teacher=lab.folder / "cache", max_length=12,
                          **{name: value for name, value in words.items() if name != "max_length"})
-    lab.refuses_to_train("of other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete that one",
+    lab.refuses_to_train("with other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete that one",
                          cache_teacher=lab.folder / "cache", terms=["soft", "cosine"], **words)
     kept = lab.folder / "cache" / "train" / "teacher.logits.bin"
     whole = kept.read_bytes()
@@ -270,10 +276,10 @@ def cache_teacher(lab):
     kept.write_bytes(whole)
     # Beside what is read, never in it: the next run would find another input there.
     documents = lab.tokenized("documents", lab.texts())
-    of_documents = {"stage": "general", "task": None, "train": None, "data": documents}
+    of_documents = {"stage": "general", "task": None, "train": documents}
     run = lab.folder / "none"
     for place, where, options in ((lab.teacher(), "into --teacher", {}), (lab.teacher() / "cache", "into --teacher", {}),
-                                  (lab.plain_model() / "a" / "b", "into --student", {}), (documents / "cache", "into --data", of_documents),
+                                  (lab.plain_model() / "a" / "b", "into --student", {}), (documents / "cache", "into --train", of_documents),
                                   (run / "model" / "cache", "which this run makes", {"output": run}), (run / "data", "which this run makes", {"output": run})):
         before = sorted(place.parent.rglob("*"))
         lab.refuses_to_train("--cache-teacher", where, "a folder that nothing else is in", cache_teacher=place, **options)
@@ -285,7 +291,7 @@ def cache_teacher(lab):
         lab.assertLess(distance(shared.weights, plain.weights), 1e-6)
     kept = json.loads((lab.folder / "of-two" / "train" / "cache.json").read_text())
     lab.assertEqual((kept["rows"], kept["blocks"][-1]["end"]), (len(LENGTHS), len(LENGTHS)))
-    general = {**of_documents, "max_steps": 4, "precision": "fp32", "teacher_precision": "fp32", "eval_data": documents}
+    general = {**of_documents, "max_steps": 4, "precision": "fp32", "teacher_precision": "fp32", "eval": documents}
     asked = layers(lab, **general)
     for ranks in (1, 2):
         cached = layers(lab, ranks=ranks, cache_teacher=lab.folder / f"documents-{ranks}", **general)
@@ -370,7 +376,7 @@ def relation_heads(lab):
         return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
     lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
     refuses_at_once(lab, "3 relation heads do not divide", "expected one of 1, 2, 4, 8, 16, 32", stage="intermediate", terms="relations", relation_heads=3)
-    lab.assertIn("--relation-heads does nothing: it is of the terms relations, and those here are attention 1, hidden 1",
+    lab.assertIn("--relation-heads does nothing: it works with the terms relations; this run has attention 1, hidden 1",
                  layers(lab, relation_heads=4, learning_rate=NOTHING).err)
 
 
@@ -388,7 +394,7 @@ def mlm_probability(lab):
     documents = lab.tokenized("forty", [" ".join((own.WORDS + LETTERS)[:40])])
     counts = []
     for share in (0.05, 0.5):
-        run = layers(lab, data=documents, terms="mlm", mlm_probability=share, max_length=64, batch_size=1)
+        run = layers(lab, train=documents, terms="mlm", mlm_probability=share, max_length=64, batch_size=1)
         counts.append(sum(value < 0 for value in run.state("momentum_buffer")["cls.predictions.bias"]))
     lab.assertEqual(counts, [2, 20])
 

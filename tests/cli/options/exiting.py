@@ -89,7 +89,7 @@ def answered_cascade(lab):
     lab.assertEqual(predict(lab, text, "--cascade", small, "--exit-threshold", 0.1), [{**row, "model": 2} for row in predict(lab, text)])
     lab.refuses(["predict", "--model", classifier(lab), "--cascade", small], "--cascade needs --exit-threshold")
     other = lab.once("other-names", lambda path: lab.copy_model(small, path, id2label={"0": "no", "1": "yes"}, label2id={"no": 0, "yes": 1}))
-    lab.refuses(["predict", "--model", classifier(lab), "--cascade", other, "--exit-threshold", 0.5], "its classes are not those of")
+    lab.refuses(["predict", "--model", classifier(lab), "--cascade", other, "--exit-threshold", 0.5], "its classes differ from the classes of")
 
 
 @EVALUATE.row("--cascade", "the curve of a small model that is asked first, and --model of what it is not sure of")

@@ -201,10 +201,10 @@ class Lab(ProgramTest):
     def held_out(self, count=8):
         """Options that give something to evaluate on."""
         data = self.data(f"held_out_{count}", self.texts([5 + number % 15 for number in range(count)], seed=4))
-        return {"eval_data" if self.command == "pretrain" else "eval": data}
+        return {"eval": data}
 
     def words(self, output, options):
-        own = {"data": self.data()} if self.command == "pretrain" else {"task": "custom", "train": self.data()}
+        own = {"train": self.data(), **({} if self.command == "pretrain" else {"task": "custom"})}
         if self.command == "distill":
             own.update(teacher=self.teacher(), stage="prediction", student=options.pop("model", self.plain_model()))
         else:

@@ -79,7 +79,7 @@ def hysteresis(lab):
 @MACHINE.row("--recompute", "less memory, and the same bits")
 def recompute(lab):
     rows = lab.data("many", lab.texts([LONGEST - SPECIAL] * 1000))
-    shape = {"data" if lab.command == "pretrain" else "train": rows, "batch_size": 1000, "micro_batch_tokens": 0, "precision": "fp32"}
+    shape = {"train": rows, "batch_size": 1000, "micro_batch_tokens": 0, "precision": "fp32"}
     plain = lab.measured_training(recompute="none", **shape)
     for name, saved in lab.few((("full", 8), ("selective", 4), ("sqrt", 8))):
         run = lab.measured_training(recompute=name, **shape)
@@ -245,7 +245,7 @@ def schedule(lab):
         run = lab.train(ranks=2, pipeline_parallel=2, schedule=name, optim="sgd")
         lab.assertIn(f"[pipeline] {name} with", run.err)
         lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
-    lab.refuses_to_train("is for 2 micro-batches, and this step has 1", ranks=2, pipeline_parallel=2, schedule=rows, batch_size=1)
+    lab.refuses_to_train("has 2 micro-batches, and this step has 1", ranks=2, pipeline_parallel=2, schedule=rows, batch_size=1)
     alone = lab.train(optim="sgd", max_steps=4)
     for name in lab.few(("pipedream-2bw", "pipedream", "pipedream-vertical-sync")):
         run = lab.train(ranks=2, pipeline_parallel=2, schedule=name, optim="sgd", max_steps=4)

@@ -140,7 +140,7 @@ def word_dictionary(lab):
         store = lab.folder / "chinese.tokens"
         if not store.exists():
             lab.succeeds("tokenize", "--tokenizer", chinese_model(lab), "--input", text_file(lab, text), "--output", store)
-        runs = [lab.train(model=chinese_model(lab), data=store, masking="whole-word", mlm_probability=0.5, **more)
+        runs = [lab.train(model=chinese_model(lab), train=store, masking="whole-word", mlm_probability=0.5, **more)
                 for more in ({}, {"word_dictionary": path})]
         lab.assertNotEqual(*[run.each("loss") for run in runs])
 
@@ -247,8 +247,8 @@ def pack_sentences(lab):
         if not store.exists():
             lab.succeeds("tokenize", "--tokenizer", lab.plain_model(), "--input", text_file(lab, text), "--output", store)
         for name, tokens in (("within", [13, 9, 11]), ("across", [21, 11])):
-            lab.assertEqual(lab.train(data=store, pack_sentences=name, batch_size=1, max_steps=len(tokens)).tokens, tokens)
-        lab.refuses_to_train("--pack-sentences across", "--eval-data", pack_sentences="across", eval_fraction=0.5)
+            lab.assertEqual(lab.train(train=store, pack_sentences=name, batch_size=1, max_steps=len(tokens)).tokens, tokens)
+        lab.refuses_to_train("--pack-sentences across", "--eval STORE", pack_sentences="across", eval_fraction=0.5)
         lab.refuses_to_train("--pack-sentences fills sequences of one text", pack_sentences="within", objective="mlm-sop")
 
 

@@ -57,17 +57,17 @@ PRETRAIN.row("--model", "training starts from its weights")(shows_its_model)
 PRETRAIN.row("--output", "what the run leaves lies there")(shows_its_output)
 
 
-@PRETRAIN.row("--data", "its documents are what is trained on")
+@PRETRAIN.row("--train", "its documents are what is trained on")
 def data(lab):
     other = [20, 19, 18, 17, 16]
-    run = lab.train(data=lab.data("other_rows", lab.texts(other)), batch_size=1, max_steps=5)
+    run = lab.train(train=lab.data("other_rows", lab.texts(other)), batch_size=1, max_steps=5)
     lab.assertEqual(run.tokens, [length + SPECIAL for length in other])
     lab.assertNotIn("corpora", run.file["data"]["train"])
     # Of two stores all sequences come equally often.
-    both = lab.train(data=[lab.data(), lab.data("other_rows")], batch_size=1, max_steps=17, save_steps=0)
+    both = lab.train(train=[lab.data(), lab.data("other_rows")], batch_size=1, max_steps=17, save_steps=0)
     lab.assertEqual(sorted(both.tokens), sorted(length + SPECIAL for length in [*LENGTHS, *other]))
     lab.assertEqual(both.file["steps_per_epoch"], 17)
-    lab.refuses_to_train("hold the same; give it once", data=[lab.data(), lab.data()])
+    lab.refuses_to_train("hold the same; give it once", train=[lab.data(), lab.data()])
 
 
 def mixed(lab):
@@ -77,7 +77,7 @@ def mixed(lab):
 
 @PRETRAIN.row("--data-weights", "each store has that share of every batch, and is read again when it has been used up")
 def data_weights(lab):
-    run = lab.train(data=mixed(lab), data_weights=["0.75", "0.25"], max_steps=4)
+    run = lab.train(train=mixed(lab), data_weights=["0.75", "0.25"], max_steps=4)
     lab.assertEqual(run.tokens, [3 * (5 + SPECIAL) + 11 + SPECIAL] * 4)
     corpora = run.file["data"]["train"]["corpora"]
     lab.assertEqual([(part["samples"], part["weight"], part["draws"]) for part in corpora], [(7, 0.75, 12), (3, 0.25, 4)])
@@ -85,18 +85,18 @@ def data_weights(lab):
     lab.assertIn("short_rows.tokens: 7 sequences, weight 0.75: 12 draws, 1.71 epochs", run.err)
     state = json.loads((run.folder / "checkpoints" / "step-000004" / "state.json").read_text())
     lab.assertEqual(state["drawn"], [12, 4])
-    joined = lab.train(data=mixed(lab), data_weights="0.75,0.25", max_steps=4)
+    joined = lab.train(train=mixed(lab), data_weights="0.75,0.25", max_steps=4)
     path = config_file(lab, "data = [" + ", ".join(f'"{store}"' for store in mixed(lab)) + "]\ndata-weights = [0.75, 0.25]\n")
-    filed = lab.train(config=path, data=None, max_steps=4)
+    filed = lab.train(config=path, train=None, max_steps=4)
     lab.assertEqual(run.weights, joined.weights)
     lab.assertEqual(run.weights, filed.weights)
-    other = lab.train(data=mixed(lab), data_weights=["0.5", "0.5"], max_steps=4)
+    other = lab.train(train=mixed(lab), data_weights=["0.5", "0.5"], max_steps=4)
     lab.assertEqual(other.tokens, [2 * (5 + 11 + 2 * SPECIAL)] * 4)
-    lab.refuses([*lab.words(run.folder, {"data": mixed(lab), "data_weights": ["0.5", "0.5"], "max_steps": 4})], "data_weights", "0.75 0.25", "0.5 0.5")
-    for weights, *phrases in ((["0.7", "0.2"], "sum to 0.9, not to 1", "0.777777778 0.222222222"), (["1"], "has 1 numbers, and --data 2 stores"),
+    lab.refuses([*lab.words(run.folder, {"train": mixed(lab), "data_weights": ["0.5", "0.5"], "max_steps": 4})], "data_weights", "0.75 0.25", "0.5 0.5")
+    for weights, *phrases in ((["0.7", "0.2"], "sum to 0.9, not to 1", "0.777777778 0.222222222"), (["1"], "has 1 numbers, and --train 2 stores"),
                               (["0.5", "0.3", "0.2"], "has 3 numbers"), (["0.7", "x"], 'found "x"'), (["1.5", "-0.5"], "weight above 0"),
                               (["0.7,"], 'found ""')):
-        lab.refuses_to_train(*phrases, data=mixed(lab), data_weights=weights)
+        lab.refuses_to_train(*phrases, train=mixed(lab), data_weights=weights)
     lab.refuses_to_train("for one store, whose weight is 1", data_weights="0.5")
 
 
@@ -123,23 +123,23 @@ def tokenizer(lab):
     (lab.folder / "turned.txt").write_text("\n\n".join(lab.texts()) + "\n")
     store = lab.folder / "turned.tokens"
     lab.succeeds("tokenize", "--tokenizer", other, "--input", lab.folder / "turned.txt", "--output", store)
-    run = lab.train(data=store, tokenizer=other)
+    run = lab.train(train=store, tokenizer=other)
     lab.assertEqual((run.folder / "model" / "vocab.txt").read_text().split(), words)
-    lab.refuses_to_train("tokeni", data=store)
+    lab.refuses_to_train("tokeni", train=store)
     config = lab.plain_model() / "config.json"
     lab.assertEqual(lab.train(model=config, tokenizer=lab.plain_model()).tokens, lab.train().tokens)
 
 
-@PRETRAIN.row("--eval-data", "evaluations are of it, with the loss that funicular evaluate finds")
+@PRETRAIN.row("--eval", "evaluations are of it, with the loss that funicular evaluate finds")
 def eval_data(lab):
     for count in (8, 40):
         held_out = lab.held_out(count)
         run = lab.train(precision="fp32", learning_rate=1e-30, **held_out)
-        found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "mlm", "--data", held_out["eval_data"],
+        found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "mlm", "--data", held_out["eval"],
                              "--max-length", LONGEST).json()
         lab.assertEqual(found["samples"], count)
         lab.assertAlmostEqual(run.evaluations[-1]["eval_loss"], found["loss"], places=6)
-    both = lab.train(eval_data=[lab.held_out(count)["eval_data"] for count in (8, 40)])
+    both = lab.train(eval=[lab.held_out(count)["eval"] for count in (8, 40)])
     lab.assertEqual(both.file["data"]["evaluation"]["samples"], 48)
 
 
@@ -147,7 +147,7 @@ def eval_data(lab):
 def eval_fraction(lab):
     rows = lab.data("fraction", lab.texts([3 + number % 9 for number in range(400)]))
     for share in (0.25, 0.75):
-        found = lab.train(data=rows, eval_fraction=share).file["data"]
+        found = lab.train(train=rows, eval_fraction=share).file["data"]
         held_out, trained = found["evaluation"]["samples"], found["train"]["samples"]
         lab.assertEqual(held_out + trained, 400)
         lab.assertAlmostEqual(held_out / 400, share, delta=0.1)  # four standard deviations of a draw
@@ -271,7 +271,7 @@ def generator(lab):
     rows = len(VOCABULARY) + 1
     longer = lab.once("longer", lambda path: write_model(path, model_type="electra", embedding_size=HIDDEN, vocab_size=rows,
                                                          extra_shapes={"embeddings.word_embeddings.weight": [rows, HIDDEN]}))
-    refuses("expected tables of one size", "vocabulary extend takes it along", "--generator random", generator=longer)
+    refuses("so both tables need one size", "vocabulary extend keeps it", "--generator random", generator=longer)
     lab.refuses_to_train("--generator is for --objective electra", generator="random")
 
 
@@ -301,7 +301,7 @@ def static_masks(lab):
 
     def hidden(masks, epochs):
         """By the losses of plain descent that moves nothing: each epoch is a step."""
-        run = lab.train(data=store, static_masks=masks, batch_size=1, max_steps=epochs, learning_rate=NOTHING, model=lab.plain_model())
+        run = lab.train(train=store, static_masks=masks, batch_size=1, max_steps=epochs, learning_rate=NOTHING, model=lab.plain_model())
         return run.each("loss")
     again = hidden(2, 4)
     lab.assertEqual((again[0], again[1]), (again[2], again[3]))
@@ -313,14 +313,14 @@ def static_masks(lab):
 def max_length(lab):
     store = lab.data("long", lab.texts([40, 30]))
     for longest, tokens in ((64, [42, 32]), (22, [22, 22, 17, 17]), (12, [12, 12, 12, 12, 12, 12, 12])):
-        run = lab.train(data=store, max_length=longest, batch_size=1, max_steps=len(tokens), optim="sgd", momentum=0.5)
+        run = lab.train(train=store, max_length=longest, batch_size=1, max_steps=len(tokens), optim="sgd", momentum=0.5)
         lab.assertEqual(run.tokens, tokens)
         lab.assertEqual(touched(run, POSITION_ROWS), set(range(max(tokens))))
 
 
 def hidden_tokens(lab, name, text, **options):
     """Those that a step on this text had to predict: the bias of each has a gradient below 0, that of each other one above."""
-    run = lab.train(data=lab.data(name, [text]), max_length=64, optim="sgd", max_steps=1, **options)
+    run = lab.train(train=lab.data(name, [text]), max_length=64, optim="sgd", max_steps=1, **options)
     gradient = run.state("momentum_buffer")["cls.predictions.bias"]
     return {VOCABULARY[row] for row, value in enumerate(gradient) if value < 0}
 

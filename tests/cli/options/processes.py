@@ -229,7 +229,7 @@ def proved_layers(lab):
         found = {int(name.split(".")[3]) for name in names if name.startswith("bert.encoder.layer.")}
         lab.assertEqual(found, set(range(layers)))
     lab.assertEqual(Proof(lab, steps=1).read("weight", 1).keys(), Proof(lab, steps=1, layers=3).read("weight", 1).keys())
-    lab.refuses(["prove", "single", "single", "--layers", 2, "--model", lab.plain_model()], "--layers is of the small BERT")
+    lab.refuses(["prove", "single", "single", "--layers", 2, "--model", lab.plain_model()], "--layers sets the layers of the small BERT")
 
 
 @PROVE.row("--data", "it is what is trained on")

@@ -85,12 +85,12 @@ def trains(lab, folder, words):
     lab.succeeds("tokenize", "--tokenizer", folder, "--input", text, "--output", store)
     numbers = list(memoryview((store / "tokens.bin").read_bytes()).cast("H"))
     lab.assertEqual([words[number] for number in numbers], ["abc", "##d", "films", "film", "f", "##a", "##b", "##c"])
-    lab.succeeds("pretrain", "--model", folder, "--data", store, "--output", lab.folder / "run", "--max-steps", 1, "--max-length", 16)
+    lab.succeeds("pretrain", "--model", folder, "--train", store, "--output", lab.folder / "run", "--max-steps", 1, "--max-length", 16)
 
 
 @EXTEND.row("--words", "each becomes a token; one that cannot is refused with its line and what to do")
 def words(lab):
-    refuses(lab, "abc\nab cd\n", "bad.txt:2", "\"ab cd\"", "give each of its words a line of its own")
+    refuses(lab, "abc\nab cd\n", "bad.txt:2", "\"ab cd\"", "put each of its words on a separate line")
     refuses(lab, "abc\n\nfilm\n", "bad.txt:3", "has it already, as token", "leave the line out")
     refuses(lab, "Films\n", "bad.txt:1", "write \"films\"")
     refuses(lab, "", "at least one new word")
