@@ -21,4 +21,5 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/FunicularConfig.cmake
 # Before 1.0 a minor version may change what users compile against.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/FunicularConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/FunicularConfig.cmake" "${PROJECT_BINARY_DIR}/FunicularConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/torch.cmake" DESTINATION "${FUNICULAR_PACKAGE}")
+              "${PROJECT_SOURCE_DIR}/cmake/torch.cmake" "${PROJECT_SOURCE_DIR}/cmake/cuda.cmake"
+        DESTINATION "${FUNICULAR_PACKAGE}")

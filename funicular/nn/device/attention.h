@@ -77,6 +77,10 @@ struct Tiles {
   }
   int64_t elements;
 
+  /// Where element e of the scores stands. The size is 32, 16 or 8: a division by a variable would cost more than a score.
+  FUNICULAR_DEVICE int64_t row_of(int64_t e) const { return e >> (size == 32 ? 5 : size == 16 ? 4 : 3); }
+  FUNICULAR_DEVICE int64_t column_of(int64_t e) const { return e & (size - 1); }
+
   static int64_t bytes(int64_t head_size, int64_t tile) {
     return Tiles(head_size, tile, nullptr).elements * static_cast<int64_t>(sizeof(T));
   }
@@ -212,7 +216,7 @@ template <class Team, class T>
 FUNICULAR_DEVICE void tile_scores(const Team& team, const Tiles<T>& m, const T* left, const T* right,
                                   int64_t depth, T* out) {
   for (int64_t e = team.rank(); e < m.size * m.size; e += team.size()) {
-    const int64_t i = e / m.size, j = e % m.size;
+    const int64_t i = m.row_of(e), j = m.column_of(e);
     T sum = 0;
     for (int64_t c = 0; c < depth; ++c) sum += left[i * m.stride + c] * right[j * m.stride + c];
     out[i * m.score_stride + j] = sum;
@@ -320,7 +324,7 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
   using T = Compute<S>;
   const auto& a = tile.a;
   for (int64_t e = team.rank(); e < m.size * m.size; e += team.size()) {
-    const int64_t i = e / m.size, j = e % m.size, at = i * m.score_stride + j;
+    const int64_t i = m.row_of(e), j = m.column_of(e), at = i * m.score_stride + j;
     if (first + i >= tile.count || from + j >= tile.length || !tile.sees(tile.place(first + i), from + j)) {
       m.scores[at] = m.gradients[at] = 0;
       continue;
