@@ -68,35 +68,36 @@ bool has_marking_splitter(const PieceRules& rules) {
   return marks.kind == SplitterStep::metaspace && marks.split && marks.mark == kBlankMark;
 }
 
-/// The place of a step in the normalisers of XLM-R, bge-m3, ALBERT and DeBERTa; -1: none of them has it.
+/// The place of a step in the normalisers of XLM-R, bge-m3, ALBERT, DeBERTa and `vocabulary train`. -1: none has the step.
 int place_of(const NormalizerStep& step, bool behind_map) {
   switch (step.kind) {
     case NormalizerStep::replace_text:
       return (step.pattern == "``" || step.pattern == "''") && step.content == "\"" ? 0 : -1;
     case NormalizerStep::replace_white_space:
       return step.content == " " ? 1 : -1;
+    case NormalizerStep::nmt:
+      return 2;
     case NormalizerStep::nfc:
     case NormalizerStep::nfd:
     case NormalizerStep::nfkc:
     case NormalizerStep::nfkd:
-    case NormalizerStep::nmt:
-      return 2;
-    case NormalizerStep::strip_accents:
       return 3;
-    case NormalizerStep::lowercase:
+    case NormalizerStep::strip_accents:
       return 4;
+    case NormalizerStep::lowercase:
+      return 5;
     case NormalizerStep::strip:
-      return behind_map ? 7 : 5;
+      return behind_map ? 8 : 6;
     case NormalizerStep::precompiled:
-      return 6;
+      return 7;
     case NormalizerStep::replace_blanks:
-      return step.content == " " || step.content == kBlankMark ? 8 : -1;
+      return step.content == " " || step.content == kBlankMark ? 9 : -1;
     default:
       return -1;
   }
 }
 
-/// Whether the steps are some of those of XLM-R, bge-m3, ALBERT and DeBERTa, in their order.
+/// Whether place_of() knows the steps, and they are in its order.
 bool has_ordered_steps(const PieceRules& rules) {
   int last = -1;
   bool form = false, decomposes = false, accents = false, map = false;
@@ -105,10 +106,10 @@ bool has_ordered_steps(const PieceRules& rules) {
     const int place = step.kind == NormalizerStep::lowercase && last <= 0 ? 0 : place_of(step, map);
     if (place < last || place < 0 || (place == last && place > 0)) return false;
     last = place;
-    form |= place == 2;
+    form |= place == 2 || place == 3;
     decomposes |= step.kind == NormalizerStep::nfkd;
-    accents |= place == 3;
-    map |= place == 6;
+    accents |= place == 4;
+    map |= place == 7;
     if (step.kind == NormalizerStep::strip && step.left &&
         rules.splitter.back().prepend != SplitterStep::Prepend::always)
       return false;

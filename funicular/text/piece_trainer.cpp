@@ -179,7 +179,6 @@ class BestPath {
     for (size_t end = word.size(); end > 0; end = cells_[end].begin) path_.push_back(cells_[end].id);
     return path_;
   }
-  double score() const { return cells_.back().score; }
 
  private:
   struct Cell {
@@ -267,19 +266,6 @@ class PieceTrainer {
     return std::move(counts[0]);
   }
 
-  /// The pieces that would stand for a piece if it were gone, and whether it is on its own best path.
-  struct Alternative {
-    bool is_best = true;
-    std::vector<int32_t> pieces;
-  };
-  Alternative alternative_to(int32_t id, BestPath& path) const {
-    const TrainedPiece& piece = set_.pieces()[static_cast<size_t>(id)];
-    if (is_character(piece.text)) return {};
-    const std::vector<int32_t>& others = path.find(piece.text, id);
-    if (path.score() > piece.score) return {false, {}};
-    return {true, others};
-  }
-
   void prune() {
     const std::vector<TrainedPiece>& pieces = set_.pieces();
     const std::vector<uint64_t> times = path_counts();
@@ -290,12 +276,12 @@ class PieceTrainer {
     std::vector<std::pair<double, size_t>> losses;
     BestPath path(set_);
     for (size_t id = 0; id < pieces.size(); ++id) {
-      const Alternative other = alternative_to(static_cast<int32_t>(id), path);
-      if (times[id] == 0 && !other.is_best) continue;
-      if (other.pieces.empty())
+      if (is_character(pieces[id].text)) {
         kept.push_back(pieces[id]);
-      else if (times[id] > 0)
-        losses.emplace_back(loss_of(times, static_cast<double>(times[id]), other.pieces, sum) / words, id);
+      } else if (times[id] > 0) {
+        const std::vector<int32_t>& others = path.find(pieces[id].text, static_cast<int32_t>(id));
+        losses.emplace_back(loss_of(times, static_cast<double>(times[id]), others, sum) / words, id);
+      }
     }
     const auto share = static_cast<size_t>(static_cast<double>(pieces.size()) * options_.kept_share);
     const size_t wanted = std::max(final_size_, share);

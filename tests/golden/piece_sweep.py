@@ -93,6 +93,8 @@ def of_unigram(pools, rng, table):
                              pre_tokenizers.Sequence([pre_tokenizers.Punctuation(behavior="isolated"), metaspace("first")]), added=False)
     yield "DeBERTa, stripped", unigram(pieces, n.Sequence([n.Lowercase(), n.Strip(), compiled, blanks]), metaspace(), added=False)
     yield "bytes", unigram(in_bytes, n.NFKC(), words(), byte_fallback=True)
+    yield "trained here", unigram(pieces, n.Sequence([n.Nmt(), n.NFKC()]), words(), added=False)
+    yield "trained here, lower-cased", unigram(pieces, n.Sequence([n.Nmt(), n.NFKC(), n.Lowercase()]), words(), added=False)
     yield "never", unigram(in_bytes, n.Nmt(), metaspace("never"), byte_fallback=True, added=False)
     yield "first", unigram(pieces, n.Sequence([n.NFKD(), n.StripAccents()]), metaspace("first"))
     yield "first of words", unigram(pieces, n.NFD(), pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace("first")]))
