@@ -36,6 +36,56 @@ class PerStage {
   const std::vector<double>& values_;
 };
 
+/// How a rank uses one of its stages.
+struct StageUse {
+  std::map<int, size_t> last_use{};  ///< by version: the place in the row
+  int newest = 0, in_flight = 0;
+
+  int versions(size_t at) const {
+    return 1 + static_cast<int>(std::count_if(last_use.begin(), last_use.end(), [&](const auto& use) {
+             return use.first < newest && use.second >= at;
+           }));
+  }
+};
+
+/// What a rank holds at a time.
+class StageMemory {
+ public:
+  StageMemory(const Costs& costs, int stages)
+      : activations_(costs.activation_memory, stages, "memory of activations"),
+        weights_(costs.weight_memory, stages, "memory of weights"),
+        state_(costs.state_memory, stages, "memory of state") {}
+
+  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
+  void count(const Row& row, RankUse& use) const {
+    std::map<int, StageUse> stages;
+    for (size_t at = 0; at < row.size(); ++at) {
+      StageUse& held = stages[row[at].stage];
+      if (computes(row[at].kind) && row[at].version >= 0) held.last_use[row[at].version] = at;
+    }
+    for (size_t at = 0; at < row.size(); ++at) {
+      const Action& action = row[at];
+      StageUse& held = stages[action.stage];
+      if (action.kind == Kind::forward) ++held.in_flight;
+      if (action.kind == Kind::update) held.newest = action.version;
+      use.versions = std::max(use.versions, held.versions(at));
+      int in_flight = 0;
+      double memory = 0;
+      for (const auto& [stage, one] : stages) {
+        in_flight += one.in_flight;
+        memory +=
+            one.in_flight * activations_.of(stage) + one.versions(at) * weights_.of(stage) + state_.of(stage);
+      }
+      use.peak_in_flight = std::max(use.peak_in_flight, in_flight);
+      use.peak_memory = std::max(use.peak_memory, memory);
+      if (ends_micro_batch(action.kind)) --held.in_flight;
+    }
+  }
+
+ private:
+  const PerStage activations_, weights_, state_;
+};
+
 /// Plays the rows. Times follow from what precedes alone, so the order in which ranks are asked does not matter.
 class Player {
  public:
@@ -46,9 +96,7 @@ class Player {
         input_(costs.input_gradient, stages_, "time of the input's gradient"),
         weight_(costs.weight_gradient, stages_, "time of the weights' gradient"),
         update_(costs.update, stages_, "time of an update"),
-        activation_memory_(costs.activation_memory, stages_, "memory of activations"),
-        weight_memory_(costs.weight_memory, stages_, "memory of weights"),
-        state_memory_(costs.state_memory, stages_, "memory of state"),
+        memory_(costs, stages_),
         message_(costs.message),
         placement_(schedule),
         explicit_(schedule.has_messages()),
@@ -243,52 +291,14 @@ class Player {
     for (size_t rank = 0; rank < schedule_.rows.size(); ++rank) {
       RankUse& use = timeline_.ranks[rank];
       use.bubble = timeline_.makespan - use.busy;
-      count_held(schedule_.rows[rank], use);
-    }
-  }
-
-  /// How a rank uses one of its stages.
-  struct StageUse {
-    std::map<int, size_t> last_use{};  ///< by version: the place in the row
-    int newest = 0, in_flight = 0;
-
-    int versions(size_t at) const {
-      return 1 + static_cast<int>(std::count_if(last_use.begin(), last_use.end(), [&](const auto& use) {
-               return use.first < newest && use.second >= at;
-             }));
-    }
-  };
-
-  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
-  void count_held(const Row& row, RankUse& use) const {
-    std::map<int, StageUse> stages;
-    for (size_t at = 0; at < row.size(); ++at) {
-      StageUse& held = stages[row[at].stage];
-      if (computes(row[at].kind) && row[at].version >= 0) held.last_use[row[at].version] = at;
-    }
-    for (size_t at = 0; at < row.size(); ++at) {
-      const Action& action = row[at];
-      StageUse& held = stages[action.stage];
-      if (action.kind == Kind::forward) ++held.in_flight;
-      if (action.kind == Kind::update) held.newest = action.version;
-      use.versions = std::max(use.versions, held.versions(at));
-      int in_flight = 0;
-      double memory = 0;
-      for (const auto& [stage, one] : stages) {
-        in_flight += one.in_flight;
-        memory += one.in_flight * activation_memory_.of(stage) + one.versions(at) * weight_memory_.of(stage) +
-                  state_memory_.of(stage);
-      }
-      use.peak_in_flight = std::max(use.peak_in_flight, in_flight);
-      use.peak_memory = std::max(use.peak_memory, memory);
-      if (ends_micro_batch(action.kind)) --held.in_flight;
+      memory_.count(schedule_.rows[rank], use);
     }
   }
 
   const Schedule& schedule_;
   const int stages_;
   const PerStage forward_, input_, weight_, update_;
-  const PerStage activation_memory_, weight_memory_, state_memory_;
+  const StageMemory memory_;
   const double message_;
   const Placement placement_;
   const bool explicit_;
