@@ -11,9 +11,10 @@ namespace funicular::prove {
 
 namespace {
 
-/// [Devlin], the published optimiser: weight decay passes over biases and normalisations.
-bool decays(const at::Tensor& weight) {
-  return weight.dim() > 1;
+/// [Devlin], the published optimiser: weight decay passes over biases and normalisations. A table of biases is one, too,
+/// as in transformers' Trainer, which goes by the name.
+bool decays(const std::string& name, const at::Tensor& weight) {
+  return weight.dim() > 1 && name.find("attention_bias") == name.npos;
 }
 
 at::Tensor copied(const at::Tensor& value) {
@@ -97,7 +98,7 @@ void ReferenceStep::update(const std::function<int(const std::string&)>& group) 
     m = beta1 * m + (1 - beta1) * gradient;
     v = beta2 * v + (1 - beta2) * gradient.square();
     const at::Tensor m_hat = m / (1 - std::pow(beta1, steps)), v_hat = v / (1 - std::pow(beta2, steps));
-    const double decay = decays(theta) ? settings_.weight_decay : 0;
+    const double decay = decays(name, theta) ? settings_.weight_decay : 0;
     theta = theta - rate * (m_hat / (v_hat.sqrt() + settings_.epsilon) + decay * theta);
   }
 }

@@ -19,7 +19,8 @@ using plain_bert::Way;
 Model assemble(const ModelOptions& options) {
   Builder builder(options);
   add_embeddings(builder);
-  for (int64_t layer = 0; layer < options.config.encoder.layers; ++layer) add_layer(builder, layer);
+  for (int64_t layer = 0; layer < options.config.encoder.layers; ++layer)
+    add_layer(builder, layer, add_layer_weights(builder, layer), {});
   options.head.add(builder);
   return builder.finish();
 }
