@@ -17,8 +17,8 @@ constexpr std::string_view kProcesses =
     "--strategy dp and of pipelines";
 
 constexpr std::string_view kWindows =
-    "only --task spans reads long texts in windows, by --stride of finetune. --max-length goes up to the "
-    "model's longest; divide longer texts into rows of their own";
+    "--stride of finetune, evaluate and predict reads a long text in windows: of --task custom, tags and "
+    "spans";
 constexpr std::string_view kAnswers =
     "write --task spans: answers that are spans of a context, from SQuAD's JSON";
 constexpr std::string_view kAdapters =

@@ -314,10 +314,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Trained{"bert", kMacBert}, Trained{"bert", kTags}, Trained{"electra", kTags},
                       Trained{"bert", kMultiLabel}, Trained{"roberta", kMultiLabel},
                       Trained{"bert", kSoftLabels}, Trained{"bert", kSoftMultiLabel},
-                      Trained{"bert", kDistillation}, Trained{"roberta", kDistillation},
-                      Trained{"bert", kDistillationOfTokens}, Trained{"bert", kDistillationOfAllTokens},
-                      Trained{"bert", kRelatedTexts}, Trained{"roberta", kRelatedTexts},
-                      Trained{"bert", kScoredTexts}),
+                      Trained{"bert", kLongTexts}, Trained{"bert", kDistillation},
+                      Trained{"roberta", kDistillation}, Trained{"bert", kDistillationOfTokens},
+                      Trained{"bert", kDistillationOfAllTokens}, Trained{"bert", kRelatedTexts},
+                      Trained{"roberta", kRelatedTexts}, Trained{"bert", kScoredTexts}),
     name_of);
 
 TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
