@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/distillation_options.h"
 #include "funicular/cli/options.h"
@@ -16,6 +17,7 @@
 #include "funicular/model/student.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/distill.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
@@ -169,11 +171,24 @@ class Distill final : public Command {
     if (!general())
       options_.task = has_teacher() ? task_options_.task_for(model::Pretrained(options_.teacher), arguments)
                                     : task_options_.task(arguments);
+    drop_windows();
     options_.bad_rows = task_options_.bad_rows();
     distillation_.apply(options_.terms, prediction());
     distillation_.warn_of_idle_options(arguments, options_.terms);
     options_.precision = training_.precision;
     return options_;
+  }
+
+  /// A student learns from texts that are cut, though its teacher may read windows.
+  void drop_windows() {
+    if (task_options_.stride)
+      throw InputError("usage", "--stride: distill reads no windows; leave it out, and raise --max-length");
+    if (!options_.task || !options_.task->files().stride) return;
+    task::FileOptions files = options_.task->files();
+    files.stride.reset();
+    options_.task = task::with_files(*options_.task, std::move(files));
+    log::info("{} reads long texts in windows, and the student learns from their first {} tokens",
+              options_.teacher.string(), options_.max_length.value_or(task::kDefaultLength));
   }
 
   task::DistillOptions options_;

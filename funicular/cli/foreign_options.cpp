@@ -17,8 +17,8 @@ constexpr std::string_view kProcesses =
     "--strategy dp and with pipelines";
 
 constexpr std::string_view kWindows =
-    "only --task spans reads long texts in windows (--stride). --max-length goes up to the model's limit; "
-    "split longer texts into several rows";
+    "finetune, evaluate and predict read a long text in windows with --stride; it works only with --task "
+    "custom, tags and spans";
 constexpr std::string_view kAnswers =
     "write --task spans: answers that are spans of a context, from SQuAD's JSON";
 constexpr std::string_view kAdapters =

@@ -19,6 +19,7 @@
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
+#include "funicular/task/entity_answers.h"
 #include "funicular/task/predict.h"
 #include "funicular/task/registry.h"
 
@@ -81,7 +82,7 @@ class Predict final : public Command {
     arguments.unnamed({"model", "input"});
     arguments.section("Input and output");
     declare_model(arguments, options_.model, "folder of a run, or of a fine-tuned model", "RUN");
-    arguments.add("input", "FILE", options_.input.path, Effect::input, "the texts")
+    arguments.add("input", "FILE", options_.input.path, Effect::input, "the texts; -: standard input")
         .common()
         .default_text("standard input");
     arguments
@@ -105,8 +106,13 @@ class Predict final : public Command {
     arguments.add(
         "skip-bad-rows", skip_bad_rows_, Effect::result,
         "answer each row that cannot be read with {\"error\": …}, instead of stopping at the first");
-    declare_max_length(arguments, options_.max_length, "longer texts are truncated")
+    declare_max_length(arguments, options_.max_length, "longer texts are truncated, or read in windows")
         .default_text("as in fine-tuning, else the model's longest");
+    arguments
+        .add("stride", "TOKENS", options_.input.stride, Effect::result,
+             "read a longer text in windows that share so many tokens: the overlap, as Hugging Face's stride")
+        .range(0, 1 << 20)
+        .default_text("as in fine-tuning");
     declare_decision();
     exits_.declare(arguments);
     arguments.section("Machine");
@@ -162,10 +168,16 @@ class Predict final : public Command {
              "several labels per text: the probability from which a label is given")
         .range(0, 1)
         .default_text("as config.json keeps it for each label, else 0.5");
+    arguments
+        .add("aggregation", "NAME", decision.aggregation, Effect::result,
+             "tags: give entities with their characters, by transformers' aggregation_strategy of this name")
+        .choices(task::aggregation_names())
+        .default_text("each word's tag, and entities by words");
   }
 
   int run() override {
     exits_.check(arguments, /*evaluates=*/false);
+    if (options_.input.path == "-") options_.input.path.clear();
     device_.apply();
     refuse_input_of_one_rank();
     group_ = join_sharing_ranks(device_);
@@ -189,6 +201,7 @@ class Predict final : public Command {
     options.identity = deciding_options(arguments);
     options.exits = exits_.choice;
     options.cascade = exits_.cascade;
+    options.input.whole_texts = !options.decision.aggregation.empty();
     // A person who types waits for the answer to each line.
     options.window =
         window_.value_or(options_.input.path.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);

@@ -103,6 +103,7 @@ class Probe final : public Command {
   }
 
   const task::ProbeOptions& options() {
+    if (task_.stride) throw InputError("usage", "--stride: probe reads no windows; leave it out");
     options_.task = task_.task_of_rows(options_.train_file, arguments);
     options_.bad_rows = task_.bad_rows();
     options_.mean = pooling_ == "mean";

@@ -73,12 +73,12 @@ void TaskOptions::declare(Arguments& arguments) {
                 "separator between the labels of a row");
   arguments
       .add("stride", "TOKENS", stride, Effect::result,
-           "with " + tasks_with("stride") +
-               ", tokens that two neighbouring windows of a context share: the overlap, as Hugging Face's "
-               "doc_stride, and not the step")
+           "custom tasks, tags, spans: read long texts in windows that share so many tokens (the overlap, as "
+           "Hugging "
+           "Face's stride)")
       .alias("doc-stride")
       .range(0, 1 << 20)
-      .default_text("128, at most half a window");
+      .default_text("it is cut; spans: 128, at most half a window");
   written.declare(arguments);
 }
 

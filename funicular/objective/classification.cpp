@@ -17,6 +17,7 @@ Classification::Classification(const text::Tokenizer& tokenizer, const Classific
       options_(options) {
   options.loss.check("classification", static_cast<size_t>(options.num_labels));
   options.soft.check("classification");
+  options_.soft.windows = options.sequence.stride.has_value();
 }
 
 model::Head Classification::head() const {
@@ -35,7 +36,7 @@ model::Head Classification::soft_head() const {
   const auto add = [loss = options_.loss, soft = options_.soft](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
-    pass.loss.output("labels", found->second);
+    output_rows(pass, found->second, soft);
     pass.loss.add("classification", sum_of_rows(class_losses(logits, pass.batch, loss, soft), pass.batch));
   };
   return model::with_classes(model::classifier(add), options_.num_labels);

@@ -13,6 +13,7 @@ MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions
                                     : std::vector<data::LabelKind>()),
       options_(options) {
   options.soft.check("multi-label");
+  options_.soft.windows = options.sequence.stride.has_value();
   const auto& thresholds = options.thresholds;
   if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
     throw InputError("multi-label", "expected a threshold for each of the {} labels, found {}",
@@ -45,7 +46,7 @@ model::Head MultiLabel::loss_of_all_labels(const SoftLabels& soft) {
   return model::classifier([soft](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
-    pass.loss.output("labels", found->second);
+    output_rows(pass, found->second, soft);
     if (soft.any()) {
       pass.loss.add("multi_label", sum_of_rows(label_losses(logits, pass.batch, soft), pass.batch));
       return;

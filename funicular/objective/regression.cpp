@@ -13,14 +13,16 @@ Regression::Regression(const text::Tokenizer& tokenizer, const RegressionOptions
     : RowObjective(tokenizer, options.sequence,
                    options.labelled ? std::vector{data::LabelKind::values} : std::vector<data::LabelKind>()),
       labelled_(options.labelled),
-      soft_(options.soft) {}
+      soft_(options.soft) {
+  soft_.windows = options.sequence.stride.has_value();
+}
 
 model::Head Regression::head() const {
-  if (!soft_.weights) return model::Head::classification;
-  return model::classifier([](const at::Tensor& logits, const Pass& pass) {
+  if (!soft_.any()) return model::Head::classification;
+  return model::classifier([soft = soft_](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
-    pass.loss.output("labels", found->second);
+    output_rows(pass, found->second, soft);
     const at::Tensor losses =
         at::mse_loss(logits.squeeze(1), found->second.to(logits.scalar_type()), at::Reduction::None);
     pass.loss.add("regression", sum_of_rows(losses, pass.batch));
@@ -56,7 +58,7 @@ MicroBatch Regression::collate(std::span<const data::Sample> samples, const Rand
   batch.tensors["labels"] = at::tensor(targets, at::kDouble);
   soft_.add(batch, samples, 1);
   double count = 0;
-  for (const data::Sample& sample : samples) count += soft_.weights && random.training ? sample.weight : 1;
+  for (const data::Sample& sample : samples) count += soft_.weight_of(sample, random.training);
   batch.counts["regression"] = count;
   return batch;
 }

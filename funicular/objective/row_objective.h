@@ -1,5 +1,6 @@
 #pragma once
 // The base of objectives that learn from a task's rows: each row of a store is a sample, and its texts become one sequence.
+// With SequenceOptions::stride the windows of a row's text are samples.
 
 #include <map>
 #include <memory>
@@ -19,7 +20,7 @@ class RowObjective : public Objective {
   RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
                std::vector<data::LabelKind> labels);
   int64_t length(const data::Sample& sample) const override;
-  /// Each row is one.
+  /// Each row, or each window of a row, is one.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// The key "sequence".
   std::map<std::string, std::string> identity() const override;

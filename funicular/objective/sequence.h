@@ -3,6 +3,7 @@
 // [CLS] a [SEP] b [SEP] with token types 0 and 1.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace funicular::objective {
 struct SequenceOptions {
   int32_t max_length = 512;                                       ///< special tokens included
   text::Truncation truncation = text::Truncation::longest_first;  ///< how texts that are too long are cut
+  /// Tokens that two neighbouring windows of a single text share, see objective/text_windows.h; none: a text that is
+  /// too long is cut.
+  std::optional<int64_t> stride = {};
 };
 
 /// The properties that an objective expects of the token stores that it reads.

@@ -17,7 +17,7 @@ void SoftLabels::check(const char* component) const {
 
 void SoftLabels::add(MicroBatch& batch, std::span<const data::Sample> samples, int64_t labels) const {
   const auto rows = static_cast<int64_t>(samples.size());
-  if (weights && batch.packing.random.training) {
+  if (windows || (weights && batch.packing.random.training)) {
     const at::Tensor all = at::empty({rows}, at::kDouble);
     for (int64_t row = 0; row < rows; ++row)
       all.data_ptr<double>()[row] = samples[static_cast<size_t>(row)].weight;
@@ -38,6 +38,11 @@ void SoftLabels::add(MicroBatch& batch, std::span<const data::Sample> samples, i
 void SoftLabels::add_identity(std::map<std::string, std::string>& identity) const {
   if (shares) identity["soft_labels"] = fmt::format("shares at temperature {}", temperature);
   if (weights) identity["row_weights"] = "as the rows have them";
+}
+
+void output_rows(const Pass& pass, const at::Tensor& labels, const SoftLabels& soft) {
+  pass.loss.output("labels", labels);
+  if (soft.windows) pass.loss.output("samples", pass.batch.packing.sample_ids);
 }
 
 at::Tensor sum_of_rows(const at::Tensor& losses, const MicroBatch& batch) {
@@ -80,19 +85,18 @@ at::Tensor class_losses(const at::Tensor& logits, const MicroBatch& batch, const
 
 double count_of_classes(std::span<const data::Sample> samples, std::span<const int64_t> classes,
                         const ClassLoss& loss, const SoftLabels& soft, bool training) {
-  if (!training) return static_cast<double>(samples.size());
   double count = 0;
   for (size_t row = 0; row < samples.size(); ++row) {
     const data::Sample& sample = samples[row];
     double mean = 1;
-    if (!loss.weights.empty() && sample.shares.empty()) {
+    if (training && !loss.weights.empty() && sample.shares.empty()) {
       mean = loss.weights[static_cast<size_t>(classes[row])];
-    } else if (!loss.weights.empty()) {
+    } else if (training && !loss.weights.empty()) {
       mean = 0;
       for (size_t label = 0; label < sample.shares.size(); ++label)
         mean += loss.weights[label] * sample.shares[label];
     }
-    count += mean * (soft.weights ? sample.weight : 1);
+    count += mean * soft.weight_of(sample, training);
   }
   return count;
 }
@@ -119,7 +123,7 @@ double count_of_labels(std::span<const data::Sample> samples, int64_t labels, co
     const auto known = sample.shares.empty() ? labels
                                              : std::count_if(sample.shares.begin(), sample.shares.end(),
                                                              [](double share) { return !std::isnan(share); });
-    count += static_cast<double>(known) * (soft.weights && training ? sample.weight : 1);
+    count += static_cast<double>(known) * soft.weight_of(sample, training);
   }
   return count;
 }

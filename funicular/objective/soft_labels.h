@@ -9,30 +9,40 @@
 #include <string>
 
 #include "funicular/core/batch.h"
+#include "funicular/core/model.h"
 #include "funicular/data/sample.h"
 #include "funicular/objective/class_loss.h"
 
 namespace funicular::objective {
 
-/// Tensors of a batch: shares [S, labels] and, in training, weights [S], both float64.
+/// Tensors of a batch: shares [S, labels], and weights [S] in training or of windows, both float64.
 inline constexpr const char *kShares = "shares", *kRowWeights = "row_weights";
 
 struct SoftLabels {
   bool shares = false;   ///< rows may have shares in place of a label
   bool weights = false;  ///< rows have weights, by which training counts them
+  bool windows =
+      false;  ///< samples are windows of texts (TextWindows), whose weights count in evaluation, too
   /// In training, divides logits, makes shares as flat, and multiplies the loss by its square. See Hinton et al.,
   /// "Distilling the Knowledge in a Neural Network", 2015.
   double temperature = 1;
 
-  bool any() const { return shares || weights; }
+  bool any() const { return shares || weights || windows; }
+  /// By which the sample counts.
+  double weight_of(const data::Sample& sample, bool training) const {
+    return windows || (weights && training) ? sample.weight : 1;
+  }
   /// Throws InputError of `component` for a temperature out of range.
   void check(const char* component) const;
-  /// Puts shares and weights of the samples into the batch. `labels`: how many a row with shares has. Throws
+  /// Puts shares, and weights that count, into the batch. `labels`: how many a row with shares has. Throws
   /// InputError for a row with another number of them.
   void add(MicroBatch& batch, std::span<const data::Sample> samples, int64_t labels) const;
   /// Adds what a resumed run must have too, if anything.
   void add_identity(std::map<std::string, std::string>& identity) const;
 };
+
+/// Leaves the outputs "labels" and, of windows, "samples" [S] int64 (Packing::sample_ids).
+void output_rows(const Pass& pass, const at::Tensor& labels, const SoftLabels& soft);
 
 /// Sums the losses of rows [S], each times its weight if the batch has weights.
 at::Tensor sum_of_rows(const at::Tensor& losses, const MicroBatch& batch);

@@ -48,14 +48,10 @@ SpanForm::SpanForm(const text::SequenceTemplate& form, int64_t max_length, std::
 }
 
 std::vector<TokenRange> SpanForm::windows(int64_t question_tokens, int64_t context_tokens) const {
-  const int64_t window = room_ - question(question_tokens);
+  const WindowCut cut(room_ - question(question_tokens), stride_);
   std::vector<TokenRange> all;
-  int64_t begin = 0;
-  while (begin + window < context_tokens) {
-    all.push_back({begin, begin + window});
-    begin += window - stride_;
-  }
-  all.push_back({begin, context_tokens});
+  for (int64_t index = 0; index < cut.count(context_tokens); ++index)
+    all.push_back(cut.window(context_tokens, index));
   return all;
 }
 

@@ -14,15 +14,9 @@
 #include <vector>
 
 #include "funicular/objective/row_objective.h"
+#include "funicular/objective/text_windows.h"
 
 namespace funicular::objective {
-
-/// Tokens [begin, end) of a context.
-struct TokenRange {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const TokenRange&) const = default;
-};
 
 /// How a question and windows of its context become sequences.
 class SpanForm {

@@ -57,6 +57,21 @@ std::span<const int32_t> first_tags(const data::Sample& sample, size_t words, si
   return all.first(words);
 }
 
+/// The first tokens of the words that are read, in the batch. `begin`: the first token of the sample's sequence.
+/// `as_marked`: where the sample's word starts say; otherwise a text's first token begins a word, too.
+std::vector<size_t> words_of(const PackedSequences& packed, size_t begin, const data::Sample& sample,
+                             bool as_marked) {
+  const data::WordStarts& marks = sample.columns.front().word_starts;
+  std::vector<size_t> words;
+  size_t place = 0;  // in the text
+  for (size_t t = begin; t < packed.token_ids.size(); ++t) {
+    if (!packed.maskable[t]) continue;
+    if (as_marked && marks.bits ? marks[place] : packed.word_starts[t] != 0) words.push_back(t);
+    ++place;
+  }
+  return words;
+}
+
 }  // namespace
 
 MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -65,8 +80,8 @@ MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomStat
   for (size_t s = 0; s < samples.size(); ++s) {
     const size_t begin = packed.token_ids.size(), before = rows.size();
     packed.add(samples[s], form(), sequence());
-    for (size_t t = begin; t < packed.token_ids.size(); ++t)
-      if (packed.maskable[t] && packed.word_starts[t]) rows.push_back(static_cast<int64_t>(t));
+    for (const size_t t : words_of(packed, begin, samples[s], sequence().stride || !options_.labelled))
+      rows.push_back(static_cast<int64_t>(t));
     sequences.resize(rows.size(), static_cast<int64_t>(s));
     if (!options_.labelled) continue;
     const auto tags = first_tags(samples[s], rows.size() - before, options_.tags.size(),
@@ -81,6 +96,14 @@ MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomStat
     batch.counts["tags"] = options_.loss.count(labels, random.training);
   }
   return batch;
+}
+
+std::vector<int64_t> words_of_samples(const MicroBatch& batch) {
+  std::vector<int64_t> words(static_cast<size_t>(batch.packing.sequences()));
+  const at::Tensor sequences = batch.on_host("tag_sequences");
+  for (int64_t row = 0; row < sequences.numel(); ++row)
+    ++words[static_cast<size_t>(sequences.const_data_ptr<int64_t>()[row])];
+  return words;
 }
 
 }  // namespace funicular::objective

@@ -66,7 +66,8 @@ std::vector<Pair> cuts_of_batches(ProofTask task, const std::string& objective) 
 /// Whether the objective's rows have labels or layers of their own.
 bool has_own_rows(const ProofTask& task, const std::string& objective) {
   return objective == kTags || objective == kMultiLabel || objective == kSoftLabels ||
-         objective == kSoftMultiLabel || task.distils() || task.texts() > 0 || task.ranks();
+         objective == kSoftMultiLabel || objective == kLongTexts || task.distils() || task.texts() > 0 ||
+         task.ranks();
 }
 
 /// Collects the pairs.
@@ -330,6 +331,7 @@ const std::vector<std::string>& objective_names() {
                                               kMultiLabel,
                                               kSoftLabels,
                                               kSoftMultiLabel,
+                                              kLongTexts,
                                               kDistillation,
                                               kDistillationOfTokens,
                                               kDistillationOfAllTokens,
@@ -343,7 +345,7 @@ void set_objective(ProofTask& task, const std::string& name) {
   const bool plain = name == kMaskedLm || name == kClassification;
   task.objective = plain ? "" : name;
   const bool reads_classes = name == kClassification || name == kMultiLabel || name == kDistillation ||
-                             name == kSoftLabels || name == kSoftMultiLabel;
+                             name == kSoftLabels || name == kSoftMultiLabel || name == kLongTexts;
   task.head = reads_classes ? model::Head::classification : model::Head::masked_lm;
 }
 

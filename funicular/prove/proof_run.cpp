@@ -152,7 +152,7 @@ ReferenceKind kind_of(const ProofTask& task) {
   if (task.ranks()) return ReferenceKind::ranked_texts;
   if (task.objective == kTags) return ReferenceKind::tags;
   if (task.objective == kMultiLabel) return ReferenceKind::several_labels;
-  if (task.objective == kSoftLabels) return ReferenceKind::shares;
+  if (task.objective == kSoftLabels || task.objective == kLongTexts) return ReferenceKind::shares;
   if (task.objective == kSoftMultiLabel) return ReferenceKind::several_shares;
   if (task.distils()) return ReferenceKind::distillation;
   return task.head == model::Head::classification ? ReferenceKind::classes : ReferenceKind::masked_lm;

@@ -26,6 +26,7 @@
 #include "funicular/objective/reranking.h"
 #include "funicular/objective/sentence_vectors.h"
 #include "funicular/objective/tags.h"
+#include "funicular/objective/text_windows.h"
 #include "funicular/prove/proof_rows.h"
 #include "funicular/text/input_tokens.h"
 
@@ -94,7 +95,7 @@ std::unique_ptr<objective::Objective> classification(const ProofTask& task, cons
   if (task.objective == kMultiLabel || task.objective == kSoftMultiLabel)
     return std::make_unique<objective::MultiLabel>(
         tokenizer, objective::MultiLabelOptions{.sequence = sequence, .num_labels = classes, .soft = soft});
-  if (task.objective == kSoftLabels)
+  if (task.objective == kSoftLabels || task.objective == kLongTexts)
     return std::make_unique<objective::Classification>(
         tokenizer, objective::ClassificationOptions{.sequence = sequence,
                                                     .num_labels = classes,
@@ -115,9 +116,18 @@ std::vector<std::string> tag_names(const format::ModelConfig& config) {
   return names;
 }
 
+/// Long texts have windows of a third of a row, which share some tokens.
+objective::SequenceOptions sequence_of(const ProofTask& task) {
+  objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
+  if (task.objective != kLongTexts) return sequence;
+  sequence.max_length /= 3;
+  sequence.stride = 3;
+  return sequence;
+}
+
 std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::ModelConfig& config,
                                                    const text::Tokenizer& tokenizer) {
-  const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
+  const objective::SequenceOptions sequence = sequence_of(task);
   if (task.objective == kElectra)
     return objective::make_pretraining("electra", tokenizer, {.sequence = sequence},
                                        {.generator_size = kGeneratorSize});
@@ -140,7 +150,12 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
 }
 
 /// Generated rows with what the task's objective reads.
-Rows asked_for(const ProofTask& task, const format::ModelConfig& config, Rows text) {
+Rows asked_for(const ProofTask& task, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
+               Rows text) {
+  if (task.objective == kLongTexts)
+    return std::make_shared<objective::TextWindows>(
+        with_shares(std::move(text), config.num_labels, false),
+        objective::window_cut(tokenizer.sequence(), sequence_of(task)), /*tags=*/false);
   if (task.objective == kMacBert) return with_words(std::move(text));
   if (task.texts() > 0) return with_groups(std::move(text), task.texts());
   if (task.ranks()) return with_ranked_texts(std::move(text));
@@ -208,6 +223,7 @@ objective::DistillationOptions distillation_of(const ProofTask& task, const form
 }
 
 objective::SoftLabels soft_labels_of(const ProofTask& task) {
+  if (task.objective == kLongTexts) return {.shares = true, .weights = true};
   if (task.objective != kSoftLabels && task.objective != kSoftMultiLabel) return {};
   return {.shares = true, .weights = true, .temperature = 2};
 }
@@ -239,7 +255,8 @@ ProofText open_text(const ProofTask& task, const format::ModelConfig& config) {
                                .vocabulary = config.encoder.vocabulary,
                                .seed = task.seed};
     text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.encoder.vocabulary));
-    text.rows = asked_for(task, config, std::make_shared<bench::GeneratedText>(rule, task.steps));
+    text.rows =
+        asked_for(task, config, *text.tokenizer, std::make_shared<bench::GeneratedText>(rule, task.steps));
     text.objective = objective_of(task, config, *text.tokenizer);
     return text;
   }

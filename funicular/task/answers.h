@@ -35,10 +35,12 @@ struct TokenisedRow {
   /// Only where windows read a text: the characters of each of its tokens, and the window of each sample.
   std::vector<text::CharacterRange> places = {};
   struct Window {
-    int64_t begin, end;  ///< tokens of the text
-    int64_t place;       ///< of the first of them in the sequence
+    int64_t begin, end;   ///< tokens of the text
+    int64_t place;        ///< of the first of them in the sequence
+    int64_t own_end = 0;  ///< of the tokens that are read in it, see objective::WindowCut; only of words
   };
   std::vector<Window> windows = {};
+  std::vector<uint8_t> subwords = {};  ///< of each token; only where words are made of tokens
 
   bool has_tokens() const;
 };

@@ -14,6 +14,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/objective/calibration.h"
+#include "funicular/task/entity_answers.h"
 #include "funicular/task/registry.h"
 
 namespace funicular::task {
@@ -178,11 +179,15 @@ Json Decision::over(const model::Pretrained& pretrained, const Task& task) const
   if (threshold && kind != "labels")
     throw InputError("usage", "--threshold works only with several labels per text; {} gives {}",
                      pretrained.path().string(), task.type().gives);
+  if (!aggregation.empty() && kind != "tags")
+    throw InputError("usage", "--aggregation works only with a tag for each word; {} gives {}",
+                     pretrained.path().string(), task.type().gives);
   if (abstain && abstain_accuracy)
     throw InputError("usage", "--abstain and --abstain-accuracy each choose a confidence; give one");
   if (abstain) note[kAbstain] = *abstain;
   if (abstain_accuracy) note[kAbstain] = confidence_for(pretrained, note, *abstain_accuracy);
   if (threshold) note[kThreshold] = *threshold;
+  if (!aggregation.empty()) note[kAggregation] = aggregation;
   return note;
 }
 

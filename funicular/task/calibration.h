@@ -51,8 +51,10 @@ struct Decision {
       abstain_accuracy{};  ///< the same, at the confidence that gave this accuracy in the calibration
   std::optional<double>
       threshold{};  ///< several labels per text: the probability from which a label is given
+  std::string
+      aggregation{};  ///< tags: one of aggregation_names(), for entities with their characters; "": words
 
-  bool given() const { return abstain || abstain_accuracy || threshold; }
+  bool given() const { return abstain || abstain_accuracy || threshold || !aggregation.empty(); }
   /// What Task::answers reads: the model's note with the decision laid over it. Throws InputError for a task that
   /// cannot decide so, and for an accuracy that no confidence reached.
   Json over(const model::Pretrained& pretrained, const Task& task) const;

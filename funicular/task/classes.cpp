@@ -71,7 +71,7 @@ std::unique_ptr<objective::Objective> Classes::objective(const text::Tokenizer& 
                                       : options.labels.end();
   const int64_t positive = second == options.labels.end() ? 1 : second - options.labels.begin();
   return std::make_unique<objective::Classification>(
-      tokenizer, objective::ClassificationOptions{.sequence = options.sequence,
+      tokenizer, objective::ClassificationOptions{.sequence = sequence_of(options),
                                                   .num_labels = config.num_labels,
                                                   .labelled = options.labelled,
                                                   .metrics = metrics({}).all,
@@ -205,7 +205,7 @@ std::unique_ptr<Sheet> Classes::sheet(std::unique_ptr<Metrics> metrics, std::vec
   return std::make_unique<ClassSheet>(std::move(metrics), std::move(labels), temperature_in(note));
 }
 
-std::unique_ptr<Answers> Classes::answers(std::vector<std::string> labels, const Json& note) const {
+std::unique_ptr<Answers> Classes::answers_to_texts(std::vector<std::string> labels, const Json& note) const {
   return std::make_unique<ClassAnswers>(std::move(labels), note);
 }
 

@@ -30,11 +30,12 @@ class Classes final : public TextTask {
   /// "predicted": …, "score": …, "probabilities": {…}}, score being the probability of the prediction.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class. A row that is less
-  /// sure than Decision::abstain has the label null and no Answer::labels.
-  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
 
  protected:
+  ScoreKind score_kind() const override { return ScoreKind::softmax; }
+  /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class. A row that is less
+  /// sure than Decision::abstain has the label null and no Answer::labels.
+  std::unique_ptr<Answers> answers_to_texts(std::vector<std::string> labels, const Json& note) const override;
   std::string problem_type() const override { return "single_label_classification"; }
 };
 

@@ -30,6 +30,9 @@ void require_one_class(const Task& task, const char* option) {
   if (task.type().name != "classes")
     throw InputError("usage", "{} works only with one class per text; {} gives {}", option,
                      task.type().asked_for(), task.type().gives);
+  if (task.files().stride)
+    throw InputError("usage", "{} works only with texts that are cut, and --stride reads them in windows",
+                     option);
 }
 
 namespace {

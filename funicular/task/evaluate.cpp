@@ -25,6 +25,7 @@
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
 #include "funicular/task/text_report.h"
+#include "funicular/task/window_scores.h"
 #include "funicular/train/evaluation.h"
 
 namespace funicular::task {
@@ -170,7 +171,7 @@ void require_kind(const Task& task, const model::Pretrained& pretrained) {
 void check_answering(const Task& task, const model::Pretrained& pretrained, const EvaluateOptions& options) {
   if (!options.cascade.empty() && options.group.size() > 1)
     throw InputError("usage", "--cascade is measured by one process; leave out funicular launch");
-  if (options.exits.given() || !options.cascade.empty())
+  if (options.exits.given() || !options.cascade.empty() || (has_exits(pretrained) && task.files().stride))
     require_one_class(task, options.cascade.empty() ? "early exit" : "--cascade");
   if (!options.calibrate) return;
   if (options.calibrated.empty())
@@ -271,6 +272,17 @@ void judge(Evaluation& found, const model::Pretrained& pretrained, const Evaluat
   if (!found.reliability.is_null()) found.record["reliability"] = found.reliability;
 }
 
+/// Measures the cascade, or the exits of a whole model (`leaves` false) that has some.
+void add_curves(Evaluation& found, const EvaluatedModel& evaluated, const ObjectiveOptions& wanted,
+                bool leaves) {
+  const EvaluateOptions& options = evaluated.options;
+  if (!options.cascade.empty())
+    found.curves["cascade"] = measure_cascade(evaluated, wanted, *found.task);
+  else if (!leaves && has_exits(evaluated.pretrained) && options.group.size() == 1)
+    found.curves["early_exit"] = measure_exits(evaluated, wanted, *found.task);
+  found.record.update(found.curves);
+}
+
 }  // namespace
 
 Evaluation evaluate(const EvaluateOptions& options) {
@@ -314,25 +326,25 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                 });
   const SequenceLimit limit{length, config.encoder.longest_sequence(), task.texts_are_sequences()};
   found.cut = cut_rows(*store, task.longest_row(length), tokenizer, limit.texts_apart);
+  TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
   if (measurement.leads() && !options.quiet) {
     task.report_evaluation(labels, pretrained);
+    report_windows(*rows.samples, options.data);
     report_cut(found.cut, options.data.string(), limit, "the scores cover the rest");
     report_evaluated(*store, options.data, options.model, tokenizer);
   }
-  TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
   if (exits) rows.metrics = with_mean_layers(std::move(rows.metrics));
   found.sheet =
       task.sheet(std::move(rows.metrics), labels, exits ? without_calibration(note.source) : note.source);
   const auto begin = std::chrono::steady_clock::now();
-  found.scores = measurement.measure(model, objective, *rows.samples, found.sheet.get(), exits);
+  const auto over_windows = task.over_windows(*rows.samples, *found.sheet, note.source);
+  Metrics* const metrics = over_windows ? over_windows.get() : found.sheet.get();
+  found.scores = measurement.measure(model, objective, *rows.samples, metrics, exits);
+  if (over_windows) found.scores.update({{"samples", store->rows()}, {"windows", rows.samples->size()}});
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
   if (measurement.leads()) judge(found, pretrained, options);
   const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};
-  if (!options.cascade.empty())
-    found.curves["cascade"] = measure_cascade(evaluated, wanted, task);
-  else if (!exits && has_exits(pretrained) && options.group.size() == 1)
-    found.curves["early_exit"] = measure_exits(evaluated, wanted, task);
-  found.record.update(found.curves);
+  add_curves(found, evaluated, wanted, exits.has_value());
   found.rows = std::make_unique<EvaluatedRows>(task, options.data, options.bad_rows);
   if (options.bad_rows) found.left_out = options.bad_rows->count();
   return found;

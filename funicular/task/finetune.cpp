@@ -25,6 +25,7 @@
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
 #include "funicular/task/text_report.h"
+#include "funicular/task/window_scores.h"
 
 namespace funicular::task {
 
@@ -290,10 +291,14 @@ RunResult Finetuning::run() {
   Model model = make_model(*objective);
   RunResult result{.options = trainer_options(*objective)};
   TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);
+  if (leads()) report_windows(*rows.samples, o_.train_file);
   const train::DatasetSource seen(*objective, *rows.samples);
   TaskSamples held_out;
   if (eval_store_) held_out = eval_task_.samples(*objective, *tokenizer_, eval_store_, o_.eval_file);
-  const std::unique_ptr<Metrics> metrics = std::move((eval_store_ ? held_out : rows).metrics);
+  const std::unique_ptr<Metrics> of_texts = std::move((eval_store_ ? held_out : rows).metrics);
+  const data::Dataset& measured = *(eval_store_ ? held_out : rows).samples;
+  const std::unique_ptr<Metrics> over_windows = task_.over_windows(measured, *of_texts, nullptr);
+  Metrics* const metrics = over_windows ? over_windows.get() : of_texts.get();
   const auto save = [&](const fs::path& folder) {
     format::ModelConfig saved = config_;
     saved.source["funicular"].update(metrics->kept());
@@ -305,7 +310,7 @@ RunResult Finetuning::run() {
     return result;
   }
   const train::DatasetSource unseen(*objective, *held_out.samples);
-  result.fit = fit(model, o_, result.options, seen, {&unseen, metrics.get()}, save);
+  result.fit = fit(model, o_, result.options, seen, {&unseen, metrics}, save);
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
   result.baseline = measured_baseline(find_baseline(*train_store_, *eval_store_), metric_names());

@@ -49,6 +49,7 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   auto answers = task_->answers(labels, note);
   if (options.small) {
     require_cascade(*options.small, pretrained_);
+    require_one_class(*task_, "--cascade");
     predicting.small = options.small->predictor_.get();
     predicting.exits =
         model::ExitRule{.kind = options.exits.rule, .threshold = options.exits.threshold.value_or(0)};

@@ -48,7 +48,7 @@ std::unique_ptr<objective::Objective> Labels::objective(const text::Tokenizer& t
                                                         const ObjectiveOptions& options) const {
   const Json note = config.source.value("funicular", Json::object());
   return std::make_unique<objective::MultiLabel>(
-      tokenizer, objective::MultiLabelOptions{.sequence = options.sequence,
+      tokenizer, objective::MultiLabelOptions{.sequence = sequence_of(options),
                                               .num_labels = config.num_labels,
                                               .labelled = options.labelled,
                                               .thresholds = objective::thresholds_in(note, config.num_labels),
@@ -217,7 +217,7 @@ std::unique_ptr<Sheet> Labels::sheet(std::unique_ptr<Metrics> metrics, std::vect
   return std::make_unique<LabelSheet>(std::move(metrics), std::move(labels), note);
 }
 
-std::unique_ptr<Answers> Labels::answers(std::vector<std::string> labels, const Json& note) const {
+std::unique_ptr<Answers> Labels::answers_to_texts(std::vector<std::string> labels, const Json& note) const {
   return std::make_unique<LabelAnswers>(std::move(labels), note);
 }
 

@@ -30,11 +30,12 @@ class Labels final : public TextTask {
   /// of the decision that the row contradicts most.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"labels": […], "probabilities": {…}}: the labels whose probability is at least their threshold, which is 0.5
-  /// unless the note has another.
-  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
 
  protected:
+  ScoreKind score_kind() const override { return ScoreKind::sigmoid; }
+  /// {"labels": […], "probabilities": {…}}: the labels whose probability is at least their threshold, which is 0.5
+  /// unless the note has another.
+  std::unique_ptr<Answers> answers_to_texts(std::vector<std::string> labels, const Json& note) const override;
   std::string problem_type() const override { return "multi_label_classification"; }
   format::Lists lists() const override { return format::Lists::last; }
 };

@@ -51,7 +51,7 @@ std::unique_ptr<objective::Objective> Numbers::objective(const text::Tokenizer& 
   return std::make_unique<objective::Regression>(
       tokenizer,
       objective::RegressionOptions{
-          .sequence = options.sequence, .labelled = options.labelled, .soft = soft_labels(options)});
+          .sequence = sequence_of(options), .labelled = options.labelled, .soft = soft_labels(options)});
 }
 
 double Numbers::diverged_at() const {
@@ -98,7 +98,8 @@ std::unique_ptr<Sheet> Numbers::sheet(std::unique_ptr<Metrics> metrics, std::vec
   return std::make_unique<NumberSheet>(std::move(metrics), std::move(labels));
 }
 
-std::unique_ptr<Answers> Numbers::answers(std::vector<std::string> labels, const Json& /*note*/) const {
+std::unique_ptr<Answers> Numbers::answers_to_texts(std::vector<std::string> labels,
+                                                   const Json& /*note*/) const {
   return std::make_unique<NumberAnswers>(std::move(labels));
 }
 

@@ -27,10 +27,11 @@ class Numbers final : public TextTask {
   /// No details and no mistakes. Lines: {"row": 1, "label": …, "value": …}.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"value": …}
-  std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
 
  protected:
+  ScoreKind score_kind() const override { return ScoreKind::number; }
+  /// {"value": …}
+  std::unique_ptr<Answers> answers_to_texts(std::vector<std::string> labels, const Json& note) const override;
   std::string problem_type() const override { return "regression"; }
 };
 

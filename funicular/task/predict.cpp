@@ -29,7 +29,14 @@ class FunctionSink final : public AnswerSink {
 
 /// The options of files that take the place of what fine-tuning noted.
 FileOptions said_of_files(const InputOptions& input) {
-  return {.text = input.text, .header = input.header, .style = input.style};
+  return {.text = input.text, .header = input.header, .stride = input.stride, .style = input.style};
+}
+
+void require_windows(const PredictOptions& options, const Task& task) {
+  const std::vector<std::string>& known = task.type().options;
+  if (options.input.stride && std::find(known.begin(), known.end(), "stride") == known.end())
+    throw InputError("usage", "--stride: {} gives {}, and reads no windows; leave it out",
+                     options.model.string(), task.type().gives);
 }
 
 void require_same_rows(const PredictOptions& options, const FolderPredictor& model) {
@@ -63,6 +70,7 @@ void report(const StreamCounts& done, const RowInput& input, const InputOptions&
 StreamCounts predict(const PredictOptions& options, AnswerSink& sink) {
   model::Pretrained pretrained(options.model);
   const std::shared_ptr<const Task> task = task_of(pretrained, said_of_files(options.input));
+  require_windows(options, *task);
   InputOptions wanted = options.input;
   const model::TaskNote note = pretrained.note();
   wanted.texts = note.task.empty() ? 0 : note.text_columns;

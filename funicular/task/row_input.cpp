@@ -78,7 +78,9 @@ std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& 
         "usage",
         "--text is one row; leave out --input, --format, --text-column and --keep, which are for files");
   return std::make_unique<OneRow>(
-      InputRow{.texts = task.reads_words() ? split_words(options.row.front()) : options.row}, texts);
+      InputRow{.texts = task.reads_words() && !options.whole_texts ? split_words(options.row.front())
+                                                                   : options.row},
+      texts);
 }
 
 std::vector<std::string> kept_keys(const std::vector<std::string>& columns) {

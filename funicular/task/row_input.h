@@ -34,10 +34,12 @@ struct InputOptions {
   int texts = 0;  ///< of a row, as fine-tuning noted them; 0: not noted
   std::vector<std::string> text = {};  ///< columns that were asked for; empty: as the task has them
   std::optional<bool> header = {};     ///< none: as the task has it
+  std::optional<int64_t> stride = {};  ///< of windows; none: as in fine-tuning
   std::vector<std::string> keep = {};  ///< columns of a table that are written with each answer
   format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};
-  fs::path model = {};  ///< for messages
+  fs::path model = {};       ///< for messages
+  bool whole_texts = false;  ///< tags: a row is a text, and not its words
   /// The texts of one row, in place of a file; of tags the words of the one text.
   std::vector<std::string> row = {};
 };

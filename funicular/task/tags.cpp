@@ -19,11 +19,13 @@
 #include "funicular/model/token_classifier.h"
 #include "funicular/objective/tag_metrics.h"
 #include "funicular/objective/tags.h"
+#include "funicular/task/entity_answers.h"
 #include "funicular/task/label_report.h"
 #include "funicular/task/missing_values.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/tag_sheet.h"
 #include "funicular/task/text_report.h"
+#include "funicular/task/window_scores.h"
 #include "funicular/task/word_input.h"
 #include "funicular/text/given_words.h"
 
@@ -61,7 +63,7 @@ TaskType Tags::row() {
   return {
       .name = "tags",
       .option = "tags",
-      .options = {"text-column", "label-column", "format"},
+      .options = {"text-column", "label-column", "format", "stride"},
       .gives = "a tag for each word",
       .reads = "CoNLL files or JSON lines",
       .answers =
@@ -146,10 +148,12 @@ MetricNames Tags::metrics(const std::vector<std::string>& labels) const {
 std::unique_ptr<objective::Objective> Tags::objective(const text::Tokenizer& tokenizer,
                                                       const format::ModelConfig& /*config*/,
                                                       const ObjectiveOptions& options) const {
-  return std::make_unique<objective::Tags>(tokenizer, objective::TagOptions{.sequence = options.sequence,
-                                                                            .tags = options.labels,
-                                                                            .labelled = options.labelled,
-                                                                            .loss = options.loss});
+  objective::SequenceOptions sequence = options.sequence;
+  sequence.stride = files().stride;
+  return std::make_unique<objective::Tags>(
+      tokenizer,
+      objective::TagOptions{
+          .sequence = sequence, .tags = options.labels, .labelled = options.labelled, .loss = options.loss});
 }
 
 void Tags::describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const {
@@ -182,24 +186,33 @@ std::unique_ptr<Sheet> Tags::sheet(std::unique_ptr<Metrics> /*metrics*/, std::ve
   return std::make_unique<TagSheet>(std::move(labels));
 }
 
+std::unique_ptr<Metrics> Tags::over_windows(const data::Dataset& samples, Metrics& of_texts,
+                                            const Json& /*note*/) const {
+  if (!files().stride) return nullptr;
+  return std::make_unique<WindowWordMetrics>(dynamic_cast<const objective::TextWindows&>(samples), of_texts);
+}
+
 // ---- answers
 
 namespace {
 
 class TagAnswers final : public Answers {
  public:
-  explicit TagAnswers(std::vector<std::string> labels)
-      : Answers(std::move(labels)), scheme_(objective::tag_scheme(this->labels())) {}
+  TagAnswers(std::vector<std::string> labels, std::optional<int64_t> stride)
+      : Answers(std::move(labels)), scheme_(objective::tag_scheme(this->labels())), stride_(stride) {}
 
  private:
   void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const override;
   void count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const override;
-  std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const override;
+  std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const override {
+    return objective::words_of_samples(batch);
+  }
   at::Tensor scores(const at::Tensor& logits) const override { return at::softmax(logits, -1); }
   Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
   OrderedJson entities(const std::vector<std::string>& words, const Answer& tagged) const;
 
   objective::TagScheme scheme_;
+  std::optional<int64_t> stride_;  ///< none: a text that is too long is cut
 };
 
 void TagAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
@@ -207,16 +220,13 @@ void TagAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) c
   if (words.empty()) return;
   text::TokenizedText text;
   text::tokenize_words(tokenizer, std::vector<std::string_view>(words.begin(), words.end()), text);
-  const auto& ids = row.tokens.emplace_back(text.ids.begin(), text.ids.end());
-  auto& bits = row.word_bits.emplace_back(ids.size() / 8 + 1, uint8_t{0});
-  for (size_t i = 0; i < ids.size(); ++i)
-    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | (text.word_starts[i] << (i % 8)));
-  data::Sample& sample = row.samples.emplace_back();
-  sample.columns = {{data::TokenSpan(ids.data(), ids.size()), data::WordStarts{bits.data(), 0}}};
+  row.tokens.emplace_back(text.ids.begin(), text.ids.end());
+  add_windows(tokenizer, row, stride_, [&](size_t token) { return text.word_starts[token] != 0; });
 }
 
 /// Counts words: one whose first token is left out gets no tag.
 void TagAnswers::count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const {
+  if (stride_) return cut.add_words(std::ssize(row.row.texts), std::ssize(row.row.texts));
   int64_t tagged = 0;
   for (const data::Sample& sample : row.samples)
     for (size_t i = 0;
@@ -225,27 +235,18 @@ void TagAnswers::count_cut(const TokenisedRow& row, int64_t room, data::CutRows&
   cut.add_words(std::ssize(row.row.texts), tagged);
 }
 
-/// A row of each word.
-std::vector<int64_t> TagAnswers::rows_of_samples(const MicroBatch& batch) const {
-  std::vector<int64_t> rows(static_cast<size_t>(batch.packing.sequences()));
-  const at::Tensor sequences = batch.on_host("tag_sequences");
-  for (int64_t row = 0; row < sequences.numel(); ++row)
-    ++rows[static_cast<size_t>(sequences.const_data_ptr<int64_t>()[row])];
-  return rows;
-}
-
 Answer TagAnswers::answer(const TokenisedRow& row, std::span<const SampleScores> scores) const {
   const std::vector<std::string>& words = row.row.texts;
   Answer found;
   OrderedJson tags = OrderedJson::array();
-  const int64_t tagged = scores.empty() ? 0 : scores.front().rows();
-  for (int64_t word = 0; word < tagged; ++word) {
-    const std::span<const float> own = scores.front().row(word);
-    const auto best = std::max_element(own.begin(), own.end());
-    found.labels.push_back(best - own.begin());
-    found.scores.push_back(*best);
-    tags.push_back(labels().at(static_cast<size_t>(found.labels.back())));
-  }
+  for (const SampleScores& window : scores)
+    for (int64_t word = 0; word < window.rows(); ++word) {
+      const std::span<const float> own = window.row(word);
+      const auto best = std::max_element(own.begin(), own.end());
+      found.labels.push_back(best - own.begin());
+      found.scores.push_back(*best);
+      tags.push_back(labels().at(static_cast<size_t>(found.labels.back())));
+    }
   while (tags.size() < words.size()) tags.push_back(nullptr);
   OrderedJson line{{"words", words}, {"tags", tags}};
   if (scheme_ != objective::TagScheme::none) line["entities"] = entities(words, found);
@@ -274,8 +275,14 @@ OrderedJson TagAnswers::entities(const std::vector<std::string>& words, const An
 
 }  // namespace
 
-std::unique_ptr<Answers> Tags::answers(std::vector<std::string> labels, const Json& /*note*/) const {
-  return std::make_unique<TagAnswers>(std::move(labels));
+std::unique_ptr<Answers> Tags::answers(std::vector<std::string> labels, const Json& note) const {
+  if (note.is_object() && note.contains(kAggregation)) {
+    const std::vector<std::string>& names = aggregation_names();
+    const auto how =
+        std::find(names.begin(), names.end(), note[kAggregation].get<std::string>()) - names.begin();
+    return make_entity_answers(std::move(labels), static_cast<Aggregation>(how), files().stride);
+  }
+  return std::make_unique<TagAnswers>(std::move(labels), files().stride);
 }
 
 namespace {
@@ -300,11 +307,13 @@ std::unique_ptr<RowInput> Tags::open_input(const InputOptions& options) const {
   if (options.path.empty()) throw InputError("usage", "--format conll reads a file; give --input FILE");
   FileOptions files = this->files();
   files.format = kConll;
-  return open_sentences([&](std::function<void(const std::string&)> on_bad) {
-    return Tags(type(), files)
-        .open_rows(options.path,
-                   {.labelled = false, .bad_rows = options.bad_rows, .on_bad = std::move(on_bad)});
-  });
+  return open_sentences(
+      [&](std::function<void(const std::string&)> on_bad) {
+        return Tags(type(), files)
+            .open_rows(options.path,
+                       {.labelled = false, .bad_rows = options.bad_rows, .on_bad = std::move(on_bad)});
+      },
+      options.whole_texts);
 }
 
 }  // namespace funicular::task

@@ -38,12 +38,16 @@ class Tags final : public Task {
                          const model::Pretrained& model) const override;
 
   bool reads_words() const override { return true; }
+  /// With a stride windows read each text whole.
+  int64_t longest_row(int64_t max_length) const override { return files().stride ? INT32_MAX : max_length; }
+  std::unique_ptr<Metrics> over_windows(const data::Dataset& samples, Metrics& of_texts,
+                                        const Json& note) const override;
   const char* answers_to_cut_texts() const override { return "have the tag null"; }
   bool fits_tables() const override { return false; }
   /// See TagSheet.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"words": […], "tags": […]}; words that do not fit into a sequence have null. If the tags name
+  /// With kAggregation see entity_answers.h. Otherwise {"words": […], "tags": […]}; without a stride, words that do not fit into a sequence have null. If the tags name
   /// entities (objective/tag_metrics.h), also "entities": [{"type": …, "text": …, "begin": …, "end": …, "score":
   /// …}, …]. An entity holds the words [begin, end), counted from 0. Its score is the mean of the words' scores.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;

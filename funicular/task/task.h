@@ -172,6 +172,13 @@ class Task {
   virtual bool texts_are_sequences() const { return false; }
   /// Tokens of a row at most that are read whole, special tokens included.
   virtual int64_t longest_row(int64_t max_length) const { return max_length; }
+  /// With FileOptions::stride, the metrics of an evaluation on samples() whose windows `of_texts` does not know: it is
+  /// fed with whole texts. Null: the samples are whole texts, or `of_texts` knows windows. `note`: of the model that is
+  /// evaluated (config.json's key "funicular"); null for a model in training. All three outlive the result.
+  virtual std::unique_ptr<Metrics> over_windows(const data::Dataset& /*samples*/, Metrics& /*of_texts*/,
+                                                const Json& /*note*/) const {
+    return nullptr;
+  }
   /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).
   virtual bool weighs_classes() const { return false; }
   /// Whether its rows may have shares in place of a label (FileOptions::shares).

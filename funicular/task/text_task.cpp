@@ -34,7 +34,14 @@ data::TextFileSourceOptions layout_of(const FileOptions& files, const data::Name
 TextTask::TextTask(const TaskType& type, FileOptions files, const data::NamedTask* named)
     : Task(type, named ? named->name : "custom", std::move(files)),
       named_(named),
-      layout_(layout_of(this->files(), named)) {}
+      layout_(layout_of(this->files(), named)) {
+  if (this->files().stride && texts() != 1)
+    throw InputError(
+        "usage",
+        "--stride reads windows of single texts, and rows of two text columns are pairs, whose windows are "
+        "ambiguous: leave out --stride and shorten the second text by --truncation only_second, or join "
+        "the columns into one text");
+}
 
 const std::vector<std::string>& TextTask::label_names() const {
   return named_ ? named_->label_names : Task::label_names();
@@ -77,6 +84,29 @@ objective::SoftLabels TextTask::soft_labels(const ObjectiveOptions& options) con
   soft.shares = soft.shares || files().shares.has_shares();
   soft.weights = soft.weights || !files().shares.weight.empty();
   return soft;
+}
+
+objective::SequenceOptions TextTask::sequence_of(const ObjectiveOptions& options) const {
+  objective::SequenceOptions sequence = options.sequence;
+  sequence.stride = files().stride;
+  return sequence;
+}
+
+std::unique_ptr<Metrics> TextTask::over_windows(const data::Dataset& samples, Metrics& of_texts,
+                                                const Json& note) const {
+  if (!files().stride) return nullptr;
+  const bool trained = note.is_object();
+  const std::vector<Combination>& known = combinations_of(score_kind());
+  const std::optional<Combination> how =
+      trained ? combination_in(note).value_or(known.front()) : std::optional<Combination>();
+  return std::make_unique<WindowMetrics>(dynamic_cast<const objective::TextWindows&>(samples), of_texts,
+                                         score_kind(), how, metrics({}).best);
+}
+
+std::unique_ptr<Answers> TextTask::answers(std::vector<std::string> labels, const Json& note) const {
+  auto own = answers_to_texts(std::move(labels), note);
+  if (!files().stride) return own;
+  return std::make_unique<WindowAnswers>(std::move(own), *files().stride, score_kind(), combination_in(note));
 }
 
 Json TextTask::note() const {

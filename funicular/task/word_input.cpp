@@ -17,16 +17,21 @@ std::vector<std::string> split_words(std::string_view text) {
 
 namespace {
 
+std::vector<std::string> texts_of(std::string_view words, bool whole_texts) {
+  return whole_texts ? std::vector{std::string(words)} : split_words(words);
+}
+
 /// Lines of words with blanks between them, or lists in JSON lines (format/column_list.h), as they arrive.
 class StreamedWords final : public RowInput {
  public:
-  StreamedWords(const fs::path& path, const format::TextOptions& layout)
-      : input_(path), rows_(input_.descriptor, input_.name, layout) {}
+  StreamedWords(const fs::path& path, const format::TextOptions& layout, bool whole_texts)
+      : input_(path), rows_(input_.descriptor, input_.name, layout), whole_texts_(whole_texts) {}
 
   std::optional<InputRow> next() override {
     const format::Row* const row = rows_.next();
     if (!row) return std::nullopt;
-    if (rows_.problem().empty()) return InputRow{split_words(row->columns.front()), "", rows_.line()};
+    if (rows_.problem().empty())
+      return InputRow{texts_of(row->columns.front(), whole_texts_), "", rows_.line()};
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem())};
   }
   void stop() override { rows_.stop(); }
@@ -34,20 +39,22 @@ class StreamedWords final : public RowInput {
  private:
   const InputFile input_;
   format::StreamRowReader rows_;
+  bool whole_texts_;
 };
 
 /// The sentences of a file of CoNLL's, piece by piece.
 class SentenceWords final : public RowInput {
  public:
-  explicit SentenceWords(const OpenSentences& open)
-      : rows_(open([this](const std::string& problem) {
+  SentenceWords(const OpenSentences& open, bool whole_texts)
+      : whole_texts_(whole_texts), rows_(open([this](const std::string& problem) {
           texts_.push_back({{}, problem});
         })) {}
 
   std::optional<InputRow> next() override {
     while (texts_.empty() && piece_ < rows_->pieces())
-      rows_->read(piece_++,
-                  [&](const data::SourceRow& row) { texts_.push_back({split_words(row.columns.front())}); });
+      rows_->read(piece_++, [&](const data::SourceRow& row) {
+        texts_.push_back({texts_of(row.columns.front(), whole_texts_)});
+      });
     if (texts_.empty()) return std::nullopt;
     InputRow text = std::move(texts_.front());
     texts_.pop_front();
@@ -56,6 +63,7 @@ class SentenceWords final : public RowInput {
 
  private:
   std::deque<InputRow> texts_;
+  bool whole_texts_;
   const std::unique_ptr<data::RowSource> rows_;
   size_t piece_ = 0;
 };
@@ -74,11 +82,11 @@ std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;
   if (json) layout.columns = {format::column_from_text(columns.empty() ? "tokens" : columns.front())};
-  return std::make_unique<StreamedWords>(options.path, layout);
+  return std::make_unique<StreamedWords>(options.path, layout, options.whole_texts);
 }
 
-std::unique_ptr<RowInput> open_sentences(const OpenSentences& open) {
-  return std::make_unique<SentenceWords>(open);
+std::unique_ptr<RowInput> open_sentences(const OpenSentences& open, bool whole_texts) {
+  return std::make_unique<SentenceWords>(open, whole_texts);
 }
 
 }  // namespace funicular::task

@@ -56,6 +56,8 @@ class Predict(ProgramTest):
         result = self.succeeds("predict", "--model", model, "--input", self.folder / "in.txt", "--output", self.folder / "out.jsonl")
         self.assertEqual(result.out, "")
         self.assertEqual((self.folder / "out.jsonl").read_text(), expected)
+        self.assertEqual(self.succeeds("predict", "--model", model, "--input", "-", stdin=text).out, expected)
+        self.assertEqual(self.succeeds("predict", model, "-", stdin=text).out, expected)
 
     def test_output_into_a_folder_that_is_not_there(self):
         output = self.folder / "none" / "out.jsonl"

@@ -127,7 +127,7 @@ class Spans(ProgramTest):
         right = sum(score(answer["answer"], gold[answer["id"]][0])[0] for answer in answers) / len(answers)
         self.assertAlmostEqual(right, best.json()["exact"], places=9)
         self.refuses(self.words(stride=30, output="other"), "--stride 30", "expected a stride from 0 to")
-        self.refuses([*self.finetune_words(self.folder / "model"), "--stride", 3], "--stride works only with --task spans")
+        self.refuses([*self.finetune_words(self.folder / "model", task="reranker"), "--stride", 3], "--stride works only with --task", "--task spans")
 
     def test_two_ranks_learn_and_answer_as_one_process(self):
         alone = self.succeeds(*self.words(num_train_epochs=2)).json()

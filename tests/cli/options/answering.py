@@ -268,6 +268,10 @@ def evaluated_stride(lab):
     for stride, windows in ((2, 3), (5, 4)):  # a window has 16 - 3 - 1 tokens
         found = evaluate(lab, "--stride", stride, "--max-length", 16, model=model, task="spans", data=long_context(lab))
         lab.assertEqual(found["samples"], windows)
+    rows = lab.labelled("long", ["film " * 13, "book"])  # a window has 8 - 2 tokens
+    for words, windows in ((["--stride", 2], 4), (["--stride", 0], 4), (["--stride", 5], 9)):
+        found = evaluate(lab, "--max-length", 8, *words, data=rows)
+        lab.assertEqual((found["samples"], found["windows"]), (2, windows))
 
 
 @EVALUATE.row("--format", "the file is read as that, whatever its name")
@@ -353,6 +357,43 @@ def evaluated_config(lab):
 def predict(lab, text, *words, model=None):
     out = lab.succeeds("predict", "--model", model or classifier(lab), *words, stdin=text).out
     return [json.loads(line) for line in out.splitlines()]
+
+
+@PREDICT.row("--stride", "a longer text is read in windows that share so many tokens, and its probabilities are their mean")
+def answered_stride(lab):
+    first, second = "film good " * 3, "book old " * 3
+    probabilities = [answer["probabilities"]["pro"] for answer in predict(lab, f"{first}\n{second}\n", "--max-length", 8)]
+    for words, expected in ((["--stride", 0], sum(probabilities) / 2), ([], probabilities[0])):
+        answer, = predict(lab, first + second + "\n", "--max-length", 8, *words)
+        lab.assertAlmostEqual(answer["probabilities"]["pro"], expected, places=5)
+    lab.assertNotEqual(predict(lab, first + second + "\n", "--max-length", 8, "--stride", 3), predict(lab, first + second + "\n", "--max-length", 8, "--stride", 0))
+    lab.refuses(["predict", "--model", classifier(lab), "--max-length", 8, "--stride", 6], "expected a stride from 0 to 5")
+
+
+@PREDICT.row("--aggregation", "entities have characters, by transformers' strategies; the golden test of entities compares them")
+def answered_aggregation(lab):
+    shapes = {**encoder_shapes(), "classifier.weight": [3, HIDDEN], "classifier.bias": [3]}
+    names = {"0": "B-ART", "1": "I-ART", "2": "O"}
+
+    def make(path):
+        write_model(path, extra_shapes=shapes, architectures=["BertForTokenClassification"], id2label=names, label2id={name: int(tag) for tag, name in names.items()})
+        weights = random_weights(shapes)
+        weights["classifier.weight"], weights["classifier.bias"] = ([3, HIDDEN], array.array("f", [0] * 3 * HIDDEN)), ([3], array.array("f", [0, 2, 0]))
+        write_safetensors(path / "model.safetensors", weights)
+        return path
+    model = lab.once("tagger", make)
+    score = round(softmax([0, 2, 0])[1], 4)
+    short = lambda answer: [(entity.get("entity_group", entity.get("entity")), round(entity["score"], 4), entity["start"], entity["end"], entity["word"])
+                            for entity in answer["entities"]]
+    for name in ("simple", "first", "average", "max"):
+        answer, = predict(lab, "old  films\n", "--aggregation", name, model=model)
+        lab.assertEqual(short(answer), [("ART", score, 0, 10, "old  films")])
+    answer, = predict(lab, "old  film\n", "--aggregation", "none", model=model)
+    lab.assertEqual(short(answer), [("I-ART", score, 0, 3, "old"), ("I-ART", score, 5, 9, "film")])
+    lab.assertEqual([entity["index"] for entity in answer["entities"]], [1, 2])
+    answer, = predict(lab, "film " * 20 + "\n", "--aggregation", "none", "--max-length", 8, "--stride", 3, model=model)
+    lab.assertEqual([entity["start"] for entity in answer["entities"]], list(range(0, 100, 5)))
+    lab.refuses(["predict", "--model", classifier(lab), "--aggregation", "simple"], "--aggregation works only with a tag for each word")
 
 
 @PREDICT.row("--model", "it is what answers")

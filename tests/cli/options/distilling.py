@@ -441,9 +441,9 @@ def label_separator(lab):
     lab.assertEqual(lab.train(label_separator=";").weights, lab.train().weights)
 
 
-@DISTILL.row("--stride", "is refused: no student learns to give spans")
+@DISTILL.row("--stride", "is refused: students read no windows")
 def stride(lab):
-    lab.refuses_to_train("--stride works only with --task spans", stride=3)
+    lab.refuses_to_train("--stride: distill reads no windows", stride=3)
 
 
 @DISTILL.row("--regression", "the labels are numbers, and the student learns the teacher's")

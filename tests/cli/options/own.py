@@ -558,6 +558,10 @@ def stride(lab):
         run = lab.train(task="spans", train=answering.long_context(lab), stride=tokens, max_length=16, batch_size=1, max_steps=None, num_train_epochs=1)
         lab.assertEqual(len(run.records), windows)
         lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["funicular"]["columns"]["stride"], tokens)
+    path = columns_file(lab, "long.tsv", "text\tlabel\n" + "film " * 13 + "\tpro\nbook\tcontra\n")
+    for tokens, windows in ((2, 4), (5, 9)):  # a window has 8 - 2 tokens
+        run = lab.train(train=path, stride=tokens, max_length=8, batch_size=1, max_steps=None, num_train_epochs=1)
+        lab.assertEqual(len(run.records), windows)
 
 
 @FINETUNE.row("--format", "the file is read as that, whatever its name")

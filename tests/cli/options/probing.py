@@ -183,9 +183,9 @@ def label_separator(lab):
     refuses(lab, "--label-separator is for --task custom", task="cola", label_separator=";")
 
 
-@PROBE.row("--stride", "refused: only spans have windows")
+@PROBE.row("--stride", "is refused: probes read no windows")
 def stride(lab):
-    refuses(lab, "--stride works only with --task spans", stride=2)
+    refuses(lab, "--stride: probe reads no windows", stride=2)
 
 
 @PROBE.row("--encoding", "the input is converted from that encoding while it is read")
