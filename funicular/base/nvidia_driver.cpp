@@ -15,7 +15,7 @@ std::string version_in(const std::string& text) {
   return "";
 }
 
-/// What follows "Model:" in the text about a card.
+/// Returns what follows "Model:" in the text about a card.
 std::string model_in(const std::string& text) {
   constexpr std::string_view kModel = "Model:";
   const size_t at = text.find(kModel);

@@ -23,7 +23,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What --train and --eval name: rows, or token stores for the stage general.
+/// --train and --eval name rows, or token stores for the stage general.
 struct Texts {
   fs::path train, eval;
 };

@@ -120,13 +120,13 @@ Finding check_writing(const fs::path& folder) {
   return {Verdict::ok, fmt::format("a file written to {} reads back", fs::absolute(folder).string()), ""};
 }
 
-/// Of a build for CPUs.
+/// Judges a build for CPUs.
 Finding check_without_kernels(const std::optional<NvidiaDriver>& driver) {
   if (!driver || driver->cards.empty()) return {Verdict::ok, "CPU; no NVIDIA driver shows a GPU here", ""};
   return {Verdict::warn,
           fmt::format("CPU; {} is here (driver {}), but this funicular was built without kernels for GPUs",
                       fmt::join(driver->cards, ", "), driver->version),
-          "run ./run setup and ./run build again (docs/how_to/gpu.md), or go on with --device cpu"};
+          "run ./run setup and ./run build again (docs/how_to/gpu.md), or use --device cpu"};
 }
 
 /// "cuda:0 NVIDIA H200, 139.8 GiB, compute capability 9.0, kernels in machine code".

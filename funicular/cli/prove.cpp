@@ -169,7 +169,7 @@ class Prove final : public Command {
   void declare_machine() {
     arguments
         .add("device", "NAME", device_, Effect::result,
-             "where layouts compute: cpu, cuda, or cuda:1 for the second GPU; the reference computes on the "
+             "device of the layouts: cpu, cuda, or cuda:1 for the second GPU; the reference computes on the "
              "CPU")
         .suggests({"cpu", "cuda", "cuda:0"})
         .accept("gpu", "cuda");

@@ -26,7 +26,7 @@ c10::Stream copy_stream(const c10::impl::VirtualGuardImpl& gpu, const at::Device
   return streams.emplace(device.index(), gpu.getStreamFromGlobalPool(device)).first->second;
 }
 
-/// Copies pinned memory on the stream for copies. What the current stream does from now on waits for it.
+/// Copies pinned memory on the stream for copies. Later work of the current stream waits for it.
 at::Tensor send(const at::Tensor& pinned, at::Device device) {
   const c10::impl::VirtualGuardImpl gpu(device.type());
   if (!device.has_index()) device = gpu.getDevice();

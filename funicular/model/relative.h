@@ -24,7 +24,7 @@ struct RelativeWeights {
   /// The pattern of a layer with these weights.
   nn::AttentionPattern with(nn::AttentionPattern pattern) const;
 
-  /// What sequences of a limited length read of the vectors.
+  /// The part of the vectors that sequences of a limited length read.
   struct Vectors {
     at::Tensor values;  ///< [rows, width], normalised
     at::Tensor rows;    ///< the row of each distance, see nn::DistanceVectors

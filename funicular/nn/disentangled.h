@@ -16,14 +16,14 @@
 namespace funicular::nn {
 
 /// The row of the table for each distance query - key, from 1 - positions to positions - 1, as [2 * positions - 1] int64;
-/// ascending. Half of the `buckets` rows are for each direction. Of each half one half is for single distances. Later
+/// ascending. Half of the `buckets` rows are for each direction. One half of each half is for single distances. Later
 /// buckets grow with the logarithm of the distance, up to `farthest`. Logarithms have 32 bits, as in transformers.
 at::Tensor disentangled_rows(int64_t positions, int64_t buckets, int64_t farthest);
 
 /// Rows [begin, begin + count) of a weight, which get its gradient.
 at::Tensor rows_of(const at::Tensor& weight, int64_t begin, int64_t count);
 
-/// What attention reads of distances.
+/// The distances that attention reads.
 struct DistanceVectors {
   /// [rows, 3H], projected as qkv with its bias: queries and keys of buckets. The values are not read.
   at::Tensor projected;

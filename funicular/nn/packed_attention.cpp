@@ -49,7 +49,7 @@ std::vector<Sequences> together(const std::vector<ShortSequence>& sequences, boo
   return found;
 }
 
-/// What is added to the scores, and the gradients of that: by distance, or for each query and key
+/// The terms that are added to the scores, and the gradients of that: by distance, or for each query and key
 /// (AttentionCall::score_terms).
 struct ScoreTerms {
   at::Tensor by_distance;       ///< distance_scores(); undefined: distances add nothing

@@ -30,9 +30,9 @@ struct AttentionCall {
   at::Tensor score_terms = {};
   at::Tensor term_gradients = {};  ///< as score_terms, zeros: attend_backward adds
 
-  /// Of the scores: 1 / sqrt(score_products * head_size).
+  /// The factor of the scores: 1 / sqrt(score_products * head_size).
   double scale(int64_t head_size) const;
-  /// Where the block of each sequence begins in score_terms, and behind the last one where it ends.
+  /// The begin of the block of each sequence in score_terms, and the end of the last one.
   std::vector<int64_t> term_blocks() const;
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
   /// Where the rows of sequence s begin in what has a row a query.

@@ -19,8 +19,8 @@ struct TagOptions {
 };
 
 /// A word is read at its first token, as Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
-/// Understanding", NAACL 2019, section 5.3, do; words that a maximum length cuts off are not learnt. Of overlapping windows
-/// one reads a word, see TextWindows. Without labels, samples with word starts are read where these say.
+/// Understanding", NAACL 2019, section 5.3, do; words that a maximum length cuts off are not learnt. One of the windows
+/// that overlap reads a word, see TextWindows. Without labels, samples with word starts are read where these say.
 ///
 /// Batch: token_ids, token_type_ids [T]; tag_rows [R] int64, where in the packed batch the words begin; tag_sequences [R]
 /// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words; in training the

@@ -17,7 +17,7 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-/// Where the windows of a text lie: the windows of Hugging Face's return_overflowing_tokens. Each begins `room - stride`
+/// Finds where the windows of a text lie: the windows of Hugging Face's return_overflowing_tokens. Each begins `room - stride`
 /// tokens behind the one before it, until a window reaches the text's end.
 class WindowCut {
  public:

@@ -48,7 +48,7 @@ struct StageUse {
   }
 };
 
-/// What a rank holds at a time.
+/// Counts what a rank holds at a time.
 class StageMemory {
  public:
   StageMemory(const Costs& costs, int stages)

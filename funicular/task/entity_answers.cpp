@@ -35,7 +35,7 @@ struct Piece {
 class Characters {
  public:
   explicit Characters(std::string_view text) : text_(text) {}
-  /// Where character `number` begins.
+  /// The byte at which character `number` begins.
   size_t byte_of(int32_t number) {
     for (; number_ > number; --number_)
       while (byte_ > 0 && (static_cast<unsigned char>(text_[--byte_]) & 0xC0) == 0x80) continue;

@@ -38,8 +38,8 @@ TextTask::TextTask(const TaskType& type, FileOptions files, const data::NamedTas
   if (this->files().stride && texts() != 1)
     throw InputError(
         "usage",
-        "--stride reads windows of single texts, and rows of two text columns are pairs, whose windows are "
-        "ambiguous: leave out --stride and shorten the second text by --truncation only_second, or join "
+        "--stride reads windows of single texts, and the windows of rows with two text columns are "
+        "ambiguous. Leave out --stride and shorten the second text by --truncation only_second, or join "
         "the columns into one text");
 }
 

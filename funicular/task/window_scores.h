@@ -25,7 +25,7 @@ enum class Combination {
   mean_logits,         ///< the mean of the windows' logits
   maximum,             ///< of each label the greatest probability; classes then share 1 in proportion
 };
-/// What a model's logits are turned into.
+/// The scores that a model's logits become.
 enum class ScoreKind { softmax, sigmoid, number };
 
 /// "mean-probabilities", "mean-logits", "maximum": in the order of Combination.
@@ -34,7 +34,7 @@ const std::vector<std::string>& combination_names();
 const std::vector<Combination>& combinations_of(ScoreKind kind);
 /// The key of the combination in config.json's "funicular".
 inline constexpr const char* kWindowsNote = "windows";
-/// What `note` (config.json's key "funicular") keeps; none: nothing was evaluated. Throws InputError for another name.
+/// Reads what `note` (config.json's key "funicular") keeps; none: nothing was evaluated. Throws InputError for another name.
 std::optional<Combination> combination_in(const Json& note);
 
 /// Turns the logits of windows [windows, columns] into logits of texts [texts, columns] in fp64. A text of one window

@@ -1,7 +1,7 @@
 #pragma once
 // Training of byte-pair encoding (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
-// algorithm 1). The most frequent pair of neighbours becomes a token. Of equally frequent pairs, the pair of lower ids is
-// first, as in Hugging Face `tokenizers`.
+// algorithm 1). The most frequent pair of neighbours becomes a token. Equally frequent pairs come in the order of
+// their ids, as in Hugging Face `tokenizers`.
 
 #include <cstdint>
 #include <span>

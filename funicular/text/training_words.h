@@ -12,7 +12,7 @@ namespace funicular::text {
 
 enum class VocabularyKind : uint8_t { word_piece, bpe, byte_bpe, unigram };
 
-/// What happens to a text before it is cut into pieces.
+/// The steps that a text takes before it is cut into pieces.
 struct TrainingRules {
   VocabularyKind kind = VocabularyKind::word_piece;
   WordPieceOptions word_piece = {};  ///< of word_piece
@@ -26,7 +26,7 @@ class TrainingWords {
   explicit TrainingWords(TrainingRules rules);
   /// Counts the words of a text. Invalid UTF-8 reads as U+FFFD.
   void add(std::string_view utf8);
-  /// What was counted since the last call.
+  /// Gives what was counted since the last call.
   WordCounts take();
 
  private:

@@ -41,7 +41,7 @@ std::string character(uint32_t code) {
   return text;
 }
 
-/// The most frequent characters of the words. Of equally frequent characters, lower codes come first.
+/// The most frequent characters of the words. Equally frequent characters come in the order of their codes.
 std::set<uint32_t> alphabet_of(const std::vector<CountedWord>& words, int64_t limit) {
   std::map<uint32_t, uint64_t> times;
   for (const CountedWord& word : words)

@@ -47,7 +47,7 @@ int ranks_that_hold(const TrainingNeeds& needs, double limit);
 /// it fits, or, where it is not to blame, the options that make activations smaller.
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail);
 
-/// The same for a GPU, whose memory is `card_bytes`: no ranks can share the model there yet.
+/// As above, for a GPU whose memory is `card_bytes`: no ranks can share the model there yet.
 std::string memory_advice_on_gpu(const TrainingNeeds& needs, const std::string& card, double card_bytes,
                                  const std::string& detail);
 

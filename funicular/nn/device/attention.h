@@ -32,7 +32,7 @@ struct PackedAttention {
   int64_t tile = kMostTile;      ///< queries, and keys, of a tile; see tile_that_fits
   int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
   const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
-  /// What is added to the scores before they are scaled. Without term_blocks by distance, [heads, 2 * longest - 1]; else
+  /// Added to the scores before they are scaled. Without term_blocks by distance, [heads, 2 * longest - 1]; else
   /// for each sequence a block [heads, rows that ask, tokens]. Null: nothing.
   const T* score_terms = nullptr;
   const int64_t* term_blocks = nullptr;  ///< [S], where the blocks begin
@@ -77,7 +77,7 @@ struct Tiles {
   }
   int64_t elements;
 
-  /// Where element e of the scores stands. The size is 32, 16 or 8: a division by a variable would cost more than a score.
+  /// The place of element e of the scores. The size is 32, 16 or 8: a division by a variable would cost more than a score.
   FUNICULAR_DEVICE int64_t row_of(int64_t e) const { return e >> (size == 32 ? 5 : size == 16 ? 4 : 3); }
   FUNICULAR_DEVICE int64_t column_of(int64_t e) const { return e & (size - 1); }
 
@@ -164,7 +164,7 @@ struct HeadTile {
                                : a.score_terms[head * (2 * a.longest - 1) + a.longest - 1 + j - place(i)];
     return product * static_cast<T>(a.scale);
   }
-  /// Where the term of query i and key j lies in the blocks.
+  /// The place of the term of query i and key j in the blocks.
   FUNICULAR_DEVICE int64_t place_of_term(int64_t i, int64_t j) const {
     return a.term_blocks[sequence] + (head * count + i) * length + j;
   }

@@ -291,7 +291,7 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
 
 namespace {
 
-/// What the attention kernels read, and the tensor that is made for them.
+/// The arguments of the attention kernels, and the tensor that is made for them.
 template <class S>
 struct Arranged {
   PackedAttention<S> a;
