@@ -75,7 +75,7 @@ void move_tensors(const std::vector<at::Tensor*>& tensors, const at::Device& dev
   for (at::Tensor* const tensor : tensors) {
     if (!tensor->defined()) continue;
     const bool joins =
-        !device.is_cpu() && tensor->is_cpu() && tensor->layout() == at::kStrided && !tensor->requires_grad();
+        device.is_cuda() && tensor->is_cpu() && tensor->layout() == at::kStrided && !tensor->requires_grad();
     if (!joins) {
       *tensor = tensor->to(device);
       continue;

@@ -46,7 +46,7 @@ at::Tensor send(const at::Tensor& pinned, at::Device device) {
 }  // namespace
 
 at::Tensor to_device(const at::Tensor& tensor, const at::Device& device) {
-  if (device.is_cpu() || !tensor.is_cpu()) return tensor.to(device);
+  if (!device.is_cuda() || !tensor.is_cpu()) return tensor.to(device);
   return tensor.pin_memory().to(device, /*non_blocking=*/true);
 }
 
@@ -59,12 +59,12 @@ std::vector<at::Tensor> copy_together(const std::vector<at::Tensor>& tensors, co
     bytes += (static_cast<int64_t>(tensor.nbytes()) + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
   }
   const at::Tensor host =
-      at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(!device.is_cpu()));
+      at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
   auto* const memory = static_cast<unsigned char*>(host.data_ptr());
   for (size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].nbytes() > 0)
       std::memcpy(memory + begins[i], tensors[i].contiguous().const_data_ptr(), tensors[i].nbytes());
-  const at::Tensor there = device.is_cpu() ? host : send(host, device);
+  const at::Tensor there = device.is_cuda() ? send(host, device) : host;
   std::vector<at::Tensor> copies;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor part = there.narrow(0, begins[i], static_cast<int64_t>(tensors[i].nbytes()));

@@ -8,8 +8,8 @@
 
 namespace funicular {
 
-/// Copies a tensor of the host to `device`. To a GPU the copy goes through pinned memory on the current stream, and the
-/// host does not wait. Tensors that lie there already, and copies to the CPU, are as Tensor::to gives them.
+/// Copies a tensor of the host to `device`. To CUDA the copy goes through pinned memory on the current stream, and the
+/// host does not wait. Other copies are as Tensor::to gives them.
 at::Tensor to_device(const at::Tensor& tensor, const at::Device& device);
 
 /// Copies dense tensors of the host together: into one buffer, by one copy on a stream of its own, which the current stream
