@@ -112,13 +112,15 @@ class VocabularyTrainer {
     return found->second;
   }
 
-  void require_size(const char* what) const {
-    if (static_cast<int64_t>(tokens_.size()) <= options_.size) return;
+  /// Throws InputError if so many tokens besides the special ones are more than wanted.
+  void require_size(size_t first, const char* what) const {
+    const size_t needed = specials_ + first;
+    if (static_cast<int64_t>(needed) <= options_.size) return;
     throw InputError(kTokenizerComponent,
                      "a vocabulary of {} tokens is too small: {} special tokens and {} {} are tokens each; "
-                     "expected at least {}, "
-                     "or fewer of them",
-                     options_.size, specials_, tokens_.size() - specials_, what, tokens_.size());
+                     "expected at least {}{}",
+                     options_.size, specials_, first, what, needed,
+                     options_.kind == VocabularyKind::byte_bpe ? "" : ", or a lower limit of characters");
   }
 
   TrainedMerges merges(SpelledWords words, const char* prefix = "") {
@@ -157,7 +159,7 @@ class VocabularyTrainer {
       }
     for (const uint32_t code : alphabet) first_ids[code] = add_token(character(code));
     for (const uint32_t code : within) later_ids[code] = add_token(kContinuing + character(code));
-    require_size("characters");
+    require_size(tokens_.size() - specials_, "characters");
     TrainedMerges trained = merges(spelled(words_,
                                            [&](uint32_t code, bool first) {
                                              const auto& ids = first ? first_ids : later_ids;
@@ -175,7 +177,7 @@ class VocabularyTrainer {
     std::sort(bytes.begin(), bytes.end());
     std::array<int32_t, 256> ids{};
     for (const auto& [code, byte] : bytes) ids[static_cast<size_t>(byte)] = add_token(character(code));
-    require_size("bytes");
+    require_size(tokens_.size() - specials_, "bytes");
     SpelledWords spelled;
     std::vector<int32_t> word_ids;
     for (const CountedWord& word : words_) {
@@ -206,7 +208,7 @@ class VocabularyTrainer {
     WordCounts parts;
     const std::vector<CountedWord> words = words_in_alphabet(parts);
     for (const uint32_t code : alphabet_of(words, options_.limit_alphabet)) add_token(character(code));
-    require_size("bytes and characters");
+    require_size(tokens_.size() - specials_, "bytes and characters");
     TrainedMerges trained =
         merges(spelled(words, [&](uint32_t code, bool) { return ids_.at(character(code)); }));
     CharacterBpeOptions options;
@@ -219,13 +221,7 @@ class VocabularyTrainer {
   std::unique_ptr<Tokenizer> train_unigram() {
     WordCounts parts;
     const std::vector<CountedWord> words = words_in_alphabet(parts);
-    const size_t characters = alphabet_of(words, options_.limit_alphabet).size();
-    if (static_cast<int64_t>(specials_ + characters) > options_.size)
-      throw InputError(kTokenizerComponent,
-                       "a vocabulary of {} tokens is too small: {} special tokens and {} characters are "
-                       "tokens each; expected at "
-                       "least {}, or fewer of them",
-                       options_.size, specials_, characters, specials_ + characters);
+    require_size(alphabet_of(words, options_.limit_alphabet).size(), "characters");
     PieceTrainingOptions options;
     options.size = static_cast<size_t>(options_.size) - specials_;
     options.threads = options_.threads;
