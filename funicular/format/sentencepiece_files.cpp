@@ -222,11 +222,10 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   const std::string origin = path.string();
   const SentencePieceModel model = parse_sentencepiece_model(read_file(path), origin);
   if (model.type != SentencePieceModel::Type::unigram)
-    throw InputError(
-        text::kTokenizerComponent,
-        "{}: the SentencePiece model has type {}; expected unigram (1). Save the tokeniser "
-        "with transformers, which writes a tokenizer.json",
-        origin, static_cast<int>(model.type));
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the SentencePiece model has type {}; expected unigram (1). Save the tokeniser "
+                     "with transformers, which writes a tokenizer.json",
+                     origin, static_cast<int>(model.type));
   std::string config_origin;
   Json config = read_tokenizer_config(path.parent_path(), config_origin);
   const std::string name = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));

@@ -41,20 +41,47 @@ struct PushHeader {
   }
 };
 
+/// Throws InputError for options about the order of pushes that contradict each other.
+void check_order(const StrategyOptions& options) {
+  if (options.deterministic)
+    throw InputError("strategy",
+                     "ps-async takes gradients in the order in which they arrive; --deterministic needs "
+                     "another strategy, or a recording: --replay-interleaving DIR");
+  if (!options.servers.record.empty() && !options.servers.replay.empty())
+    throw InputError("strategy",
+                     "--record-interleaving and --replay-interleaving are both given; give one of them");
+  if (options.servers.staleness < 0)
+    throw InputError("strategy", "expected a staleness of at least 0 steps, found {}",
+                     options.servers.staleness);
+}
+
+/// Throws InputError for fp16, and for an optimiser that needs the norms of whole layers with several servers.
+void check_training(const MatrixTypes& types, const optim::Optimizer& optimizer, int servers) {
+  if (types.compute == at::kHalf)
+    throw InputError(
+        "strategy",
+        "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
+        "bf16 or fp32");
+  if (optimizer.needs_layer_norms() && servers > 1)
+    throw InputError(
+        "strategy",
+        "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
+        "part; expected another optimiser, or --servers 1");
+}
+
+/// The first parameter whose gradient is not finite; "" if there is none.
+std::string first_non_finite_of(const Model& model) {
+  for (const auto& parameter : model.parameters)
+    if (parameter->trainable && !std::isfinite(optim::global_norm(parameter->gradient.reshape({-1}))))
+      return parameter->name;
+  return "";
+}
+
 class AsyncParameterServer final : public ServedModel, public Asynchronous {
  public:
   AsyncParameterServer(comm::Group group, const StrategyOptions& options)
       : ServedModel(std::move(group), options, kName) {
-    if (options.deterministic)
-      throw InputError("strategy",
-                       "ps-async takes gradients in the order in which they arrive; --deterministic needs "
-                       "another strategy, or a recording: --replay-interleaving DIR");
-    if (!options.servers.record.empty() && !options.servers.replay.empty())
-      throw InputError("strategy",
-                       "--record-interleaving and --replay-interleaving are both given; give one of them");
-    if (options.servers.staleness < 0)
-      throw InputError("strategy", "expected a staleness of at least 0 steps, found {}",
-                       options.servers.staleness);
+    check_order(options);
   }
   ~AsyncParameterServer() override { end_lanes(); }
 
@@ -85,8 +112,6 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
 
   StepResult work(std::span<const MicroBatch> micro_batches, const Counts& counts,
                   const StepSettings& settings);
-  double gradient_norm() const;
-  std::string first_non_finite() const;
   void exchange(const PushHeader& header);
 
   StepResult serve(const StepSettings& settings);
@@ -118,16 +143,7 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
 };
 
 void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types) {
-  if (types.compute == at::kHalf)
-    throw InputError(
-        "strategy",
-        "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
-        "bf16 or fp32");
-  if (optimizer().needs_layer_norms() && options().servers.count > 1)
-    throw InputError(
-        "strategy",
-        "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
-        "part; expected another optimiser, or --servers 1");
+  check_training(types, optimizer(), options().servers.count);
   ServedModel::allocate(model, types);
   target().add_over_ranks = {};  // each server on its own
   matrix_gradient_ = target().matrix_gradient.options();
@@ -158,10 +174,10 @@ StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches,
   for (const MicroBatch& batch : micro_batches) run(model(), batch, counts, settings, sums);
   StepResult result;
   add_losses(result, sums.totals(), counts);
-  result.gradient_norm = gradient_norm();
+  result.gradient_norm = std::hypot(optim::global_norm(gradients()[0]), optim::global_norm(gradients()[1]));
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (!result.finite) {
-    result.non_finite_gradient = first_non_finite();
+    result.non_finite_gradient = first_non_finite_of(model());
     return result;
   }
   count_wait([&] {
@@ -169,17 +185,6 @@ StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches,
               !micro_batches.empty()});
   });
   return result;
-}
-
-double AsyncParameterServer::gradient_norm() const {
-  return std::hypot(optim::global_norm(gradients()[0]), optim::global_norm(gradients()[1]));
-}
-
-std::string AsyncParameterServer::first_non_finite() const {
-  for (const auto& parameter : model().parameters)
-    if (parameter->trainable && !std::isfinite(optim::global_norm(parameter->gradient.reshape({-1}))))
-      return parameter->name;
-  return "";
 }
 
 void AsyncParameterServer::exchange(const PushHeader& header) {

@@ -75,19 +75,18 @@ class PipelineParallel final : public StagedModel, private StepParts {
   PipelineParallel(const comm::Group& world, const Layout& layout, const StrategyOptions& options)
       : PipelineParallel(world, layout, options, Rows(layout)) {}
 
-  using StagedModel::check;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {
     return take_step(*this, micro_batches, global, settings);
   }
-  int64_t pieces() const override { return ranks(); }
+  int64_t pieces() const override { return ranks().size(); }
   DataShare data_share() const override {
     DataShare share = StagedModel::data_share();
     share.even_pieces = true;
     return share;
   }
   Counts global_counts(const Counts& own) const override {
-    return Replicated::global_counts(rank() == 0 ? own : Counts());
+    return Replicated::global_counts(ranks().rank() == 0 ? own : Counts());
   }
 
  private:
@@ -102,7 +101,7 @@ class PipelineParallel final : public StagedModel, private StepParts {
   void finish_update() override {
     holding().gradients().note_update();
     gather_update();
-    spread_shared();
+    shared().spread();
   }
 
   Rows rows_;
@@ -112,7 +111,7 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
   StagedModel::allocate(model, types);
   target().add_over_ranks = [this](const at::Tensor& sums) {
     // What several ranks hold one of them gives: processors of another kind may add up in another order.
-    if (!divides() && same_stage().rank() != 0) sums.zero_();
+    if (!divides() && ranks().same_stage().rank() != 0) sums.zero_();
     group().all_reduce(sums);
   };
 }
@@ -120,23 +119,23 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
 void PipelineParallel::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                                   const StepSettings& settings, TermSums& sums) {
   const auto own = static_cast<int>(micro_batches.size());
-  const int count = static_cast<int>(passes_of(own));
+  const int count = static_cast<int>(runner().passes_of(own));
   if (count == 0) return;
   const pipeline::Schedule& schedule = rows_.of(count);
   StagePasses passes(
-      context(settings.recompute),
+      runner().context(settings.recompute),
       [&](int number) {
         return StageInput{micro_batches[static_cast<size_t>(number)], global, settings.loss_scale, sums,
                           &settings.taps};
       },
       settings.recompute);
-  const pipeline::Row& row = schedule.rows[static_cast<size_t>(rank())];
+  const pipeline::Row& row = schedule.rows[static_cast<size_t>(ranks().rank())];
   if (recorder()) recorder()->start();
   for (const pipeline::Action& action : row) {
     if (action.micro_batch < own)
       passes.run(action);
     else if (pipeline::computes(action.kind))
-      pass_without_data(action.stage, action.kind, settings.recompute);
+      runner().run_without_data(action.stage, action.kind, settings.recompute);
   }
   passes.finish();
   if (recorder()) recorder()->finish(row);
@@ -144,8 +143,8 @@ void PipelineParallel::run_passes(std::span<const MicroBatch> micro_batches, con
 
 void PipelineParallel::finish_gradients() {
   const at::NoGradGuard no_gradient;
-  add_shared_gradients(messages(), [this](const at::Tensor& gradient, int owner) {
-    wait(messages().start_send(gradient, owner));
+  shared().add_gradients(ranks().messages(), [this](const at::Tensor& gradient, int owner) {
+    wait(ranks().messages().start_send(gradient, owner));
   });
   reduce_gradients();
 }
@@ -154,7 +153,7 @@ void PipelineParallel::finish_gradients() {
 
 void check_pipeline(const Layout& layout, const StrategyOptions& options) {
   if (layout.asynchronous()) return check_pipedream(layout, options);
-  PipelineParallel::check(layout, options, Rows(layout).placement);
+  check_stages(layout, options, Rows(layout).placement);
 }
 
 std::unique_ptr<Replicated> make_pipeline(comm::Group group, const Layout& layout,

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/record_function.h>
 
@@ -13,11 +12,12 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
-#include "funicular/base/hash.h"
 #include "funicular/core/autocast.h"
 #include "funicular/core/gradient_squares.h"
 #include "funicular/optim/clipping.h"
+#include "funicular/parallel/state_visits.h"
 #include "funicular/parallel/term_sums.h"
+#include "funicular/parallel/weight_hashes.h"
 #include "funicular/runtime/mapped_tensor.h"
 
 namespace funicular::parallel {
@@ -33,16 +33,71 @@ void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
   if (!copy.is_same(tensor)) tensor.detach().copy_(copy);
 }
 
-/// A line for each weight that is here.
-std::string hashes_of_weights(const Model& model) {
-  std::string hashes;
-  for (const auto& parameter : model.parameters) {
-    const at::Tensor value = parameter->compute.detach();
-    if (value.numel() > 0 && value.storage().nbytes() > 0)
-      hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
-                            parameter->name);
+/// Throws InputError for a model on a device on which so many ranks cannot train.
+void check_device(const Model& model, int ranks) {
+  if (ranks > 1 && !model.device().is_cpu())
+    throw InputError("strategy",
+                     "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
+                     ranks, model.device().str());
+}
+
+MatrixTypes types_of(const Model& model, const Numerics& numerics, bool deterministic) {
+  MatrixTypes types;
+  if (!model.low_precision || !numerics.compute) return types;
+  types.compute = numerics.compute;
+  // With one micro-batch per rank each gradient is written once, so its product's type loses nothing. Sums over
+  // ranks are made in float and rounded once more (over dp's devices at each level of their tree).
+  if (!numerics.accumulates && !deterministic) types.gradient = numerics.compute;
+  return types;
+}
+
+/// Returns the norm of rank 0 where each rank has taken it by itself. Processors of another kind add up in another order, and
+/// replicas must not differ in the last bit.
+double norm_of_first(const comm::Group& group, const UpdateTarget& target, double own) {
+  if (group.size() == 1 || target.add_over_ranks) return own;
+  const at::Tensor norm = at::tensor({own}, at::kDouble);
+  group.broadcast(norm, 0);
+  return norm.item<double>();
+}
+
+/// The number of the first parameter of which this rank has a gradient that is not finite; that of parameters if there is none.
+int64_t first_non_finite(const Model& model, const UpdateTarget& target) {
+  auto first = static_cast<int64_t>(model.parameters.size());
+  std::map<const Parameter*, int64_t> numbers;
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    numbers[model.parameters[i].get()] = static_cast<int64_t>(i);
+  const Parameter* sparse = nullptr;  // looked at as a whole, once
+  for (const UpdateTarget::Block& block : target.blocks) {
+    const FlatLayout::Layer& layer = target.layer(block);
+    if (layer.parameter == sparse) continue;
+    const at::Tensor& gradient = target.gradient(layer);
+    if (gradient.is_sparse()) sparse = layer.parameter;
+    const at::Tensor part = gradient.is_sparse() ? gradient._values().view({-1})
+                                                 : gradient.view({-1}).narrow(0, block.gradient, block.size);
+    if (!std::isfinite(optim::global_norm(part))) first = std::min(first, numbers.at(layer.parameter));
   }
-  return hashes;
+  return first;
+}
+
+/// The model on every rank becomes that of rank 0. Devices of one process share the storage of constants
+/// (parallel/model_copy.h).
+void begin_alike(const Model& model, const comm::Group& group) {
+  for (const auto& parameter : model.parameters)
+    if (!parameter->constant || !group.in_one_process()) take_from(group, parameter->master, 0);
+}
+
+/// Throws RunError unless the ranks have the same weights.
+void require_same(const std::vector<std::string>& hashes_by_rank, int64_t update) {
+  const std::optional<DifferingWeight> differing = find_differing_weight(hashes_by_rank);
+  if (!differing) return;
+  throw RunError(
+      "strategy",
+      "after update {} the weights of rank {} in its group of replicas differ from the weights of rank 0; "
+      "the "
+      "first difference is in {}. Possible causes: other code writes to one rank's weights, the processors "
+      "compute differently (set FUNICULAR_ISA=avx2 on all ranks), or a memory is damaged. Checkpoints before "
+      "this update can be resumed",
+      update, differing->rank, differing->name);
 }
 
 }  // namespace
@@ -55,22 +110,11 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   const at::NoGradGuard no_gradient;
   model_ = &model;
   optimizer_ = std::move(optimizer);
-  MatrixTypes types;
-  if (model.low_precision && numerics.compute) {
-    types.compute = numerics.compute;
-    // One micro-batch a rank: each gradient is written once, so its product's type loses nothing; sums over
-    // ranks are made in float and rounded once more (over dp's devices at each level of their tree).
-    if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
-  }
+  const MatrixTypes types = types_of(model, numerics, options_.deterministic);
   if (!model.low_precision) autocast_ = numerics.compute;
   check_batch_statistics(norms_.statistics(), options_.deterministic, model.device());
-  if (group_.size() > 1 && !model.device().is_cpu())
-    throw InputError("strategy",
-                     "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
-                     group_.size(), model.device().str());
-  // Devices of one process share the storage of constants (parallel/model_copy.h).
-  for (const auto& parameter : model.parameters)
-    if (!parameter->constant || !group_.in_one_process()) take_from(group_, parameter->master, 0);
+  check_device(model, group_.size());
+  begin_alike(model, group_);
   share_buffers();
   allocate(model, types);
   if (slices_) add_sums_of_slices();
@@ -113,11 +157,7 @@ DataShare Replicated::data_share() const {
 }
 
 Counts Replicated::global_counts(const Counts& own) const {
-  std::map<std::string, TermSums::Total> totals;
-  for (const auto& [name, count] : own) totals[name] = {count, 1};
-  Counts all;
-  for (const auto& [name, total] : add_over_ranks(group_, totals)) all[name] = total.sum;
-  return all;
+  return add_over_ranks(group_, own);
 }
 
 StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> micro_batches,
@@ -138,7 +178,7 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
   {
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
     const double norm = optim::global_norm(*target_, squares ? &*squares : nullptr);
-    result.gradient_norm = norm_of_first(norm) / settings.loss_scale;
+    result.gradient_norm = norm_of_first(group_, *target_, norm) / settings.loss_scale;
     squares.reset();  // which holds gradients that are freed after the update
   }
   if (settings.inspect) settings.inspect();
@@ -178,47 +218,12 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
   if (total.defined()) (settings.loss_scale == 1 ? total : total * settings.loss_scale).backward();
 }
 
-void Replicated::add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
-                            const Counts& counts) {
-  for (const auto& [name, total] : totals) {
-    const double count = count_of(counts, name);
-    const double mean = count == 0 ? 0 : total.sum / count;
-    result.losses[name] = mean;
-    result.loss += total.weight * mean;
-    if (!std::isfinite(mean) && result.non_finite_loss.empty()) result.non_finite_loss = name;
-  }
-}
-
-/// Rank 0's, where each rank has taken it by itself: processors of another kind add up in another order, and
-/// replicas must not differ in the last bit.
-double Replicated::norm_of_first(double own) const {
-  if (group_.size() == 1 || target_->add_over_ranks) return own;
-  const at::Tensor norm = at::tensor({own}, at::kDouble);
-  group_.broadcast(norm, 0);
-  return norm.item<double>();
-}
-
 std::string Replicated::first_non_finite_gradient(const comm::Group& ranks) const {
-  const auto none = static_cast<int64_t>(model_->parameters.size());
-  int64_t first = none;
-  std::map<const Parameter*, int64_t> numbers;
-  for (size_t i = 0; i < model_->parameters.size(); ++i)
-    numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
-  const Parameter* sparse = nullptr;  // looked at as a whole, once
-  for (const UpdateTarget::Block& block : target_->blocks) {
-    const FlatLayout::Layer& layer = target_->layer(block);
-    if (layer.parameter == sparse) continue;
-    const at::Tensor& gradient = target_->gradient(layer);
-    if (gradient.is_sparse()) sparse = layer.parameter;
-    const at::Tensor part = gradient.is_sparse() ? gradient._values().view({-1})
-                                                 : gradient.view({-1}).narrow(0, block.gradient, block.size);
-    if (!std::isfinite(optim::global_norm(part))) first = std::min(first, numbers.at(layer.parameter));
-  }
-  const at::Tensor number = at::tensor({first}, at::kLong);
+  const at::Tensor number = at::tensor({first_non_finite(*model_, *target_)}, at::kLong);
   ranks.all_reduce(number, comm::Reduction::minimum);
   if (slices_) slices_->group.all_reduce(number, comm::Reduction::minimum);
-  first = number.item<int64_t>();
-  return first == none ? "" : model_->parameters[static_cast<size_t>(first)]->name;
+  const auto first = static_cast<size_t>(number.item<int64_t>());
+  return first == model_->parameters.size() ? "" : model_->parameters[first]->name;
 }
 
 void Replicated::share_buffers() {
@@ -235,86 +240,27 @@ EvalResult Replicated::evaluate_passes(std::span<const MicroBatch> micro_batches
   return evaluate_micro_batches(*model_, micro_batches, around);
 }
 
-/// flat_of(layer) is the flat tensor in which a block of that layer lies at `offset`; blocks of a layer lie
-/// end to end. A layer of which this rank has none is given as an empty slice of the same type.
-void Replicated::visit_blocks(StateVisitor& visitor, StateSlice::Kind kind, const std::string& state,
-                              const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
-                              int64_t UpdateTarget::Block::*offset) const {
-  auto block = target_->blocks.begin();
-  const auto end = target_->blocks.end();
-  for (const FlatLayout::Layer& layer : layout().layers()) {
-    const at::Tensor flat = flat_of(layer);
-    StateSlice slice{kind, layer.name, layer.shape, 0,    at::empty({0}, flat.options()),
-                     true, false,      {},          state};
-    if (block != end && block->number < layer.blocks.end) {
-      const auto first = block;
-      int64_t size = 0;
-      for (; block != end && block->number < layer.blocks.end; ++block) size += block->size;
-      slice.begin = (first->number - layer.blocks.begin) * FlatLayout::kBlock;
-      slice.local = flat.narrow(0, (*first).*offset, size);
-      slice.owned = owns(*first);
-      if (size == layer.elements.size()) slice.local = slice.local.view(layer.shape);
-    }
-    visitor.visit(slice);
-  }
-}
-
-void Replicated::visit_frozen(StateVisitor& visitor) const {
-  const bool first = group_.rank() == 0;
-  for (const auto& parameter : model_->parameters) {
-    if (parameter->trainable || parameter->constant) continue;
-    const at::Tensor value = parameter->master.detach();
-    for (const Parameter::Slice& slice : parameter->slices) {
-      const at::Tensor local =
-          value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
-      visitor.visit({StateSlice::Kind::model, slice.name, local.sizes().vec(), 0, local, first});
-    }
-  }
-  for (const Buffer& buffer : model_->buffers)
-    visitor.visit({StateSlice::Kind::buffer, buffer.name, buffer.value.sizes().vec(), 0, buffer.value,
-                   group_.rank() == home_of(buffer)});
-}
-
 void Replicated::visit_state(StateVisitor& visitor) {
   settle();
-  using Block = UpdateTarget::Block;
-  visit_blocks(
-      visitor, StateSlice::Kind::model, "",
-      [&](const FlatLayout::Layer& layer) {
-        return layer.matrix ? target_->matrix_master : target_->vector_master;
-      },
-      &Block::master);
-  for (const auto& [name, state] : optimizer_->state()) {
-    const at::Tensor& flat = state;
-    visit_blocks(
-        visitor, StateSlice::Kind::optimizer, name, [&](const FlatLayout::Layer&) { return flat; },
-        &Block::state);
-  }
+  const auto owns_block = [this](const UpdateTarget::Block& block) { return owns(block); };
+  visit_masters(visitor, *target_, owns_block);
+  for (const auto& [name, state] : optimizer_->state())
+    visit_optimizer_state(visitor, *target_, name, state, owns_block);
   visit_own_state(visitor);
-  visit_frozen(visitor);
+  visit_frozen(visitor, *model_, group_.rank() == 0);
+  visit_buffers(visitor, *model_, [this](const Buffer& buffer) { return group_.rank() == home_of(buffer); });
 }
 
 void Replicated::visit_gradients(StateVisitor& visitor) {
-  visit_blocks(
-      visitor, StateSlice::Kind::gradient, "",
-      [&](const FlatLayout::Layer& layer) {
-        const at::Tensor& gradient = target_->gradient(layer);
-        return (gradient.is_sparse() ? gradient.to_dense() : gradient).view({-1});
-      },
-      &UpdateTarget::Block::gradient);
+  parallel::visit_gradients(visitor, *target_,
+                            [this](const UpdateTarget::Block& block) { return owns(block); });
 }
 
 void Replicated::with_whole_model(const std::function<void()>& use) {
   settle();
   if (!masters_are_divided()) return Strategy::with_whole_model(use);
-  holding_->gather_masters(group_, group_.rank() == 0);
-  try {
-    Strategy::with_whole_model(use);
-  } catch (...) {
-    holding_->forget_masters();
-    throw;
-  }
-  holding_->forget_masters();
+  const GatheredMasters gathered(*holding_, group_, group_.rank() == 0);
+  Strategy::with_whole_model(use);
 }
 
 void Replicated::refresh_weights() const {
@@ -335,22 +281,26 @@ void Replicated::count_wait(const std::function<void()>& wait) const {
 }
 
 void Replicated::compare_replicas(int64_t update) const {
-  const std::string hashes = computes() ? hashes_of_weights(*model_) : "";
-  const std::vector<std::string> all = replicas_of_weights().gather_texts(hashes);
-  for (int rank = 1; rank < static_cast<int>(all.size()); ++rank) {
-    const std::string &first = all[0], &other = all[static_cast<size_t>(rank)];
-    if (first == other || other.empty()) continue;
-    const auto differing = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
-    const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
-    const size_t begin = line == std::string::npos ? 0 : line + 1;
-    const std::string name = first.substr(begin, first.find('\n', begin) - begin);
-    throw RunError("strategy",
-                   "after update {} the weights of rank {} in its group of replicas differ from the weights "
-                   "of rank 0; the first difference is in {}. Possible causes: other code writes to one "
-                   "rank's weights, the processors compute differently (set FUNICULAR_ISA=avx2 on all "
-                   "ranks), or a memory is damaged. Checkpoints before this update can be resumed",
-                   update, rank, name.size() > 17 ? name.substr(17) : name);
+  require_same(replicas_of_weights().gather_texts(computes() ? hashes_of_weights(*model_) : ""), update);
+}
+
+void add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
+                const Counts& counts) {
+  for (const auto& [name, total] : totals) {
+    const double count = count_of(counts, name);
+    const double mean = count == 0 ? 0 : total.sum / count;
+    result.losses[name] = mean;
+    result.loss += total.weight * mean;
+    if (!std::isfinite(mean) && result.non_finite_loss.empty()) result.non_finite_loss = name;
   }
+}
+
+Counts add_over_ranks(const comm::Group& group, const Counts& own) {
+  std::map<std::string, TermSums::Total> totals;
+  for (const auto& [name, count] : own) totals[name] = {count, 1};
+  Counts all;
+  for (const auto& [name, total] : add_over_ranks(group, totals)) all[name] = total.sum;
+  return all;
 }
 
 // ---- what is the same for all strategies

@@ -2,6 +2,7 @@
 // The base of all strategies but tensor slices: a model on ranks, wherever weights, gradients and state lie.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -91,11 +92,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// Whether this rank writes a part of the model that other ranks hold too.
   virtual bool owns(const UpdateTarget::Block&) const { return group_.rank() == 0; }
 
-  void before_forward(size_t) override {}
-  void after_forward(size_t) override {}
-  void before_backward(size_t) override {}
-  void after_backward(size_t) override {}
-
   Model& model() const { return *model_; }
   optim::Optimizer& optimizer() const { return *optimizer_; }
   const StrategyOptions& options() const { return options_; }
@@ -110,9 +106,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// One forward and backward pass. Any thread.
   void run(Model& model, const MicroBatch& batch, const Counts& counts, const StepSettings& settings,
            TermSums& sums) const;
-  /// The losses from their sums over the batch that `counts` are of.
-  static void add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
-                         const Counts& counts);
   /// The weights that are computed with follow their masters, as far as these are here.
   void refresh_weights() const;
 
@@ -131,12 +124,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   mutable BatchNormSteps norms_;  ///< BatchNorm in modules of users
 
  private:
-  double norm_of_first(double own) const;
-  void visit_blocks(StateVisitor& visitor, StateSlice::Kind kind, const std::string& state,
-                    const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
-                    int64_t UpdateTarget::Block::*offset) const;
-  void visit_frozen(StateVisitor& visitor) const;
-
   comm::Group group_;
   StrategyOptions options_;
   std::optional<SliceRanks> slices_;
@@ -148,5 +135,11 @@ class Replicated : public Strategy, protected SegmentEvents {
   mutable double waited_ = 0;            ///< seconds
   std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
 };
+
+/// Adds the losses from their sums over the batch that `counts` are of.
+void add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
+                const Counts& counts);
+/// The counts of all ranks together. Collective.
+Counts add_over_ranks(const comm::Group& group, const Counts& own);
 
 }  // namespace funicular::parallel

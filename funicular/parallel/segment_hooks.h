@@ -19,12 +19,12 @@ namespace funicular::parallel {
 class SegmentEvents {
  public:
   virtual ~SegmentEvents() = default;
-  virtual void before_forward(size_t segment) = 0;
-  virtual void after_forward(size_t segment) = 0;
+  virtual void before_forward(size_t /*segment*/) {}
+  virtual void after_forward(size_t /*segment*/) {}
   /// Before the first node of its backward pass; may come twice.
-  virtual void before_backward(size_t segment) = 0;
+  virtual void before_backward(size_t /*segment*/) {}
   /// All gradients that the segment contributes have been added to its parameters.
-  virtual void after_backward(size_t segment) = 0;
+  virtual void after_backward(size_t /*segment*/) {}
 };
 
 /// Puts together which segment's backward pass begins and ends when.

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/comm/mesh.h"
 #include "funicular/core/slicing.h"
@@ -27,6 +26,7 @@
 #include "funicular/parallel/segment_costs.h"
 #include "funicular/parallel/slice_group.h"
 #include "funicular/parallel/stages.h"
+#include "funicular/parallel/weight_hashes.h"
 #include "funicular/parallel/weight_slices.h"
 #include "funicular/parallel/zero.h"
 
@@ -45,6 +45,57 @@ void tell_cut(size_t weights, const Layout& layout, const comm::MeshShape& shape
         "[tensor] --deterministic gives any number of replicas of {} slices the same bits, but not the "
         "bits of one process",
         shape.tensor);
+}
+
+/// All ranks begin with rank 0's weights, whole.
+void broadcast_weights(const Model& model, const comm::Group& world) {
+  for (const auto& parameter : model.parameters) {
+    if (parameter->constant || parameter->master.numel() == 0) continue;
+    const at::Tensor first = parameter->master.detach().contiguous();
+    world.broadcast(first, 0);
+    if (!first.is_same(parameter->master)) parameter->master.detach().copy_(first);
+  }
+}
+
+bool spans_hosts(const comm::Group& world) {
+  const std::vector<int> hosts = world.hosts();
+  return *std::max_element(hosts.begin(), hosts.end()) > 0;
+}
+
+/// Throws InputError for slices of unequal sizes. A sum around a ring of hosts is made in an order that depends on the size of
+/// what is added up, so that the ranks of a tensor group would take different orders.
+void require_even(const CutWeight& weight, const comm::MeshShape& shape) {
+  for (const Parameter::Slice& slice : weight.parameter->slices) {
+    const std::vector<int64_t> bounds = weight.bounds(slice, shape.tensor);
+    const int64_t first = bounds[1] - bounds[0], last = bounds[bounds.size() - 1] - bounds[bounds.size() - 2];
+    if (first != last)
+      throw InputError(
+          "tensor",
+          "{} is cut into slices of {} to {}, so {} replicas on several hosts would add their gradients in "
+          "different orders. Expected --tensor-parallel that divides the heads and the vocabulary, "
+          "--deterministic, or two replicas",
+          slice.name, last, first, shape.data);
+  }
+}
+
+/// Adds up sums over blocks, over the ranks with the slices of a layer: its total becomes the sum of its first block. Blocks
+/// differ from slice to slice where sizes do not divide evenly; layers do not. `counts`: whether this rank's sums of a layer count.
+void add_over_slices(const FlatLayout& layout, const at::Tensor& sums, const comm::Group& slices,
+                     const std::function<bool(const FlatLayout::Layer&)>& counts) {
+  const auto& layers = layout.layers();
+  const int64_t each = sums.numel() / static_cast<int64_t>(layout.blocks().size());
+  const at::Tensor totals = at::zeros({static_cast<int64_t>(layers.size()), each}, at::kDouble);
+  double *const total = totals.data_ptr<double>(), *const block = sums.data_ptr<double>();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const bool here = counts(layers[l]);
+    for (int64_t b = layers[l].blocks.begin; here && b < layers[l].blocks.end; ++b)
+      for (int64_t i = 0; i < each; ++i) total[static_cast<int64_t>(l) * each + i] += block[b * each + i];
+  }
+  slices.all_reduce(totals);
+  sums.zero_();
+  for (size_t l = 0; l < layers.size(); ++l)
+    for (int64_t i = 0; i < each && layers[l].blocks.size() > 0; ++i)
+      block[layers[l].blocks.begin * each + i] = total[static_cast<int64_t>(l) * each + i];
 }
 
 class TensorParallel : public Strategy {
@@ -110,10 +161,8 @@ class TensorParallel : public Strategy {
  private:
   std::unique_ptr<Replicated> make_inner(comm::Group same_slices) const;
   comm::Group join_same_slices() const;
-  void begin_alike(const Model& model) const;
   void cut_stages_alike(const Model& model);
   void take_slices(Model& model);
-  void require_even_between_hosts() const;
   void take_slice(const CutWeight& weight);
   void add_sums(const FlatLayout& layout, const at::Tensor& sums) const;
   void add_gradients_between() const;
@@ -160,7 +209,7 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   model_ = &model;
   mesh_ = comm::Mesh(world_, shape_);
   slices_ = make_slice_group(mesh_.along(comm::Axis::tensor), traffic_);
-  begin_alike(model);
+  broadcast_weights(model, world_);
   cut_stages_alike(model);
   take_slices(model);
   if (world_.rank() == 0) tell_cut(weights_.size(), layout_, shape_, options_);
@@ -170,16 +219,6 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
                       [this](const FlatLayout& layout, const at::Tensor& sums) { add_sums(layout, sums); },
                       [this] { add_gradients_between(); }});
   inner_->attach(model, std::move(optimizer), numerics);
-}
-
-/// With rank 0's weights, whole.
-void TensorParallel::begin_alike(const Model& model) const {
-  for (const auto& parameter : model.parameters) {
-    if (parameter->constant || parameter->master.numel() == 0) continue;
-    const at::Tensor first = parameter->master.detach().contiguous();
-    world_.broadcast(first, 0);
-    if (!first.is_same(parameter->master)) parameter->master.detach().copy_(first);
-  }
 }
 
 /// By the whole weights: slices may be of unequal sizes, and their stages must not.
@@ -197,33 +236,14 @@ void TensorParallel::take_slices(Model& model) {
     weights_.push_back({parameter.get(), *cut, parameter->slices, parameter->master.sizes().vec()});
     require_parts(weights_.back(), shape_.tensor);
   }
-  require_even_between_hosts();
+  if (shape_.data > 2 && !options_.deterministic && spans_hosts(world_))
+    for (const CutWeight& weight : weights_) require_even(weight, shape_);
   for (const CutWeight& weight : weights_) take_slice(weight);
   model.refresh_aliases();  // which would keep the whole masters in memory
 }
 
-/// A sum around a ring of hosts is made in an order that depends on the size of what is added up, and slices of a group would take
-/// different orders.
-void TensorParallel::require_even_between_hosts() const {
-  const std::vector<int> hosts = world_.hosts();
-  if (shape_.data < 3 || options_.deterministic || *std::max_element(hosts.begin(), hosts.end()) == 0) return;
-  for (const CutWeight& weight : weights_)
-    for (const Parameter::Slice& slice : weight.parameter->slices) {
-      const std::vector<int64_t> bounds = weight.bounds(slice, shape_.tensor);
-      const int64_t first = bounds[1] - bounds[0],
-                    last = bounds[bounds.size() - 1] - bounds[bounds.size() - 2];
-      if (first != last)
-        throw InputError("tensor",
-                         "{} is cut into slices of {} to {}, so {} replicas on several hosts would add their "
-                         "gradients in different orders. Expected --tensor-parallel that divides the heads "
-                         "and the vocabulary, --deterministic, or two replicas",
-                         slice.name, last, first, shape_.data);
-    }
-}
-
 void TensorParallel::take_slice(const CutWeight& weight) {
   Parameter& parameter = *weight.parameter;
-  const auto rank = static_cast<size_t>(slice());
   const auto own = [&](const at::Tensor& whole) {
     return slice_of(whole.detach(), weight, slice(), shape_.tensor);
   };
@@ -235,15 +255,9 @@ void TensorParallel::take_slice(const CutWeight& weight) {
   parameter.master = one ? parameter.compute : master;
   int64_t begin = 0;
   for (Parameter::Slice& slice : parameter.slices) {
-    const auto bounds = weight.bounds(slice, shape_.tensor);
-    SlicePlace place{weight.shape, {}};
-    place.shape[0] = slice.end - slice.begin;
-    for (const int64_t size : place.shape) place.region.dimensions.push_back({0, size});
-    place.region.dimensions[static_cast<size_t>(weight.cut.dimension)] = {bounds[rank], bounds[rank + 1]};
-    places_[slice.name] = place;
-    const int64_t rows = place.region.dimensions[0].size();
+    const SlicePlace& place = places_[slice.name] = place_of(weight, slice, this->slice(), shape_.tensor);
     slice.begin = begin;
-    slice.end = begin += rows;
+    slice.end = begin += place.region.dimensions[0].size();
   }
 }
 
@@ -343,22 +357,10 @@ void TensorParallel::compare_if_due(int64_t before, int64_t update) const {
   if (every > 0 && update / every > before / every) compare_whole_weights(update);
 }
 
-/// Blocks differ from slice to slice where sizes do not divide evenly; layers do not.
 void TensorParallel::add_sums(const FlatLayout& layout, const at::Tensor& sums) const {
-  const auto& layers = layout.layers();
-  const int64_t each = sums.numel() / static_cast<int64_t>(layout.blocks().size());
-  const at::Tensor totals = at::zeros({static_cast<int64_t>(layers.size()), each}, at::kDouble);
-  double *const total = totals.data_ptr<double>(), *const block = sums.data_ptr<double>();
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const bool counts = slice() == 0 || places_.contains(layers[l].name);
-    for (int64_t b = layers[l].blocks.begin; counts && b < layers[l].blocks.end; ++b)
-      for (int64_t i = 0; i < each; ++i) total[static_cast<int64_t>(l) * each + i] += block[b * each + i];
-  }
-  mesh_.along(comm::Axis::tensor).all_reduce(totals);
-  sums.zero_();
-  for (size_t l = 0; l < layers.size(); ++l)
-    for (int64_t i = 0; i < each && layers[l].blocks.size() > 0; ++i)
-      block[layers[l].blocks.begin * each + i] = total[static_cast<int64_t>(l) * each + i];
+  add_over_slices(layout, sums, mesh_.along(comm::Axis::tensor), [this](const FlatLayout::Layer& layer) {
+    return slice() == 0 || places_.contains(layer.name);
+  });
 }
 
 /// Of whole weights that each rank has used for its own rows only.
@@ -383,30 +385,17 @@ void TensorParallel::add_gradients_between() const {
 
 /// Throws RunError unless what is whole on every rank of a tensor group is the same there.
 void TensorParallel::compare_whole_weights(int64_t update) const {
-  std::string hashes;
-  for (const auto& parameter : model_->parameters) {
-    const at::Tensor value = parameter->compute.detach();
-    if (places_.contains(parameter->slices.front().name) || value.numel() == 0 ||
-        value.storage().nbytes() == 0)
-      continue;
-    hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
-                          parameter->name);
-  }
-  const std::vector<std::string> all = mesh_.along(comm::Axis::tensor).gather_texts(hashes);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto differing =
-        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end()).first;
-    const size_t line = all[0].rfind('\n', static_cast<size_t>(differing - all[0].begin()));
-    const size_t begin = line == std::string::npos ? 0 : line + 1;
-    const std::string name = all[0].substr(begin, all[0].find('\n', begin) - begin);
-    throw RunError("tensor",
-                   "after update {} rank {} of the tensor group no longer has the same weights as its rank "
-                   "0; the first that differs is {}. Possible causes: other code writes to the weights, the "
-                   "processors compute differently (set FUNICULAR_ISA=avx2 on all ranks), or a memory is "
-                   "damaged. Checkpoints before this update can be resumed",
-                   update, rank, name.size() > 17 ? name.substr(17) : name);
-  }
+  const std::string hashes = hashes_of_weights(
+      *model_, [this](const Parameter& weight) { return !places_.contains(weight.slices.front().name); });
+  const auto differing = find_differing_weight(mesh_.along(comm::Axis::tensor).gather_texts(hashes));
+  if (!differing) return;
+  throw RunError(
+      "tensor",
+      "after update {} rank {} of the tensor group no longer has the same weights as its rank 0; the first "
+      "that differs is {}. Possible causes: other code writes to the weights, the processors compute "
+      "differently (set FUNICULAR_ISA=avx2 on all ranks), or a memory is damaged. Checkpoints before this "
+      "update can be resumed",
+      update, differing->rank, differing->name);
 }
 
 /// Of stages that update while the pipeline is full.

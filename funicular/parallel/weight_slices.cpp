@@ -9,6 +9,16 @@
 
 namespace funicular::parallel {
 
+SlicePlace place_of(const CutWeight& weight, const Parameter::Slice& slice, int rank, int ranks) {
+  const std::vector<int64_t> bounds = weight.bounds(slice, ranks);
+  SlicePlace place{weight.shape, {}};
+  place.shape[0] = slice.end - slice.begin;
+  for (const int64_t size : place.shape) place.region.dimensions.push_back({0, size});
+  const auto own = static_cast<size_t>(rank);
+  place.region.dimensions[static_cast<size_t>(weight.cut.dimension)] = {bounds[own], bounds[own + 1]};
+  return place;
+}
+
 void require_parts(const CutWeight& weight, int ranks) {
   for (const Parameter::Slice& slice : weight.slices) {
     const int64_t size = weight.bounds(slice, ranks).back();

@@ -31,6 +31,8 @@ struct SlicePlace {
   Region region{};
 };
 
+/// Where rank `rank` has its slice of a logical tensor of the weight, `slice` of the whole.
+SlicePlace place_of(const CutWeight& weight, const Parameter::Slice& slice, int rank, int ranks);
 /// Throws InputError for a weight that so many ranks cannot have parts of.
 void require_parts(const CutWeight& weight, int ranks);
 /// The slice of rank `rank`; new memory.

@@ -391,8 +391,7 @@ struct QueryGradients {
     for (int64_t e = team.rank(); e < a.tile * a.tile; e += team.size()) {
       const int64_t i = e / a.tile, j = e % a.tile;
       if (tile.begin + i < tile.count && from + j < tile.length)
-        a.term_gradients[tile.place_of_term(tile.begin + i, from + j)] =
-            m.gradients[i * m.score_stride + j];
+        a.term_gradients[tile.place_of_term(tile.begin + i, from + j)] = m.gradients[i * m.score_stride + j];
     }
   }
 

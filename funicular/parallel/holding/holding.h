@@ -15,12 +15,10 @@
 #include "funicular/core/model.h"
 #include "funicular/core/precision.h"
 #include "funicular/parallel/holding/held_gradients.h"
+#include "funicular/parallel/holding/weight_buffers.h"
 #include "funicular/parallel/holding/weight_unit.h"
 
 namespace funicular::parallel {
-
-/// What ranks that hold the same weights divide among them: each item and those before it (ZeRO's stages 1 to 3).
-enum class Divided { nothing, states, gradients, weights };
 
 /// What a Holding is made of.
 struct HoldingPlan {
@@ -61,14 +59,14 @@ class Holding {
   /// The one unit of a kind. Only for holdings that have one.
   const WeightUnit& unit(ParameterKind kind) const;
   /// Flat, what is computed with: whole units, or own pieces if ranks divide the weights. The same tensor always.
-  const at::Tensor& weights(ParameterKind kind) const { return of(kind).weights; }
+  const at::Tensor& weights(ParameterKind kind) const { return of(kind).weights(); }
   /// Flat, what the optimiser updates: whole units, or own pieces; the same as weights() if that is of this type.
-  const at::Tensor& masters(ParameterKind kind) const { return of(kind).masters; }
+  const at::Tensor& masters(ParameterKind kind) const { return of(kind).masters(); }
   /// Flat: whole units, or own pieces if ranks divide the gradients; undefined if they are freed.
   const at::Tensor& gradients(ParameterKind kind) const { return gradients_.of(kind); }
   HeldGradients& gradients() { return gradients_; }
   const HeldGradients& gradients() const { return gradients_; }
-  Divided divided(ParameterKind kind) const { return of(kind).divided; }
+  Divided divided(ParameterKind kind) const { return of(kind).divided(); }
   bool holds(const Parameter* parameter) const { return places_.contains(parameter); }
   /// The weight that is computed with, or this rank's piece of it if ranks divide it and it is a unit of its own.
   at::Tensor weight_of(const Parameter& parameter) const;
@@ -88,45 +86,47 @@ class Holding {
   /// After an update: every rank gets the pieces of the others, but of units whose weights ranks divide. `group`:
   /// these ranks.
   void start_gather(const comm::Group& group);
-  /// Makes the weights of a unit, if ranks divide them, whole here, from pieces in `values`. Every rank does the same.
-  static void start_gather(WeightUnit& unit, const at::Tensor& values, const comm::Group& group);
   /// For the end: all weights are whole on all ranks, and masters in their own type are, too.
   void make_whole(const comm::Group& group);
-  bool masters_are_divided() const { return masters_are_compact(ParameterKind::matrix); }
+  bool masters_are_divided() const { return of(ParameterKind::matrix).masters_are_compact(); }
   /// Defines Parameter::master of all matrices on ranks that `keep` them, if ranks divide them. Collective.
   void gather_masters(const comm::Group& group, bool keeps);
   void forget_masters();
 
  private:
-  struct Buffers {
-    Divided divided = Divided::nothing;
-    int64_t all = 0, own = 0;  ///< elements of units, and of own pieces
-    at::Tensor weights, masters;
-  };
   struct Place {
     size_t unit = 0;
     int64_t begin = 0;  ///< in the unit
   };
 
-  const Buffers& of(ParameterKind kind) const { return buffers_[static_cast<size_t>(kind)]; }
-  Buffers& of(ParameterKind kind) { return buffers_[static_cast<size_t>(kind)]; }
-  bool is_mixed(ParameterKind kind) const {
-    return kind == ParameterKind::matrix && types_.compute.has_value();
-  }
-  bool masters_are_compact(ParameterKind kind) const;
+  const WeightBuffers& of(ParameterKind kind) const { return buffers_[static_cast<size_t>(kind)]; }
+  WeightBuffers& of(ParameterKind kind) { return buffers_[static_cast<size_t>(kind)]; }
   void lay_out(const HoldingPlan& plan);
-  void allocate(ParameterKind kind, bool frees_gradients);
   void take(WeightUnit& unit);
   void point(Parameter& parameter, int64_t begin, const WeightUnit& unit, const at::Tensor& values) const;
   void add_blocks(UpdateTarget& target) const;
 
   std::shared_ptr<const FlatLayout> layout_;
-  MatrixTypes types_;
   bool updates_;
   std::vector<WeightUnit> units_;
-  std::array<Buffers, 2> buffers_;  ///< by ParameterKind
+  std::array<WeightBuffers, 2> buffers_;  ///< by ParameterKind
   std::map<const Parameter*, Place> places_;
   HeldGradients gradients_;
+};
+
+/// Parameter::master of all matrices is defined on ranks that `keep` them as long as it lives, if ranks divide them.
+class GatheredMasters {
+ public:
+  /// Collective; as Holding::gather_masters.
+  GatheredMasters(Holding& holding, const comm::Group& group, bool keeps) : holding_(holding) {
+    holding.gather_masters(group, keeps);
+  }
+  ~GatheredMasters() { holding_.forget_masters(); }
+  GatheredMasters(const GatheredMasters&) = delete;
+  GatheredMasters& operator=(const GatheredMasters&) = delete;
+
+ private:
+  Holding& holding_;
 };
 
 }  // namespace funicular::parallel

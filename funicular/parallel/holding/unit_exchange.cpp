@@ -180,7 +180,7 @@ void UnitExchange::make_products(std::vector<DeferredGradients::Product>& produc
 // ---- weights and gradients that come and go
 
 void UnitExchange::gather(Matrices& matrices) {
-  Holding::start_gather(*matrices.unit, matrices.pieces, ranks_);
+  matrices.unit->start_gather(matrices.pieces, ranks_);
   hold(static_cast<int64_t>(matrices.unit->weights.tensor().nbytes()));
 }
 

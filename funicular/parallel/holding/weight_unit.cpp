@@ -1,6 +1,9 @@
 #include "funicular/parallel/holding/weight_unit.h"
 
+#include <algorithm>
 #include <map>
+
+#include "funicular/parallel/holding/copy_bytes.h"
 
 namespace funicular::parallel {
 
@@ -14,7 +17,59 @@ WeightUnit all_of(const FlatLayout& layout, ParameterKind kind, const SomeWeight
   return unit;
 }
 
+/// Elements, not bytes, so that weights are aligned in buffers of every type; as in the layout.
+int64_t aligned(int64_t size) {
+  return (size + 63) / 64 * 64;
+}
+
+/// The elements of a unit at which blocks of the layout begin.
+std::vector<int64_t> block_begins(const WeightUnit& unit, const FlatLayout& layout) {
+  std::map<const Parameter*, int64_t> begin_of;
+  for (const auto& [parameter, begin] : unit.parameters) begin_of[parameter] = begin;
+  std::vector<int64_t> begins;
+  for (const FlatLayout::Layer& layer : layout.layers()) {
+    const auto found = begin_of.find(layer.parameter);
+    if (found == begin_of.end()) continue;
+    for (int64_t b = layer.blocks.begin; b < layer.blocks.end; ++b)
+      begins.push_back(found->second + layout.in_parameter(layout.blocks()[static_cast<size_t>(b)]));
+  }
+  std::sort(begins.begin(), begins.end());
+  return begins;
+}
+
+/// Pieces for the ranks from `first` on.
+std::vector<comm::Shard> cut(const WeightUnit& unit, const FlatLayout& layout, int ranks, int first) {
+  const std::vector<int64_t> begins = block_begins(unit, layout);
+  std::vector<comm::Shard> pieces(static_cast<size_t>(first));
+  int64_t begin = 0;
+  for (int d = 1; d <= ranks - first; ++d) {
+    const auto next = std::lower_bound(begins.begin(), begins.end(), unit.size * d / (ranks - first));
+    const int64_t end = std::max(begin, d == ranks - first || next == begins.end() ? unit.size : *next);
+    pieces.push_back({begin, end - begin});
+    begin = end;
+  }
+  return pieces;
+}
+
 }  // namespace
+
+void WeightUnit::lay_out(const FlatLayout& layout, const UnitRank& own_rank) {
+  size = 0;
+  for (auto& [parameter, first] : parameters) {
+    first = size;
+    size += aligned(parameter->master.numel());
+  }
+  pieces = cut(*this, layout, own_rank.ranks, own_rank.first_owner);
+  own = pieces[static_cast<size_t>(own_rank.rank)];
+}
+
+void WeightUnit::start_gather(const at::Tensor& values, const comm::Group& group) {
+  weights.restore();
+  const at::Tensor& whole = weights.tensor();
+  copy_bytes(compact_in(values), piece_of(whole));
+  gathering = group.start_all_gather(whole, pieces);
+  gathered = true;
+}
 
 std::vector<WeightUnit> units_by_kind(const FlatLayout& layout, const SomeWeights& weights) {
   return {all_of(layout, ParameterKind::matrix, weights), all_of(layout, ParameterKind::vector, weights)};

@@ -14,6 +14,13 @@
 
 namespace funicular::parallel {
 
+/// Which of the ranks that divide a unit this one is.
+struct UnitRank {
+  int ranks = 1, rank = 0;
+  int first_owner = 0;  ///< ranks before it have no pieces
+};
+
+/// Its weights lie one behind the other, each at a multiple of 64 elements.
 struct WeightUnit {
   ParameterKind kind = ParameterKind::matrix;
   std::vector<std::pair<Parameter*, int64_t>> parameters{};  ///< each with where it begins in the unit
@@ -37,6 +44,12 @@ struct WeightUnit {
   }
   /// This rank's piece of a flat tensor of this unit alone.
   at::Tensor piece_of(const at::Tensor& unit) const { return unit.narrow(0, own.begin, own.size); }
+
+  /// Fills in where its weights begin, and all ranks' pieces, which are cut between blocks of the layout, as equal as that
+  /// allows.
+  void lay_out(const FlatLayout& layout, const UnitRank& own_rank);
+  /// Makes its weights, if ranks divide them, whole here, from own pieces in `values`. Every rank does the same.
+  void start_gather(const at::Tensor& values, const comm::Group& group);
 };
 
 /// The parameters of all units of a kind.
