@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The unpadded peer of bench/peers/unpadded_step.py computes transformers' padded step: its loss and its gradients.
 
 A tiny BERT with random weights, rows of 32 to 128 tokens, float32, no dropout. The largest difference must stay below 1e-5 of
