@@ -1,5 +1,6 @@
 #pragma once
-// Reads what the kernel module of NVIDIA's driver says of itself. It is there without CUDA, for a program that has no kernels for GPUs.
+// Reads what the kernel module of NVIDIA's driver says of itself. It is there without CUDA, for a program that has no
+// kernels for GPUs.
 
 #include <optional>
 #include <string>

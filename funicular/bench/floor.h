@@ -35,8 +35,8 @@ struct Floor {
   double square_flops_per_second = 0;  ///< of one large square product, beside it
 };
 
-/// Times the products through LibTorch on `device`, on the CPU with the threads that it uses now. If products of float32 are
-/// faster than LibTorch's of a 16-bit type, as with AVX2, it times products of float32.
+/// Times the products through LibTorch on `device`, on the CPU with the threads that it uses now. If products of
+/// float32 are faster than LibTorch's of a 16-bit type, as with AVX2, it times products of float32.
 Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions = 5,
                     const at::Device& device = at::kCPU);
 

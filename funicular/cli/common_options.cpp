@@ -123,8 +123,8 @@ std::optional<int> number_of_gpu(const std::string& device) {
   return number;
 }
 
-/// Makes this thread use the GPU of this number, else the first one, or on a host with several ranks the one of this rank.
-/// Throws InputError if there is no such card, or this build has no kernels for it.
+/// Makes this thread use the GPU of this number, else the first one, or on a host with several ranks the one of this
+/// rank. Throws InputError if there is no such card, or this build has no kernels for it.
 void use_card(const std::optional<int>& number) {
   const std::vector<funicular::device::Card> cards = funicular::device::cards();
   const int count = static_cast<int>(cards.size());

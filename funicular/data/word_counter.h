@@ -11,8 +11,8 @@ namespace funicular::data {
 
 struct WordCountingOptions {
   int threads = 0;  ///< 0: as many as the machine has
-  /// Different words that are kept. A block of the source may bring more. Then the rarest words are forgotten, with all that
-  /// are as rare as the first one without a place (lossy counting: Manku and Motwani, VLDB 2002).
+  /// Different words that are kept. A block of the source may bring more. Then the rarest words are forgotten, with all
+  /// that are as rare as the first one without a place (lossy counting: Manku and Motwani, VLDB 2002).
   size_t most_words = 10'000'000;
   size_t pieces_in_block = 16;  ///< pieces of the source that are counted before words are forgotten
   std::function<void(uint64_t bytes)> progress = nullptr;  ///< called with the bytes read so far

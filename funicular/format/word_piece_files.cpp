@@ -223,8 +223,8 @@ OrderedJson tokenizer_json(const WordPiece& tokenizer) {
           {"model", model_json(tokenizer)}};
 }
 
-/// The class that is the same tokenizer: BertTokenizer and MPNetTokenizer have rules of their own, and seek the tokens of
-/// these roles in texts.
+/// The class that is the same tokenizer: BertTokenizer and MPNetTokenizer have rules of their own, and seek the tokens
+/// of these roles in texts.
 const char* class_of(const WordPieceOptions& options, const RoleNames& names) {
   const WordPieceOptions own;
   bool fits = options.clean_text && options.continuing_prefix == own.continuing_prefix &&

@@ -24,9 +24,9 @@ struct AttentionPattern {
 /// transformers, so that a model computes what it was trained with at far positions, too.
 at::Tensor rotations(int64_t positions, int64_t head_size, double base, const at::TensorOptions& options);
 
-/// The bucket of each distance key - query, from 1 - positions to positions - 1, as [2 * positions - 1] int64. The first
-/// half of the buckets is for keys before the query, the second half for keys behind it. One half of each half is for
-/// single distances. Later buckets grow with the logarithm of the distance, up to `farthest`. Logarithms have 32
+/// The bucket of each distance key - query, from 1 - positions to positions - 1, as [2 * positions - 1] int64. The
+/// first half of the buckets is for keys before the query, the second half for keys behind it. One half of each half is
+/// for single distances. Later buckets grow with the logarithm of the distance, up to `farthest`. Logarithms have 32
 /// bits, as in transformers. Source: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
 /// Text-to-Text Transformer", 2020, section 2.1.
 at::Tensor bucket_rows(int64_t positions, int64_t buckets, int64_t farthest);

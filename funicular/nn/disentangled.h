@@ -15,9 +15,10 @@
 
 namespace funicular::nn {
 
-/// The row of the table for each distance query - key, from 1 - positions to positions - 1, as [2 * positions - 1] int64;
-/// ascending. Half of the `buckets` rows are for each direction. One half of each half is for single distances. Later
-/// buckets grow with the logarithm of the distance, up to `farthest`. Logarithms have 32 bits, as in transformers.
+/// The row of the table for each distance query - key, from 1 - positions to positions - 1, as [2 * positions - 1]
+/// int64; ascending. Half of the `buckets` rows are for each direction. One half of each half is for single distances.
+/// Later buckets grow with the logarithm of the distance, up to `farthest`. Logarithms have 32 bits, as in
+/// transformers.
 at::Tensor disentangled_rows(int64_t positions, int64_t buckets, int64_t farthest);
 
 /// Rows [begin, begin + count) of a weight, which get its gradient.

@@ -25,8 +25,8 @@ struct AttentionCall {
   AttentionPattern pattern = {};
 
   int64_t score_products = 1;  ///< products of two vectors of the head size that are added up in a score
-  /// Added to the scores before they are scaled: for each sequence a block [heads, rows that ask, tokens], in the type of
-  /// sums. Undefined: nothing.
+  /// Added to the scores before they are scaled: for each sequence a block [heads, rows that ask, tokens], in the type
+  /// of sums. Undefined: nothing.
   at::Tensor score_terms = {};
   at::Tensor term_gradients = {};  ///< as score_terms, zeros: attend_backward adds
 

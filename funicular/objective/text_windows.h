@@ -17,19 +17,20 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-/// Finds where the windows of a text lie: the windows of Hugging Face's return_overflowing_tokens. Each begins `room - stride`
-/// tokens behind the one before it, until a window reaches the text's end.
+/// Finds where the windows of a text lie: the windows of Hugging Face's return_overflowing_tokens. Each begins `room -
+/// stride` tokens behind the one before it, until a window reaches the text's end.
 class WindowCut {
  public:
-  /// `room`: tokens of a window, at least 1. `stride`: tokens that two neighbouring windows share, 0 .. room - 1. Throws
-  /// InputError for others.
+  /// `room`: tokens of a window, at least 1. `stride`: tokens that two neighbouring windows share, 0 .. room - 1.
+  /// Throws InputError for others.
   WindowCut(int64_t room, int64_t stride);
   /// The windows of a text of so many tokens: at least 1, also for a text without tokens.
   int64_t count(int64_t tokens) const;
   /// Window `index` of such a text, 0 <= index < count(tokens).
   TokenRange window(int64_t tokens, int64_t index) const;
   /// The part of window `index` that no other window shows with more context. A token belongs to the window whose
-  /// nearer edge is farthest from it, and to the earlier one of two such windows. The parts of all windows are the text.
+  /// nearer edge is farthest from it, and to the earlier one of two such windows. The parts of all windows are the
+  /// text.
   TokenRange own_part(int64_t tokens, int64_t index) const;
 
   int64_t room() const { return room_; }
@@ -39,8 +40,8 @@ class WindowCut {
   int64_t room_, stride_;
 };
 
-/// The windows of single texts in sequences of these options, which have a stride. Throws InputError for a stride as long as
-/// a window.
+/// The windows of single texts in sequences of these options, which have a stride. Throws InputError for a stride as
+/// long as a window.
 WindowCut window_cut(const text::SequenceTemplate& form, const SequenceOptions& options);
 
 /// The windows of texts, text by text. A window is a sample with its text's label and shares; its weight is the text's,

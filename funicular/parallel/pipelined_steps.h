@@ -52,8 +52,9 @@ class PipelinedSteps {
 /// How far a rank is in its row, which grows with the steps.
 class RowProgress {
  public:
-  /// Calls `run` with the next places of the row that can be run with so many micro-batches and steps. It stops at the first
-  /// pass or update that needs more of them. Receives that need more are put off, because their shapes are not known.
+  /// Calls `run` with the next places of the row that can be run with so many micro-batches and steps. It stops at the
+  /// first pass or update that needs more of them. Receives that need more are put off, because their shapes are not
+  /// known.
   void advance(const pipeline::Row& row, int micro_batches, int steps,
                const std::function<void(size_t place)>& run);
 

@@ -51,8 +51,8 @@ MatrixTypes types_of(const Model& model, const Numerics& numerics, bool determin
   return types;
 }
 
-/// Returns the norm of rank 0 where each rank has taken it by itself. Processors of another kind add up in another order, and
-/// replicas must not differ in the last bit.
+/// Returns the norm of rank 0 where each rank has taken it by itself. Processors of another kind add up in another
+/// order, and replicas must not differ in the last bit.
 double norm_of_first(const comm::Group& group, const UpdateTarget& target, double own) {
   if (group.size() == 1 || target.add_over_ranks) return own;
   const at::Tensor norm = at::tensor({own}, at::kDouble);
@@ -60,7 +60,8 @@ double norm_of_first(const comm::Group& group, const UpdateTarget& target, doubl
   return norm.item<double>();
 }
 
-/// The number of the first parameter of which this rank has a gradient that is not finite; that of parameters if there is none.
+/// The number of the first parameter of which this rank has a gradient that is not finite; that of parameters if there
+/// is none.
 int64_t first_non_finite(const Model& model, const UpdateTarget& target) {
   auto first = static_cast<int64_t>(model.parameters.size());
   std::map<const Parameter*, int64_t> numbers;

@@ -14,8 +14,8 @@
 
 namespace funicular::parallel {
 
-/// An owner sends each version that it makes, and the users send it their gradients; nobody waits to be heard. Users show the
-/// version that the owner uses for the same micro-batch.
+/// An owner sends each version that it makes, and the users send it their gradients; nobody waits to be heard. Users
+/// show the version that the owner uses for the same micro-batch.
 class SharedVersions {
  public:
   /// Collective among the ranks of the pipeline. What it refers to must outlive it. `wait` counts the time of a wait.

@@ -1,5 +1,6 @@
 #pragma once
-// Passes of the stages on this rank, and what surrounds each of them: the exchanges of replicas, and the notes of when it ran.
+// Passes of the stages on this rank, and what surrounds each of them: the exchanges of replicas, and the notes of when
+// it ran.
 
 #include <cstdint>
 #include <span>
@@ -12,8 +13,8 @@
 
 namespace funicular::parallel {
 
-/// With ZeRO's stages 2 and 3 the replicas of a stage exchange in its passes, so they go through equally many passes. A replica
-/// with fewer micro-batches takes part without data.
+/// With ZeRO's stages 2 and 3 the replicas of a stage exchange in its passes, so they go through equally many passes. A
+/// replica with fewer micro-batches takes part without data.
 class StageRunner {
  public:
   /// `context`: of all passes, without what surrounds them. `exchange`: of the stages 2 and 3; null: replicas exchange
@@ -26,7 +27,8 @@ class StageRunner {
   StageContext context(Recompute recompute) const;
   /// Whether replicas exchange in passes.
   bool exchanges() const { return exchange_ != nullptr; }
-  /// How many micro-batches the replicas go through together where this one has `own`. Collective among them if they exchange.
+  /// How many micro-batches the replicas go through together where this one has `own`. Collective among them if they
+  /// exchange.
   int64_t passes_of(int64_t own) const { return exchange_ ? ranks_.most_of_replicas(own) : own; }
   /// Takes part in a pass of other replicas: F, B, I or W. Only where exchanges().
   void run_without_data(int stage, pipeline::Kind kind, Recompute recompute) const;

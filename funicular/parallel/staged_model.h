@@ -19,27 +19,29 @@
 
 namespace funicular::parallel {
 
-/// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
-/// of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows. A stage may lie on
-/// several ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h): of a stage on R of them all D · R
-/// ranks hold the same, and their gradients are added up once a step.
+/// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser
+/// state of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows. A stage may
+/// lie on several ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h): of a stage on R of
+/// them all D · R ranks hold the same, and their gradients are added up once a step.
 ///
-/// With ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5)
-/// the D replicas of a stage divide what it has; of a stage on R ranks of a pipeline, which goes with ZeRO's stage 1 alone, the
-/// D · R do. Of P matrix elements of a rank's stages, with w, g, m and s as in
-/// parallel/zero.h, a rank holds
+/// With ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
+/// section 5) the D replicas of a stage divide what it has; of a stage on R ranks of a pipeline, which goes with ZeRO's
+/// stage 1 alone, the D · R do. Of P matrix elements of a rank's stages, with w, g, m and s as in parallel/zero.h, a
+/// rank holds
 ///
 ///   stage 1   P (w + g) + P (m + s) / D      gradients are reduced once, at the end of the step
-///   stage 2   P w + P (g + m + s) / D        and two units' whole gradients at a time: they are reduced in the backward
+///   stage 2   P w + P (g + m + s) / D        and two units' whole gradients at a time: they are reduced in the
+/// backward
 ///                                            pass of every micro-batch
-///   stage 3   P (w' + g + m + s) / D         and two units' whole weights at a time, gathered in the forward and in the
+///   stage 3   P (w' + g + m + s) / D         and two units' whole weights at a time, gathered in the forward and in
+/// the
 ///                                            backward pass of every micro-batch; w' as in parallel/zero.h
 ///
-/// A unit is the matrices of a segment; one that several segments use is a unit of its own. So the traffic of the stages 2
-/// and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D times P g of
-/// gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights after the update in
-/// stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without data. Schedules that split
-/// I from W exchange as much (parallel/holding/unit_exchange.h).
+/// A unit is the matrices of a segment; one that several segments use is a unit of its own. So the traffic of the
+/// stages 2 and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D
+/// times P g of gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights
+/// after the update in stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without
+/// data. Schedules that split I from W exchange as much (parallel/holding/unit_exchange.h).
 ///
 /// Weights that several stages use are SharedWeights.
 class StagedModel : public Replicated {
@@ -82,7 +84,8 @@ class StagedModel : public Replicated {
   /// HeldGradients::zero and HeldGradients::start, of copies too.
   void zero_gradients();
   void start_gradients();
-  /// Over all ranks with the same stages: afterwards they are the whole batch's, with ZeRO those of the pieces that this rank updates.
+  /// Over all ranks with the same stages: afterwards they are the whole batch's, with ZeRO those of the pieces that
+  /// this rank updates.
   void reduce_gradients();
   /// After an update: with ZeRO the other replicas' pieces.
   void gather_update();
@@ -90,7 +93,8 @@ class StagedModel : public Replicated {
   int zero() const { return ranks_.same_stage().size() > 1 ? cut_.zero : 0; }
   /// Whether the ranks with this one's stages divide their state.
   bool divides() const { return zero() > 0; }
-  /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of them.
+  /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of
+  /// them.
   void compute_with(const at::Tensor& pieces) const {
     if (exchange_ && zero() == 3) exchange_->gather_from(holding(), pieces);
   }
@@ -114,8 +118,8 @@ class StagedModel : public Replicated {
   std::optional<at::ScalarType> compute_;
 };
 
-/// Throws InputError for --deterministic, --reduce-precision, another number of stages than the layout names, and ZeRO's
-/// stages 2 and 3 with stages on several ranks.
+/// Throws InputError for --deterministic, --reduce-precision, another number of stages than the layout names, and
+/// ZeRO's stages 2 and 3 with stages on several ranks.
 void check_stages(const Layout& cut, const StrategyOptions& options, const pipeline::Placement& placement);
 
 }  // namespace funicular::parallel

@@ -62,8 +62,8 @@ bool spans_hosts(const comm::Group& world) {
   return *std::max_element(hosts.begin(), hosts.end()) > 0;
 }
 
-/// Throws InputError for slices of unequal sizes. A sum around a ring of hosts is made in an order that depends on the size of
-/// what is added up, so that the ranks of a tensor group would take different orders.
+/// Throws InputError for slices of unequal sizes. A sum around a ring of hosts is made in an order that depends on the
+/// size of what is added up, so that the ranks of a tensor group would take different orders.
 void require_even(const CutWeight& weight, const comm::MeshShape& shape) {
   for (const Parameter::Slice& slice : weight.parameter->slices) {
     const std::vector<int64_t> bounds = weight.bounds(slice, shape.tensor);
@@ -78,8 +78,9 @@ void require_even(const CutWeight& weight, const comm::MeshShape& shape) {
   }
 }
 
-/// Adds up sums over blocks, over the ranks with the slices of a layer: its total becomes the sum of its first block. Blocks
-/// differ from slice to slice where sizes do not divide evenly; layers do not. `counts`: whether this rank's sums of a layer count.
+/// Adds up sums over blocks, over the ranks with the slices of a layer: its total becomes the sum of its first block.
+/// Blocks differ from slice to slice where sizes do not divide evenly; layers do not. `counts`: whether this rank's
+/// sums of a layer count.
 void add_over_slices(const FlatLayout& layout, const at::Tensor& sums, const comm::Group& slices,
                      const std::function<bool(const FlatLayout::Layer&)>& counts) {
   const auto& layers = layout.layers();

@@ -22,8 +22,8 @@ struct SharedWeight {
   bool used_by(int home) const;
 };
 
-/// A weight belongs to the first stage that uses it; frozen ones are everywhere. A constant, such as a teacher's weight,
-/// which does not train and is not saved, is where it is computed with.
+/// A weight belongs to the first stage that uses it; frozen ones are everywhere. A constant, such as a teacher's
+/// weight, which does not train and is not saved, is where it is computed with.
 class WeightOwners {
  public:
   struct Weight {
@@ -34,8 +34,8 @@ class WeightOwners {
     std::vector<int64_t> shape{};
   };
 
-  /// `home`: the first rank with this one's stages. Throws InputError for a buffer that stages on several ranks write, or
-  /// that no segment names.
+  /// `home`: the first rank with this one's stages. Throws InputError for a buffer that stages on several ranks write,
+  /// or that no segment names.
   WeightOwners(const Model& model, const FlatLayout& layout, const std::vector<Stage>& stages,
                const pipeline::Placement& placement, int home);
 

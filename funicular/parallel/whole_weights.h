@@ -25,8 +25,8 @@ class MastersOnFirstRank {
   std::vector<std::pair<Parameter*, at::Tensor>> own_;  ///< what was there before
 };
 
-/// All weights become whole on all ranks of each pipeline, matrices with copies in `compute` if it is given. Collective;
-/// else as MastersOnFirstRank.
+/// All weights become whole on all ranks of each pipeline, matrices with copies in `compute` if it is given.
+/// Collective; else as MastersOnFirstRank.
 void make_whole(const WeightOwners& owners, const PipelineRanks& ranks, const at::TensorOptions& masters,
                 std::optional<at::ScalarType> compute);
 

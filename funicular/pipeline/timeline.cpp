@@ -56,7 +56,8 @@ class StageMemory {
         weights_(costs.weight_memory, stages, "memory of weights"),
         state_(costs.state_memory, stages, "memory of state") {}
 
-  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
+  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way
+  /// uses it.
   void count(const Row& row, RankUse& use) const {
     std::map<int, StageUse> stages;
     for (size_t at = 0; at < row.size(); ++at) {

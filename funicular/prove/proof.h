@@ -71,10 +71,10 @@ struct ProofTask {
   /// In place of the head's own objective: any other of the names above. kMacBert: n-grams of words, shown as similar
   /// ones, and the order of sentences. kRelatedTexts: multiple negatives in all their forms, at two sizes of vectors.
   /// kScoredTexts: the order of scores in the batch. kRankedTexts: pairs of the texts of a query, of which one is among
-  /// the two best; how many there are in the batch, the scores decide. kSoftLabels, kSoftMultiLabel: shares of classes or
-  /// of labels at a temperature, and rows with weights. kLongTexts: the windows of texts, each weighted by its text's weight
-  /// over the number of its windows. kDistillation: every term of layers, vectors and classes. The
-  /// words, labels and tags of generated rows are made up, too.
+  /// the two best; how many there are in the batch, the scores decide. kSoftLabels, kSoftMultiLabel: shares of classes
+  /// or of labels at a temperature, and rows with weights. kLongTexts: the windows of texts, each weighted by its
+  /// text's weight over the number of its windows. kDistillation: every term of layers, vectors and classes. The words,
+  /// labels and tags of generated rows are made up, too.
   std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
   Precision precision = Precision::fp64;

@@ -11,8 +11,8 @@ namespace funicular::prove {
 
 namespace {
 
-/// [Devlin], the published optimiser: weight decay passes over biases and normalisations. A table of biases is one, too,
-/// as in transformers' Trainer, which goes by the name.
+/// [Devlin], the published optimiser: weight decay passes over biases and normalisations. A table of biases is one,
+/// too, as in transformers' Trainer, which goes by the name.
 bool decays(const std::string& name, const at::Tensor& weight) {
   return weight.dim() > 1 && name.find("attention_bias") == name.npos;
 }

@@ -50,8 +50,9 @@ enum class CardKernels {
 /// The compute capabilities that this build's kernels are compiled for, ascending: 75, 80, …
 const std::vector<int>& built_architectures();
 
-/// Tells what a card of `capability` runs of a build for these architectures, ascending. Machine code runs on cards of its
-/// generation (the same tens) that are not older. Portable code is that of the newest architecture, for all newer cards.
+/// Tells what a card of `capability` runs of a build for these architectures, ascending. Machine code runs on cards of
+/// its generation (the same tens) that are not older. Portable code is that of the newest architecture, for all newer
+/// cards.
 CardKernels kernels_for(int capability, const std::vector<int>& architectures);
 
 /// The version of the NCCL library that this process can load, such as "2.28.9"; empty if there is none.
@@ -59,8 +60,8 @@ std::string nccl_version();
 /// The text of a version as ncclGetVersion gives it: 22809 is "2.28.9".
 std::string nccl_version_text(int version);
 
-/// The card of a rank: that of its number among the ranks of its host. Throws InputError if the host has fewer cards than
-/// ranks.
+/// The card of a rank: that of its number among the ranks of its host. Throws InputError if the host has fewer cards
+/// than ranks.
 int card_of_rank(int local_rank, int local_size, int cards);
 
 }  // namespace funicular::device

@@ -12,9 +12,9 @@
 
 namespace funicular::task {
 
-/// How tokens become entities. A word is a token and the subwords behind it. A token of WordPiece is a subword if it has
-/// another length than its characters in the text. Other tokens are subwords if no blank precedes them. The unknown token
-/// begins a word.
+/// How tokens become entities. A word is a token and the subwords behind it. A token of WordPiece is a subword if it
+/// has another length than its characters in the text. Other tokens are subwords if no blank precedes them. The unknown
+/// token begins a word.
 enum class Aggregation {
   none,     ///< each token whose tag is not O
   simple,   ///< neighbouring tokens of one type, unless the tag of one begins with B-

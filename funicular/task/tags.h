@@ -47,9 +47,10 @@ class Tags final : public Task {
   /// See TagSheet.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// With kAggregation see entity_answers.h. Otherwise {"words": […], "tags": […]}; without a stride, words that do not fit into a sequence have null. If the tags name
-  /// entities (objective/tag_metrics.h), also "entities": [{"type": …, "text": …, "begin": …, "end": …, "score":
-  /// …}, …]. An entity holds the words [begin, end), counted from 0. Its score is the mean of the words' scores.
+  /// With kAggregation see entity_answers.h. Otherwise {"words": […], "tags": […]}; without a stride, words that do not
+  /// fit into a sequence have null. If the tags name entities (objective/tag_metrics.h), also "entities": [{"type": …,
+  /// "text": …, "begin": …, "end": …, "score": …}, …]. An entity holds the words [begin, end), counted from 0. Its
+  /// score is the mean of the words' scores.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   /// Lines of words with blanks between them, lists of words in JSON lines, or files of CoNLL's.
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;

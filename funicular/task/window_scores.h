@@ -34,7 +34,8 @@ const std::vector<std::string>& combination_names();
 const std::vector<Combination>& combinations_of(ScoreKind kind);
 /// The key of the combination in config.json's "funicular".
 inline constexpr const char* kWindowsNote = "windows";
-/// Reads what `note` (config.json's key "funicular") keeps; none: nothing was evaluated. Throws InputError for another name.
+/// Reads what `note` (config.json's key "funicular") keeps; none: nothing was evaluated. Throws InputError for another
+/// name.
 std::optional<Combination> combination_in(const Json& note);
 
 /// Turns the logits of windows [windows, columns] into logits of texts [texts, columns] in fp64. A text of one window
@@ -43,12 +44,12 @@ at::Tensor combine_windows(const at::Tensor& logits, std::span<const int64_t> te
                            std::span<const int64_t> new_tokens, int64_t texts, Combination how,
                            ScoreKind kind);
 
-/// Metrics of windows' outputs "logits" [S, columns], "labels" and "samples" [S]. Once all windows are known, `of_texts`
-/// gets the logits and labels of whole texts and measures them.
+/// Metrics of windows' outputs "logits" [S, columns], "labels" and "samples" [S]. Once all windows are known,
+/// `of_texts` gets the logits and labels of whole texts and measures them.
 class WindowMetrics final : public Metrics {
  public:
-  /// `windows` and `of_texts` must outlive it. `how`: none: each evaluation chooses the combination with the best `metric`,
-  /// and keeps it (kWindowsNote).
+  /// `windows` and `of_texts` must outlive it. `how`: none: each evaluation chooses the combination with the best
+  /// `metric`, and keeps it (kWindowsNote).
   WindowMetrics(const objective::TextWindows& windows, Metrics& of_texts, ScoreKind kind,
                 std::optional<Combination> how, std::string metric);
   void start() override;
@@ -69,8 +70,8 @@ class WindowMetrics final : public Metrics {
   std::vector<int64_t> samples_;
 };
 
-/// Metrics of windows' words: outputs "logits" [R, tags], "labels" [R] and "samples" [R]. `of_texts` is fed with the words
-/// of whole texts, and "samples" are texts.
+/// Metrics of windows' words: outputs "logits" [R, tags], "labels" [R] and "samples" [R]. `of_texts` is fed with the
+/// words of whole texts, and "samples" are texts.
 class WindowWordMetrics final : public Metrics {
  public:
   /// Both must outlive it.
@@ -109,8 +110,8 @@ class WindowAnswers final : public Answers {
   Combination how_;
 };
 
-/// Makes the samples of a row's only text, whose tokens are there, and fills its windows. A sample marks the tokens that
-/// `is_read` names and, of several windows, are its own part. `stride`: none: one sample has the whole text.
+/// Makes the samples of a row's only text, whose tokens are there, and fills its windows. A sample marks the tokens
+/// that `is_read` names and, of several windows, are its own part. `stride`: none: one sample has the whole text.
 void add_windows(const text::Tokenizer& tokenizer, TokenisedRow& row, std::optional<int64_t> stride,
                  const std::function<bool(size_t token)>& is_read);
 

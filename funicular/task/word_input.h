@@ -21,7 +21,8 @@ std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
                                           const std::vector<std::string>& columns);
 
 /// The sentences of a source whose one column is a list of words. `open` gets a function that takes each bad
-/// sentence in its place, see data::ConllOptions. `whole_texts`: as InputOptions has it; the words have blanks between them.
+/// sentence in its place, see data::ConllOptions. `whole_texts`: as InputOptions has it; the words have blanks between
+/// them.
 using OpenSentences =
     std::function<std::unique_ptr<data::RowSource>(std::function<void(const std::string&)> on_bad)>;
 std::unique_ptr<RowInput> open_sentences(const OpenSentences& open, bool whole_texts);

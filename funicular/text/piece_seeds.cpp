@@ -70,8 +70,8 @@ struct Seed {
   }
 };
 
-/// The inner nodes of the suffix tree: texts before two suffixes or more that differ behind it. Found by the lengths that
-/// neighbours share (Abouelhoda, Kurtz, Ohlebusch 2004, algorithm 4.1).
+/// The inner nodes of the suffix tree: texts before two suffixes or more that differ behind it. Found by the lengths
+/// that neighbours share (Abouelhoda, Kurtz, Ohlebusch 2004, algorithm 4.1).
 std::vector<Seed> branching_texts(const std::vector<Suffix>& suffixes, size_t longest) {
   struct Open {
     size_t characters, first;

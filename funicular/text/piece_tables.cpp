@@ -68,7 +68,8 @@ bool has_marking_splitter(const PieceRules& rules) {
   return marks.kind == SplitterStep::metaspace && marks.split && marks.mark == kBlankMark;
 }
 
-/// The place of a step in the normalisers of XLM-R, bge-m3, ALBERT, DeBERTa and `vocabulary train`. -1: none has the step.
+/// The place of a step in the normalisers of XLM-R, bge-m3, ALBERT, DeBERTa and `vocabulary train`. -1: none has the
+/// step.
 int place_of(const NormalizerStep& step, bool behind_map) {
   switch (step.kind) {
     case NormalizerStep::replace_text:

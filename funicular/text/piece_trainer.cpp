@@ -35,8 +35,8 @@ void for_each_share(int threads, const std::function<void(size_t)>& work) {
   run();
 }
 
-/// The derivative of the logarithm of the gamma function at x > 0. A recurrence reaches 7, then comes the asymptotic series
-/// about x + 1/2 (Abramowitz and Stegun 1964, 6.3.5 and 6.3.18).
+/// The derivative of the logarithm of the gamma function at x > 0. A recurrence reaches 7, then comes the asymptotic
+/// series about x + 1/2 (Abramowitz and Stegun 1964, 6.3.5 and 6.3.18).
 double digamma(double x) {
   double result = 0.0;
   for (; x < 7.0; ++x) result -= 1.0 / x;
@@ -69,8 +69,8 @@ class PieceSet {
   }
   double least_score() const { return unknown_score_ + kUnknownPenalty; }
 
-  /// Calls `found(end, id)` for each piece that begins at `begin`, the shortest first. If the first character is no piece, it
-  /// calls `found` for the unknown piece before them. Returns the end of that character.
+  /// Calls `found(end, id)` for each piece that begins at `begin`, the shortest first. If the first character is no
+  /// piece, it calls `found` for the unknown piece before them. Returns the end of that character.
   template <class Found>
   size_t for_each_at(std::string_view word, size_t begin, Found found) const {
     size_t next = begin + 1;

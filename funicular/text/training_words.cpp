@@ -55,8 +55,8 @@ std::string_view next_part_of_one_kind(const char*& at, const char* end) {
 
 TrainingWords::TrainingWords(TrainingRules rules) : rules_(std::move(rules)) {}
 
-// No rule looks past a blank that begins white space, so that a text may be cut before it. Each chunk is then normalised
-// once, however often it stands in the text.
+// No rule looks past a blank that begins white space, so that a text may be cut before it. Each chunk is then
+// normalised once, however often it stands in the text.
 void TrainingWords::add(std::string_view utf8) {
   std::string valid;
   if (!is_valid_utf8(utf8)) utf8 = valid = to_valid_utf8(utf8);

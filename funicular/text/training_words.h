@@ -41,9 +41,9 @@ class TrainingWords {
   std::string text_;  // kept between calls
 };
 
-/// Cuts a word of `bpe` or `unigram` for training: a part is letters, digits or punctuation, with the mark of a blank before
-/// them. `at` (< end) moves behind the part. "▁said," has two parts, as SentencePiece trains no piece of several scripts.
-/// The tokeniser need not cut there, because no piece crosses.
+/// Cuts a word of `bpe` or `unigram` for training: a part is letters, digits or punctuation, with the mark of a blank
+/// before them. `at` (< end) moves behind the part. "▁said," has two parts, as SentencePiece trains no piece of several
+/// scripts. The tokeniser need not cut there, because no piece crosses.
 std::string_view next_part_of_one_kind(const char*& at, const char* end);
 
 }  // namespace funicular::text

@@ -26,13 +26,13 @@ struct VocabularyOptions {
 /// WhitespaceSplit and Metaspace for `bpe` and `unigram`.
 TrainingRules training_rules(const VocabularyOptions& options);
 
-/// The special tokens of a kind in the order of their ids, then `options.special_tokens`. Throws InputError if one of these
-/// is empty or there already.
+/// The special tokens of a kind in the order of their ids, then `options.special_tokens`. Throws InputError if one of
+/// these is empty or there already.
 std::vector<std::string> special_tokens(const VocabularyOptions& options);
 
-/// Trains a tokeniser on words that TrainingWords counted by training_rules(options). It has fewer tokens than wanted if
-/// the words give no more. Throws InputError if there are no words, if the size is too small for the first tokens, and as
-/// special_tokens() does.
+/// Trains a tokeniser on words that TrainingWords counted by training_rules(options). It has fewer tokens than wanted
+/// if the words give no more. Throws InputError if there are no words, if the size is too small for the first tokens,
+/// and as special_tokens() does.
 ///
 /// `unigram` has the special tokens and then train_pieces(). Each other kind has the special tokens, the characters by
 /// their codes ("##c" behind all others), then train_merges(). `bpe` has 256 tokens of bytes before the characters.

@@ -77,7 +77,8 @@ struct Tiles {
   }
   int64_t elements;
 
-  /// The place of element e of the scores. The size is 32, 16 or 8: a division by a variable would cost more than a score.
+  /// The place of element e of the scores. The size is 32, 16 or 8: a division by a variable would cost more than a
+  /// score.
   FUNICULAR_DEVICE int64_t row_of(int64_t e) const { return e >> (size == 32 ? 5 : size == 16 ? 4 : 3); }
   FUNICULAR_DEVICE int64_t column_of(int64_t e) const { return e & (size - 1); }
 

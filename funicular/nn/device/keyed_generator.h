@@ -10,8 +10,8 @@
 namespace funicular::nn::device {
 
 /// While it lives, the generator of the process for `device` gives the numbers that belong to `seed`. Afterwards the
-/// generator has the state that it had before, so the draws of a user's modules stay what they were. One thread at a time
-/// may use a device so.
+/// generator has the state that it had before, so the draws of a user's modules stay what they were. One thread at a
+/// time may use a device so.
 class KeyedGenerator {
  public:
   /// Without a seed it does nothing.

@@ -37,13 +37,15 @@ class WeightBuffers {
   const at::Tensor& weights() const { return weights_; }
   const at::Tensor& masters() const { return masters_; }
 
-  /// Copies this rank's piece of a unit's masters from Parameter::master, if they are compact and have a type of their own.
+  /// Copies this rank's piece of a unit's masters from Parameter::master, if they are compact and have a type of their
+  /// own.
   void take_masters(const WeightUnit& unit) const;
   /// The weights of these units, all of this kind, follow their masters: whole, or own pieces.
   void refresh(const std::vector<const WeightUnit*>& units) const;
   /// All ranks' pieces of a unit's compact masters. Collective.
   at::Tensor gather_masters(const WeightUnit& unit, const comm::Group& group) const;
-  /// Where a block lies that begins at `in_unit` of this rank's piece; its gradient as if the kind had a buffer of gradients.
+  /// Where a block lies that begins at `in_unit` of this rank's piece; its gradient as if the kind had a buffer of
+  /// gradients.
   UpdateTarget::Block place_of(const WeightUnit& unit, int64_t in_unit) const;
   /// The buffers go with the last tensor that points there.
   void let_go() { weights_ = masters_ = at::Tensor(); }

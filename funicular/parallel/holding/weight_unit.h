@@ -45,8 +45,8 @@ struct WeightUnit {
   /// This rank's piece of a flat tensor of this unit alone.
   at::Tensor piece_of(const at::Tensor& unit) const { return unit.narrow(0, own.begin, own.size); }
 
-  /// Fills in where its weights begin, and all ranks' pieces, which are cut between blocks of the layout, as equal as that
-  /// allows.
+  /// Fills in where its weights begin, and all ranks' pieces, which are cut between blocks of the layout, as equal as
+  /// that allows.
   void lay_out(const FlatLayout& layout, const UnitRank& own_rank);
   /// Makes its weights, if ranks divide them, whole here, from own pieces in `values`. Every rank does the same.
   void start_gather(const at::Tensor& values, const comm::Group& group);
