@@ -24,6 +24,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/relative.h"
 #include "funicular/objective/registry.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/mixture.h"
@@ -156,6 +157,7 @@ class Pretrain final : public Command {
     model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
     encoder.seed = training_.run.seed;
     encoder.repeatable = training_.strategy_options.deterministic;
+    model::check_repeatable(encoder);
     Model model = objective_->build(encoder);
     model::report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {

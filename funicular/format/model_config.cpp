@@ -82,8 +82,8 @@ void refuse_unsupported(const ConfigFields& fields) {
   fields.read("position_embedding_type", positions);
   if (positions != "absolute")
     fields.fail(
-        "\"position_embedding_type\": expected \"absolute\", found \"{}\": relative positions are not "
-        "supported",
+        "\"position_embedding_type\": expected \"absolute\", found \"{}\": positions of this kind are "
+        "not supported",
         positions);
   for (const char* key : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
     bool value = false;
@@ -297,7 +297,19 @@ const std::vector<std::string>& supported_activations() {
   return names;
 }
 
+/// Groups of layers keep their size, and one group stays one. Throws InputError if a group would be cut.
 void EncoderSpec::set_layers(int64_t count) {
+  if (distinct_layers() < layers && *layer_groups > 1) {
+    const int64_t size = layers / *layer_groups;
+    if (count % size != 0)
+      throw InputError("model",
+                       "{} layers cut a group of layers that share weights: the model has {} groups of {}; "
+                       "expected a multiple of {}",
+                       count, *layer_groups, size, size);
+    layer_groups = count / size;
+  } else if (layer_groups.value_or(1) > 1) {
+    layer_groups = count;
+  }
   const size_t known = attention.size();
   const auto repeats = [&](size_t period) {
     for (size_t layer = period; layer < known; ++layer)

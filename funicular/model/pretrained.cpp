@@ -179,8 +179,7 @@ void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequen
       throw InputError("model",
                        "{}: {} is {}, so the model cannot tell the texts of a pair apart; expected "
                        "at least 2, or rows of one text",
-                       path_.string(), format::family_of(config_).keys.token_types,
-                       config_.encoder.token_types);
+                       path_.string(), token_types_key(config_), config_.encoder.token_types);
 }
 
 ModelOptions Pretrained::options(at::ScalarType dtype, at::Device device,
@@ -240,20 +239,35 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
                  list(left));
 }
 
+namespace {
+
+/// What only some families have; "" for the others, so that runs of older versions can be resumed.
+std::string describe_sharing(const format::EncoderSpec& encoder) {
+  std::string text;
+  if (const auto& relative = encoder.positions.relative)
+    text += fmt::format(", distances in {} buckets up to {}", relative->buckets, relative->farthest);
+  if (encoder.layer_groups) text += fmt::format(", {} groups of layers", *encoder.layer_groups);
+  return text;
+}
+
+}  // namespace
+
 std::string describe_model(const format::ModelConfig& config) {
   const std::string family =
       config.model_type == format::ModelConfig().model_type
           ? ""
           : fmt::format("{} with embeddings of {}, ", config.model_type, config.encoder.embedding_width());
-  return family + fmt::format(
-                      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, "
-                      "normalisation "
-                      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
-                      config.encoder.layers, config.encoder.heads, config.encoder.width,
-                      config.encoder.feed_forward.width, config.encoder.vocabulary,
-                      config.encoder.positions.rows, config.encoder.token_types, config.encoder.activation,
-                      config.encoder.norm.epsilon, config.encoder.dropouts.hidden,
-                      config.encoder.dropouts.attention, config.classifier_dropout_probability());
+  return family +
+         fmt::format(
+             "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, "
+             "normalisation "
+             "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
+             config.encoder.layers, config.encoder.heads, config.encoder.width,
+             config.encoder.feed_forward.width, config.encoder.vocabulary, config.encoder.positions.rows,
+             config.encoder.token_types, config.encoder.activation, config.encoder.norm.epsilon,
+             config.encoder.dropouts.hidden, config.encoder.dropouts.attention,
+             config.classifier_dropout_probability()) +
+         describe_sharing(config.encoder);
 }
 
 const std::vector<std::string>& inference_precisions() {

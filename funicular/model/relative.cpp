@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "funicular/nn/disentangled.h"
 
 namespace funicular::model {
@@ -28,6 +30,7 @@ nn::AttentionPattern RelativeWeights::with(nn::AttentionPattern pattern) const {
 }
 
 RelativeWeights::Vectors RelativeWeights::within(int64_t longest, at::ScalarType type) const {
+  longest = std::max<int64_t>(longest, 1);  // of an empty batch it is 0
   const int64_t positions = (rows.size(0) + 1) / 2;
   const at::Tensor own = rows.narrow(0, positions - longest, 2 * longest - 1);
   const auto first = own.min().item<int64_t>(), last = own.max().item<int64_t>();
@@ -60,6 +63,12 @@ RelativeWeights add_relative_weights(Builder& builder) {
   weights.norm = builder.add_norm(builder.in_encoder(names.relative_norm));
   weights.rows = nn::disentangled_rows(encoder.longest_sequence(), relative.buckets, relative.farthest);
   return weights;
+}
+
+void check_repeatable(const ModelOptions& encoder) {
+  const auto& relative = encoder.config.encoder.positions.relative;
+  if (encoder.repeatable && !encoder.device.is_cpu() && relative && relative->kind == Kind::disentangled)
+    nn::refuse_repeatable();
 }
 
 int64_t count_relative_parameters(const format::EncoderSpec& encoder) {

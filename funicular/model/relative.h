@@ -35,6 +35,9 @@ struct RelativeWeights {
 
 RelativeWeights add_relative_weights(Builder& builder);
 
+/// Throws InputError if an encoder that learns cannot keep ModelOptions::repeatable. To be called before it is built.
+void check_repeatable(const ModelOptions& encoder);
+
 /// How many weights add_relative_weights makes.
 int64_t count_relative_parameters(const format::EncoderSpec& encoder);
 

@@ -60,6 +60,14 @@ std::string attention_text(const format::LayerAttention& attention) {
   return attention.rotary_base == 0 ? seen : fmt::format("{} (rotary base {})", seen, attention.rotary_base);
 }
 
+/// Describes how the distance of two tokens enters attention, for a message.
+std::string distances_text(const format::ModelConfig& config) {
+  const std::optional<format::RelativePositions>& relative = config.encoder.positions.relative;
+  if (!relative) return "no distances between tokens";
+  return fmt::format("distances in {} buckets up to {} tokens (as in a {})", relative->buckets,
+                     relative->farthest, format::family_of(config).title);
+}
+
 }  // namespace
 
 const std::vector<std::string>& student_names() {
@@ -130,12 +138,17 @@ void check_init_sizes(const format::ModelConfig& config, const format::ModelConf
   };
   const format::ConfigKeys& keys = format::family_of(config).keys;
   const format::EncoderSpec &own = config.encoder, &other = theirs.encoder;
-  for (const Size& size :
-       {Size{keys.width, own.width, other.width},
-        Size{keys.feed_forward, own.feed_forward.width, other.feed_forward.width},
-        Size{"vocab_size", own.vocabulary, other.vocabulary},
-        Size{keys.positions, own.positions.rows, other.positions.rows},
-        Size{keys.token_types ? keys.token_types : "token types", own.token_types, other.token_types}})
+  const bool biased =
+      own.positions.relative &&
+      own.positions.relative->kind == format::RelativePositions::Kind::bias;  // a number per head
+  for (const Size& size : {Size{keys.width, own.width, other.width},
+                           Size{keys.heads, biased ? own.heads : 0, biased ? other.heads : 0},
+                           Size{keys.embedding_size ? keys.embedding_size : keys.width, own.embedding_width(),
+                                other.embedding_width()},
+                           Size{keys.feed_forward, own.feed_forward.width, other.feed_forward.width},
+                           Size{"vocab_size", own.vocabulary, other.vocabulary},
+                           Size{keys.positions, own.positions.rows, other.positions.rows},
+                           Size{token_types_key(config), own.token_types, other.token_types}})
     if (size.student != size.teacher && size.student > 0)  // a student without token types leaves them out
       throw InputError(
           "model",
@@ -154,6 +167,12 @@ void take_layer_attention(format::ModelConfig& student, const format::ModelConfi
 
 void check_init_layers(const format::ModelConfig& student, const format::ModelConfig& teacher,
                        const std::vector<int64_t>& layers) {
+  if (student.encoder.positions.relative != teacher.encoder.positions.relative)
+    throw InputError(
+        "model",
+        "--init-layers: {} in the student, and {} in the teacher; expected equal distances. Change "
+        "the student's config.json",
+        distances_text(student), distances_text(teacher));
   for (int64_t layer = 1; layer <= student.encoder.layers; ++layer) {
     const int64_t theirs = layers.at(static_cast<size_t>(layer - 1));
     const format::LayerAttention own = student.encoder.attention_of(layer - 1),

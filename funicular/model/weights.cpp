@@ -110,7 +110,19 @@ int64_t count_layers(const format::WeightFiles& files) {
   return layers;
 }
 
+/// What config.json says of layers, for a message: `12 layers ("num_hidden_layers")`.
+std::string stated_layers(const format::ModelConfig& config) {
+  const int64_t layers = config.encoder.distinct_layers();
+  if (config.encoder.layer_groups) return fmt::format("{} groups of layers (\"num_hidden_groups\")", layers);
+  return fmt::format("{} layers (\"{}\")", layers, format::family_of(config).keys.layers);
+}
+
 }  // namespace
+
+const char* token_types_key(const format::ModelConfig& config) {
+  const char* const key = format::family_of(config).keys.token_types;
+  return key ? key : format::ConfigKeys().token_types;
+}
 
 void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
   const format::WeightFiles files(folder);
@@ -120,8 +132,8 @@ void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
   const format::EncoderSpec& encoder = config.encoder;
   const int64_t layers = count_layers(files);
   if (layers > 0 && encoder.distinct_layers() > layers)
-    throw InputError("weights", "{} says {} layers (\"{}\"), {} has {}; {}", stated,
-                     encoder.distinct_layers(), keys.layers, path, layers, kRemedy);
+    throw InputError("weights", "{} says {}, {} has {}; {}", stated, stated_layers(config), path, layers,
+                     kRemedy);
   struct Size {
     const char *tensor, *key;
     size_t dimension;
@@ -132,7 +144,7 @@ void check_sizes(const format::ModelConfig& config, const fs::path& folder) {
        encoder.embedding_width()},
       {format::kNeutralWords, "vocab_size", 0, encoder.vocabulary},
       {"embeddings.position_embeddings.weight", keys.positions, 0, encoder.positions.rows},
-      {"embeddings.token_type_embeddings.weight", keys.token_types, 0, encoder.token_types},
+      {"embeddings.token_type_embeddings.weight", token_types_key(config), 0, encoder.token_types},
       {"encoder.layer.0.intermediate.dense.weight", keys.width, 1, encoder.width},
       {"encoder.layer.0.intermediate.dense.weight", keys.feed_forward, 0, encoder.feed_forward.width}};
   for (const TensorEntry* entry : files.entries())
@@ -150,10 +162,9 @@ void refuse_unused_layers(const format::ModelConfig& config, const fs::path& fol
   const int64_t layers = count_layers(files);
   if (layers > config.encoder.distinct_layers())
     throw InputError("weights",
-                     "{} says {} layers (\"{}\"), {} has {}: the last ones would not be used; do "
+                     "{} says {}, {} has {}: the last ones would not be used; do "
                      "config.json and the weights belong together?",
-                     (folder / "config.json").string(), config.encoder.distinct_layers(),
-                     format::family_of(config).keys.layers, files.path().string(), layers);
+                     (folder / "config.json").string(), stated_layers(config), files.path().string(), layers);
 }
 
 std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder) {

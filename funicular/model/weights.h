@@ -21,6 +21,9 @@ struct LoadReport {
       mismatched;  ///< replaceable, of another shape in the file: they keep random values
 };
 
+/// Returns the key of config.json that names the rows of token types, for a message. Some families read none.
+const char* token_types_key(const format::ModelConfig& config);
+
 /// Throws InputError where the weights of the folder have fewer layers than the configuration says, or tables
 /// of other sizes; it reads no weights. Before a model is built, which may take long.
 void check_sizes(const format::ModelConfig& config, const fs::path& folder);

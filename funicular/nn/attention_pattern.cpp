@@ -8,6 +8,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -50,8 +51,9 @@ at::Tensor bucket_rows(int64_t positions, int64_t buckets, int64_t farthest) {
 
 namespace {
 
-/// The part of distance_rows for sequences of at most `longest` tokens.
+/// The part of distance_rows for sequences of at most `longest` tokens. An empty batch gets the distance 0.
 at::Tensor rows_within(const AttentionPattern& pattern, int64_t longest) {
+  longest = std::max<int64_t>(longest, 1);
   const int64_t positions = (pattern.distance_rows.size(0) + 1) / 2;
   return pattern.distance_rows.narrow(0, positions - longest, 2 * longest - 1);
 }
@@ -69,7 +71,12 @@ void learn_distances(const AttentionPattern& pattern, const at::Tensor& gradient
   if (!target.defined()) return;
   const at::Tensor by_distance = gradients.sum(0).t().div(scale);
   const at::Tensor sums = at::zeros({target.size(0), by_distance.size(1)}, by_distance.options());
-  sums.index_add_(0, rows_within(pattern, (by_distance.size(0) + 1) / 2), by_distance);
+  const at::Tensor rows = rows_within(pattern, (by_distance.size(0) + 1) / 2);
+  if (sums.is_cuda())
+    sums.index_put_({rows}, by_distance,
+                    /*accumulate=*/true);  // in a fixed order, unlike index_add_ on a GPU
+  else
+    sums.index_add_(0, rows, by_distance);
   target.add_(sums.to(target.scalar_type()));
 }
 

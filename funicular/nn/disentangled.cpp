@@ -195,15 +195,19 @@ at::Tensor rows_of(const at::Tensor& weight, int64_t begin, int64_t count) {
   return RowsFunction::apply(weight, begin, count);
 }
 
+void refuse_repeatable() {
+  throw InputError("attention",
+                   "the gradients of vectors of distances are added up in no fixed order on a GPU; leave out "
+                   "--deterministic, or train on the processor");
+}
+
 at::Tensor disentangled_attention(const at::Tensor& qkv, const at::Tensor& bias,
                                   const DistanceVectors& distances, const Packing& packing,
                                   const HeadSlice& heads, const DropoutSite& dropout,
                                   const std::optional<RowSubset>& queries, bool repeatable) {
-  if (repeatable && qkv.is_cuda())
-    throw InputError(
-        "attention",
-        "the gradients of vectors of distances are added up in no fixed order on a GPU; leave out "
-        "--deterministic, or train on the processor");
+  const bool learns =
+      at::GradMode::is_enabled() && (qkv.requires_grad() || distances.projected.requires_grad());
+  if (repeatable && learns && qkv.is_cuda()) refuse_repeatable();
   AttentionCall call{packing, heads.count, dropout_arguments(dropout, packing.random),
                      queries, repeatable,  heads.first};
   call.score_products = 3;

@@ -32,8 +32,11 @@ struct DistanceVectors {
   at::Tensor rows;
 };
 
+/// Throws the InputError for `repeatable` with gradients on a GPU.
+[[noreturn]] void refuse_repeatable();
+
 /// As attention_of_heads. Query i and key j of d channels have the score (qᵢ·kⱼ + qᵢ·K(i − j) + kⱼ·Q(i − j)) / √(3d). Q
-/// and K are the query and the key of the distance's bucket. `repeatable` is refused on a GPU (InputError).
+/// and K are the query and the key of the distance's bucket. A GPU refuses `repeatable` with gradients (InputError).
 at::Tensor disentangled_attention(const at::Tensor& qkv, const at::Tensor& bias,
                                   const DistanceVectors& distances, const Packing& packing,
                                   const HeadSlice& heads, const DropoutSite& dropout,

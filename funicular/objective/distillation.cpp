@@ -306,6 +306,7 @@ std::map<std::string, std::string> Distillation::identity() const {
 }
 
 Model Distillation::build_student(model::ModelOptions encoder) const {
+  model::check_repeatable(encoder);
   if (options_.reads_logits()) model::require_classes(encoder.config, options_.student.num_labels);
   encoder.head = head();
   encoder.gives = student_outputs(options_);
@@ -313,7 +314,10 @@ Model Distillation::build_student(model::ModelOptions encoder) const {
 }
 
 Model Distillation::build_teacher(model::ModelOptions encoder) const {
-  encoder.config.encoder.set_layers(options_.teacher_layers_read());
+  format::EncoderSpec& spec = encoder.config.encoder;
+  // A group of layers that share weights stays whole. One group can be cut anywhere.
+  const int64_t groups = spec.distinct_layers(), group = groups > 1 ? spec.layers / groups : 1;
+  spec.set_layers((options_.teacher_layers_read() + group - 1) / group * group);
   encoder.gives = teacher_outputs(options_);
   encoder.head = model::Head::none;
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has

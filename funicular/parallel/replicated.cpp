@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "funicular/base/clock.h"
@@ -41,13 +42,27 @@ void check_device(const Model& model, int ranks) {
                      ranks, model.device().str());
 }
 
+/// Whether layers share matrices, as in an ALBERT: the gradient is then a sum of a product per layer.
+bool layers_share_matrices(const Model& model) {
+  std::set<const Parameter*> known;
+  for (const Segment& segment : model.segments) {
+    if (!segment.name.starts_with("layer.")) continue;
+    for (const Parameter* const parameter : segment.parameters)
+      if (parameter->trainable && parameter->kind == ParameterKind::matrix && !known.insert(parameter).second)
+        return true;
+  }
+  return false;
+}
+
 MatrixTypes types_of(const Model& model, const Numerics& numerics, bool deterministic) {
   MatrixTypes types;
   if (!model.low_precision || !numerics.compute) return types;
   types.compute = numerics.compute;
-  // With one micro-batch per rank each gradient is written once, so its product's type loses nothing. Sums over
-  // ranks are made in float and rounded once more (over dp's devices at each level of their tree).
-  if (!numerics.accumulates && !deterministic) types.gradient = numerics.compute;
+  // With one micro-batch per rank most gradients are written once, so their products' type loses nothing. Two products
+  // are added for a tied decoder and for DeBERTa's queries and keys. Sums over ranks are made in float and rounded once
+  // more (over dp's devices at each level of their tree).
+  if (!numerics.accumulates && !deterministic && !layers_share_matrices(model))
+    types.gradient = numerics.compute;
   return types;
 }
 

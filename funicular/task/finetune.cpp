@@ -15,6 +15,7 @@
 #include "funicular/model/class_names.h"
 #include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/relative.h"
 #include "funicular/model/sentence_encoder.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/layer_metrics.h"
@@ -242,6 +243,7 @@ Model Finetuning::make_model(const objective::Objective& objective) const {
   encoder.config = config_;
   encoder.seed = o_.trainer.seed;
   encoder.repeatable = o_.repeatable;
+  if (!trains_exits() || o_.early_exit.training == ExitTraining::joint) model::check_repeatable(encoder);
   Model model = objective.build(encoder);
   model::report_model(model, config_);
   load(model, head);

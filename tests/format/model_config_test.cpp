@@ -77,7 +77,7 @@ TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
       {"layer_norm_eps", "1e-12", "expected a number"},
       {"hidden_act", "gleu", "did you mean \"gelu\"?"},
       {"hidden_act", "mish", "expected one of gelu"},
-      {"position_embedding_type", "relative_key", "relative positions are not supported"},
+      {"position_embedding_type", "relative_key", "positions of this kind are not supported"},
       {"is_decoder", true, "decoders are not supported"},
       {"add_cross_attention", true, "decoders are not supported"},
       {"pruned_heads", Json{{"0", {1}}}, "pruned_heads"},
@@ -344,7 +344,12 @@ TEST(ModelConfig, DebertasOfTheThirdVersionAreReadAndOthersRefused) {
       read(R"(, "type_vocab_size": 2, "max_relative_positions": 300, "position_biased_input": true)");
   for (const ModelConfig& one : {config, own, default_config("deberta-v2")})
     EXPECT_EQ(parse_model_config(Json::parse(model_config_json(one).dump()), "again").encoder, one.encoder);
+  ModelConfig narrow = read(R"(, "attention_head_size": 64)");
+  narrow.encoder.width = 384;
+  EXPECT_EQ(parse_model_config(Json::parse(model_config_json(narrow).dump()), "student").encoder,
+            narrow.encoder);
   const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"(, "max_relative_positions": 129)", "\"max_relative_positions\": expected at least 130"},
       {R"(, "relative_attention": false)", "\"relative_attention\": expected true, found false"},
       {R"(, "share_att_key": null)", "\"share_att_key\": expected true, found false"},
       {R"(, "pos_att_type": "c2p")", "\"pos_att_type\": expected \"p2c\" and \"c2p\", found \"c2p\""},

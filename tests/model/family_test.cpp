@@ -119,6 +119,35 @@ TEST(Families, AlbertsShareTheWeightsOfALayer) {
   EXPECT_NE(weights("layer.3"), weights("layer.2"));
 }
 
+TEST(Families, ARunKnowsTheModelByItsGroupsAndDistances) {
+  format::ModelConfig albert = small("albert"), deberta = small("deberta-v2");
+  const std::string one_group = describe_model(albert), far = describe_model(deberta);
+  albert.encoder.layer_groups = 2;
+  deberta.encoder.positions.relative->farthest = 300;
+  EXPECT_NE(describe_model(albert), one_group);
+  EXPECT_NE(describe_model(deberta), far);
+  EXPECT_TRUE(describe_model(format::ModelConfig()).ends_with("(classifier)")) << "as in older versions";
+}
+
+TEST(Families, MessagesNameTheKeysOfTokenTypesAndGroups) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-keys-test-" + std::to_string(::getpid()));
+  format::ModelConfig config = small("deberta-v2");
+  config.encoder.token_types = 1;
+  save_pretrained(build_model({config, Head::none}), config, Head::none, folder);
+  const auto pairs = text::SequenceTemplate::bert("[CLS]", 1, "[SEP]", 2);
+  EXPECT_NE(refusal([&] { Pretrained(folder).check_columns(2, pairs); }).find("type_vocab_size is 1"),
+            std::string::npos);
+  config.encoder.token_types = 2;
+  EXPECT_NE(refusal([&] { check_sizes(config, folder); }).find("says \"type_vocab_size\" 2"),
+            std::string::npos);
+  config = small("albert");
+  save_pretrained(build_model({config, Head::none}), config, Head::none, folder);
+  config.encoder.layer_groups = 2;
+  EXPECT_NE(refusal([&] { check_sizes(config, folder); }).find("2 groups of layers (\"num_hidden_groups\")"),
+            std::string::npos);
+  fs::remove_all(folder);
+}
+
 TEST(Families, ModernBertsHaveThePublishedNumbersOfWeights) {
   const format::ModelConfig base = format::default_config("modernbert");
   EXPECT_EQ(count_parameters(base, Head::masked_lm), 149'655'232);

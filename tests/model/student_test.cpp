@@ -84,5 +84,35 @@ TEST(Students, DoNotBeginALaterLayerWithAFirstOneThatLacksItsNorm) {
             std::string::npos);
 }
 
+TEST(Students, DoNotBeginWithLayersThatReadDistancesOtherwise) {
+  const format::ModelConfig teacher = format::default_config("mpnet");
+  format::ModelConfig student = student_config("3-layers", teacher);
+  EXPECT_EQ(refusal(student, teacher, {1, 2, 3}), "");
+  EXPECT_NO_THROW(check_init_sizes(student, teacher));
+  student.encoder.heads = 6;  // of the table of biases
+  EXPECT_THROW(check_init_sizes(student, teacher), InputError);
+  student.encoder.positions.relative.reset();
+  EXPECT_NE(refusal(student, teacher, {1, 2, 3}).find("expected equal distances"), std::string::npos);
+  const format::ModelConfig albert = format::default_config("albert");
+  student = student_config("3-layers", albert);
+  EXPECT_NO_THROW(check_init_sizes(student, albert));
+  student.encoder.embedding_size = 64;
+  EXPECT_THROW(check_init_sizes(student, albert), InputError);
+}
+
+TEST(Students, KeepGroupsOfLayersWhole) {
+  format::ModelConfig teacher = format::default_config("albert");
+  EXPECT_EQ(student_config("5-layers", teacher).encoder.distinct_layers(), 1);
+  teacher.encoder.layer_groups = 4;  // of 3 layers
+  const format::ModelConfig student = student_config("6-layers", teacher);
+  EXPECT_EQ(student.encoder.distinct_layers(), 2);
+  EXPECT_EQ(student.encoder.weights_of(2), 0);
+  EXPECT_EQ(student.encoder.weights_of(3), 1);
+  EXPECT_EQ(student_config("15-layers", teacher).encoder.distinct_layers(), 5);
+  EXPECT_THROW(student_config("8-layers", teacher), InputError);
+  teacher.encoder.layer_groups = 12;
+  EXPECT_EQ(student_config("8-layers", teacher).encoder.distinct_layers(), 8);
+}
+
 }  // namespace
 }  // namespace funicular::model

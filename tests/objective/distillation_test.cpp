@@ -220,6 +220,43 @@ TEST(Distillation, WhatAStageDoesNotUseIsNotThere) {
     EXPECT_FALSE(name.starts_with("teacher.")) << name;
 }
 
+TEST(Distillation, ATeachersGroupsOfLayersStayWhole) {
+  DistillationOptions options = options_of({"hidden"});
+  options.teacher = format::default_config("albert");
+  format::EncoderSpec& spec = options.teacher.encoder;
+  spec = {.vocabulary = 65, .width = 16, .layers = 6, .layer_groups = 2, .heads = 2};
+  spec.feed_forward.width = 40;
+  spec.positions.rows = 32;
+  spec.embedding_size = 8;
+  spec.always_projects = true;
+  const auto segments = [&](const char* map) {
+    options.layers = make_layer_map(map, 2, 6);
+    std::map<std::string, std::set<Parameter*>> found;
+    const Model teacher = Distillation(make_tokenizer(), options).build_teacher({.config = options.teacher});
+    for (const Segment& one : teacher.segments)
+      found[one.name] = {one.parameters.begin(), one.parameters.end()};
+    return found;
+  };
+  auto found = segments("1:1,2:4");
+  EXPECT_TRUE(found.contains("layer.5"));
+  EXPECT_EQ(found["layer.2"], found["layer.0"]);
+  EXPECT_NE(found["layer.3"], found["layer.2"]);
+  EXPECT_FALSE(segments("1:1,2:3").contains("layer.3")) << "above the group that is read";
+  spec.layer_groups = 1;
+  EXPECT_FALSE(segments("1:1,2:4").contains("layer.4")) << "one group can be cut anywhere";
+}
+
+TEST(Distillation, AttentionsTermNeedsScoresThatAreProductsAlone) {
+  DistillationOptions options = options_of({"attention"});
+  options.student = options.teacher = format::default_config("mpnet");
+  try {
+    check_distillation(options);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("depends on their distance"), std::string::npos) << error.what();
+  }
+}
+
 /// What a resume compares.
 TEST(Distillation, ItsIdentityHoldsWhatTheTermsRead) {
   using Terms = std::vector<std::string>;

@@ -65,8 +65,8 @@ void read_deberta(const ConfigFields& fields, ModelConfig& config) {
     fields.fail("\"{}\": expected an even number of at least {}, found {}", kDebertaBuckets, kFewestBuckets,
                 buckets);
   if (farthest <= buckets / 2 + 1 || farthest > EncoderLimits::positions)
-    fields.fail("\"{}\": expected more than half of \"{}\" and 1, found {}", kDebertaFarthest,
-                kDebertaBuckets, farthest);
+    fields.fail("\"{}\": expected at least {}, which is half of \"{}\" and 2, and at most {}, found {}",
+                kDebertaFarthest, buckets / 2 + 2, kDebertaBuckets, EncoderLimits::positions, farthest);
   encoder.positions.relative = {RelativePositions::Kind::disentangled, 2 * buckets, farthest};
 }
 
@@ -82,31 +82,34 @@ void write_deberta(const ModelConfig& config, Json& json) {
   json[kDebertaFarthest] = relative.farthest;
   for (const char* const key : {"pooler_hidden_size", "embedding_size"})
     if (config.source.is_object() && config.source.contains(key)) json[key] = encoder.width;
+  if (constexpr const char* kHeadSize = "attention_head_size";
+      config.source.is_object() && config.source.contains(kHeadSize))
+    json[kHeadSize] = encoder.head_size();
 }
 
 }  // namespace
 
 Family deberta_v2_family() {
-  Family family{
-      .model_type = "deberta-v2",
-      .title = "DeBERTa-v2",
-      .classes = "DebertaV2",
-      .prefix = "deberta.",
-      .tokenizer = TokenizerRules::file,
-      .keys = {.token_types = nullptr, .classifier_dropout = "cls_dropout"},
-      .names = {.query = "attention.self.query_proj",
-                .key = "attention.self.key_proj",
-                .value = "attention.self.value_proj",
-                .relative_vectors = "encoder.rel_embeddings",
-                .relative_norm = "encoder.LayerNorm",
-                .pooler = ""},
-      .classifier = {.dense = "pooler.dense", .output = "classifier", .activation = "gelu"},
-      .tags_drop_hidden = true,
-      .more_keys = {"relative_attention", "share_att_key", "norm_rel_ebd", "pos_att_type", "conv_kernel_size",
-                    "attention_head_size", "pooler_hidden_size", "pooler_dropout", "pooler_hidden_act",
-                    "legacy", kDebertaTypes, kDebertaTable, kDebertaBuckets, kDebertaFarthest},
-      .read_more = read_deberta,
-      .write_more = write_deberta};
+  Family family{.model_type = "deberta-v2",
+                .title = "DeBERTa-v2",
+                .classes = "DebertaV2",
+                .prefix = "deberta.",
+                .tokenizer = TokenizerRules::file,
+                .keys = {.token_types = nullptr, .classifier_dropout = "cls_dropout"},
+                .names = {.query = "attention.self.query_proj",
+                          .key = "attention.self.key_proj",
+                          .value = "attention.self.value_proj",
+                          .relative_vectors = "encoder.rel_embeddings",
+                          .relative_norm = "encoder.LayerNorm",
+                          .pooler = ""},
+                .classifier = {.dense = "pooler.dense", .output = "classifier", .activation = "gelu"},
+                .tags_drop_hidden = true,
+                .more_keys = {"relative_attention", "share_att_key", "norm_rel_ebd", "pos_att_type",
+                              "conv_kernel_size", "attention_head_size", "pooler_hidden_size",
+                              "pooler_dropout", "pooler_hidden_act", "legacy", kDebertaTypes, kDebertaTable,
+                              kDebertaBuckets, kDebertaFarthest, "embedding_size"},
+                .read_more = read_deberta,
+                .write_more = write_deberta};
   EncoderSpec& encoder = family.defaults.encoder;
   encoder.vocabulary = 128100;
   encoder.width = 1536;

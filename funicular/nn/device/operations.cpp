@@ -391,9 +391,9 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
     a.dots = data<Compute<S>>(dots);
     a.query_tiles = ceiling(most_queries(call), a.tile);
     if (call.pattern.distance_table.defined())
-      distances =
-          at::zeros({call.packing.sequences(), call.heads, a.query_tiles, 2 * call.packing.longest() - 1},
-                    sums_of(qkv));
+      distances = at::zeros({call.packing.sequences(), call.heads, a.query_tiles,
+                             std::max<int64_t>(2 * call.packing.longest() - 1, 1)},
+                            sums_of(qkv));
     a.term_gradients = data<Compute<S>>(distances.defined() ? distances : call.term_gradients);
     run(qkv, tiles(qkv, call, a, most_queries(call)), QueryGradients<S>{a});
     run(qkv, tiles(qkv, call, a, call.packing.longest()), KeyValueGradients<S>{a});
