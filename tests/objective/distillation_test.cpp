@@ -224,11 +224,14 @@ TEST(Distillation, ATeachersGroupsOfLayersStayWhole) {
   DistillationOptions options = options_of({"hidden"});
   options.teacher = format::default_config("albert");
   format::EncoderSpec& spec = options.teacher.encoder;
-  spec = {.vocabulary = 65, .width = 16, .layers = 6, .layer_groups = 2, .heads = 2};
+  spec.vocabulary = 65;
+  spec.width = 16;
+  spec.heads = 2;
+  spec.layers = 6;
+  spec.layer_groups = 2;
   spec.feed_forward.width = 40;
   spec.positions.rows = 32;
   spec.embedding_size = 8;
-  spec.always_projects = true;
   const auto segments = [&](const char* map) {
     options.layers = make_layer_map(map, 2, 6);
     std::map<std::string, std::set<Parameter*>> found;
