@@ -68,7 +68,7 @@ class MaskedWords {
   void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
               std::span<const int32_t> shown) const;
   std::vector<int32_t> best_of(const float* logits, const float* hidden, int32_t own) const;
-  /// What the model gives for the batch: the hidden states of its hidden words [words, W], and the decoder.
+  /// Output of the model for the batch: the hidden states of its hidden words [words, W], and the decoder.
   LossSink run(const Batch& batch) const;
   /// What these [rows, W] say, by row. own: the hidden words' ids.
   void choose(const at::Tensor& hidden, std::span<const int32_t> own,

@@ -9,7 +9,8 @@
 
 namespace funicular::comm {
 
-/// How the system calls what a process of this host does: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0 where there is none.
+/// How the system calls what a process of this host does: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0 where
+/// there is none.
 char state_of_process(int process);
 
 class LocalProcesses {

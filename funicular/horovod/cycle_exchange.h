@@ -1,5 +1,6 @@
 #pragma once
-// What the ranks tell each other in a cycle of a Coordinator: counters, and full messages where these do not do.
+// Exchanges what the ranks tell each other in a cycle of a Coordinator: counters, and full messages where these do not
+// do.
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank has asked for and is not done, and what it tells the other ranks of it.
+// Requests of a rank that are not done, and what it tells the other ranks of it.
 
 #include <chrono>
 #include <map>
@@ -17,8 +17,9 @@ class PendingRequests {
  public:
   bool empty() const { return requests_.empty(); }
   void add(std::vector<std::shared_ptr<Request>> requests);
-  /// What this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages about the
-  /// rest. Counters do not tell which rank is missing, so a request gets a message before it is `patience` old (0: never).
+  /// What this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages
+  /// about the rest. Counters do not tell which rank is missing, so a request gets a message before it is `patience`
+  /// old (0: never).
   std::vector<Message> collect(const Negotiation& negotiation, std::chrono::milliseconds patience,
                                std::vector<size_t>& slots);
   /// The request of a name; null: this rank has not asked for it.

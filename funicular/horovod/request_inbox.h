@@ -1,5 +1,5 @@
 #pragma once
-// Where the threads of a rank leave requests and wait for them, and from where the coordinator's thread takes them.
+// The threads of a rank leave requests here and wait for them, and from here the coordinator's thread takes them.
 
 #include <chrono>
 #include <condition_variable>

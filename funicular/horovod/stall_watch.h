@@ -15,7 +15,7 @@ std::string describe(const Stalled& stalled);
 /// For one thread.
 class StallWatch {
  public:
-  /// Of CoordinatorOptions. 0: never.
+  /// Settings from CoordinatorOptions. 0: never.
   StallWatch(std::chrono::milliseconds warning, std::chrono::milliseconds failure)
       : warning_(warning), failure_(failure) {}
 
