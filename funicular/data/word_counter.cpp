@@ -31,7 +31,7 @@ class BlockCounter {
     }
     for (const std::exception_ptr& error : errors_)
       if (error) std::rethrow_exception(error);
-    for (const text::WordCounts& words : counted_) found.words.add(words);
+    for (text::WordCounts& words : counted_) found.words.add(std::exchange(words, {}));
     for (size_t piece = begin; piece < end; ++piece) found.bytes += source_.piece_bytes(piece);
     found.skipped_rows += skipped_;
   }
