@@ -82,7 +82,7 @@ def main() -> None:
         for way in scores:
             folder = args.output / f"{way}-{seed}"
             run(args.program, "finetune", "--model", args.model, "--task", "tags", "--train", args.output / "train.jsonl", "--output", folder, "--max-length",
-                args.max_length, "--num-train-epochs", args.epochs, "--batch-size", 16, "--learning-rate", 2e-4, "--seed", seed,
+                args.max_length, "--num-train-epochs", args.epochs, "--batch-size", 4, "--learning-rate", 3e-4, "--seed", seed,
                 *(["--stride", args.stride] if way == "windows" else []))
             lines = run(args.program, "predict", "--model", folder, "--input", args.output / "eval.jsonl").splitlines()
             scores[way].append(f1(held_out, [json.loads(line)["tags"] for line in lines]))

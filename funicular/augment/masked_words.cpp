@@ -52,6 +52,24 @@ const at::Tensor& output_of(const LossSink& sink, const char* name) {
   return found->second;
 }
 
+/// `bias` [V]: of the decoder, on the processor.
+CandidateTokens candidates_of(const text::Tokenizer& tokenizer, const at::Tensor& bias, bool published) {
+  const auto size = static_cast<size_t>(bias.size(0));
+  CandidateTokens candidates{std::vector<float>(size, kNever), std::vector<uint8_t>(size, 0)};
+  std::vector<uint8_t> special(size, 0);
+  for (const text::AddedToken& token : tokenizer.added_tokens())
+    if (token.id >= 0 && static_cast<size_t>(token.id) < size) special[static_cast<size_t>(token.id)] = 1;
+  for (size_t id = 0; id < std::min(size, tokenizer.vocabulary().size()); ++id) {
+    const std::string& token = tokenizer.vocabulary()[id];
+    const bool word = !special[id] && is_of_letters(token);
+    if (!published && !word) continue;
+    const float offset = candidates.offsets[id] = bias.const_data_ptr<float>()[id];
+    candidates.largest_offset = std::max(candidates.largest_offset, std::abs(offset));
+    candidates.given[id] = published ? !token.starts_with("##") : 1;
+  }
+  return candidates;
+}
+
 }  // namespace
 
 std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count,
@@ -122,39 +140,18 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
     throw InputError("augment",
                      "--max-length {} leaves no room for a word and its text; expected at least {}",
                      options.max_length, tokenizer.sequence().special_count(2) + 2);
-  LossSink sink;
-  sink.keep_outputs = true;
   const at::NoGradGuard no_gradient;
   Batch none;
   none.ids = {tokenizer.special().mask};  // one token tells where the decoder lies
   none.types = none.rows = {0};
   none.lengths = {1};
-  MicroBatch batch;
-  batch.packing = Packing::from_lengths(none.lengths, {0}, {0}, {});
-  const auto whole = at::TensorOptions().dtype(at::kLong);
-  batch.tensors = {{"token_ids", at::tensor(none.ids, whole)},
-                   {"token_type_ids", at::tensor(none.types, whole)},
-                   {"mlm_rows", at::tensor(none.rows, whole)}};
-  model.forward({}, batch, Taps{}, sink);
+  const LossSink sink = run(none);
   decoder_ = output_of(sink, kDecoder).detach();
   words_ = decoder_.to(at::kFloat).to(at::kCPU).contiguous();
   // Where products of 16 bits gain nothing, those of float need not be rounded.
   if (nn::choose_precision(decoder_.device()).name == "fp32") decoder_ = words_.to(decoder_.device());
-  const at::Tensor bias = output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous();
-  const auto size = static_cast<size_t>(bias.size(0));
-  offsets_.assign(size, kNever);
-  given_.assign(size, 0);
-  std::vector<uint8_t> special(size, 0);
-  for (const text::AddedToken& token : tokenizer.added_tokens())
-    if (token.id >= 0 && static_cast<size_t>(token.id) < size) special[static_cast<size_t>(token.id)] = 1;
-  for (size_t id = 0; id < std::min(size, tokenizer.vocabulary().size()); ++id) {
-    const std::string& token = tokenizer.vocabulary()[id];
-    const bool word = !special[id] && is_of_letters(token);
-    if (!options.published && !word) continue;
-    offsets_[id] = bias.const_data_ptr<float>()[id];
-    largest_offset_ = std::max(largest_offset_, std::abs(offsets_[id]));
-    given_[id] = options.published ? !token.starts_with("##") : 1;
-  }
+  candidates_ = candidates_of(tokenizer, output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous(),
+                              options.published);
 }
 
 int64_t MaskedWords::length(const HiddenWord& word) const {
@@ -208,12 +205,12 @@ bool MaskedWords::add(Batch& batch, const HiddenWord& word) const {
 std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidden, int32_t own) const {
   const int64_t size = words_.size(0), width = words_.size(1);
   const float* const words = words_.const_data_ptr<float>();
-  const auto value = [&](int32_t id) { return logits[id] + offsets_[static_cast<size_t>(id)]; };
-  const std::vector<int32_t> first = largest(logits, offsets_.data(), size, options_.count, own);
+  const auto value = [&](int32_t id) { return logits[id] + candidates_.offsets[static_cast<size_t>(id)]; };
+  const std::vector<int32_t> first = largest(logits, candidates_.offsets.data(), size, options_.count, own);
   if (first.empty()) return first;
   // All that may be among the first: the logits are rounded.
   const float most =
-      std::max(std::abs(value(first.front())), std::abs(value(first.back()))) + largest_offset_;
+      std::max(std::abs(value(first.front())), std::abs(value(first.back()))) + candidates_.largest_offset;
   const float margin = (1 + most) * (decoder_.scalar_type() == at::kFloat ? 0x1p-12F : 0x1p-7F);
   const float least = value(first.back()) - margin;
   std::vector<std::pair<double, int32_t>> exact;
@@ -221,7 +218,7 @@ std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidd
     if (!(value(id) >= least) || id == own) continue;
     double sum = 0;
     for (int64_t i = 0; i < width; ++i) sum += double{hidden[i]} * words[id * width + i];
-    exact.emplace_back(-(sum + double{offsets_[static_cast<size_t>(id)]}), id);
+    exact.emplace_back(-(sum + double{candidates_.offsets[static_cast<size_t>(id)]}), id);
   }
   std::sort(exact.begin(), exact.end());
   exact.resize(std::min(exact.size(), first.size()));
@@ -230,7 +227,7 @@ std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidd
   return best;
 }
 
-at::Tensor MaskedWords::forward(const Batch& batch) const {
+LossSink MaskedWords::run(const Batch& batch) const {
   const at::NoGradGuard no_gradient;
   const auto whole = at::TensorOptions().dtype(at::kLong);
   std::vector<int64_t> draws(batch.lengths.size());
@@ -243,7 +240,7 @@ at::Tensor MaskedWords::forward(const Batch& batch) const {
   LossSink sink;
   sink.keep_outputs = true;
   model_.forward({}, micro, Taps{}, sink);
-  return output_of(sink, kMaskedHidden);
+  return sink;
 }
 
 void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
@@ -297,7 +294,7 @@ void MaskedWords::guess(const std::vector<Batch>& batches, std::span<std::vector
   std::vector<at::Tensor> of_batches(batches.size());
   for_each_share(static_cast<int64_t>(batches.size()), [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
-    of_batches[at] = forward(batches[at]);
+    of_batches[at] = output_of(run(batches[at]), kMaskedHidden);
   });
   const at::Tensor hidden = at::cat(of_batches);
   of_batches.clear();
@@ -323,7 +320,7 @@ std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord>
     if (const std::vector<Batch> batches = next_batches(words, next); !batches.empty())
       guess(batches, results);
   for (auto& result : results)
-    std::erase_if(result, [&](int32_t id) { return !given_[static_cast<size_t>(id)]; });
+    std::erase_if(result, [&](int32_t id) { return !candidates_.given[static_cast<size_t>(id)]; });
   return results;
 }
 

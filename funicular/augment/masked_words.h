@@ -30,6 +30,14 @@ struct MaskedWordsOptions {
   bool published = false;
 };
 
+/// Which tokens of the vocabulary may be among the first, and which of these are given.
+struct CandidateTokens {
+  std::vector<float>
+      offsets{};  ///< [V]: the decoder's bias, or -infinity where a token takes no place among the first
+  std::vector<uint8_t> given{};  ///< [V]: whether a token that takes a place is given
+  float largest_offset = 0;      ///< of those that take a place
+};
+
 /// The model reads each text twice, as a pair of the text with the word hidden and of the text as it is (Jiao et al.,
 /// "TinyBERT: Distilling BERT for Natural Language Understanding", 2020, appendix A). Refers to the model and the
 /// tokenizer, which must outlive it. Threads may share it.
@@ -60,8 +68,8 @@ class MaskedWords {
   void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
               std::span<const int32_t> shown) const;
   std::vector<int32_t> best_of(const float* logits, const float* hidden, int32_t own) const;
-  /// The hidden states of the batch's hidden words [words, W].
-  at::Tensor forward(const Batch& batch) const;
+  /// Output of the model for the batch: the hidden states of its hidden words [words, W], and the decoder.
+  LossSink run(const Batch& batch) const;
   /// What these [rows, W] say, by row. own: the hidden words' ids.
   void choose(const at::Tensor& hidden, std::span<const int32_t> own,
               std::span<std::vector<int32_t>> results) const;
@@ -76,9 +84,7 @@ class MaskedWords {
   int64_t room_ = 0;    ///< for the texts of a pair
   at::Tensor decoder_;  ///< [V, W] in the type of the logits: the model's, or float32 where that is as fast
   at::Tensor words_;    ///< the same in float32, on the processor
-  float largest_offset_ = 0;    ///< of those that take a place
-  std::vector<float> offsets_;  ///< [V]: the bias, or -infinity where a token takes no place among the first
-  std::vector<uint8_t> given_;  ///< [V]: whether a token that takes a place is given
+  CandidateTokens candidates_;
 };
 
 /// The `count` largest of logits[i] + offsets[i], i < size, `own` excepted (-1: none); of equal ones the smaller i.

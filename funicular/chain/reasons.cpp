@@ -59,6 +59,17 @@ void compare_inputs(const StepRecord& before, const StepRecord& now, std::vector
       found.push_back(fmt::format("--{} was {}, is not given", option, shown(paths(inputs))));
 }
 
+/// The record with its inputs under the names that their options have today.
+StepRecord with_todays_names(StepRecord record, const Step& step) {
+  for (const Input& input : step.inputs)
+    for (const std::string& former : input.former)
+      if (auto node = record.inputs.extract(former); !node.empty()) {
+        node.key() = input.option;
+        record.inputs.insert(std::move(node));
+      }
+  return record;
+}
+
 }  // namespace
 
 StepRecord meaning_of(const Step& step, Contents& contents) {
@@ -77,7 +88,7 @@ std::vector<std::string> differences(const StepRecord& before, const StepRecord&
     return {fmt::format("the command was {}, is {}", before.command, now.command)};
   std::vector<std::string> found;
   compare_options(before, now, step, found);
-  compare_inputs(before, now, found);
+  compare_inputs(with_todays_names(before, step), now, found);
   return found;
 }
 

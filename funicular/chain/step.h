@@ -16,6 +16,7 @@ struct Input {
   fs::path path;
   std::string origin;  ///< "FILE:LINE" of the option, for errors
   Part part = Part::all;
+  std::vector<std::string> former = {};  ///< earlier names of the option
   /// The places, in the list, of the steps that make it or something in it; filled by in_order.
   std::vector<size_t> makers = {};
 };

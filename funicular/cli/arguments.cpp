@@ -366,9 +366,10 @@ std::vector<const Declaration*> Arguments::declarations() const {
 std::vector<Arguments::Setting> Arguments::settings() const {
   std::vector<Setting> all;
   for (const auto& option : options_) {
-    Setting& setting = all.emplace_back(Setting{option->declared_.name, option->values_, option->given_,
-                                                option->declared_.kind == Declaration::Kind::path});
-    setting.effect = option->declared_.effect;
+    const Declaration& declared = option->declared_;
+    Setting& setting =
+        all.emplace_back(Setting{declared.name, option->values_, option->given_,
+                                 declared.kind == Declaration::Kind::path, declared.effect, declared.former});
     if (std::string usual = option->usual_value(); !option->given_ && !usual.empty())
       setting.values = {std::move(usual)};
   }

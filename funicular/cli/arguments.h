@@ -117,6 +117,7 @@ class Arguments {
     bool given = false;
     bool path = false;
     Effect effect = Effect::result;
+    std::vector<std::string> former{};  ///< see Option::formerly
   };
   /// Of all options, hidden ones too, after parsing.
   std::vector<Setting> settings() const;

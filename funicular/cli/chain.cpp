@@ -91,11 +91,12 @@ class StepReader {
   }
 
   /// The line of an option's key; of one from a file of --config that of the step.
-  std::string origin_of(const std::string& option) const {
+  std::string origin_of(const Arguments::Setting& setting) const {
     for (const chain::Entry& entry : written_.entries) {
       std::string key = entry.key;
       std::replace(key.begin(), key.end(), '_', '-');
-      if (key == option) return entry.origin;
+      if (key == setting.name || std::count(setting.former.begin(), setting.former.end(), key) > 0)
+        return entry.origin;
     }
     return written_.origin;
   }
@@ -136,15 +137,18 @@ class StepReader {
   void take_inputs(const Arguments::Setting& setting, chain::Part part) {
     if (!setting.given) return;
     for (const std::string& value : setting.values) {
-      step_.inputs.push_back(
-          {.option = setting.name, .path = value, .origin = origin_of(setting.name), .part = part});
+      step_.inputs.push_back({.option = setting.name,
+                              .path = value,
+                              .origin = origin_of(setting),
+                              .part = part,
+                              .former = setting.former});
       // Without --tokenizer a config.json stands for the folder that it is in.
       const fs::path folder =
           fs::path(value).has_parent_path() ? fs::path(value).parent_path() : fs::path(".");
       if (setting.name == "model" && fs::is_regular_file(value) && !arguments_.given("tokenizer"))
         step_.inputs.push_back({.option = "tokenizer",
                                 .path = folder,
-                                .origin = origin_of(setting.name),
+                                .origin = origin_of(setting),
                                 .part = chain::Part::tokenizer});
     }
   }
@@ -163,7 +167,7 @@ class StepReader {
     step_.outputs.push_back(
         {.option = setting.name,
          .path = setting.values.front(),
-         .origin = origin_of(setting.name),
+         .origin = origin_of(setting),
          .made = trains() && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
   }
 

@@ -144,6 +144,8 @@ class Distill final : public Command {
   }
 
   void check_usage() {
+    if (options_.stage.empty() && !fs::exists(texts_.train))
+      throw InputError("usage", "--train {}: there is no such file or token store", texts_.train.string());
     if (options_.stage.empty()) options_.stage = fs::is_directory(texts_.train) ? "general" : "prediction";
     if (texts_.eval.empty()) training_.refuse_evaluation_options(general() ? "--eval STORE" : "--eval FILE");
     check_texts();

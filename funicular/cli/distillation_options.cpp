@@ -30,7 +30,7 @@ void DistillationOptions::declare(Arguments& arguments, task::DistillOptions& op
       "the teacher's layer for each layer of the student, as pairs STUDENT:TEACHER such as 1:3,2:6");
   arguments
       .add("temperature", "T", options.terms.temperature, Effect::result,
-           "divisor of the logits in the terms soft and tokens")
+           "divisor of the logits in the terms soft, tokens and all-tokens")
       .above(0);
   arguments
       .add("soft-mean", "NAME", soft_mean_, Effect::result,

@@ -12,7 +12,8 @@ void FileStyleOptions::declare(Arguments& arguments, bool tables) {
   if (!tables) return;
   arguments
       .add("quotes", "NAME", quotes, Effect::result,
-           "csv: a quote opens a quoted field; none: quotes are text; auto: csv, or for TSV whichever fits "
+           "csv: a quote at a field's start opens a quoted field; none: quotes are text; auto: csv, or for "
+           "TSV whichever fits "
            "the rows")
       .choices({"auto", "csv", "none"});
 }

@@ -171,7 +171,7 @@ class Tokenize final : public Command {
     arguments
         .add("label-names", "NAME", label_names_, Effect::result,
              "the classes in the order of their numbers; others are refused")
-        .default_text("the documents of the input");
+        .default_text("the classes in the input");
     arguments
         .add("header", header_, Effect::result,
              "the first row of TSV and CSV names the columns; --no-header: it is data")

@@ -38,8 +38,8 @@ class Vocabulary final : public Command {
                 "vocabulary propose prints the words that the tokeniser of --model cuts into pieces, sorted "
                 "by how much they would shorten the text. Each line holds a word, its count and its pieces, "
                 "with tabs between them. vocabulary extend adds the words of such a list to the WordPiece "
-                "vocabulary and writes the model. The embedding of a new word is the mean of its pieces' "
-                "embeddings; nothing else changes.") {
+                "vocabulary and writes the model. The new rows of embeddings, decoder and bias are means "
+                "over the pieces; nothing else changes.") {
     arguments.example(
         "make a tokeniser of BERT's kind",
         "funicular vocabulary train --kind wordpiece --input texts.txt --output TOKENIZER --size 30000");

@@ -28,6 +28,40 @@ bool Work::done() const {
   return !pending_ || pending_->done();
 }
 
+namespace {
+
+/// Says who named the ranks, and where they met.
+void log_meeting(const launch::Environment& place, bool shares_memory) {
+  const std::string text =
+      fmt::format("[ranks] rank {} of {} by {}, met at {}, port {}; {}", place.rank, place.size, place.source,
+                  place.address, place.port, shares_memory ? "shared memory" : "connections only");
+  if (place.rank == 0) {
+    log::info("{}", text);
+  } else {
+    log::debug("{}", text);
+  }
+}
+
+/// By rank the number of its host, from 0 in the order in which they come.
+std::vector<int> number_hosts(int ranks, const std::function<std::string(int)>& host_of) {
+  std::vector<int> numbers;
+  std::map<std::string, int> known;
+  for (int rank = 0; rank < ranks; ++rank)
+    numbers.push_back(known.try_emplace(host_of(rank), static_cast<int>(known.size())).first->second);
+  return numbers;
+}
+
+/// Throws InputError unless these are different ranks of `size`.
+void check_different(const std::vector<int>& ranks, int size) {
+  const std::set<int> different(ranks.begin(), ranks.end());
+  if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
+      *different.rbegin() >= size)
+    throw InputError(launch::kRanks, "a subgroup needs different ranks from 0 to {}, found {}", size - 1,
+                     fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
 Group::Group() = default;
 Group::Group(std::shared_ptr<Ranks> ranks) : ranks_(std::move(ranks)) {}
 
@@ -61,14 +95,7 @@ Group Group::from_environment(const GroupOptions& options) {
     return {};
   }
   Group group = join(place, options);
-  const std::string text =
-      fmt::format("[ranks] rank {} of {} by {}, met at {}, port {}; {}", place.rank, place.size, place.source,
-                  place.address, place.port, group.shares_memory() ? "shared memory" : "connections only");
-  if (place.rank == 0) {
-    log::info("{}", text);
-  } else {
-    log::debug("{}", text);
-  }
+  log_meeting(place, group.shares_memory());
   return group;
 }
 
@@ -83,12 +110,7 @@ bool Group::shares_memory() const {
 }
 
 std::vector<int> Group::hosts() const {
-  std::vector<int> numbers;
-  std::map<std::string, int> known;
-  for (int rank = 0; rank < size(); ++rank)
-    numbers.push_back(
-        known.try_emplace(ranks_ ? ranks_->host_of(rank) : "", static_cast<int>(known.size())).first->second);
-  return numbers;
+  return number_hosts(size(), [this](int rank) { return ranks_ ? ranks_->host_of(rank) : std::string(); });
 }
 
 bool Group::in_one_process() const {
@@ -96,11 +118,7 @@ bool Group::in_one_process() const {
 }
 
 Group Group::subgroup(const std::vector<int>& ranks) const {
-  const std::set<int> different(ranks.begin(), ranks.end());
-  if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
-      *different.rbegin() >= size())
-    throw InputError(launch::kRanks, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
-                     fmt::join(ranks, ", "));
+  check_different(ranks, size());
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   if (own == ranks.end())
     throw InputError(launch::kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),

@@ -1,12 +1,8 @@
 #include "funicular/comm/watch.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "funicular/base/error.h"
 
@@ -40,8 +36,8 @@ Watch::Watch(Meeting meeting, int rank, int size, std::chrono::milliseconds sile
       rank_(rank),
       size_(size),
       silent_beats_(static_cast<int>(std::max<int64_t>(2, silence / kBeat))),
+      processes_(meeting_.peers(), rank),
       heard_(static_cast<size_t>(size)) {
-  open_processes();
   beater_ = std::thread([this] {
     beat_loop();
     const std::lock_guard lock(mutex_);
@@ -74,39 +70,6 @@ bool Watch::stop() {
   return ended;
 }
 
-Watch::~Watch() {
-  for (const Process& one : processes_) ::close(one.descriptor);
-}
-
-void Watch::open_processes() {
-  const std::vector<Peer>& peers = meeting_.peers();
-  for (int rank = 0; rank < size_; ++rank) {
-    const Peer& peer = peers[static_cast<size_t>(rank)];
-    if (rank == rank_ || peer.host != peers[static_cast<size_t>(rank_)].host) continue;
-    const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, peer.process, 0));
-    if (descriptor >= 0) processes_.push_back({rank, peer.process, descriptor});
-  }
-}
-
-char state_of_process(int process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  // A stream's iterators would throw where the process ends between opening and reading.
-  std::getline(file, text, '\0');
-  const size_t end = text.rfind(')');
-  return end == std::string::npos || end + 2 >= text.size() ? '\0' : text[end + 2];
-}
-
-std::string Watch::describe(int rank) const {
-  for (const Process& one : processes_) {
-    if (one.rank != rank) continue;
-    const char state = state_of_process(one.process);
-    const bool stopped = state == 'T' || state == 't';
-    return fmt::format("rank {} (process {}{})", rank, one.process, stopped ? ", which is stopped" : "");
-  }
-  return fmt::format("rank {}", rank);
-}
-
 void Watch::note(std::string activity) {
   const std::lock_guard lock(mutex_);
   if (state_ != "failed")
@@ -123,22 +86,24 @@ void Watch::note_failure(const std::string& message) {
   changed_.notify_all();
 }
 
-bool Watch::has_ended(int rank) const {
-  for (const Process& one : processes_) {
-    pollfd polled{one.descriptor, POLLIN, 0};
-    if (one.rank == rank && ::poll(&polled, 1, 0) > 0) return true;
-  }
-  return false;
+std::optional<std::string> Watch::ended_process() {
+  const auto ended = processes_.find_ended();
+  if (!ended) return std::nullopt;
+  const std::string doing = Beat(heard_[static_cast<size_t>(ended->rank)].text).activity;
+  return fmt::format("rank {} (process {}) has ended{}", ended->rank, ended->process,
+                     doing.empty() ? "" : "; it was last heard of in " + doing);
 }
 
-std::optional<std::string> Watch::ended_process() {
-  for (const Process& one : processes_) {
-    if (!has_ended(one.rank)) continue;
-    const std::string doing = Beat(heard_[static_cast<size_t>(one.rank)].text).activity;
-    return fmt::format("rank {} (process {}) has ended{}", one.rank, one.process,
-                       doing.empty() ? "" : "; it was last heard of in " + doing);
+bool StuckCheck::is_stuck(int64_t rounds, std::chrono::milliseconds longest) {
+  const auto now = std::chrono::steady_clock::now();
+  if (rounds != seen_) {
+    checks_ = 0;
+  } else if (now - last_ >= Patience::kStep / 2) {
+    ++checks_;
+    last_ = now;
   }
-  return std::nullopt;
+  seen_ = rounds;
+  return checks_ * Patience::kStep > longest;
 }
 
 std::optional<std::string> Watch::fault() {
@@ -146,17 +111,8 @@ std::optional<std::string> Watch::fault() {
   if (verdict_) return verdict_;
   if (auto ended = ended_process()) return ended;
   // The beating thread itself hangs where rank 0, which keeps the store, is frozen.
-  const int64_t beats = beats_;
-  const auto now = std::chrono::steady_clock::now();
-  if (beats != seen_beats_) {
-    stuck_checks_ = 0;
-  } else if (now - last_check_ >= Patience::kStep / 2) {
-    ++stuck_checks_;
-    last_check_ = now;
-  }
-  seen_beats_ = beats;
-  if (stuck_checks_ * Patience::kStep > silent_beats_ * kBeat)
-    return fmt::format("{}, which keeps the store, does not answer", describe(0));
+  if (stuck_.is_stuck(beats_, silent_beats_ * kBeat))
+    return fmt::format("{}, which keeps the store, does not answer", processes_.describe(0));
   return std::nullopt;
 }
 
@@ -167,8 +123,8 @@ std::string Watch::activities() {
     const Heard& heard = heard_[static_cast<size_t>(rank)];
     if (rank == rank_ || heard.text.empty()) continue;
     const Beat beat(heard.text);
-    text += fmt::format("; {} {} {}", describe(rank), beat.state == "lives" ? "is in" : beat.state + " in",
-                        beat.activity);
+    text += fmt::format("; {} {} {}", processes_.describe(rank),
+                        beat.state == "lives" ? "is in" : beat.state + " in", beat.activity);
   }
   return text;
 }
@@ -191,7 +147,7 @@ void Watch::beat_loop() {
       beat(*meeting, count);
     } catch (const RunError&) {
       const std::lock_guard lock(mutex_);
-      if (!verdict_) verdict_ = fmt::format("{}, which keeps the store, has ended", describe(0));
+      if (!verdict_) verdict_ = fmt::format("{}, which keeps the store, has ended", processes_.describe(0));
       return;
     }
     if (last) {
@@ -217,7 +173,7 @@ void Watch::keep_store(Meeting& meeting) {
 
 bool Watch::someone_lives(Meeting& meeting) {
   for (int rank = 1; rank < size_; ++rank) {
-    if (has_ended(rank) || heard_[static_cast<size_t>(rank)].unchanged >= silent_beats_) continue;
+    if (processes_.has_ended(rank) || heard_[static_cast<size_t>(rank)].unchanged >= silent_beats_) continue;
     const auto text = meeting.get_now(beat_key(rank));
     if (text && Beat(*text).state == "lives") return true;
   }
@@ -257,9 +213,10 @@ void Watch::listen(Meeting& meeting, int rank, Heard& heard) {
   } else if (const auto ended = ended_process()) {
     verdict_ = ended;
   } else if (heard.unchanged >= silent_beats_) {
-    verdict_ = fmt::format("{} has not been heard of for {:g} s; it was last in {}", describe(rank),
-                           1e-3 * static_cast<double>((heard.unchanged * kBeat).count()),
-                           beat.activity.empty() ? "no collective" : beat.activity);
+    verdict_ =
+        fmt::format("{} has not been heard of for {:g} s; it was last in {}", processes_.describe(rank),
+                    1e-3 * static_cast<double>((heard.unchanged * kBeat).count()),
+                    beat.activity.empty() ? "no collective" : beat.activity);
   }
 }
 

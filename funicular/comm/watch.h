@@ -11,12 +11,22 @@
 #include <thread>
 #include <vector>
 
+#include "funicular/comm/local_processes.h"
 #include "funicular/comm/meeting.h"
 
 namespace funicular::comm {
 
-/// How the system calls what a process of this host does: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0 where there is none.
-char state_of_process(int process);
+/// Whether a thread that counts its rounds hangs, seen by checks at least half a Patience::kStep apart.
+class StuckCheck {
+ public:
+  /// Whether the rounds have not changed for so long a time of checks.
+  bool is_stuck(int64_t rounds, std::chrono::milliseconds longest);
+
+ private:
+  int64_t seen_ = -1;
+  int checks_ = 0;
+  std::chrono::steady_clock::time_point last_{};
+};
 
 /// Every rank tells the store once a second that it lives and what it does; rank 0 reads that of all and
 /// tells who has fallen silent, the others read this and rank 0's own. Ranks of this host are also seen to
@@ -31,7 +41,6 @@ class Watch {
   /// A rank is frozen once it was silent for `silence`. The last owner's end tells the others that this rank
   /// has left.
   static std::shared_ptr<Watch> start(Meeting meeting, int rank, int size, std::chrono::milliseconds silence);
-  ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
@@ -67,17 +76,10 @@ class Watch {
     std::string text;
     int unchanged = 0;  ///< beats
   };
-  struct Process {
-    int rank = 0, process = 0, descriptor = -1;
-  };
 
   Watch(Meeting meeting, int rank, int size, std::chrono::milliseconds silence);
   /// False if the beating thread hangs in the store.
   bool stop();
-  void open_processes();
-  std::string describe(int rank) const;
-  /// Whether a rank is a process of this host that has ended.
-  bool has_ended(int rank) const;
   std::optional<std::string> ended_process();
   void beat_loop();
   void beat(Meeting& meeting, int64_t count);
@@ -92,7 +94,7 @@ class Watch {
   const Meeting meeting_;
   const int rank_, size_;
   const int silent_beats_;
-  std::vector<Process> processes_;
+  const LocalProcesses processes_;
   std::atomic<int64_t> beats_{0};  ///< rounds of the beating thread
 
   std::mutex mutex_;
@@ -102,9 +104,7 @@ class Watch {
   std::optional<std::string> verdict_;
   std::vector<Heard> heard_;
   std::vector<Alarm*> alarms_;
-  int64_t seen_beats_ = -1;
-  int stuck_checks_ = 0;
-  std::chrono::steady_clock::time_point last_check_{};
+  StuckCheck stuck_;  ///< of the beating thread
   std::thread beater_, alarmer_;
 };
 

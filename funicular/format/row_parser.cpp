@@ -175,7 +175,9 @@ std::string RowParser::select(std::vector<std::string_view>& columns) {
   if (!layout_.header.empty() && fields_.size() != layout_.header.size() && !early)
     return fmt::format("expected {} {}-separated columns as in the header, found {}", layout_.header.size(),
                        separator_name(), fields_.size());
-  if (repeats_header()) return "the row repeats the header; delete it if files were joined";
+  if (repeats_header())
+    return "the row repeats the header; delete it if files were joined, or give --no-header if line 1 is "
+           "data";
   const bool chosen = !layout_.indices.empty() || !layout_.kept_indices.empty();
   if (chosen && last >= fields_.size())
     return fmt::format("expected at least {} {}-separated columns, found {}", last + 1, separator_name(),

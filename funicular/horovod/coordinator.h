@@ -2,13 +2,9 @@
 // Collectives by name: threads of each rank ask for them in any order, and they are carried out in one.
 
 #include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +12,10 @@
 #include "funicular/comm/group.h"
 #include "funicular/horovod/fusion.h"
 #include "funicular/horovod/negotiation.h"
+#include "funicular/horovod/pending_requests.h"
+#include "funicular/horovod/request.h"
+#include "funicular/horovod/request_inbox.h"
+#include "funicular/horovod/stall_watch.h"
 
 namespace funicular::horovod {
 
@@ -39,28 +39,6 @@ struct CoordinatorCounters {
   int64_t collectives = 0;     ///< carried out: data moved
   int64_t tensors = 0;         ///< in those
   int64_t stalls = 0;          ///< warnings, on rank 0
-};
-
-/// Something asked for.
-class Request {
- public:
-  bool done() const;
-
- private:
-  friend class Coordinator;
-  void finish(std::exception_ptr error);
-  void wait();
-
-  std::string name_;
-  Signature signature_;
-  Operands operands_;
-  std::chrono::steady_clock::time_point since_;
-  int result_ = 0;  ///< of a join
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::exception_ptr error_;
 };
 
 /// One a rank. A thread of its own alone uses the group. In cycles it
@@ -96,14 +74,8 @@ class Coordinator {
   CoordinatorCounters counters() const;
 
  private:
-  static CoordinatorOptions agree_on(const comm::Group& group, const CoordinatorOptions& options);
-  std::chrono::milliseconds patience() const;
   void run();
   bool cycle();
-  void wait_for_cycle();
-  std::vector<Message> collect(std::vector<size_t>& slots);
-  std::vector<int64_t> count(const std::vector<size_t>& slots, bool talks, bool leaves);
-  std::vector<std::vector<Message>> tell(const std::vector<Message>& own);
   void carry_out(std::vector<Agreed> agreed);
   void finish(const std::string& name, std::exception_ptr error);
   void finish_join();
@@ -116,21 +88,13 @@ class Coordinator {
   // Of the thread alone.
   Negotiation negotiation_;
   JobRunner runner_;
-  std::map<std::string, std::shared_ptr<Request>> pending_;
-  std::vector<std::string> silent_;  ///< pending, and no message sent about it
-  std::chrono::steady_clock::time_point last_cycle_, last_warning_;
+  PendingRequests pending_;
+  StallWatch stalls_;
+  std::chrono::steady_clock::time_point last_cycle_;
   bool join_told_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<Request>> incoming_;
-  std::set<std::string> names_;  ///< in flight
-  std::map<Collective, int64_t> unnamed_;
-  std::shared_ptr<Request> join_;
-  int waiting_ = 0;      ///< threads in wait() or join()
-  int idle_cycles_ = 0;  ///< in which nothing was done while threads waited
-  bool stopping_ = false;
-  std::exception_ptr ended_;  ///< why there are no more cycles
+  RequestInbox inbox_;
+  mutable std::mutex mutex_;  ///< of the counters
   CoordinatorCounters counters_;
   bool ended_together_ = false;  ///< known once the thread has ended
 

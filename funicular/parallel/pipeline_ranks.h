@@ -8,7 +8,7 @@
 
 namespace funicular::parallel {
 
-/// Of D · P ranks, rank d · P + r is rank r of pipeline d.
+/// With D · P ranks, rank d · P + r is rank r of pipeline d.
 class PipelineRanks {
  public:
   /// `size`: P. `placement`: of stages on the ranks of one pipeline.

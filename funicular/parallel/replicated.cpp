@@ -88,7 +88,10 @@ void begin_alike(const Model& model, const comm::Group& group) {
 }
 
 /// Throws RunError unless the ranks have the same weights.
-void require_same(const std::vector<std::string>& hashes_by_rank, int64_t update) {
+void require_same(std::vector<std::string> hashes_by_rank, int64_t update) {
+  // Ranks that only hold weights have no hashes.
+  for (std::string& hashes : hashes_by_rank)
+    if (hashes.empty()) hashes = hashes_by_rank.front();
   const std::optional<DifferingWeight> differing = find_differing_weight(hashes_by_rank);
   if (!differing) return;
   throw RunError(

@@ -18,7 +18,8 @@ namespace funicular::parallel {
 /// show the version that the owner uses for the same micro-batch.
 class SharedVersions {
  public:
-  /// Collective among the ranks of the pipeline. What it refers to must outlive it. `wait` counts the time of a wait.
+  /// Collective among the ranks of the pipeline. Everything that it refers to must outlive it. `wait` counts the time
+  /// of a wait.
   SharedVersions(const SharedWeights& weights, const PipelineRanks& ranks, SharedWeights::Wait wait);
 
   /// At a meeting: what is there is version 0.

@@ -1,6 +1,6 @@
 #pragma once
-// What a rank shows of a model's state: the blocks of an update target, frozen weights and buffers as slices of logical
-// tensors.
+// Visits what a rank shows of a model's state: the blocks of an update target, frozen weights and buffers as slices of
+// logical tensors.
 
 #include <functional>
 #include <string>

@@ -23,7 +23,7 @@ std::optional<DifferingWeight> find_differing_weight(const std::vector<std::stri
   const std::string& first = hashes_by_rank.front();
   for (size_t rank = 1; rank < hashes_by_rank.size(); ++rank) {
     const std::string& other = hashes_by_rank[rank];
-    if (first == other || other.empty()) continue;
+    if (first == other) continue;
     const auto differing = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
     const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;

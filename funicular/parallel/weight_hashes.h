@@ -18,8 +18,7 @@ struct DifferingWeight {
   std::string name;
 };
 
-/// The first rank whose lines differ from the lines of rank 0, and the first weight that differs. Ranks without lines
-/// are left out.
+/// The first rank whose lines differ from the lines of rank 0, and the first weight that differs.
 std::optional<DifferingWeight> find_differing_weight(const std::vector<std::string>& hashes_by_rank);
 
 }  // namespace funicular::parallel

@@ -31,7 +31,7 @@ struct SlicePlace {
   Region region{};
 };
 
-/// Where rank `rank` has its slice of a logical tensor of the weight, `slice` of the whole.
+/// The place of the slice of rank `rank` of a logical tensor of the weight, `slice` of the whole.
 SlicePlace place_of(const CutWeight& weight, const Parameter::Slice& slice, int rank, int ranks);
 /// Throws InputError for a weight that so many ranks cannot have parts of.
 void require_parts(const CutWeight& weight, int ranks);

@@ -117,7 +117,7 @@ def distill(train_rows, *, eval=None, progress=None, **options):
 
 def pretrain(data, *, model, progress=None, **options):
     """Trains a masked language model on a token store (see tokenize); gives a Run."""
-    return train("pretrain", {"model": model_of(model), "data": data, **options}, progress, {})
+    return train("pretrain", {"model": model_of(model), "train": data, **options}, progress, {})
 
 
 def tokenize(input, output, *, tokenizer, progress=None, **options):

@@ -190,7 +190,7 @@ TEST_F(RankMemory, OfEachStageIsThatOfTheFormula) {
     }
 }
 
-/// Rank 0 of two keeps one older version of its stage (docs/explanation/schedules.md) beside what a pipeline in step
+/// Rank 0 of two keeps one older version of its stage (docs/explanation/older_weights.md) beside what a pipeline in step
 /// holds.
 TEST_F(RankMemory, OfAPipelineThatDoesNotStopHasOlderVersions) {
   RankUseOptions options;

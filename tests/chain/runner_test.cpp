@@ -272,6 +272,11 @@ TEST(Differences, OfInputsNameWhatChanged) {
   EXPECT_EQ(differences(before, now, {}),
             (std::vector<std::string>{"--data was not given, is d", "--eval was e, is not given"}));
   now = before;
+  before.inputs = {{"data", before.inputs["train"]}, {"eval", before.inputs["eval"]}};
+  EXPECT_TRUE(differences(before, now, {.inputs = {{.option = "train", .former = {"data"}}}}).empty())
+      << "recorded under the former name";
+  before = now;
+  now = before;
   now.command = "distill";
   EXPECT_EQ(differences(before, now, {}), std::vector<std::string>{"the command was , is distill"});
 }

@@ -44,7 +44,7 @@ class WeightBuffers {
   void refresh(const std::vector<const WeightUnit*>& units) const;
   /// All ranks' pieces of a unit's compact masters. Collective.
   at::Tensor gather_masters(const WeightUnit& unit, const comm::Group& group) const;
-  /// Where a block lies that begins at `in_unit` of this rank's piece; its gradient as if the kind had a buffer of
+  /// The place of a block that begins at `in_unit` of this rank's piece; its gradient as if the kind had a buffer of
   /// gradients.
   UpdateTarget::Block place_of(const WeightUnit& unit, int64_t in_unit) const;
   /// The buffers go with the last tensor that points there.

@@ -1,0 +1,37 @@
+#pragma once
+// Requests of a rank that are not done, and what it tells the other ranks of it.
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/horovod/negotiation.h"
+#include "funicular/horovod/request.h"
+
+namespace funicular::horovod {
+
+/// For one thread.
+class PendingRequests {
+ public:
+  bool empty() const { return requests_.empty(); }
+  void add(std::vector<std::shared_ptr<Request>> requests);
+  /// What this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages
+  /// about the rest. Counters do not tell which rank is missing, so a request gets a message before it is `patience`
+  /// old (0: never).
+  std::vector<Message> collect(const Negotiation& negotiation, std::chrono::milliseconds patience,
+                               std::vector<size_t>& slots);
+  /// The request of a name; null: this rank has not asked for it.
+  Request* find(const std::string& name) const;
+  /// The same, and removes it. Afterwards forget_taken() must be called before collect().
+  std::shared_ptr<Request> take(const std::string& name);
+  void forget_taken();
+  std::vector<std::shared_ptr<Request>> take_all();
+
+ private:
+  std::map<std::string, std::shared_ptr<Request>> requests_;
+  std::vector<std::string> silent_;  ///< requests about which no message was sent
+};
+
+}  // namespace funicular::horovod
