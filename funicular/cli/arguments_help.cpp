@@ -181,12 +181,12 @@ std::string range_of(const Declaration& option) {
     for (const std::string& name : option.choices) names += (names.empty() ? "`" : ", `") + name + "`";
     return names;
   }
-  const std::string high = std::isinf(option.high) ? "" : fmt::format("{:g}", option.high);
+  const std::string high = std::isinf(option.high) ? "" : fmt::format("{:.15g}", option.high);
   if (std::isinf(option.low)) return high.empty() ? "" : "at most " + high;
   if (option.low_excluded)
-    return fmt::format("above {:g}{}", option.low, high.empty() ? "" : ", at most " + high);
-  return high.empty() ? fmt::format("at least {:g}", option.low)
-                      : fmt::format("{:g} to {}", option.low, high);
+    return fmt::format("above {:.15g}{}", option.low, high.empty() ? "" : ", at most " + high);
+  return high.empty() ? fmt::format("at least {:.15g}", option.low)
+                      : fmt::format("{:.15g} to {}", option.low, high);
 }
 
 std::string row_of(const Declaration& option) {

@@ -18,7 +18,8 @@ struct Entry {
 
 constexpr std::array kEntries{
     Entry{"tokenize", "Turn text into a memory-mapped token store", make_tokenize},
-    Entry{"vocabulary", "Give a model the words of a domain as tokens", make_vocabulary},
+    Entry{"vocabulary", "Train a vocabulary, or give a model the words of a domain as tokens",
+          make_vocabulary},
     Entry{"mask", "Show what pretrain would hide, with statistics"},
     Entry{"pretrain", "Train a masked language model, or adapt one to a domain"},
     Entry{"finetune", "Train a model for classes, labels, numbers, tags, spans, embeddings or rankings"},

@@ -142,14 +142,14 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 /// Says that memory is short, why, and what to do.
-std::string memory_text(const std::string& reason) {
+std::string memory_text(const std::string& reason, std::string_view command = "") {
   rlimit limit{};
   const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return fmt::format(
-      "[memory] out of memory{}; try a smaller --micro-batch-tokens or --micro-batch-size ({})",
+      "[memory] out of memory{}; try a smaller {} ({})",
       limited ? fmt::format(": this process may have {} MB (ulimit -v), and needs more", limit.rlim_cur >> 20)
               : "",
-      reason);
+      command == "vocabulary" ? "--max-words" : "--micro-batch-tokens or --micro-batch-size", reason);
 }
 
 /// For exceptions that nothing catches, of threads and of libraries while they are loaded: a message and exit code 1, where
@@ -186,7 +186,7 @@ int guarded(const std::vector<std::string>& words) {
     return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))
-      log::error("{}", memory_text(text_of(error)));
+      log::error("{}", memory_text(text_of(error), words.empty() ? "" : words.front()));
     else
       log::error("[internal] {}", text_of(error));
   }

@@ -61,8 +61,8 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
 void require_in_range(const Declaration& option, double number, std::string_view text,
                       const std::string& where) {
   if (number < option.low || number > option.high || (option.low_excluded && number <= option.low)) {
-    const std::string upper = std::isinf(option.high) ? "" : fmt::format(" and at most {:g}", option.high);
-    throw InputError(kOptionComponent, "{} must be {} {:g}{}, found {}", where,
+    const std::string upper = std::isinf(option.high) ? "" : fmt::format(" and at most {:.15g}", option.high);
+    throw InputError(kOptionComponent, "{} must be {} {:.15g}{}, found {}", where,
                      option.low_excluded ? "above" : "at least", option.low, upper, text);
   }
 }

@@ -102,8 +102,8 @@ class Vocabulary final : public Command {
 
  private:
   /// Options of another action would do nothing.
-  void refuse(const char* action, const std::vector<const char*>& options) const {
-    for (const char* option : options)
+  void refuse(const char* action, const std::vector<std::string>& options) const {
+    for (const std::string& option : options)
       if (arguments.given(option))
         throw InputError("usage", "--{} is for funicular vocabulary {}; leave it out", option, action);
   }
@@ -123,7 +123,7 @@ class Vocabulary final : public Command {
 
   int propose() {
     refuse(kExtend, {"words", "output", "skip-bad-words"});
-    refuse(kTrain, VocabularyTraining::option_names());
+    refuse(kTrain, training_.option_names());
     require(kPropose, {"model"});
     if (input_.empty() == data_.empty())
       throw InputError("usage",
@@ -179,7 +179,7 @@ class Vocabulary final : public Command {
 
   int extend() {
     refuse(kPropose, {"input", "data", "encoding", "count", "min-count", "min-pieces"});
-    refuse(kTrain, VocabularyTraining::option_names());
+    refuse(kTrain, training_.option_names());
     require(kExtend, {"model", "words", "output"});
     require_folder_name(output_, "--output");
     const CommandsLibrary& library = commands_library();

@@ -10,11 +10,11 @@
 namespace funicular::data {
 
 struct WordCountingOptions {
-  int threads = 0;  ///< 0: as many as the machine has
-  /// Different words that are kept. A block of the source may bring more. Then the rarest words are forgotten, with all
-  /// that are as rare as the first one without a place (lossy counting: Manku and Motwani, VLDB 2002).
+  int threads = 1;
+  /// Different words that are kept. A block of the source may bring more. Then WordCounts::keep_most_frequent() leaves
+  /// out the rarest of the words read so far. A word that comes back later begins at 0.
   size_t most_words = 10'000'000;
-  size_t pieces_in_block = 16;  ///< pieces of the source that are counted before words are forgotten
+  size_t pieces_in_block = 64;  ///< counted before words are forgotten; more threads than pieces are idle
   std::function<void(uint64_t bytes)> progress = nullptr;  ///< called with the bytes read so far
 };
 

@@ -47,8 +47,9 @@ TextFormat guess_text_format(const fs::path& path) {
   if (extension == ".json")
     throw InputError(
         "text",
-        "{}: expected one JSON object per line. If the file has such lines, name it .jsonl or give --format "
-        "jsonl. If it is a JSON array, convert it with pandas: to_json(orient=\"records\", lines=True)",
+        "{}: expected one JSON object per line. If the file has such lines, name it .jsonl; a command with "
+        "--format also takes --format jsonl. If it is a JSON "
+        "array, convert it with pandas: to_json(orient=\"records\", lines=True)",
         path.string());
   return TextFormat::text;
 }

@@ -133,20 +133,24 @@ class Expectation {
     sums_.assign(word.size() + 1, 0.0);
     scales_.assign(word.size() + 1, 0);
     sums_[0] = 1.0;
+    reached_ = 0, scale_ = 0;
     for (size_t begin = 0; begin < word.size();) {
       if (sums_[begin] < 0x1p-400) raise(begin);
       begin = set_.for_each_at(word, begin, [&](size_t end, int32_t id) {
         const double probability = id == kUnknown ? unknown_ : probabilities_[static_cast<size_t>(id)];
         edges_.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end), id, probability});
+        for (; reached_ < end; ++reached_) scales_[reached_ + 1] = scale_;
         sums_[end] += sums_[begin] * probability;
       });
     }
   }
 
+  // Takes time for the bytes of a piece: nothing is added up behind `reached_`.
   void raise(size_t begin) {
-    for (size_t i = begin; i < sums_.size(); ++i) {
+    ++scale_;
+    for (size_t i = begin; i <= reached_; ++i) {
       sums_[i] = std::ldexp(sums_[i], kScale);
-      ++scales_[i];
+      scales_[i] = scale_;
     }
   }
 
@@ -156,6 +160,8 @@ class Expectation {
   std::vector<Edge> edges_;
   std::vector<double> sums_, behind_;
   std::vector<int> scales_;
+  size_t reached_ = 0;  // the end of the farthest edge
+  int scale_ = 0;       // of all sums from the current beginning to reached_
 };
 
 /// The best path through a word; of equally good ones the one whose pieces begin first.

@@ -20,6 +20,7 @@ namespace funicular::text {
 namespace {
 
 constexpr const char* kContinuing = "##";
+constexpr uint32_t kMark = 0x2581;  ///< kBlankMark
 
 /// The special tokens of a kind by their roles, and their order.
 struct SpecialNames {
@@ -35,14 +36,19 @@ const SpecialNames& names_of(VocabularyKind kind) {
   return kind == VocabularyKind::word_piece || kind == VocabularyKind::byte_bpe ? bert : roberta;
 }
 
+/// Control characters, and the separators at which some readers end a line.
+bool is_control(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
+}
+
 std::string character(uint32_t code) {
   std::string text;
   append_code_point(code, text);
   return text;
 }
 
-/// The most frequent characters of the words. Equally frequent characters come in the order of their codes.
-std::set<uint32_t> alphabet_of(const std::vector<CountedWord>& words, int64_t limit) {
+/// The characters of the words, the most frequent first. Equally frequent characters come in the order of their codes.
+std::vector<uint32_t> characters_by_frequency(const std::vector<CountedWord>& words) {
   std::map<uint32_t, uint64_t> times;
   for (const CountedWord& word : words)
     for (const char *at = word.text.data(), *const end = at + word.text.size(); at < end;)
@@ -50,10 +56,14 @@ std::set<uint32_t> alphabet_of(const std::vector<CountedWord>& words, int64_t li
   std::vector<std::pair<uint32_t, uint64_t>> by_times(times.begin(), times.end());
   std::stable_sort(by_times.begin(), by_times.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (static_cast<int64_t>(by_times.size()) > limit) by_times.resize(static_cast<size_t>(limit));
-  std::set<uint32_t> alphabet;
-  for (const auto& [code, count] : by_times) alphabet.insert(code);
-  return alphabet;
+  std::vector<uint32_t> characters;
+  for (const auto& [code, count] : by_times) characters.push_back(code);
+  return characters;
+}
+
+std::set<uint32_t> first_of(const std::vector<uint32_t>& characters, int64_t limit) {
+  const auto count = std::min(static_cast<int64_t>(characters.size()), limit);
+  return {characters.begin(), characters.begin() + count};
 }
 
 /// The words cut at characters that get no token: no piece crosses them.
@@ -120,7 +130,7 @@ class VocabularyTrainer {
                      "a vocabulary of {} tokens is too small: {} special tokens and {} {} are tokens each; "
                      "expected at least {}{}",
                      options_.size, specials_, first, what, needed,
-                     options_.kind == VocabularyKind::byte_bpe ? "" : ", or a lower limit of characters");
+                     options_.kind == VocabularyKind::byte_bpe ? "" : ", or a smaller --limit-alphabet");
   }
 
   TrainedMerges merges(SpelledWords words, const char* prefix = "") {
@@ -148,7 +158,7 @@ class VocabularyTrainer {
   }
 
   std::unique_ptr<Tokenizer> train_word_piece() {
-    const std::set<uint32_t> alphabet = alphabet_of(words_, options_.limit_alphabet);
+    const std::set<uint32_t> alphabet = first_of(characters_by_frequency(words_), options_.limit_alphabet);
     std::set<uint32_t> within;
     std::unordered_map<uint32_t, int32_t> first_ids, later_ids;
     for (const CountedWord& word : words_)
@@ -197,20 +207,27 @@ class VocabularyTrainer {
         SequenceTemplate::bert(names.cls, ids_.at(names.cls), names.sep, ids_.at(names.sep)));
   }
 
-  /// The words without characters that get no token. `words` must outlive the result.
-  std::vector<CountedWord> words_in_alphabet(WordCounts& words) const {
-    words = parts_in(alphabet_of(words_, options_.limit_alphabet), words_);
-    return words.sorted();
+  /// Cuts the words at the characters that get no token, and returns those that get one. The mark of a word's beginning is one
+  /// of these: every word begins with it.
+  std::set<uint32_t> limit_characters() {
+    std::vector<uint32_t> characters = characters_by_frequency(words_);
+    const int64_t limit = std::max<int64_t>(options_.limit_alphabet, 1);
+    if (static_cast<int64_t>(characters.size()) <= limit) return {characters.begin(), characters.end()};
+    const auto mark = std::find(characters.begin(), characters.end(), kMark);
+    if (mark != characters.end() && mark - characters.begin() >= limit)
+      std::swap(*mark, characters[static_cast<size_t>(limit) - 1]);
+    std::set<uint32_t> alphabet = first_of(characters, limit);
+    parts_ = parts_in(alphabet, words_);
+    words_ = parts_.sorted();
+    return alphabet;
   }
 
   std::unique_ptr<Tokenizer> train_bpe() {
     for (int byte = 0; byte < 256; ++byte) add_token(byte_token(static_cast<uint8_t>(byte)));
-    WordCounts parts;
-    const std::vector<CountedWord> words = words_in_alphabet(parts);
-    for (const uint32_t code : alphabet_of(words, options_.limit_alphabet)) add_token(character(code));
+    for (const uint32_t code : limit_characters()) add_token(character(code));
     require_size(tokens_.size() - specials_, "bytes and characters");
     TrainedMerges trained =
-        merges(spelled(words, [&](uint32_t code, bool) { return ids_.at(character(code)); }));
+        merges(spelled(words_, [&](uint32_t code, bool) { return ids_.at(character(code)); }));
     CharacterBpeOptions options;
     options.unknown_token = names_of(options_.kind).unknown;
     options.fuse_unknown = options.byte_fallback = true;
@@ -219,14 +236,12 @@ class VocabularyTrainer {
   }
 
   std::unique_ptr<Tokenizer> train_unigram() {
-    WordCounts parts;
-    const std::vector<CountedWord> words = words_in_alphabet(parts);
-    require_size(alphabet_of(words, options_.limit_alphabet).size(), "characters");
+    require_size(limit_characters().size(), "characters");
     PieceTrainingOptions options;
     options.size = static_cast<size_t>(options_.size) - specials_;
     options.threads = options_.threads;
     std::vector<double> scores(specials_, 0.0);
-    for (const TrainedPiece& piece : train_pieces(words, options)) {
+    for (const TrainedPiece& piece : train_pieces(words_, options)) {
       if (ids_.contains(piece.text)) continue;  // a special token
       tokens_.push_back(piece.text);
       scores.push_back(piece.score);
@@ -253,7 +268,8 @@ class VocabularyTrainer {
   std::unordered_map<std::string, int32_t> ids_;
   std::vector<AddedToken> added_;
   size_t specials_ = 0;
-  std::vector<CountedWord> words_;
+  std::vector<CountedWord> words_;  // views into the counts, or into parts_
+  WordCounts parts_;
 };
 
 }  // namespace
@@ -274,6 +290,12 @@ std::vector<std::string> special_tokens(const VocabularyOptions& options) {
     if (token.empty() || !is_valid_utf8(token))
       throw InputError(kTokenizerComponent, "special token {} is empty or not valid UTF-8",
                        tokens.size() - names.order.size() + 1);
+    for (const char *at = token.data(), *const end = at + token.size(); at < end;)
+      if (is_control(next_valid_code_point(at, end)))
+        throw InputError(kTokenizerComponent,
+                         "special token {} has a control character; expected one line of text, as vocab.txt "
+                         "holds a token per line",
+                         tokens.size() - names.order.size() + 1);
     if (std::find(tokens.begin(), tokens.end(), token) != tokens.end())
       throw InputError(kTokenizerComponent, "the special token \"{}\" is there already; leave it out", token);
     tokens.push_back(token);

@@ -27,7 +27,7 @@ struct VocabularyOptions {
 TrainingRules training_rules(const VocabularyOptions& options);
 
 /// The special tokens of a kind in the order of their ids, then `options.special_tokens`. Throws InputError if one of
-/// these is empty or there already.
+/// these is empty, has a control character, or is there already.
 std::vector<std::string> special_tokens(const VocabularyOptions& options);
 
 /// Trains a tokeniser on words that TrainingWords counted by training_rules(options). It has fewer tokens than wanted

@@ -81,10 +81,21 @@ size_t WordCounts::keep_most_frequent(size_t most) {
     if (slot.times > 0) times.push_back(slot.times);
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(most), times.end(),
                    std::greater<>());
-  const uint64_t too_rare = times[most];
+  const uint64_t rarest = times[most];
+  std::vector<const Slot*> equals;
   WordCounts kept;
-  for (const Slot& slot : slots_)
-    if (slot.times > too_rare) kept.add({slot.text, slot.size}, slot.hash, slot.times);
+  for (const Slot& slot : slots_) {
+    if (slot.times > rarest) kept.add({slot.text, slot.size}, slot.hash, slot.times);
+    if (slot.times == rarest) equals.push_back(&slot);
+  }
+  const auto last = equals.begin() + static_cast<ptrdiff_t>(most - kept.size_);
+  std::nth_element(equals.begin(), last, equals.end(), [](const Slot* a, const Slot* b) {
+    return std::pair(a->hash, std::string_view(a->text, a->size)) <
+           std::pair(b->hash, std::string_view(b->text, b->size));
+  });
+  std::for_each(equals.begin(), last, [&](const Slot* slot) {
+    kept.add({slot->text, slot->size}, slot->hash, slot->times);
+  });
   const size_t left_out = size_ - kept.size_;
   *this = std::move(kept);
   return left_out;

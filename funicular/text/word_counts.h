@@ -23,8 +23,8 @@ class WordCounts {
   size_t size() const { return size_; }
   /// By their bytes. The texts are views into this object.
   std::vector<CountedWord> sorted() const;
-  /// Keeps at most `most` words: leaves out all words that are as rare as the first one that has no place. Returns how
-  /// many words it left out.
+  /// Keeps the `most` most frequent words. Equally frequent words come in the order of their hashes, then of their bytes:
+  /// an order that does not depend on the text. Returns how many words it left out.
   size_t keep_most_frequent(size_t most);
 
  private:

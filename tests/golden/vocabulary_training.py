@@ -2,7 +2,7 @@
 """Vocabularies that `funicular vocabulary train` makes are those that the trainers of `tokenizers` make, where these are repeatable:
 byte-level BPE token by token and merge by merge; WordPiece and BPE of characters, whose first tokens are given to `tokenizers` in our
 order. A unigram model, which `tokenizers` makes anew in each run, explains unseen text as well. `tokenizers` and transformers'
-AutoTokenizer read each folder with the ids of ours. The number of threads changes no byte.
+AutoTokenizer read each folder with the ids of ours. The number of threads changes no byte of the files.
 
 Usage: vocabulary_training.py FUNICULAR TOKENIZE_LINES
 """
@@ -130,7 +130,7 @@ def ids_of(program, folder, texts):
     return result
 
 
-def check_readers(lines_program, folder, kind, texts):
+def check_readers(lines_program, folder, kind, texts, more=()):
     """`tokenizers` and transformers give our ids, with the special tokens in their roles."""
     ours = ids_of(lines_program, folder, texts)
     peer, loaded = Tokenizer.from_file(str(folder / "tokenizer.json")), AutoTokenizer.from_pretrained(folder)
@@ -141,9 +141,13 @@ def check_readers(lines_program, folder, kind, texts):
     specials = BERT if kind in ("wordpiece", "byte-bpe") else ROBERTA
     roles = {loaded.pad_token, loaded.unk_token, loaded.cls_token, loaded.sep_token, loaded.mask_token}
     expect(f"{kind}: roles", roles == set(specials), roles)
-    expect(f"{kind}: special tokens first", loaded.convert_tokens_to_ids(specials) == list(range(5)), specials)
+    specials = [*specials, *more]
+    expect(f"{kind}: special tokens first", loaded.convert_tokens_to_ids(specials) == list(range(len(specials))), specials)
+    for number, token in enumerate(more, 5):
+        (found,) = ids_of(lines_program, folder, [f"one{token}two {token} three"])
+        expect(f"{kind}: {token} is one token", found.count(number) == 2, found)
     pair = loaded("one", "two")["input_ids"]
-    expect(f"{kind}: pairs", pair.count(loaded.sep_token_id) == (2 if specials is BERT else 3) and pair[0] == loaded.cls_token_id, pair)
+    expect(f"{kind}: pairs", pair.count(loaded.sep_token_id) == (2 if kind in ("wordpiece", "byte-bpe") else 3) and pair[0] == loaded.cls_token_id, pair)
     expect(f"{kind}: longest row", loaded.model_max_length == 512, loaded.model_max_length)
 
 
@@ -174,8 +178,15 @@ def main():
         compare_unigram(root / "unigram", lines, others, 4000)
         for kind, folder in (("byte-bpe", "byte2000"), ("wordpiece", "words3000"), ("bpe", "characters"), ("unigram", "unigram")):
             check_readers(lines_program, root / folder, kind, lines[:3000] + others)
-            one, three = (train(program, kind, root / "text.txt", root / f"{kind}-{threads}", 1500, "--threads", str(threads)) for threads in (1, 3))
+            for threads in (1, 3):
+                train(program, kind, root / "text.txt", root / f"{kind}-{threads}", 1500, "--threads", str(threads))
+            one, three = ({file.name: file.read_bytes() for file in (root / f"{kind}-{threads}").iterdir()} for threads in (1, 3))
             expect(f"{kind}: threads", one == three)
+        more = ("[E1]", "<e 2>")
+        limited = ("--lowercase", "--limit-alphabet", "400")
+        for kind, options in (("byte-bpe", ()), ("wordpiece", limited), ("bpe", limited), ("unigram", limited)):
+            train(program, kind, root / "text.txt", root / f"{kind}-marked", 1500, *options, "--special-tokens", *more)
+            check_readers(lines_program, root / f"{kind}-marked", kind, lines[:300] + others + ["a[E1]B <e 2> [E1] [E2]<e 2>"], more)
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)
 

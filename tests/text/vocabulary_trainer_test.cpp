@@ -73,11 +73,27 @@ TEST(WordCounts, AreTheSameInAnyOrderAndForgetTheRarest) {
   }
   std::sort(times.rbegin(), times.rend());
   EXPECT_EQ(forwards.keep_most_frequent(words.size()), 0u);
-  const size_t kept = static_cast<size_t>(
-      std::count_if(times.begin(), times.end(), [&](uint64_t n) { return n > times[100]; }));
-  EXPECT_EQ(forwards.keep_most_frequent(100), words.size() - kept);
-  EXPECT_LE(forwards.size(), 100u);
-  for (const CountedWord& word : forwards.sorted()) EXPECT_GT(word.times, times[100]);
+  EXPECT_EQ(forwards.keep_most_frequent(100), words.size() - 100);
+  EXPECT_EQ(forwards.size(), 100u);
+  for (const CountedWord& word : forwards.sorted()) EXPECT_GE(word.times, times[99]);
+}
+
+TEST(WordCounts, FillThePlacesWithTheSameEquallyRareWordsInAnyOrder) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 2001; ++i) texts.push_back("word" + std::to_string(i));
+  WordCounts forwards, backwards;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    forwards.add(texts[i]);
+    backwards.add(texts[texts.size() - 1 - i]);
+  }
+  for (WordCounts* counts : {&forwards, &backwards}) counts->add("often", 2);
+  for (const size_t most : {2001u, 50u, 1u}) {
+    forwards.keep_most_frequent(most);
+    backwards.keep_most_frequent(most);
+    EXPECT_EQ(forwards.size(), most);
+    EXPECT_EQ(forwards.sorted(), backwards.sorted());
+  }
+  EXPECT_EQ(forwards.sorted(), (std::vector<CountedWord>{{"often", 2}}));
 }
 
 // ---- words
@@ -526,6 +542,8 @@ TEST(VocabularyTrainer, GivesEachKindItsTokensInOrder) {
   const auto bytes = trained({.kind = VocabularyKind::byte_bpe, .size = 265}, texts);
   EXPECT_EQ(first(*bytes, 0, 6), (List{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "!"}));
   EXPECT_EQ(first(*bytes, 261, 4), (List{"lo", "low", "\xC4\xA0low", "er"}));
+  EXPECT_EQ(bytes->tokenize("low [MASK]").ids,
+            (std::vector<int32_t>{bytes->id_of("low"), 4}));  // without the blank
   const auto bpe = trained({.kind = VocabularyKind::bpe, .size = 300, .lowercase = false}, texts);
   EXPECT_EQ(first(*bpe, 0, 6), (List{"<s>", "<pad>", "</s>", "<unk>", "<mask>", "<0x00>"}));
   EXPECT_EQ(bpe->tokenize("low").ids, std::vector<int32_t>{bpe->id_of("\xE2\x96\x81low")});
@@ -549,6 +567,15 @@ TEST(VocabularyTrainer, KeepsTheMostFrequentCharacters) {
   }
 }
 
+TEST(VocabularyTrainer, KeepsTheMarkOfAWordWhateverTheLimit) {
+  for (const VocabularyKind kind : {VocabularyKind::bpe, VocabularyKind::unigram}) {
+    const auto tokenizer = trained({.kind = kind, .size = 300, .limit_alphabet = 2}, {"aaaabbbcc aab"});
+    EXPECT_GE(tokenizer->id_of("\xE2\x96\x81"), 0);
+    EXPECT_GE(tokenizer->id_of("a"), 0);
+    EXPECT_LT(tokenizer->id_of("b"), 0);
+  }
+}
+
 TEST(VocabularyTrainer, RefusesWhatCannotBe) {
   const WordCounts words = counted({{"abc", 3}, {"xyz", 2}});
   EXPECT_NE(refusal({}, {}).find("the text has no words"), std::string::npos);
@@ -565,6 +592,10 @@ TEST(VocabularyTrainer, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal(words, {.kind = VocabularyKind::unigram, .size = 11}), "nothing");
   EXPECT_NE(refusal(words, {.special_tokens = {"[SEP]"}}).find("\"[SEP]\" is there already"),
             std::string::npos);
+  for (const char* token : {"a\nb", "\r", "a\xC2\x85", "\xE2\x80\xA8"})
+    EXPECT_NE(
+        refusal(words, {.special_tokens = {"[X]", token}}).find("special token 2 has a control character"),
+        std::string::npos);
   EXPECT_NE(refusal(words, {.special_tokens = {""}}).find("special token 1 is empty"), std::string::npos);
 }
 

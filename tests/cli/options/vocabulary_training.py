@@ -40,6 +40,11 @@ def kind(lab):
     empty.write_text("\n\n")
     refuses(lab, ["--kind", "unigram", "--input", empty], "the text has no words")
     lab.refuses(["vocabulary", "train", "--kind", "unigram", "--input", empty, "--output", lab.folder], "exists; choose another folder")
+    _, output, _ = train(lab, "--size", 270, kind="byte-bpe")
+    nested = lab.folder / "new" / "folder" / "tokeniser"
+    lab.succeeds("vocabulary", "train", "--kind", "byte-bpe", "--size", 270, "--input", lab.folder / "text.txt", "--output", nested)
+    lab.assertEqual((nested / "tokenizer.json").read_bytes(), (output / "tokenizer.json").read_bytes())
+    lab.refuses(["vocabulary", "train", "--kind", "byte-bpe", "--input", lab.folder / "text.txt", "--output", lab.folder / "text.txt" / "t"], "is a file")
     refuses(lab, ["--kind", "bpe", "--input", empty, "--model", lab.folder], "--model is for funicular vocabulary extend")
     lab.refuses(["vocabulary", "propose", "--kind", "bpe"], "--kind is for funicular vocabulary train")
 
@@ -72,13 +77,19 @@ def limit_alphabet(lab):
 def special_tokens(lab):
     tokens, output, _ = train(lab, "--special-tokens", "[E1]", "[E2]")
     lab.assertEqual(tokens[:7], [*FIRST, "[E1]", "[E2]"])
+    marked = lab.folder / "marked.txt"
+    marked.write_text("[E1]low [E2]\n")
+    lab.succeeds("tokenize", "--tokenizer", output, "--input", marked, "--output", lab.folder / "marked.tokens")
+    lab.assertEqual(json.loads((lab.folder / "marked.tokens" / "meta.json").read_text())["unknown_tokens"], 0)
+    refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--special-tokens", "a\nb"], "has a control character")
     lab.assertEqual([token["content"] for token in json.loads((output / "tokenizer.json").read_text())["added_tokens"]], tokens[:7])
     refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--special-tokens", "[SEP]"], '"[SEP]" is there already')
 
 
 @TRAIN.row("--lowercase", "no upper case is left; the default of wordpiece alone")
 def lowercase(lab):
-    for kind, extra, lowers in (("wordpiece", [], True), ("bpe", [], False), ("bpe", ["--lowercase"], True), ("unigram", ["--lowercase"], True)):
+    for kind, extra, lowers in (("wordpiece", [], True), ("wordpiece", ["--no-lowercase"], False), ("bpe", [], False), ("bpe", ["--lowercase"], True),
+                                ("unigram", ["--lowercase"], True), ("unigram", ["--no-cased"], True), ("byte-bpe", ["--no-lowercase"], False)):
         tokens, output, _ = train(lab, "--size", 290, *extra, kind=kind)
         lab.assertEqual("N" not in tokens, lowers, (kind, extra))
         lab.assertEqual('owercase": true' in (output / "tokenizer.json").read_text() or '"Lowercase"' in (output / "tokenizer.json").read_text(), lowers)
@@ -88,6 +99,8 @@ def lowercase(lab):
 @TRAIN.row("--cased", "upper case is kept")
 def cased(lab):
     lab.assertIn("N", train(lab, "--cased")[0])
+    lab.assertIn("N", train(lab, "--cased", "--no-lowercase")[0])
+    refuses(lab, ["--kind", "byte-bpe", "--input", lab.folder / "text.txt", "--no-cased"], "--no-cased is not for --kind byte-bpe")
     refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--cased", "--lowercase"], "contradict each other")
 
 
@@ -98,6 +111,19 @@ def text_column(lab):
     lab.assertNotIn("z", tokens)
     lab.assertIn("low", train(lab, text='{"text": "low"}\n{"text": "low"}\n', name="rows.jsonl")[0])
     refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "table.csv"], "table.csv is a table", "--text-column NAME")
+    refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--text-column", "2"], "--text-column is for tables and JSON lines")
+
+
+@TRAIN.row("--header", "the first row is data with --no-header; without a word the command says that it names the columns")
+def header(lab):
+    rows = "".join(f"{word}\t0\n" for word in ("zebra", "low", "low"))
+    tokens, _, done = train(lab, "--text-column", 1, text=rows, name="table.tsv")
+    lab.assertNotIn("z", tokens)
+    lab.assertIn("table.tsv: the first row names the columns; --no-header: it is data", done.err)
+    tokens, _, done = train(lab, "--text-column", 1, "--no-header", text=rows, name="table.tsv")
+    lab.assertIn("z", tokens)
+    lab.assertNotIn("names the columns", done.err)
+    refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--no-header"], "--header is for tables")
 
 
 @TRAIN.row("--skip-bad-rows", "lines that are not UTF-8 are left out and counted; without it they are refused by their place")
@@ -113,14 +139,15 @@ def skip_bad_rows(lab):
 def max_length(lab):
     _, output, _ = train(lab, "--max-length", 77)
     lab.assertEqual(json.loads((output / "tokenizer_config.json").read_text())["model_max_length"], 77)
+    refuses(lab, ["--kind", "wordpiece", "--input", lab.folder / "text.txt", "--max-length", "3000000000"], "at most 2147483647")
 
 
-@TRAIN.row("--max-words", "the rarest words are forgotten")
+@TRAIN.row("--max-words", "the rarest words are forgotten, and not more of them than needed")
 def max_words(lab):
     text = TEXT + "".join(f"{a}{b}{c}\n" for a in "abcdefghij" for b in "abcdefghij" for c in "abcdefghijk")
     tokens, _, done = train(lab, "--max-words", 1000, "--min-frequency", 0, text=text)
-    lab.assertIn("more than 1000 different words", done.err)
-    lab.assertNotIn("abc", tokens)
+    lab.assertIn("more than 1000 different words: 104 rare words were forgotten", done.err)
+    lab.assertEqual(done.json()["words"], 1000)
     lab.assertIn("low", tokens)
 
 
