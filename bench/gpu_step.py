@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step on a GPU beside transformers' on the same GPU, by turns.
 
-usage: gpu_step.py --results FOLDER [--program FILE] [--models minilm,base] [--batch-size 256] [--rows ragged,grouped]
+usage: gpu_step.py --results FOLDER [--program FILE] [--library-path FOLDERS] [--models minilm,base] [--batch-size 256] [--rows ragged,grouped]
                    [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile,unpadded]
 
 Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or (grouped) the peer's in batches of similar
@@ -13,8 +13,8 @@ length as its Trainer groups them; or (full) rows of 128. The peer is transforme
             only this one is like for like
 
 Its batches lie on the GPU before the step; ours are sent within it, while a thread packs the next, and our step clips gradients
-to a norm of 1. Prints medians of real tokens per second and their ratios, and writes them to FOLDER/gpu_step.json. Compiled peers
-run once, since compiling takes longer than all steps.
+to a norm of 1. Prints medians of real tokens per second and their ratios, and writes them to FOLDER/gpu_step.json after each run.
+Compiled peers run once, since compiling takes longer than all steps. A peer that fails is noted there and left out; the exit code is 1.
 """
 import argparse
 import statistics
@@ -39,8 +39,9 @@ def write_batches(args, rows: str) -> dict[str, Path]:
 
 
 def ours(args, model: str, batches: Path) -> dict:
+    libraries = {"LD_LIBRARY_PATH": args.library_path} if args.library_path else {}
     return last_json([args.program, "bench", "--device", "cuda", "--model", model, "--precision", args.precision, "--batches", batches,
-                      "--warmup", WARMUP, "--steps", args.steps, "--json"])
+                      "--warmup", WARMUP, "--steps", args.steps, "--json"], **libraries)
 
 
 def theirs(args, model: str, batches: Path, way: str) -> dict:
@@ -54,29 +55,43 @@ def card() -> str:
     return found.stdout.strip()
 
 
-def compare(args, model: str, rows: str) -> dict:
+def medians(made: list[dict]) -> dict:
+    return {"tokens_per_second": statistics.median(run["tokens_per_second"] for run in made),
+            "device_bytes": statistics.median(run["peak_device_bytes"] for run in made)}
+
+
+def compare(args, model: str, rows: str, report: dict) -> None:
+    """Keeps the medians so far, and the sides that failed, in the report's file."""
     files = write_batches(args, rows)
     runs: dict[str, list[dict]] = {}
+    name = f"{model} {rows}"
+    found, failed = report["found"].setdefault(name, {}), report["failed"].setdefault(name, {})
     for repetition in range(args.repetitions):
-        runs.setdefault("funicular", []).append(ours(args, model, files["ours"]))
-        for way in args.peers:
-            if repetition == 0 or way == "eager":
-                runs.setdefault(way, []).append(theirs(args, model, files["peer"], way))
-    found = {side: {"tokens_per_second": statistics.median(run["tokens_per_second"] for run in made),
-                    "device_bytes": statistics.median(run["peak_device_bytes"] for run in made)} for side, made in runs.items()}
+        for side in ["funicular", *args.peers]:
+            if side in failed or (repetition > 0 and side in ("compile", "unpadded")):
+                continue
+            try:
+                run = ours(args, model, files["ours"]) if side == "funicular" else theirs(args, model, files["peer"], side)
+            except (subprocess.CalledProcessError, OSError, ValueError, IndexError) as problem:
+                print(f"{side} failed: {problem}", flush=True)
+                failed[side] = str(problem)
+            else:
+                runs.setdefault(side, []).append(run)
+                found[side] = medians(runs[side])
+            write_json(args.results / "gpu_step.json", report)
     print(f"\n{model}, {rows} rows, {args.batch_size} a step, {args.precision}")
     print(f"  {'':<12}{'tokens/s':>12}{'GB':>8}{'we make':>10}")
     for side, one in found.items():
-        ratio = found["funicular"]["tokens_per_second"] / one["tokens_per_second"]
+        ratio = found.get("funicular", {}).get("tokens_per_second", 0) / one["tokens_per_second"]
         print(f"  {side:<12}{one['tokens_per_second']:>12.0f}{one['device_bytes'] / 1e9:>8.2f}{ratio:>9.2f}x", flush=True)
-    return found
 
 
-def main() -> None:
+def main() -> int:
     words = lambda text: text.split(",")  # noqa: E731
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
+    parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH of our program")
     parser.add_argument("--python", default="python3", help="one with torch for CUDA and transformers")
     parser.add_argument("--models", type=words, default=["minilm", "base"])
     parser.add_argument("--batch-size", type=int, default=256)
@@ -91,9 +106,12 @@ def main() -> None:
     if unknown := set(args.rows) - {"ragged", "grouped", "full"}:
         parser.error(f"--rows: unknown {', '.join(sorted(unknown))}; expected some of ragged, grouped, full")
     args.results = args.results.absolute()
-    found = {f"{model} {rows}": compare(args, model, rows) for model in args.models for rows in args.rows}
-    write_json(args.results / "gpu_step.json", {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": found})
+    report = {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": {}, "failed": {}}
+    for model in args.models:
+        for rows in args.rows:
+            compare(args, model, rows, report)
+    return 1 if any(report["failed"].values()) else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

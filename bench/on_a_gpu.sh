@@ -16,27 +16,29 @@ set -euo pipefail
 self=$(realpath "$0") caller=$PWD
 cd "$(dirname "$self")/.."
 
-build=${FUNICULAR_GPU_BUILD:-build/gpu}
+# As nvidia-smi counts, so that the card that is asked for its capability is the one that computes.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+build=$(realpath -m "${FUNICULAR_GPU_BUILD:-build/gpu}")
 program=$build/funicular
 total=530 grace=5
 
-# name, limit in seconds, what it does. Limits without "build" add up to less than the default of --seconds.
+# name, limit in seconds, what it does. Limits without "build" add up to less than the default of --seconds without the grace.
 parts() {
   cat <<'LIST'
 machine 10 the card, its driver, CUDA and the versions of Python's packages
-unpack 25 the program and the tests that were packed
+unpack 20 the program and the tests that were packed
 build 280 the program and the tests, if there is no pack
 doctor 10 funicular doctor
-kernels 60 tests of operations and optimisers on the card
-models 45 tests of whole models and training steps on the card
-steps 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, MiniLM
-peers 120 BERT-base beside PyTorch without padding, compiled
-prove 30 layouts on the card compared
+kernels 55 tests of copies, operations and optimisers on the card
+models 40 tests of whole models and training steps on the card
+steps 50 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, MiniLM
+peers 130 BERT-base beside PyTorch without padding, compiled
+prove 20 layouts on the card compared
 memcheck 35 compute-sanitizer memcheck on the kernels of attention and normalisation
-racecheck 45 compute-sanitizer racecheck on the same
-trace 25 when each kernel of a step runs
-floor 25 the step beside its products alone
-padded 40 BERT-base with rows of 128 beside transformers, compiled
+racecheck 40 compute-sanitizer racecheck on the same
+trace 20 when each kernel of a step runs
+floor 20 the step beside its products alone
+padded 70 BERT-base with rows of 128 beside transformers, compiled
 LIST
 }
 
@@ -45,23 +47,27 @@ die() { say "bench/on_a_gpu.sh: $*" >&2; exit 2; }
 now() { date +%s; }
 from_caller() { (cd "$caller" && realpath -m -- "$1"); }
 
-# The folder of LibTorch that the program is built for: TORCH_DIR, else the torch of python3.
+# The folder of LibTorch that the program is built for: TORCH_DIR or the torch of its Python environment, else that of python3.
 torch_folder() {
-  [ -z "${TORCH_DIR:-}" ] || { say "$TORCH_DIR"; return; }
+  local folder
+  for folder in "${TORCH_DIR:-}"/lib/python3*/site-packages/torch "${TORCH_DIR:-}"; do
+    [ -n "${TORCH_DIR:-}" ] && [ -d "$folder" ] || continue
+    say "$folder"
+    return
+  done
   python3 -c 'import importlib.util as i; s = i.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")'
 }
 
-# A packed program looks for LibTorch and the CUDA runtime where this machine has them.
-find_libraries() {
-  local torch folders folder
-  torch=$(torch_folder) || return 0
-  [ -n "$torch" ] || return 0
-  folders="$PWD/$build:$torch/lib"
-  for folder in "$torch"/../nvidia/*/lib /usr/local/cuda/lib64; do
-    [ ! -d "$folder" ] || folders+=":$folder"
+# Where a packed program of ours finds LibTorch and the CUDA runtime. The peers find their own.
+libraries() {
+  local torch folders=$build folder
+  torch=$(torch_folder)
+  for folder in "$torch/lib" "$torch"/../nvidia/*/lib /usr/local/cuda/lib64; do
+    [ -z "$torch" ] || [ ! -d "$folder" ] || folders+=":$folder"
   done
-  export LD_LIBRARY_PATH="$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  say "$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
+ours() { LD_LIBRARY_PATH=$(libraries) "$@"; }
 
 # The capability of this machine's card without its point; 90, that of the H100, where there is none.
 capability() {
@@ -77,7 +83,7 @@ build_all() {
   cmake --preset release -B "$build" "-DTORCH_DIR=$torch" "-DFUNICULAR_CUDA_ARCHITECTURES=$(capability)" -Wno-dev
   grep -q '^FUNICULAR_CUDART:' "$build/CMakeCache.txt" ||
     die "--build: $torch is no CUDA build of LibTorch, or there is no nvcc; the program would compute on the CPU only"
-  ninja -C "$build" -j "${FUNICULAR_JOBS:-$(nproc)}" funicular funicular_cli tests/test_{nn,optim,bench,model,train,parallel}
+  ninja -C "$build" -j "${FUNICULAR_JOBS:-$(nproc)}" funicular funicular_cli tests/test_{core,runtime,nn,optim,bench,model,train,parallel}
 }
 
 pack() {
@@ -87,7 +93,7 @@ pack() {
   mkdir "$folder/tests"
   cp "$program" "$folder"
   cp -P "$build"/lib*.so* "$folder"
-  cp "$build"/tests/test_{nn,optim,bench,model,train,parallel} "$folder/tests"
+  cp "$build"/tests/test_{core,runtime,nn,optim,bench,model,train,parallel} "$folder/tests"
   find "$folder" -type f -exec strip --strip-unneeded {} +
   tar -C "$folder" -cJf "$1" .
   rm -r "$folder"
@@ -95,10 +101,10 @@ pack() {
 }
 
 part_machine() {
-  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv
-  nvcc --version || true
-  python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
   nproc
+  python3 -c 'import importlib.metadata as m; print(*(f"{d.name} {d.version}" for d in map(m.distribution, ("torch", "transformers"))))' || true
+  nvcc --version || true
+  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv
 }
 
 part_unpack() {
@@ -107,21 +113,23 @@ part_unpack() {
 }
 
 part_build() { build_all; }
-part_doctor() { "$program" doctor --output "$files"; }
+part_doctor() { ours "$program" doctor --output "$files"; }
 
 part_kernels() {
   local status=0
-  "$build/tests/test_nn" --gtest_brief=1 '--gtest_filter=*Attention*:*Joined*:*Team*:*Gpu*:Rounding*:KeyedGenerator*' || status=1
-  "$build/tests/test_optim" --gtest_brief=1 '--gtest_filter=DevicePasses.*:*PassesOfGpus*' || status=1
+  ours "$build/tests/test_core" --gtest_brief=1 '--gtest_filter=DeviceCopy.*' || status=1
+  ours "$build/tests/test_runtime" --gtest_brief=1 '--gtest_filter=GpuCards.*' || status=1
+  ours "$build/tests/test_nn" --gtest_brief=1 '--gtest_filter=*Attention*:*Joined*:*Team*:*Gpu*:Rounding*:KeyedGenerator*' || status=1
+  ours "$build/tests/test_optim" --gtest_brief=1 '--gtest_filter=DevicePasses.*:*PassesOfGpus*' || status=1
   return $status
 }
 
 part_models() {
   local status=0
-  "$build/tests/test_bench" --gtest_brief=1 '--gtest_filter=TeamStep.*' || status=1
-  "$build/tests/test_model" --gtest_brief=1 '--gtest_filter=*Team*' || status=1
-  "$build/tests/test_train" --gtest_brief=1 '--gtest_filter=Autocast*' || status=1
-  "$build/tests/test_parallel" --gtest_brief=1 '--gtest_filter=BatchNorm*' || status=1
+  ours "$build/tests/test_bench" --gtest_brief=1 '--gtest_filter=TeamStep.*' || status=1
+  ours "$build/tests/test_model" --gtest_brief=1 '--gtest_filter=*Team*' || status=1
+  ours "$build/tests/test_train" --gtest_brief=1 '--gtest_filter=Autocast*' || status=1
+  ours "$build/tests/test_parallel" --gtest_brief=1 '--gtest_filter=BatchNorm*' || status=1
   return $status
 }
 
@@ -129,7 +137,7 @@ part_models() {
 bench_step() {
   local name=$1
   shift
-  "$program" bench --device cuda --precision bf16 --warmup 4 --steps 10 --json "$@" >"$files/$name.json" &&
+  ours "$program" bench --device cuda --precision bf16 --warmup 4 --steps 10 --json "$@" >"$files/$name.json" &&
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(sys.argv[2], round(d["tokens_per_second"]), "tokens/s, step", round(1e3 * d["step_seconds_median"], 2), "ms")' \
       "$files/$name.json" "$name"
 }
@@ -145,30 +153,31 @@ part_steps() {
 }
 
 beside() {
-  python3 bench/gpu_step.py --results "$files/$2" --program "$program" --models base --rows "$1" --repetitions 2 --peers "$2"
+  python3 bench/gpu_step.py --results "$files/$2" --program "$program" --library-path "$(libraries)" --models base --rows "$1" --repetitions 2 --peers "$2"
 }
 
-part_peers() { beside ragged,full unpadded; }
+part_peers() { beside full,ragged unpadded; }
 
 part_prove() {
   local status=0
-  "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
-  "$program" prove reference single --device cuda || status=1
+  ours "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
+  ours "$program" prove reference single --device cuda || status=1
   return $status
 }
 
 sanitize() {
-  compute-sanitizer --tool "$1" --error-exitcode 3 "$build/tests/test_nn" --gtest_brief=1 '--gtest_filter=*Joined*:Rounding*Residual*Team*:*OfSomeQueries*Team*'
+  ours compute-sanitizer --tool "$1" --error-exitcode 3 "$build/tests/test_nn" --gtest_brief=1 \
+    '--gtest_filter=*Joined*:Rounding*Residual*Team*:*OfSomeQueries*Team*:*OnACardWithLittleMemory*Team*'
 }
 part_memcheck() { sanitize memcheck; }
 part_racecheck() { sanitize racecheck; }
 
 part_trace() {
-  "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --steps 3 --trace "$files/trace.json"
+  ours "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --steps 3 --trace "$files/trace.json"
 }
 
 part_floor() {
-  "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --floor
+  ours "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --floor
 }
 
 part_padded() { beside full compile; }
@@ -184,7 +193,7 @@ wanted() {
 
 # run_part NAME LIMIT: ends with a line in summary.txt and the files so far in files.tar.gz.
 run_part() {
-  local name=$1 limit=$2 start status=0 left
+  local name=$1 limit=$2 start status=0 left group
   left=$((deadline - $(now)))
   if [ "$left" -lt 3 ]; then
     say "$name: left out, the time is used up" | tee -a "$results/summary.txt"
@@ -193,18 +202,22 @@ run_part() {
   [ "$limit" -le "$left" ] || limit=$left
   start=$(now)
   say "== $name (at most $limit s)" >>"$results/output.txt"
-  timeout -k "$grace" "$limit" bash "$self" --packed "$packed" --results "$results" --part "$name" >>"$results/output.txt" 2>&1 || status=$?
+  timeout -k "$grace" "$limit" bash "$self" --packed "$packed" --results "$results" --part "$name" >>"$results/output.txt" 2>&1 &
+  group=$!  # timeout leads a process group of its own
+  wait "$group" || status=$?
+  kill -KILL -- "-$group" 2>/dev/null || true  # what a part left running would disturb the next
   case $status in
     0) left=done ;;
     124 | 137) left="ended after its limit of $limit s" ;;
     *) left="FAILED, exit code $status" ;;
   esac
   say "$name: $left ($(($(now) - start)) s)" | tee -a "$results/summary.txt"
-  tar -C "$files" -czf "$results/files.tar.gz" .
+  tar -C "$files" -czf "$results/files.tar.gz" . || say "$name: files.tar.gz is not complete" | tee -a "$results/summary.txt"
 }
 
 run_all() {
   deadline=$(($(now) + total - grace))
+  rm -rf -- "$files"  # of an earlier run
   mkdir -p "$files" "$results"
   : >"$results/summary.txt"
   : >"$results/output.txt"
@@ -252,7 +265,7 @@ results=${results:-$(realpath -m "${OUT:-build/gpu-results}/on_a_gpu")}
 files=$(realpath -m "$build-files")  # $OUT takes few files back
 if [ -n "$part" ]; then
   mkdir -p "$files"
-  find_libraries
+  trap 'exit 124' TERM  # waits for the program that runs, so that timeout kills it if it ignores TERM
   "part_$part"
 else
   run_all

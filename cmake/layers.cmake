@@ -179,7 +179,7 @@ function(funicular_cuda_kernels layer file)
   list(GET FUNICULAR_CUDA_ARCHITECTURES -1 newest)  # newer cards compile it for themselves
   list(APPEND architectures -gencode "arch=compute_${newest},code=compute_${newest}")
   add_custom_command(OUTPUT "${object}" DEPENDS "${file}" DEPFILE "${object}.d" VERBATIM
-    COMMAND "${FUNICULAR_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -O3 --threads 0 --expt-relaxed-constexpr ${architectures} -Xcompiler=-fPIC
+    COMMAND "${FUNICULAR_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -O3 --threads 2 --expt-relaxed-constexpr ${architectures} -Xcompiler=-fPIC
             "-I${PROJECT_SOURCE_DIR}" -MD -MF "${object}.d" -c "${file}" -o "${object}")
   add_custom_target(funicular_${layer}_cuda DEPENDS "${object}")
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_CUDA_OBJECTS "${object}")

@@ -15,8 +15,12 @@ foreach(candidate IN LISTS FUNICULAR_TORCH_CANDIDATES)
   set(by_hand ${FUNICULAR_TORCH_CPU_ONLY})
   if(EXISTS "${candidate}/lib/libtorch_cuda.so")
     set(by_hand ON)
-    file(GLOB wheels "${candidate}/../nvidia/cu*/bin")  # where the set-up puts nvcc if there is no toolkit
-    find_program(FUNICULAR_NVCC nvcc PATHS /usr/local/cuda/bin ${wheels})
+    # Where the set-up puts nvcc if no toolkit fits: beside LibTorch, or in its own environment beside a LibTorch of TORCH_DIR.
+    file(GLOB wheels "${candidate}/../nvidia/cu*/bin"
+         "${CMAKE_CURRENT_LIST_DIR}/../.deps/python/lib/python3*/site-packages/nvidia/cu*/bin")
+    if(NOT FUNICULAR_NVCC)
+      funicular_find_nvcc(FUNICULAR_NVCC "${candidate}" ${wheels})
+    endif()
     if(NOT FUNICULAR_NVCC)
       message(WARNING "LibTorch in ${candidate} is a CUDA build, and there is no nvcc: the program computes on the CPU only. "
                       "./run setup installs nvcc on a machine with NVIDIA's driver")
@@ -50,8 +54,8 @@ if(FUNICULAR_CUDA)
   get_filename_component(nvcc "${FUNICULAR_NVCC}" REALPATH)
   get_filename_component(toolkit "${nvcc}/../.." ABSOLUTE)
   set(toolkits "${toolkit}" "$ENV{CUDA_HOME}" /usr/local/cuda)
-  # Wheels bring it with its number alone.
-  find_library(FUNICULAR_CUDART NAMES cudart libcudart.so.13 libcudart.so.12 HINTS ${toolkits} PATH_SUFFIXES lib64 lib REQUIRED)
+  # Wheels bring it with its number alone. The toolkit of nvcc goes before another one.
+  find_library(FUNICULAR_CUDART NAMES cudart libcudart.so.13 libcudart.so.12 NAMES_PER_DIR HINTS ${toolkits} PATH_SUFFIXES lib64 lib REQUIRED)
   find_path(FUNICULAR_CUDA_INCLUDE cuda_runtime_api.h HINTS ${toolkits} PATH_SUFFIXES include REQUIRED)
   list(APPEND TORCH_INCLUDE_DIRS "${FUNICULAR_CUDA_INCLUDE}")
   add_compile_definitions(FUNICULAR_CUDA=1)

@@ -14,6 +14,7 @@ fi
 start=$SECONDS
 step configure "Configuring build/release" \
   cmake --preset release "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" "-DFUNICULAR_KERNELS=$kernels" -Wno-dev
+sed -n '/^CMake Warning/,/^$/p' "$logs/configure.log"  # such as that of a program for the CPU only
 jobs=$(jobs)
 [ $# -gt 0 ] || set -- funicular funicular_cli
 if [ -t 1 ]; then

