@@ -11,6 +11,7 @@
 #include "funicular/data/datasets.h"
 #include "funicular/format/family.h"
 #include "funicular/model/builder.h"
+#include "funicular/model/relative.h"
 #include "funicular/objective/distilled_answers.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/metrics.h"
