@@ -3,7 +3,8 @@
 #
 # usage: bench/on_a_gpu.sh [--seconds N] [--results FOLDER] [--packed FILE] [PART…]   runs all parts, or those that are named
 #        bench/on_a_gpu.sh --dry-run      lists the parts with their time limits and runs nothing
-#        bench/on_a_gpu.sh --build        builds build/gpu for the LibTorch of TORCH_DIR (default: the torch of python3)
+#        bench/on_a_gpu.sh --build        builds build/gpu for the LibTorch of TORCH_DIR (default: the torch of python3), and for the
+#                                         capability of the card here, else 9.0
 #        bench/on_a_gpu.sh --pack FILE    packs build/gpu into FILE, a .tar.xz, to carry it to the GPU
 #
 # --seconds  for all parts together; default 530

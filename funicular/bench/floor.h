@@ -30,7 +30,7 @@ struct BertShape {
 std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, int64_t masked);
 
 struct Floor {
-  double seconds = 0;  ///< of all products, each in its best layout, best of several
+  double seconds = 0;  ///< of all products, each in its best layout: the best of several, on a GPU their mean
   double flops = 0;
   double square_flops_per_second = 0;  ///< of one large square product, beside it
 };

@@ -116,7 +116,9 @@ std::optional<int> number_of_gpu(const std::string& device) {
   const char* const end = device.data() + device.size();
   const char* const digits = device.data() + std::min(kPrefix.size(), device.size());
   const auto [read, error] = std::from_chars(digits, end, number);
-  if (!device.starts_with(kPrefix) || error != std::errc() || read != end || number < 0 || number > 127)
+  const bool leading_zero = digits + 1 < end && *digits == '0';  // LibTorch takes none
+  if (!device.starts_with(kPrefix) || error != std::errc() || read != end || leading_zero || number < 0 ||
+      number > 127)
     throw InputError("usage",
                      "--device expects cpu, cuda, or cuda:N with the number of a GPU, found \"{}\"{}", device,
                      suggestion(device, {"cpu", "cuda"}));
@@ -128,12 +130,14 @@ std::optional<int> number_of_gpu(const std::string& device) {
 void use_card(const std::optional<int>& number) {
   const std::vector<funicular::device::Card> cards = funicular::device::cards();
   const int count = static_cast<int>(cards.size());
-  const launch::Environment ranks = launch::read_environment();
-  const int index =
-      number ? *number : funicular::device::card_of_rank(ranks.local_rank, ranks.local_size, count);
+  const auto of_rank = [&] {
+    const launch::Environment ranks = launch::read_environment();
+    return funicular::device::card_of_rank(ranks.local_rank, ranks.local_size, count);
+  };
+  const int index = number ? *number : of_rank();
   if (index >= count)
-    throw InputError("device", "--device cuda:{}: there is no such GPU; {} visible, counted from 0", index,
-                     count);
+    throw InputError("device", "--device cuda:{}: there is no such GPU; expected cuda:0{}", index,
+                     count > 1 ? fmt::format(" to cuda:{}", count - 1) : "");
   const funicular::device::Card& card = cards[static_cast<size_t>(index)];
   const std::vector<int>& built = funicular::device::built_architectures();
   if (funicular::device::kernels_for(card.capability, built) == funicular::device::CardKernels::none)
@@ -168,10 +172,13 @@ void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_th
 void DeviceOptions::apply() const {
   const std::optional<int> number = number_of_gpu(device);
   const bool gpu = device != "cpu";
-  if (gpu && !at::hasCUDA())
+  if (gpu && !at::hasCUDA()) {
+    if (const std::string shortfall = funicular::device::driver_shortfall(); !shortfall.empty())
+      throw InputError("device", "--device cuda: {}", shortfall);
     throw InputError("device",
                      "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible. Use "
                      "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
+  }
   if (gpu && !funicular::device::has_cuda_kernels())
     throw InputError(
         "device",

@@ -144,6 +144,8 @@ Finding check_device() {
   if (!device::has_cuda_kernels()) return check_without_kernels(driver);
   const std::string of_driver = driver ? "driver " + driver->version : "no driver that tells its version";
   const std::vector<device::Card> cards = device::cards();
+  const std::string shortfall = device::driver_shortfall();
+  if (!shortfall.empty()) return {Verdict::warn, "CPU; " + shortfall, of_driver + " is here; update it"};
   if (cards.empty())
     return {driver ? Verdict::warn : Verdict::ok, fmt::format("CPU; CUDA shows no GPU, {}", of_driver),
             driver ? "check nvidia-smi and CUDA_VISIBLE_DEVICES" : ""};

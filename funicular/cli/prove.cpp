@@ -85,6 +85,25 @@ void print_held_bytes(const Row& row) {
   fmt::print("\n");
 }
 
+/// Refuses a device that is not here, before any rank starts.
+void check_device(const std::string& name) {
+  if (name == "cpu") return;
+  DeviceOptions device;
+  device.device = name;
+  device.apply();
+}
+
+/// Leaves out what the device cannot train, with a warning that tells how many.
+std::vector<prove::Pair> pairs_for(const std::string& device, std::vector<prove::Pair> pairs) {
+  const auto on_several_ranks = [](const prove::Pair& pair) {
+    return std::max(prove::Layout::parse(pair.a).ranks, prove::Layout::parse(pair.b).ranks) > 1;
+  };
+  const size_t left_out = device == "cpu" ? 0 : std::erase_if(pairs, on_several_ranks);
+  if (left_out > 0)
+    log::warning("{} pairs of several ranks are left out: on GPUs only one rank can train yet", left_out);
+  return pairs;
+}
+
 class Prove final : public Command {
  public:
   Prove()
@@ -160,6 +179,7 @@ class Prove final : public Command {
           "--layers sets the layers of the small BERT; --model takes its layers from its config.json");
     if (!task_.model.empty())
       format::warn_of_doubtful_keys(format::read_model_config(task_.model).source, task_.model);
+    check_device(device_);
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();
@@ -297,7 +317,7 @@ class Prove final : public Command {
   int prove_all() {
     std::vector<Row> rows;
     if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "loss", "gradient", "weight");
-    for (const prove::Pair& pair : prove::all_pairs(task_, objective_)) {
+    for (const prove::Pair& pair : pairs_for(device_, prove::all_pairs(task_, objective_))) {
       set_objective(pair.objective);
       task_.layers = pair.layers;
       task_.batch_size = pair.batch_size;

@@ -342,6 +342,8 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
   const auto draws_otherwise = [](const Layout& layout) {
     return !layout.is_reference() && !layout.deterministic;
   };
+  if (!task.device.is_cpu() && std::max(a.ranks, b.ranks) > 1)
+    return "on GPUs only one rank can train yet; expected layouts of one rank";
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
   return "in 16 bits FlashAttention's dropout depends on the micro-batches; expected --deterministic in both "
          "layouts, or --precision fp32 or fp64";

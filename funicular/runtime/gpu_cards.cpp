@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "funicular/base/error.h"
@@ -32,6 +33,23 @@ std::vector<Card> cards() {
   return found;
 }
 
+std::string driver_shortfall() {
+  int driver = 0, runtime = 0;
+#ifdef FUNICULAR_CUDA
+  C10_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  C10_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+#endif
+  return driver_shortfall(driver, runtime);
+}
+
+std::string driver_shortfall(int driver, int runtime) {
+  if (driver == 0 || driver / 1000 >= runtime / 1000) return "";
+  return fmt::format(
+      "the NVIDIA driver is for CUDA {}.{}, and this build needs CUDA {}; expected a newer driver "
+      "(docs/how_to/gpu.md)",
+      driver / 1000, driver % 1000 / 10, runtime / 1000);
+}
+
 void use_card([[maybe_unused]] int index) {
 #ifdef FUNICULAR_CUDA
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
@@ -40,28 +58,29 @@ void use_card([[maybe_unused]] int index) {
 
 namespace {
 
-std::atomic<int64_t> host_shared_bytes{kMostSharedBytes};
+std::atomic<int64_t> allowed_shared_bytes{kMostSharedBytes};
 
 }  // namespace
 
-SharedBytesOnHost::SharedBytesOnHost(int64_t bytes) {
-  host_shared_bytes = bytes;
+LimitSharedBytes::LimitSharedBytes(int64_t bytes) {
+  allowed_shared_bytes = bytes;
 }
 
-SharedBytesOnHost::~SharedBytesOnHost() {
-  host_shared_bytes = kMostSharedBytes;
+LimitSharedBytes::~LimitSharedBytes() {
+  allowed_shared_bytes = kMostSharedBytes;
 }
 
 int64_t most_shared_bytes([[maybe_unused]] const at::Tensor& where) {
+  const int64_t allowed = allowed_shared_bytes.load(std::memory_order_relaxed);
 #ifdef FUNICULAR_CUDA
   if (where.is_cuda()) {
     int bytes = 0;
     C10_CUDA_CHECK(
         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, where.get_device()));
-    return bytes;
+    return std::min<int64_t>(bytes, allowed);
   }
 #endif
-  return host_shared_bytes.load(std::memory_order_relaxed);
+  return allowed;
 }
 
 void check_shared_bytes(const at::Tensor& where, int64_t wanted) {
@@ -106,7 +125,8 @@ int card_of_rank(int local_rank, int local_size, int cards) {
     throw InputError(
         "device",
         "--device cuda: this host has {} ranks and {} visible GPUs; expected at most one rank per GPU. "
-        "Start fewer ranks, or give --device cuda:0 to have all of them share one",
+        "Start fewer ranks. Give --device cuda:0 if all ranks share one GPU, or if each rank sees only its "
+        "own GPU",
         local_size, cards);
   return local_rank;
 }

@@ -22,20 +22,27 @@ void use_card(int index);
 /// The most memory of a team (base/team.h) that any card allows.
 inline constexpr int64_t kMostSharedBytes = 227 * 1024;
 
-/// How many bytes of memory a team may have where the tensor lies: 64 KiB to 227 KiB, by the card.
+/// How many bytes of memory a team may have where the tensor lies: 64 KiB to 227 KiB, by the card, or fewer in a test.
 int64_t most_shared_bytes(const at::Tensor& where);
 
 /// Throws InputError naming the card, the bytes wanted and the bytes allowed if a team may not have so many.
 void check_shared_bytes(const at::Tensor& where, int64_t wanted);
 
-/// For tests: as long as it lives, teams on the processor have at most so much memory.
-class SharedBytesOnHost {
+/// For tests: as long as it lives, teams have at most so much memory, on the processor and on cards.
+class LimitSharedBytes {
  public:
-  explicit SharedBytesOnHost(int64_t bytes);
-  ~SharedBytesOnHost();
-  SharedBytesOnHost(const SharedBytesOnHost&) = delete;
-  SharedBytesOnHost& operator=(const SharedBytesOnHost&) = delete;
+  explicit LimitSharedBytes(int64_t bytes);
+  ~LimitSharedBytes();
+  LimitSharedBytes(const LimitSharedBytes&) = delete;
+  LimitSharedBytes& operator=(const LimitSharedBytes&) = delete;
 };
+
+/// Why the driver cannot run this build, such as "the NVIDIA driver is for CUDA 12.4, …"; empty if it can, or if there
+/// is no driver.
+std::string driver_shortfall();
+/// As above, for versions as CUDA gives them: 12040 is 12.4. No driver: 0. A driver runs all minor versions of its major
+/// one.
+std::string driver_shortfall(int driver, int runtime);
 
 /// The cards that CUDA shows; none where this build has no kernels for GPUs.
 std::vector<Card> cards();

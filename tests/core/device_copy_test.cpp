@@ -1,4 +1,4 @@
-// Copies from the host that travel together; the buffer lies on the CPU here.
+// Copies from the host that travel together. Where there is a GPU one test copies to it; else the buffers lie on the CPU.
 
 #include "funicular/core/device_copy.h"
 
@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "funicular/core/batch.h"
+#include "tests/team_kernels.h"
 
 namespace funicular {
 namespace {
@@ -34,6 +35,27 @@ TEST(DeviceCopy, AChangeOfOneCopyIsNoChangeOfAnother) {
   copies[0].add_(1);
   EXPECT_EQ(copies[4]._version(), before);
   EXPECT_TRUE(at::equal(copies[1], of_all_kinds()[1]));
+}
+
+/// On a GPU the copies wait until all sources are gone, so a buffer of the host that is used again too early shows.
+TEST(DeviceCopy, BehindLongWorkHasTheNumbersOfSourcesThatAreGone) {
+  constexpr int kCopies = 300;
+  const at::Device place = TeamKernels().place();
+  const int64_t width = place.is_cuda() ? 8192 : 8;
+  const at::Tensor ones = at::ones({width, width}, place);
+  for (int i = 0; i < 20; ++i) at::mm(ones, ones);
+  std::vector<at::Tensor> alone, together;
+  for (int i = 0; i < kCopies; ++i) {
+    alone.push_back(to_device(at::full({1000 + i}, i, at::kLong), place));
+    for (const at::Tensor& copy :
+         copy_together({at::full({1000}, -i, at::kLong), at::full({7}, i, at::kInt)}, place))
+      together.push_back(copy);
+  }
+  for (int i = 0; i < kCopies; ++i) {
+    EXPECT_TRUE(alone[i].eq(i).all().item<bool>()) << i;
+    EXPECT_TRUE(together[2 * i].eq(-i).all().item<bool>()) << i;
+    EXPECT_TRUE(together[2 * i + 1].eq(i).all().item<bool>()) << i;
+  }
 }
 
 TEST(DeviceCopy, WhatLiesThereAlreadyIsNotCopied) {

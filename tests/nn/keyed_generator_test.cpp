@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <thread>
+#include <vector>
+
 namespace funicular::nn::device {
 namespace {
 
@@ -37,6 +40,27 @@ TEST(KeyedGenerator, WithoutASeedDoesNothing) {
   torch::manual_seed(7);
   const KeyedGenerator keyed(at::kCPU, std::nullopt);
   EXPECT_TRUE(at::equal(at::rand({4}), expected));
+}
+
+TEST(KeyedGenerator, GivesEachOfTwoThreadsTheNumbersOfItsSeed) {
+  const auto draw = [](uint64_t seed) {
+    const KeyedGenerator keyed(at::kCPU, seed);
+    const at::Tensor first = at::rand({64});
+    return at::cat({first, at::rand({64})});
+  };
+  torch::manual_seed(7);
+  const at::Tensor expected = at::rand({4});
+  torch::manual_seed(7);
+  const at::Tensor wanted[] = {draw(1), draw(2)};
+  int wrong[] = {0, 0};
+  std::vector<std::thread> threads;
+  for (const int i : {0, 1})
+    threads.emplace_back([&, i] {
+      for (int turn = 0; turn < 2000; ++turn) wrong[i] += !at::equal(draw(i + 1), wanted[i]);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong[0] + wrong[1], 0);
+  EXPECT_TRUE(at::equal(at::rand({4}), expected)) << "the state is what it was";
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ TEST(DeviceOfAProof, InSixteenBitsOnAGpuTakesDeterministicLayoutsOnly) {
   EXPECT_FALSE(refuses(at::kCUDA, Precision::bf16, "single --deterministic", "single --deterministic"));
   EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "reference"));
   EXPECT_FALSE(refuses(at::kCPU, Precision::bf16, "single", "single"));
+  EXPECT_TRUE(refuses(at::kCUDA, Precision::fp32, "single", "ddp -n 2"));
+  EXPECT_FALSE(refuses(at::kCPU, Precision::fp32, "single", "ddp -n 2"));
 }
 
 }  // namespace

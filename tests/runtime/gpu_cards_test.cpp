@@ -30,7 +30,7 @@ TEST(GpuCards, EachRankOfAHostHasItsOwn) {
 TEST(GpuCards, ATeamThatWantsMoreMemoryThanThereIsIsRefusedByBothNumbers) {
   const at::Tensor here = at::empty({1});
   check_shared_bytes(here, 100'000);
-  const SharedBytesOnHost of_a_t4(65'536);
+  const LimitSharedBytes of_a_t4(65'536);
   EXPECT_EQ(most_shared_bytes(here), 65'536);
   try {
     check_shared_bytes(here, 100'000);
@@ -40,6 +40,13 @@ TEST(GpuCards, ATeamThatWantsMoreMemoryThanThereIsIsRefusedByBothNumbers) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST(GpuCards, ADriverOfAnOlderMajorVersionIsToldByBothVersions) {
+  for (const int driver : {0, 13'000, 13'010, 14'000})
+    EXPECT_EQ(driver_shortfall(driver, 13'000), "") << driver;
+  EXPECT_TRUE(driver_shortfall(12'080, 13'000)
+                  .starts_with("the NVIDIA driver is for CUDA 12.8, and this build needs CUDA 13;"));
 }
 
 TEST(GpuCards, NcclsVersionIsReadAsItIsWritten) {

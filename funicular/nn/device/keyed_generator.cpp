@@ -2,12 +2,18 @@
 
 #include <ATen/Context.h>
 
-#include <mutex>
-
 namespace funicular::nn::device {
+
+namespace {
+
+/// Of the threads that train on one card (dp --devices 2): each needs the generator from its seed to its last draw.
+std::mutex turns;
+
+}  // namespace
 
 KeyedGenerator::KeyedGenerator(const at::Device& device, std::optional<uint64_t> seed) {
   if (!seed) return;
+  turn_ = std::unique_lock(turns);
   generator_ = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator_.mutex());
   before_ = generator_.get_state();

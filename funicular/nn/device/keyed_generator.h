@@ -5,13 +5,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
 namespace funicular::nn::device {
 
 /// While it lives, the generator of the process for `device` gives the numbers that belong to `seed`. Afterwards the
 /// generator has the state that it had before, so the draws of a user's modules stay what they were. One thread at a
-/// time may use a device so.
+/// time may have one with a seed: other threads wait for it.
 class KeyedGenerator {
  public:
   /// Without a seed it does nothing.
@@ -21,6 +22,7 @@ class KeyedGenerator {
   KeyedGenerator& operator=(const KeyedGenerator&) = delete;
 
  private:
+  std::unique_lock<std::mutex> turn_;
   at::Generator generator_;
   at::Tensor before_;
 };

@@ -118,7 +118,7 @@ def device(lab):
     else:
         lab.refuses_to_train("--device cuda", device="cuda")
         lab.refuses_to_train("--device cuda", device="cuda:1")
-    for wrong in ("cudo", "cuda:", "cuda:x", "cuda:-1", "cuda:1000"):
+    for wrong in ("cudo", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1000"):
         lab.refuses_to_train(f'--device expects cpu, cuda, or cuda:N with the number of a GPU, found "{wrong}"', device=wrong)
 
 
