@@ -55,7 +55,7 @@ TEST_F(StepsInOrder, KnowAFolderByAnyOfItsNamesAndByWhatLiesInIt) {
 
 TEST_F(StepsInOrder, AreRefusedWhereTwoMakeTheSame) {
   expect_named(refuse({step("a", {}, {"x"}), step("b", {}, {"./x"})}),
-               {"c.toml:20", "--output ./x", "what a makes", "c.toml:10"});
+               {"c.toml:20", "--output ./x", "output of a", "c.toml:10"});
   expect_named(refuse({step("a", {}, {"x/y"}), step("b", {}, {"x"})}),
                {"c.toml:20", "c.toml:10", "the two paths overlap"});
   expect_named(refuse({step("a", {}, {"x", "x"})}), {"c.toml:10", "another name"});

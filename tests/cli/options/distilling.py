@@ -350,7 +350,7 @@ def layer_map(lab):
     lab.assertEqual(layers(lab, layer_map="1:1, 2:2").weights, layers(lab, layer_map="1:1,2:2").weights)
     words = {"stage": "intermediate", "student": one_layer}
     refuses_at_once(lab, "the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
-    refuses_at_once(lab, "would learn nothing", layer_map="1:1", stage="intermediate")
+    refuses_at_once(lab, "learn nothing", layer_map="1:1", stage="intermediate")
     three = student_config(lab, "three", num_hidden_layers=3)
     refuses_at_once(lab, "the student has 3 layers and the teacher 2", stage="intermediate", student=three)
 
