@@ -196,7 +196,7 @@ TEST(Bert, AModelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   const std::string message = refusal([&] { build_model(options); });  // 43 TiB
   EXPECT_NE(message.find("a model of 5.77e+12 weights (vocab_size 16777216, hidden_size 16384"), message.npos)
       << message;
-  EXPECT_NE(message.find("which take 43012.3 GiB"), message.npos) << message;
+  EXPECT_NE(message.find("They take 43012.3 GiB"), message.npos) << message;
   EXPECT_NE(message.find("GiB of memory"), message.npos) << message;
 }
 

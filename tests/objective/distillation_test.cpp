@@ -493,7 +493,7 @@ TEST(TeacherCache, OfAnotherTeacherOrCutOffIsRefused) {
   for (const char* text : {"", "{", "[]", "{\"version\": 1}", "{\"version\": 2}"}) {
     write(folder.path / "c" / "cache.json", text);
     refuses([&] { open_cache(folder.path / "c", &asked); }, std::string(text) == "{\"version\": 1}"
-                                                                ? "of another version of this program"
+                                                                ? "with another version of this program"
                                                                 : "cache.json is damaged");
   }
 }

@@ -78,15 +78,16 @@ TEST(ModelCopies, ThatDifferAreRefusedBeforeAnyDeviceWaitsForAnother) {
       [](Model& copy) {
         copy.add_parameter("more", torch::zeros({2}, torch::kDouble), ParameterKind::vector);
       },
-      "has 6 weights and the model 5");
-  refuses([](Model& copy) { copy.parameters.pop_back(); }, "has 4 weights and the model 5");
+      "has 6 weights and the model has 5");
+  refuses([](Model& copy) { copy.parameters.pop_back(); }, "has 4 weights and the model has 5");
   refuses(
       [](Model& copy) {
         copy.buffers.push_back({"count", torch::zeros({})});
       },
-      "has 1 buffers and the model 0");
-  refuses([](Model& copy) { copy.segments.pop_back(); }, "has 4 segments and the model 5");
-  refuses([](Model& copy) { copy.segments[1].outputs.clear(); }, "has 0 ports of a segment and the model 1");
+      "has 1 buffers and the model has 0");
+  refuses([](Model& copy) { copy.segments.pop_back(); }, "has 4 segments and the model has 5");
+  refuses([](Model& copy) { copy.segments[1].outputs.clear(); },
+          "has 0 ports of a segment and the model has 1");
   refuses([](Model& copy) { copy.find("shift")->compute.set_data(torch::zeros({3}, torch::kDouble)); },
           "shift of the copy of the model is [3]; expected [6]");
 }
