@@ -274,7 +274,7 @@ class WrongChains(ChainTest):
         self.refuses_chain('max-steps = 4', 'max-steps = "many"', "--max-steps expects a whole number", line=12)
         self.refuses_chain('command = "pretrain"', 'command = "pre-train"', 'unknown command "pre-train"', "pretrain?", line=7)
         self.refuses_chain('model = "model"\ntrain', 'train', "--model", "is required", line=7)
-        self.refuses_chain('output = "runs/labels"', 'output = "runs/adapted"', "already what adapted makes", line=25)
+        self.refuses_chain('output = "runs/labels"', 'output = "runs/adapted"', "already an output of adapted", line=25)
         self.refuses_chain('model = "runs/adapted/model"', 'model = "runs/adapted/modle"', "leaves model, run.json, metrics.jsonl there", line=21)
         self.refuses_chain('tokenizer = "model"', 'tokenizer = "runs/labels/model"', "circle", "store", "adapted", "labels", line=1)
         self.refuses_chain('command = "evaluate"', 'command = "doctor"', "doctor is no step of a chain", line=33)

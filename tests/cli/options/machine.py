@@ -280,7 +280,7 @@ def stages(lab):
     lab.assertGreater(min(run.file["stages"]["segment_seconds"]), 0)
     run = lab.train(ranks=2, pipeline_parallel=2, stages="0,1")
     lab.assertIn("teacher.embeddings on rank 0, " if lab.command == "distill" else "embeddings on rank 0, layer.0 to", run.err)
-    lab.refuses_to_train("the numbers of the segments that stages begin with", ranks=2, pipeline_parallel=2, stages="0,x")
+    lab.refuses_to_train("--stages expects", ranks=2, pipeline_parallel=2, stages="0,x")
     lab.refuses_to_train("ascend from 0 and are below ", ranks=2, pipeline_parallel=2, stages="0,9")
     alone = lab.train(optim="sgd")
     run = lab.train(ranks=3, strategy="pipeline", stages="0x2,1", optim="sgd")
