@@ -139,7 +139,7 @@ class RobertasFolder(ProgramTest):
         fill = [f"word{number}" for number in range(len(self.tokens) - len(VOCABULARY))]
         (fewest / "vocab.txt").write_text("\n".join(VOCABULARY + fill) + "\n")
         store = self.store(fewest)
-        words = ("(WordPiece", "is 0, but config.json says pad_token_id 1", "take the model's own")
+        words = ("(WordPiece", "is 0, but config.json says pad_token_id 1", "use the model's own tokeniser")
         train = ["--output", self.folder / "run", "--max-length", 24, "--max-steps", 1]
         self.refuses(["pretrain", "--model", fewest, "--train", store, *train], *words)
         write_rows(self.folder / "train.tsv", ("label", "text"), sentiment_rows(8))

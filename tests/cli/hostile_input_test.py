@@ -93,7 +93,7 @@ class Sizes(HostileInput):
     def test_model_that_no_memory_holds(self):
         words = self.pretrain_alone(vocab_size=2**24, hidden_size=2**14, num_attention_heads=2**7, intermediate_size=2**17,
                                     num_hidden_layers=2**10)
-        self.refuses(words, "a model of 5.77e+12 weights (vocab_size 16777216", "which take 21506", "GiB of memory", timeout=LIMIT)
+        self.refuses(words, "a model of 5.77e+12 weights (vocab_size 16777216", "They take 21506", "GiB of memory", timeout=LIMIT)
 
     @unittest.skipIf(SANITIZED, "sanitizers reserve more addresses than that")
     def test_memory_that_the_system_refuses(self):

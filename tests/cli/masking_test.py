@@ -16,7 +16,7 @@ class Layouts(Lab):
         return {"order": {"objective": "mlm-sop", "masking": "ngram"},
                 "rows": {"pack_sentences": "across", "masking": "span"},
                 "similar": {"masking": "whole-word", "replacement": "similar", "similar_words": similar_file(self)},
-                "corpora": {"data": [self.data(), self.tokenized("more", self.texts([9, 4, 13], seed=6))], "data_weights": "0.6,0.4",
+                "corpora": {"train": [self.data(), self.tokenized("more", self.texts([9, 4, 13], seed=6))], "data_weights": "0.6,0.4",
                             "objective": "mlm-nsp", "static_masks": 2},
                 "electra": {"objective": "electra", "masking": "whole-word", "mlm_probability": 0.4, "model": self.electra()},
                 "next": {"objective": "mlm-nsp", "masking": "entity", "lexicon": lexicon, "static_masks": 2}}

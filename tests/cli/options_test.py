@@ -227,7 +227,7 @@ class HeldOutDocuments(Lab):
     LENGTHS = [5 + number for number in range(10)]
 
     def run_with(self, number, texts):
-        run = self.train(data=self.data(f"documents-{number}", texts), eval_fraction=0.3, optim="sgd", learning_rate=1e-30,
+        run = self.train(train=self.data(f"documents-{number}", texts), eval_fraction=0.3, optim="sgd", learning_rate=1e-30,
                          max_steps=None, num_train_epochs=3, max_length=10)
         return run.evaluations[-1]["eval_loss"], run.state("momentum_buffer"), run.file["data"]
 
