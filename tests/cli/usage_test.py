@@ -195,7 +195,7 @@ class Usage(ProgramTest):
                               ("distill", "--task", "ner"): "a tag for each word is for finetune, evaluate and predict",
                               ("evaluate", "--task", "question_answering"): "expected one of cola, sst2", ("encode",): "funicular embed makes vectors of texts",
                               ("rerank", "x"): "funicular finetune --task reranker trains a reranker", ("train",): "did you mean finetune, which learns from rows with labels, or pretrain",
-                              ("embed", "--stride", "128"): "reads a long text in windows",
+                              ("embed", "--stride", "128"): "read a long text in windows",
                               ("finetune", "--pos-weight", "3"): "write --positive-weight X, with --task reranker and --loss bce",
                               ("vocabulary", "learn", "--model", "m"): "write funicular vocabulary train"}.items():
             self.refuses(list(words), answer)
