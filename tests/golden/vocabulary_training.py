@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Vocabularies that `funicular vocabulary train` makes are those that the trainers of `tokenizers` make, where these are repeatable:
 byte-level BPE token by token and merge by merge; WordPiece and BPE of characters, whose first tokens are given to `tokenizers` in our
 order. A unigram model, which `tokenizers` makes anew in each run, explains unseen text as well. `tokenizers` and transformers'
