@@ -69,7 +69,7 @@ std::string figures(const Row& row) {
                      row.b, row.with_reference ? fmt::format("   ({})", row.objective) : "");
 }
 
-/// What each layout costs the rank that holds the most.
+/// Prints what each layout costs the rank that holds the most.
 void print_held_bytes(const Row& row) {
   fmt::print("\n{:<24} {:>9}  {:>9}  {:>9}\n", "held by a rank, MB", "weights", "gradients", "state");
   for (const auto& [name, ranks] : {std::pair(row.a, row.proof.held_a), std::pair(row.b, row.proof.held_b)}) {

@@ -23,7 +23,7 @@ std::exception_ptr make_error(const std::string& text) {
   return std::make_exception_ptr(Error(kHorovod, "{}", text));
 }
 
-/// What is fused, and what is remembered, must be the same on all ranks.
+/// All ranks must fuse and remember the same requests.
 CoordinatorOptions agree_on(const comm::Group& group, const CoordinatorOptions& options) {
   const at::Tensor values = at::zeros({5}, at::kLong);
   auto* value = values.mutable_data_ptr<int64_t>();

@@ -17,7 +17,7 @@ class PendingRequests {
  public:
   bool empty() const { return requests_.empty(); }
   void add(std::vector<std::shared_ptr<Request>> requests);
-  /// What this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages
+  /// Tells what this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages
   /// about the rest. Counters do not tell which rank is missing, so a request gets a message before it is `patience`
   /// old (0: never).
   std::vector<Message> collect(const Negotiation& negotiation, std::chrono::milliseconds patience,

@@ -241,7 +241,7 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
 
 namespace {
 
-/// What only some families have; "" for the others, so that runs of older versions can be resumed.
+/// Describes what only some families have; empty for a family without it, so that runs of older versions can be resumed.
 std::string describe_sharing(const format::EncoderSpec& encoder) {
   std::string text;
   if (const auto& relative = encoder.positions.relative)

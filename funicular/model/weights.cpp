@@ -110,7 +110,7 @@ int64_t count_layers(const format::WeightFiles& files) {
   return layers;
 }
 
-/// What config.json says of layers, for a message: `12 layers ("num_hidden_layers")`.
+/// Quotes what config.json says of layers, for a message: `12 layers ("num_hidden_layers")`.
 std::string stated_layers(const format::ModelConfig& config) {
   const int64_t layers = config.encoder.distinct_layers();
   if (config.encoder.layer_groups) return fmt::format("{} groups of layers (\"num_hidden_groups\")", layers);

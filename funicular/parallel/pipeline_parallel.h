@@ -13,7 +13,7 @@ namespace funicular::parallel {
 struct Layout;     // parallel/layout.h
 class Replicated;  // parallel/replicated.h
 
-/// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
+/// With D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
 /// of its own stages alone (frozen weights are everywhere), and runs its row of a synchronous schedule
 /// (pipeline/generators.h) on the micro-batches of its replica, which all ranks of the replica read. Losses and gradients
 /// are those of one process up to the order of sums: each stage adds the gradients of micro-batches in their order.

@@ -24,7 +24,7 @@ at::Tensor SharedWeights::value_of(const SharedWeight& shared) const {
   return with ? with->weight_of(*shared.parameter) : shared.parameter->compute.detach();
 }
 
-/// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.
+/// Each replica has its piece of a weight that the replicas divide, on the owner's stage and on the users' stages.
 at::Tensor SharedWeights::gradient_of(const SharedWeight& shared) const {
   const Holding* const with = holding_with(shared);
   return with ? with->gradient_of(*shared.parameter) : at::Tensor();

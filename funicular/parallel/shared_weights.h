@@ -46,7 +46,7 @@ class SharedWeights {
   void spread() const;
 
  private:
-  /// Where this rank has the weight: among its own, or among the copies; null: it does not use it.
+  /// The place of the weight on this rank: among its own, or among the copies; null: it does not use it.
   const Holding* holding_with(const SharedWeight& shared) const;
 
   std::vector<SharedWeight> weights_;

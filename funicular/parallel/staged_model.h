@@ -19,7 +19,7 @@
 
 namespace funicular::parallel {
 
-/// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser
+/// With D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser
 /// state of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows. A stage may
 /// lie on several ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h): of a stage on R of
 /// them all D · R ranks hold the same, and their gradients are added up once a step.

@@ -6,7 +6,7 @@ namespace funicular::nn::device {
 
 namespace {
 
-/// Of the threads that train on one card (dp --devices 2): each needs the generator from its seed to its last draw.
+/// Several threads may train on one card (dp --devices 2): each needs the generator from its seed to its last draw.
 std::mutex turns;
 
 }  // namespace

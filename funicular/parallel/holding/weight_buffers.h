@@ -13,7 +13,7 @@
 
 namespace funicular::parallel {
 
-/// What ranks that hold the same weights divide among them: each item and those before it (ZeRO's stages 1 to 3).
+/// The items that ranks with the same weights divide among them: each item and those before it (ZeRO's stages 1 to 3).
 enum class Divided { nothing, states, gradients, weights };
 
 class WeightBuffers {
