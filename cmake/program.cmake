@@ -1,6 +1,6 @@
 # The program, and the library of those of its commands that need LibTorch (funicular/cli/commands_library.h). The program itself
 # is compiled without LibTorch's headers and linked without its libraries: these are its sources, all others of cli/ the library's.
-set(program main arguments arguments_help chain chain_template command_list commands_library completion config_file file_style foreign_options help_pages
+set(program main arguments arguments_help option_set chain chain_template command_list commands_library completion config_file file_style foreign_options help_pages
             launch manual option option_effects option_reference output_paths plan report required_options tokenize training_arguments verify_store version
             vocabulary vocabulary_training word_options)
 list(TRANSFORM program PREPEND "${PROJECT_SOURCE_DIR}/funicular/cli/")

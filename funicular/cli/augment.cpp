@@ -17,7 +17,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
-#include "funicular/cli/word_options.h"
+#include "funicular/cli/variant_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
@@ -53,6 +53,40 @@ Json json_of(const std::vector<format::Column>& columns) {
     names.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
                                                            : Json(std::get<std::string>(column)));
   return names;
+}
+
+/// An output that augment did not write is left alone. One that was killed left its journal, which lies there until
+/// the record does.
+void refuse_foreign_output(const fs::path& output) {
+  std::error_code error;
+  if (fs::is_regular_file(output, error) && !fs::is_regular_file(augment::record_of(output), error) &&
+      !fs::exists(augment::Journal::folder_of(output), error))
+    throw InputError(
+        "usage",
+        "--output {}: there is a file already, and augment did not write it (there is no {}); choose "
+        "another name, or move it away",
+        output.string(), augment::record_of(output).filename().string());
+}
+
+/// Rows are written in the format in which they are read.
+void check_layout(const data::TextFileSourceOptions& columns, format::TextFormat format,
+                  const fs::path& input, const fs::path& output) {
+  const std::string name(format::text_format_name(format)), own = ending_of(input);
+  std::vector<std::string> known{name};
+  if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
+  // GLUE's own tables end in .txt, and so may their variants.
+  const std::vector<std::string> others{"tsv", "csv", "jsonl", "ndjson", "json", "html"};
+  if (!own.empty() && std::find(others.begin(), others.end(), own) == others.end()) known.push_back(own);
+  const std::string ending = ending_of(output);
+  if (!ending.empty() && std::find(known.begin(), known.end(), ending) == known.end())
+    throw InputError(
+        "usage", "--output {}: rows are written as they are read, in {}; expected a name that ends in .{}",
+        output.string(), name, fmt::join(known, " or ."));
+  const auto& texts = columns.text_columns;
+  if (columns.label_column && std::find(texts.begin(), texts.end(), *columns.label_column) != texts.end())
+    throw InputError(
+        "usage",
+        "--text-column names the column of the labels, which no variant changes; expected columns of text");
 }
 
 class Augment final : public Command {
@@ -91,14 +125,15 @@ class Augment final : public Command {
     declare_rows(arguments, task_);
     arguments.add("skip-bad-rows", skip_bad_rows_, Effect::result,
                   "leave out rows that cannot be read, and tell which, instead of stopping at the first");
-    declare_variants();
+    variants_.declare(arguments);
     arguments.section("Machine and randomness");
-    declare_seed(arguments, options_.seed, "of every random choice");
+    declare_seed(arguments, variants_.chosen.seed, "of every random choice");
     declare_inference_precision(arguments, precision_);
-    declare_micro_batch_tokens(arguments, options_.batch_tokens, "each thread has a pass of its own", 1)
+    declare_micro_batch_tokens(arguments, variants_.chosen.batch_tokens, "each thread has a pass of its own",
+                               1)
         .alias("batch-tokens")
         .affects(Effect::result)
-        .default_text(fmt::format("{}, on a GPU {}", options_.batch_tokens, kTokensOnGpu));
+        .default_text(fmt::format("{}, on a GPU {}", variants_.chosen.batch_tokens, kTokensOnGpu));
     device_.declare(arguments, Effect::result, Effect::none);
   }
 
@@ -138,43 +173,11 @@ class Augment final : public Command {
   }
 
  private:
-  void declare_variants() {
-    arguments.section("Variants");
-    arguments
-        .add("candidates", "M", options_.candidates, Effect::result, "words that may take a word's place")
-        .alias("M")
-        .range(1, 1000);
-    arguments
-        .add("probability", "P", options_.probability, Effect::result,
-             "that a word gives way, in each variant")
-        .alias("p")
-        .range(0, 1);
-    arguments.add("variants", "N", variants_, Effect::result, "variants of each text")
-        .common()
-        .alias("N")
-        .default_text("as published for the task: 30; 20 for sst2 and qnli; 10 for mnli and qqp")
-        .range(1, 100'000);
-    arguments
-        .add("stop-words", "FILE", stop_words_, Effect::input,
-             "words that stay, one a line; an empty file: none")
-        .default_text("English words of grammar");
-    words_.declare(arguments);
-    arguments
-        .add("compat", "NAME", compat_, Effect::result,
-             "tinybert: with all that TinyBERT's published program does otherwise, see "
-             "docs/how_to/augmentation.md")
-        .choices({"none", "tinybert"});
-    declare_max_length(arguments, max_length_, "longer texts are read through a window around the word", 5)
-        .default_text("the model's longest");
-  }
-
-  bool published() const { return compat_ == "tinybert"; }
-
   void open() {
     if (task_.name.empty()) task_.name = task::TextTask::kOption;
     device_.apply();
     if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens"))
-      options_.batch_tokens = kTokensOnGpu;
+      variants_.chosen.batch_tokens = kTokensOnGpu;
     group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();
@@ -188,18 +191,12 @@ class Augment final : public Command {
     layout.style = columns.style;
     layout.header = columns.header && layout.format != format::TextFormat::jsonl;
     layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_);
-    check_layout(columns, *layout.format);
+    check_layout(columns, *layout.format, input_, output_);
     table_.emplace(input_, layout);
     if (layout.bad_rows->count() > 0) log::warning("{}", layout.bad_rows->summary("left out"));
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(2, tokenizer_->sequence());
-    const int64_t published = augment::published_variants(task->name());
-    options_.variants = variants_.value_or(published > 0 ? published : options_.variants);
-    options_.max_length = max_length_.value_or(pretrained_->config().encoder.longest_sequence());
-    pretrained_->check_max_length(options_.max_length);
-    options_.published = this->published();
-    if (!stop_words_.empty()) options_.stop_words = augment::read_stop_words(stop_words_);
-    options_.words = words_.rules();
+    variants_.complete(task->name(), *pretrained_);
   }
 
   void check_files() const {
@@ -208,40 +205,13 @@ class Augment final : public Command {
     if (!vectors_cache_.empty() && vectors_.empty())
       throw InputError("usage", "--vectors-cache keeps what --vectors FILE says; give both, or neither");
     std::error_code error;
-    for (const fs::path& input : {input_, vectors_, stop_words_, words_.dictionary})
+    for (const fs::path& input : {input_, vectors_, variants_.stop_words, variants_.words.dictionary})
       for (const fs::path& output : {output_, vectors_cache_, augment::record_of(output_)})
         if (!input.empty() && !output.empty() && fs::equivalent(input, output, error))
           throw InputError("usage",
                            "{} would be replaced by what is made of it; choose another name for the output",
                            input.string());
-    // One that was killed left its journal, which lies there until the record does.
-    if (fs::is_regular_file(output_, error) && !fs::is_regular_file(augment::record_of(output_), error) &&
-        !fs::exists(augment::Journal::folder_of(output_), error))
-      throw InputError(
-          "usage",
-          "--output {}: there is a file already, and augment did not write it (there is no {}); choose "
-          "another name, or move it away",
-          output_.string(), augment::record_of(output_).filename().string());
-  }
-
-  /// Rows are written in the format in which they are read.
-  void check_layout(const data::TextFileSourceOptions& columns, format::TextFormat format) const {
-    const std::string name(format::text_format_name(format)), own = ending_of(input_);
-    std::vector<std::string> known{name};
-    if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
-    // GLUE's own tables end in .txt, and so may their variants.
-    const std::vector<std::string> others{"tsv", "csv", "jsonl", "ndjson", "json", "html"};
-    if (!own.empty() && std::find(others.begin(), others.end(), own) == others.end()) known.push_back(own);
-    const std::string ending = ending_of(output_);
-    if (!ending.empty() && std::find(known.begin(), known.end(), ending) == known.end())
-      throw InputError(
-          "usage", "--output {}: rows are written as they are read, in {}; expected a name that ends in .{}",
-          output_.string(), name, fmt::join(known, " or ."));
-    const auto& texts = columns.text_columns;
-    if (columns.label_column && std::find(texts.begin(), texts.end(), *columns.label_column) != texts.end())
-      throw InputError(
-          "usage",
-          "--text-column names the column of the labels, which no variant changes; expected columns of text");
+    refuse_foreign_output(output_);
   }
 
   /// All that decides the output.
@@ -258,17 +228,12 @@ class Augment final : public Command {
              {"weights", pretrained_->weights_hash()},
              {"tokenizer", hash_text(tokenizer_->fingerprint())},
              {"vectors", hash(vectors_)},
-             {"stop_words", hash(stop_words_)},
-             {"candidates", options_.candidates},
-             {"probability", options_.probability},
-             {"variants", options_.variants},
-             {"compat", compat_},
-             {"max_length", options_.max_length},
-             {"batch_tokens", options_.batch_tokens},
+             {"stop_words", hash(variants_.stop_words)},
+             {"batch_tokens", variants_.chosen.batch_tokens},
              {"precision", precision_},
              {"device", device_.device},
-             {"seed", options_.seed}};
-    words_.note(all);
+             {"seed", variants_.chosen.seed}};
+    variants_.note(all);
     if (skip_bad_rows_) all["skip_bad_rows"] = true;
     if (!table_->file().options().style.encoding.empty())
       all["encoding"] = table_->file().options().style.encoding;
@@ -290,14 +255,15 @@ class Augment final : public Command {
     bool complete = true;
     if (!blocks.empty()) {
       const Model model = load();
-      const augment::Augmenter augmenter(model, *tokenizer_, vectors, options_);
+      const augment::Augmenter augmenter(model, *tokenizer_, vectors, variants_.chosen);
       uint64_t rows = 0;
       for (const int64_t block : blocks)
         rows += static_cast<uint64_t>(table_->blocks()[static_cast<size_t>(block)].rows);
       Progress progress("augment", rows, {.unit = "rows", .terminal = {}});
-      complete = augment::vary_blocks(blocks, *table_, augmenter, published(), journal, [&](int64_t done) {
-        if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));
-      });
+      complete = augment::vary_blocks(blocks, *table_, augmenter, variants_.chosen.published, journal,
+                                      [&](int64_t done) {
+                                        if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));
+                                      });
     }
     for (const std::string& other : group_.gather_texts(complete ? "" : "interrupted"))
       complete &= other.empty();
@@ -348,13 +314,11 @@ class Augment final : public Command {
     return 0;
   }
 
-  fs::path model_, input_, output_, vectors_, vectors_cache_, stop_words_;
+  fs::path model_, input_, output_, vectors_, vectors_cache_;
   TaskOptions task_;
-  WordOptions words_;
-  augment::AugmenterOptions options_;
+  VariantOptions variants_;
   bool skip_bad_rows_ = false;
-  std::optional<int64_t> variants_, max_length_;
-  std::string compat_ = "none", precision_ = kAutoPrecision;
+  std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
   comm::Group group_;
   std::optional<augment::Table> table_;

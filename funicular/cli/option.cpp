@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -19,11 +20,6 @@ namespace {
 
 constexpr const char* kOptionComponent = "usage";
 
-std::string with_dashes(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
-
 /// The answer to a value that is no choice, which tells what there is in its place; empty: nobody knows the value.
 std::string_view answer_instead_of(std::string_view value, const Declaration& option) {
   const auto own = option.foreign.find(foreign_spelling(value));
@@ -31,33 +27,14 @@ std::string_view answer_instead_of(std::string_view value, const Declaration& op
                                      : answer_to_foreign_value(option.name, value);
 }
 
-bool read_whole(const std::string& text, double& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-}  // namespace
-
-bool is_called(const Declaration& option, const std::string& name, const std::string& command) {
-  const auto is_among = [&name](const std::vector<std::string>& names) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (option.name == name || is_among(option.aliases)) return true;
-  if (!is_among(option.former)) return false;
-  log::warning("funicular {}: --{} is called --{} now", command, name, option.name);
-  return true;
-}
-
-bool is_option(std::string_view word) {
-  return word.size() > 2 && word.substr(0, 2) == "--";
-}
-
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates,
-                       std::string_view prefix) {
-  const std::string best = nearest(word, candidates.data(), candidates.data() + candidates.size());
-  return best.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, best);
-}
-
+/// Throws InputError unless the number is within the option's limits. `where` begins the message.
 void require_in_range(const Declaration& option, double number, std::string_view text,
                       const std::string& where) {
   if (number < option.low || number > option.high || (option.low_excluded && number <= option.low)) {
@@ -67,6 +44,8 @@ void require_in_range(const Declaration& option, double number, std::string_view
   }
 }
 
+/// Returns the value that `text` spells: the folder of a model, or the choice that has another spelling. Throws InputError for
+/// what is none of the choices.
 std::string allowed_value(const Declaration& option, std::string_view text, const std::string& where) {
   if (const auto spelling = option.spellings.find(text); spelling != option.spellings.end())
     text = spelling->second;
@@ -83,8 +62,44 @@ std::string allowed_value(const Declaration& option, std::string_view text, cons
   return std::string(text);
 }
 
+}  // namespace
+
+std::string with_dashes(std::string_view name) {
+  std::string result(name);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+bool is_called(const Declaration& option, const std::string& name, const std::string& command) {
+  const auto is_among = [&name](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (option.name == name || is_among(option.aliases)) return true;
+  if (!is_among(option.former)) return false;
+  log::warning("funicular {}: --{} is called --{} now", command, name, option.name);
+  return true;
+}
+
+std::optional<bool> parse_switch(std::string_view text) {
+  std::string word(text);
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
+  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
+  return std::nullopt;
+}
+
+bool is_option(std::string_view word) {
+  return word.size() > 2 && word.substr(0, 2) == "--";
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates,
+                       std::string_view prefix) {
+  const std::string best = nearest(word, candidates.data(), candidates.data() + candidates.size());
+  return best.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, best);
+}
+
 Option& Option::alias(std::string name) {
-  declared_.aliases.push_back(with_dashes(std::move(name)));
+  declared_.aliases.push_back(with_dashes(name));
   return *this;
 }
 
@@ -170,11 +185,42 @@ Option& Option::affects(Effect effect) {
   return *this;
 }
 
+void Option::set(std::string_view text, std::string_view origin) {
+  const std::string where = fmt::format("{}: --{}", origin, declared_.name);
+  int64_t whole = 0;
+  double number = 0;
+  if (declared_.kind == Declaration::Kind::integer) {
+    if (!parse_number(text, whole))
+      throw InputError(kOptionComponent, "{} expects a whole number ({}), found \"{}\"", where,
+                       declared_.value, text);
+    number = static_cast<double>(whole);  // for the limits only: a double does not hold every whole number
+  } else if (declared_.kind == Declaration::Kind::number) {
+    if (!parse_number(text, number) || !std::isfinite(number))
+      throw InputError(kOptionComponent, "{} expects a finite number ({}), found \"{}\"", where,
+                       declared_.value, text);
+  } else if (declared_.kind == Declaration::Kind::toggle) {
+    const std::optional<bool> on = parse_switch(text);
+    if (!on) throw InputError(kOptionComponent, "{} expects true or false, found \"{}\"", where, text);
+    whole = *on ? 1 : 0;
+  } else if (declared_.kind == Declaration::Kind::path && text.empty()) {
+    throw InputError(kOptionComponent, "{} expects {}, found an empty text", where, declared_.value);
+  }
+  require_in_range(declared_, number, text, where);
+  const std::string value = allowed_value(declared_, text, where);
+  if (!declared_.many) values_.clear();  // a switch may be given twice
+  values_.push_back(declared_.kind == Declaration::Kind::integer  ? fmt::to_string(whole)
+                    : declared_.kind == Declaration::Kind::number ? fmt::to_string(number)
+                    : declared_.kind == Declaration::Kind::toggle ? (whole ? "true" : "false")
+                                                                  : value);
+  store_({value, whole, number});
+  given_ = true;
+}
+
 std::string Option::usual_value() const {
   double number = 0;
   if (declared_.kind == Declaration::Kind::toggle && (declared_.usual.empty() || declared_.usual == "on"))
     return declared_.usual.empty() ? "false" : "true";
-  if (declared_.kind == Declaration::Kind::number && read_whole(declared_.usual, number))
+  if (declared_.kind == Declaration::Kind::number && parse_number(declared_.usual, number))
     return fmt::to_string(number);
   return declared_.usual;
 }

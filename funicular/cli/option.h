@@ -5,9 +5,11 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "funicular/cli/option_effects.h"
@@ -38,9 +40,24 @@ struct Declaration {
   std::string letters{};  ///< a short spelling of several letters
 };
 
-/// One option. Made by Arguments::add, refined by the chained setters.
+/// One option. Made by OptionSet::add, refined by the chained setters.
 class Option {
  public:
+  /// The text as it was written, read by the option's kind.
+  struct Value {
+    std::string_view text;
+    int64_t whole;  ///< integers; 1 or 0 for a switch
+    double number;
+
+    template <class Number>
+    void read(Number& target) const {
+      target = std::is_integral_v<Number> ? static_cast<Number>(whole) : static_cast<Number>(number);
+    }
+  };
+  /// `store` takes each value that is given.
+  Option(Declaration declared, std::function<void(const Value&)> store)
+      : declared_(std::move(declared)), store_(std::move(store)) {}
+
   /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the
   /// same.
   Option& alias(std::string name);
@@ -78,30 +95,29 @@ class Option {
   /// Replaces the effect, for a command in which a shared option decides something else.
   Option& affects(Effect effect);
 
+  /// Takes a value, or one more of an option of many. Throws InputError for a text that is none; `origin`, "FILE:LINE",
+  /// begins its message.
+  void set(std::string_view text, std::string_view origin);
+
+  const Declaration& declared() const { return declared_; }
   const std::string& name() const { return declared_.name; }
   bool given() const { return given_; }
-
- private:
-  friend class Arguments;
+  /// Whether another value would be refused: the option takes one, and has it.
+  bool is_complete() const { return given_ && !declared_.many; }
+  /// What was given, numbers and switches in one spelling each.
+  const std::vector<std::string>& values() const { return values_; }
   /// The default in the one spelling of its kind; what --help says of a default that is decided later.
   std::string usual_value() const;
 
+ private:
   Declaration declared_;
-  bool given_ = false;
-  std::vector<std::string> values_;  ///< what was given, each in one spelling
-  /// The text as it was written, read by the option's kind.
-  struct Value {
-    std::string_view text;
-    int64_t whole;  ///< integers; 1 or 0 for a switch
-    double number;
-
-    template <class Number>
-    void read(Number& target) const {
-      target = std::is_integral_v<Number> ? static_cast<Number>(whole) : static_cast<Number>(number);
-    }
-  };
   std::function<void(const Value&)> store_;
+  bool given_ = false;
+  std::vector<std::string> values_;
 };
+
+/// The name as it is declared: dashes and underscores are the same.
+std::string with_dashes(std::string_view name);
 
 /// Whether the option has this name, or another name that is accepted. Warns of a name that it had before.
 bool is_called(const Declaration& option, const std::string& name, const std::string& command);
@@ -113,12 +129,7 @@ bool is_option(std::string_view word);
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates,
                        std::string_view prefix = "");
 
-/// Throws InputError unless the number is within the option's limits. `where` begins the message.
-void require_in_range(const Declaration& option, double number, std::string_view text,
-                      const std::string& where);
-
-/// Returns the value that `text` spells: the folder of a model, or the choice that has another spelling. Throws InputError for
-/// what is none of the choices.
-std::string allowed_value(const Declaration& option, std::string_view text, const std::string& where);
+/// The state of a switch that the word names; empty: it names none.
+std::optional<bool> parse_switch(std::string_view word);
 
 }  // namespace funicular::cli

@@ -10,67 +10,22 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/adaptation.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/corpora.h"
+#include "funicular/cli/generator_options.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/pretraining_data.h"
 #include "funicular/cli/stage_options.h"
-#include "funicular/cli/verify_store.h"
-#include "funicular/comm/together.h"
-#include "funicular/data/datasets.h"
-#include "funicular/data/joined_dataset.h"
-#include "funicular/data/other_document.h"
 #include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/launch/environment.h"
 #include "funicular/model/model_report.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/relative.h"
 #include "funicular/objective/registry.h"
 #include "funicular/train/checkpoint.h"
-#include "funicular/train/mixture.h"
 
 namespace funicular::cli {
 
 namespace {
-
-void declare_generator(Arguments& arguments, fs::path& generator, objective::ElectraOptions& electra) {
-  arguments
-      .add("generator", "DIR|random", generator, Effect::input_or_name,
-           "with --objective electra: folder of the generator to continue with; random: a new one")
-      .takes_model()
-      .default_text("generator in the model's folder, else random");
-  arguments
-      .add("generator-size", "SHARE", electra.generator_size, Effect::result,
-           "with --objective electra: a new generator's hidden size, as a share of the model's")
-      .above(0);
-  arguments
-      .add("generator-layers", "N", electra.generator_layers, Effect::result,
-           "with --objective electra: a new generator's layers")
-      .range(1)
-      .default_text("as many as the model's");
-  arguments
-      .add("discriminator-weight", "W", electra.weight, Effect::result,
-           "with --objective electra: factor of the model's loss; the generator's loss counts once")
-      .above(0);
-  arguments.add("keep-generator", electra.keep_generator, Effect::result,
-                "with --objective electra: leave the generator in RUN/model/generator, too");
-}
-
-void refuse_options_of_electra(const Arguments& arguments, const std::string& objective) {
-  for (const char* option :
-       {"generator", "generator-size", "generator-layers", "discriminator-weight", "keep-generator"})
-    if (arguments.given(option))
-      throw InputError("usage", "--{} is for --objective electra; the objective is {}", option, objective);
-}
-
-void require_new_generator(const Arguments& arguments, const fs::path& generator) {
-  for (const char* option : {"generator-size", "generator-layers"})
-    if (arguments.given(option))
-      throw InputError(
-          "usage",
-          "--{} is for a new generator, and {} has its own size; leave it out, or give --generator random",
-          option, generator.string());
-}
 
 /// The folder of a BERT is a start, too.
 void start_electra(model::Pretrained& pretrained, bool starts_anew) {
@@ -107,7 +62,7 @@ class Pretrain final : public Command {
         "funicular pretrain --model config.json --tokenizer MODEL --train texts.tokens --output runs/new");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
-    corpora_.declare(arguments);
+    data_.declare_corpora(arguments);
     arguments
         .add("tokenizer", "DIR", tokenizer_, Effect::tokenizer,
              "folder with a tokeniser: tokenizer.json, vocab.txt, vocab.json and merges.txt, or "
@@ -116,17 +71,7 @@ class Pretrain final : public Command {
         .takes_model()
         .alias("tokenizer-name")
         .default_text("the model's folder");
-    arguments.add("eval", "STORE", eval_data_, Effect::input, "token stores to evaluate on")
-        .alias("validation-file")
-        .formerly("eval-data")
-        .default_text("none");
-    arguments
-        .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
-             "hold out this share of the documents for evaluation instead")
-        .common()
-        .default_text("0")
-        .range(0, 0.99);
-    arguments.rivals({"eval", "eval-fraction"});
+    data_.declare_evaluation(arguments);
     arguments
         .add("recipe", "NAME", recipe_, Effect::result,
              "published schedules for a model that is to learn a domain (dapt) or the texts of a task "
@@ -147,7 +92,7 @@ class Pretrain final : public Command {
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);
-    declare_generator(arguments, generator_, electra_);
+    generator_.declare(arguments);
     declare_freezing(arguments, freeze_steps_, head_rate_);
     masking_.declare(arguments);
   }
@@ -162,7 +107,7 @@ class Pretrain final : public Command {
     model::report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {
       const bool starts = training_.starts_anew();
-      const std::string elsewhere = electra_.generator.empty() ? "" : objective::kGenerator;
+      const std::string elsewhere = generator_.electra.generator.empty() ? "" : objective::kGenerator;
       const bool is_new =
           !pretrained_->load(model, starts, "", model::Head::classification, elsewhere).missing.empty();
       if (is_new && starts && freeze_steps_ == 0)
@@ -171,7 +116,7 @@ class Pretrain final : public Command {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
     train::TrainerOptions whole = training_.trainer();
-    choose_stages(training_, model, *source(), whole);
+    choose_stages(training_, model, *data_.source(*objective_), whole);
     chosen_ = whole.run_info;
     if (!train_head(model)) {
       training_.group().barrier();
@@ -183,23 +128,20 @@ class Pretrain final : public Command {
 
  private:
   void open() {
-    if (eval_data_.empty() && eval_fraction_ == 0)
-      training_.refuse_evaluation_options("--eval STORE or --eval-fraction SHARE");
+    if (!data_.evaluates()) training_.refuse_evaluation_options("--eval STORE or --eval-fraction SHARE");
     if (!recipe_.empty()) apply_recipe(recipe_, arguments, training_);
     training_.apply();
-    training_.check_output({model_, tokenizer_, generator_});
-    for (const auto& files : {corpora_.stores, eval_data_, masking_.files()})
+    training_.check_output({model_, tokenizer_, generator_.generator});
+    for (const auto& files : {data_.files(), masking_.files()})
       for (const fs::path& file : files) training_.check_output({file});
-    const std::vector<double> weights = corpora_.weights();
+    data_.check_options();
     objective::MaskedLmOptions options = masking_.options(max_length_);
-    if (masking_.chosen.pack == objective::PackSentences::across && eval_fraction_ > 0)
+    if (masking_.chosen.pack == objective::PackSentences::across && data_.holds_out())
       throw InputError(
           "usage",
           "--pack-sentences across puts documents into one sequence, so none can be held out; give "
           "--eval STORE instead of --eval-fraction, or --pack-sentences within");
-    if (!eval_data_.empty() && eval_fraction_ > 0)
-      throw InputError("usage", "--eval and --eval-fraction are both given; give one of them");
-    if (objective_name_ != "electra") refuse_options_of_electra(arguments, objective_name_);
+    generator_.refuse_for(objective_name_, arguments);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage",
                        "--model {} is a file: a model of that shape begins with random weights, and "
@@ -214,77 +156,11 @@ class Pretrain final : public Command {
                        model_.string());
     pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
     options.sequence.max_length = static_cast<int32_t>(max_length_);
-    if (objective_name_ == "electra") choose_generator();
+    if (objective_name_ == "electra") generator_.choose(arguments, *pretrained_, training_.starts_anew());
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
-    objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
+    objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, generator_.electra);
     warn_of_another_tokenizer();
-    open_data(weights);
-  }
-
-  /// The one that --generator names or, where it is not given, that lies in the model's folder.
-  void choose_generator() {
-    const bool given = !generator_.empty();
-    if (generator_ == kRandomGenerator) return;
-    if (given && !pretrained_->has_weights())
-      throw InputError(
-          "usage",
-          "--generator {} reads the embeddings of the model, and {} has no weights; give the folder of the "
-          "model that it was trained with, or --generator random",
-          generator_.string(), model_.string());
-    if (given)
-      electra_.generator = generator_;
-    else if (pretrained_->has_weights() && fs::exists(model_ / model::kGeneratorFolder / "config.json"))
-      electra_.generator = model_ / model::kGeneratorFolder;
-    if (electra_.generator.empty()) return;
-    require_new_generator(arguments, electra_.generator);
-    if (!given && training_.starts_anew())
-      log::info("going on with the generator in {}; --generator random begins a new one",
-                electra_.generator.string());
-  }
-
-  void open_data(const std::vector<double>& weights) {
-    Datasets held_out;
-    for (const fs::path& path : eval_data_) held_out.push_back(open_store(path));
-    for (const fs::path& path : corpora_.stores) {
-      train_.push_back(open_store(path));
-      if (eval_fraction_ == 0) continue;
-      const data::Split split = data::split_dataset(train_.back(), eval_fraction_, training_.run.seed);
-      train_.back() = split.train;
-      held_out.push_back(split.held_out);
-    }
-    for (size_t i = 0; i < train_.size(); ++i)
-      require_other_documents(*train_[i], corpora_.stores[i],
-                              eval_fraction_ > 0 ? " after --eval-fraction" : "");
-    for (size_t i = 0; i < held_out.size(); ++i)
-      require_other_documents(*held_out[i], eval_fraction_ > 0 ? corpora_.stores[i] : eval_data_[i],
-                              eval_fraction_ > 0 ? " for --eval-fraction" : "");
-    evaluation_ = joined(held_out);
-    if (train_.size() > 1) mixture_.emplace(corpora_.parts(train_, weights));
-  }
-
-  /// Of one document alone all pairs would be of sentences that follow each other, and nothing would be learnt of
-  /// them.
-  void require_other_documents(const data::Dataset& dataset, const fs::path& path, const char* left) const {
-    if (!objective_->other_document_key(dataset.get(0)) || data::has_several_documents(dataset)) return;
-    throw InputError(
-        "data",
-        "{}: --objective {} puts sentences of different documents beside each other, and there is "
-        "one document{}; expected at least two. In a text file a blank line stands between "
-        "documents, and --format lines makes each line one (funicular tokenize); --objective "
-        "mlm-sop needs one document alone",
-        path.string(), objective_name_, left);
-  }
-
-  static std::shared_ptr<const data::Dataset> joined(const Datasets& parts) {
-    if (parts.size() < 2) return parts.empty() ? nullptr : parts.front();
-    return std::make_shared<data::JoinedDataset>(parts);
-  }
-
-  std::unique_ptr<train::Source> source() const {
-    if (!mixture_)
-      return std::make_unique<train::DatasetSource<objective::Objective>>(*objective_, *train_[0]);
-    return std::make_unique<train::MixedDatasetSource<objective::Objective>>(
-        *objective_, data::JoinedDataset(train_), *mixture_);
+    data_.open({objective_name_, *objective_, *tokenizer_files_, training_.group(), training_.run.seed});
   }
 
   void warn_of_another_tokenizer() const {
@@ -298,28 +174,13 @@ class Pretrain final : public Command {
         model_.string(), tokenizer_.string());
   }
 
-  /// Of the ranks on a host each verifies its own blocks.
-  std::shared_ptr<const data::Dataset> open_store(const fs::path& path) const {
-    const launch::Environment place = launch::read_environment();
-    std::shared_ptr<const data::TokenStore> store;
-    comm::together(training_.group(), [&] {
-      store = data::TokenStore::open(path, {.part = place.local_rank, .parts = place.local_size});
-    });
-    store->require_tokenizer(*tokenizer_files_);
-    warn_of_unknown_tokens(store->meta(), path);
-    auto dataset = objective_->samples(store);
-    if (dataset->size() == 0)
-      throw InputError("data", "{}: the store holds no text; expected at least one row", path.string());
-    return dataset;
-  }
-
   std::map<std::string, std::string> identity() const {
     std::map<std::string, std::string> all = objective_->identity();
     all.merge(std::map<std::string, std::string>{{"model", model::describe_model(pretrained_->config())},
                                                  {"initial_weights", pretrained_->weights_hash()},
                                                  {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
                                                  {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}});
-    if (mixture_) all["data_weights"] = describe_weights(mixture_->parts());
+    if (const std::string weights = data_.weights(); !weights.empty()) all["data_weights"] = weights;
     return all;
   }
 
@@ -349,7 +210,7 @@ class Pretrain final : public Command {
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
     train::Trainer trainer(options, training_.strategy_factory(), head.optimizer());
     trainer.callbacks.save_model = [](const fs::path&) {};  // the state that matters goes on in memory
-    const train::FitResult result = trainer.fit(model, *source());
+    const train::FitResult result = trainer.fit(model, *data_.source(*objective_));
     if (result.interrupted)
       log::info("interrupted while the head was trained alone; repeat the command to resume");
     return !result.interrupted;
@@ -359,7 +220,7 @@ class Pretrain final : public Command {
     train::TrainerOptions options = training_.trainer();
     options.identity = identity();
     options.run_info = {{"command", "pretrain"}, {"source_model", model_.string()}};
-    options.run_info["data_path"] = corpora_.description();
+    options.run_info["data_path"] = data_.description();
     if (!recipe_.empty()) options.run_info["recipe"] = recipe_;
     if (chosen_.is_object()) options.run_info.update(chosen_);
     choose_best(options);
@@ -368,9 +229,9 @@ class Pretrain final : public Command {
       model::save_folder(model, pretrained_->config(), objective_->head(), *tokenizer_files_, folder);
       objective_->save_more(model, pretrained_->config(), *tokenizer_files_, folder);
     };
-    const std::unique_ptr<train::Source> seen = source();
+    const std::unique_ptr<train::Source> seen = data_.source(*objective_);
     std::optional<train::DatasetSource<objective::Objective>> unseen;
-    if (evaluation_) unseen.emplace(*objective_, *evaluation_);
+    if (data_.evaluation()) unseen.emplace(*objective_, *data_.evaluation());
     const std::unique_ptr<Metrics> metrics = objective_->metrics();
     return report_result(
         trainer.fit(model, *seen,
@@ -386,25 +247,20 @@ class Pretrain final : public Command {
     if (!name.empty()) options.best_metric = name;
   }
 
-  static constexpr const char* kRandomGenerator = "random";
-  fs::path model_, tokenizer_, generator_;
-  std::vector<fs::path> eval_data_;
-  CorporaOptions corpora_;
+  fs::path model_, tokenizer_;
+  PretrainingData data_;
   std::string recipe_;
-  double eval_fraction_ = 0, head_rate_ = 1e-3;
+  double head_rate_ = 1e-3;
   std::string objective_name_ = "mlm";
   int64_t max_length_ = 128, freeze_steps_ = 0;
   MaskingOptions masking_;
-  objective::ElectraOptions electra_;
+  GeneratorOptions generator_;
   TrainingOptions training_;
 
   std::optional<model::Pretrained> pretrained_;
   std::unique_ptr<objective::Objective> objective_;
   std::unique_ptr<text::Tokenizer> tokenizer_files_;
-  Datasets train_;  ///< of each corpus, without what is held out
-  std::shared_ptr<const data::Dataset> evaluation_;
-  std::optional<data::Mixture> mixture_;  ///< of several corpora
-  OrderedJson chosen_;                    ///< at the start, for run.json
+  OrderedJson chosen_;  ///< at the start, for run.json
 };
 
 }  // namespace

@@ -150,7 +150,6 @@ void Coordinator::carry_out(std::vector<Agreed> agreed) {
     }
     finish(jobs[job].agreed.name, nullptr);
   });
-  pending_.forget_taken();
 }
 
 void Coordinator::finish(const std::string& name, std::exception_ptr error) {

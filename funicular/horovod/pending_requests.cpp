@@ -7,7 +7,7 @@ namespace funicular::horovod {
 
 void PendingRequests::add(std::vector<std::shared_ptr<Request>> requests) {
   for (std::shared_ptr<Request>& request : requests) {
-    silent_.push_back(request->name);
+    silent_.push_back(request);
     requests_[request->name] = std::move(request);
   }
 }
@@ -16,17 +16,18 @@ std::vector<Message> PendingRequests::collect(const Negotiation& negotiation,
                                               std::chrono::milliseconds patience,
                                               std::vector<size_t>& slots) {
   std::vector<Message> messages;
-  std::vector<std::string> still_silent;
-  for (std::string& name : silent_) {
-    const Request& request = *requests_.at(name);
-    const auto slot = negotiation.slot_of(name, request.signature);
+  std::vector<std::weak_ptr<Request>> still_silent;
+  for (const std::weak_ptr<Request>& one : silent_) {
+    const std::shared_ptr<Request> request = one.lock();
+    if (!request || find(request->name) != request.get()) continue;  // taken
+    const auto slot = negotiation.slot_of(request->name, request->signature);
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
-                                                                           request.since);
+                                                                           request->since);
     if (slot && (patience.count() == 0 || age < patience * 3 / 4)) {
       slots.push_back(*slot);
-      still_silent.push_back(std::move(name));
+      still_silent.push_back(request);
     } else {
-      messages.push_back({Message::Kind::request, std::move(name), request.signature, age});
+      messages.push_back({Message::Kind::request, request->name, request->signature, age});
     }
   }
   silent_ = std::move(still_silent);
@@ -44,10 +45,6 @@ std::shared_ptr<Request> PendingRequests::take(const std::string& name) {
   std::shared_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
   return request;
-}
-
-void PendingRequests::forget_taken() {
-  std::erase_if(silent_, [&](const std::string& name) { return !requests_.contains(name); });
 }
 
 std::vector<std::shared_ptr<Request>> PendingRequests::take_all() {

@@ -61,7 +61,7 @@ class DistanceTerms {
 
   /// Adds to the gradient of qkv what the gradients of the terms give, and returns the gradient of
   /// DistanceVectors::projected.
-  at::Tensor learn(const at::Tensor& terms, const at::Tensor& gradient) const {
+  at::Tensor add_gradients(const at::Tensor& terms, const at::Tensor& gradient) const {
     const at::Tensor of_queries = at::zeros_like(queries_), of_keys = at::zeros_like(keys_);
     for_each_sequence([&](int64_t s, const at::Tensor& places) {
       const at::Tensor own = block(terms, s), query = asked(s), key = part(s, 1);
@@ -169,7 +169,7 @@ struct DisentangledFunction : Function<DisentangledFunction> {
     call.term_gradients = at::zeros_like(call.score_terms);
     const at::Tensor gradient =
         attend_backward(qkv, bias, {saved[5], saved[4], {}, {}}, outputs[0].contiguous(), call, {});
-    const at::Tensor of_distances = terms.learn(call.term_gradients, gradient);
+    const at::Tensor of_distances = terms.add_gradients(call.term_gradients, gradient);
     if (const at::Tensor of_bias = gradient_of(bias); of_bias.defined()) add_column_sum(gradient, of_bias);
     return {gradient, {}, of_distances, {}, {}};
   }
