@@ -14,6 +14,8 @@ import harness  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
+# Holds the program that runs in forks; builds with sanitizers have none.
+BIN = BUILD / "tests/bin" if (BUILD / "tests/bin").exists() else BUILD
 # What reads the options of a command of ./run, where that is not tools/NAME.sh alone.
 SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"],
            "mutants": ["tools/mutants/__main__.py"], "package": ["tools/package/__main__.py"], "evidence": ["tools/evidence.py"], "clean": []}

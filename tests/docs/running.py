@@ -52,7 +52,7 @@ def of_script(path, arguments, start):
 
 def of_funicular(words):
     """Blocks are run as they stand by another test; of these, measurements of the step are run on a tiny model."""
-    program = str(commands.BUILD / "funicular")
+    program = str(commands.BIN / "funicular")
     if words[:1] == ["launch"] and words[-2:] == ["bench", "ranks"]:
         return [Way([program, *words[:4], program, "bench", "ranks", "--model", "MODEL", *SMALL, *SHORTER["ranks"]])]
     if words[:1] == ["bench"] and "--floor" not in words and "--model" not in words:  # the floor takes seconds
@@ -131,7 +131,7 @@ def run(way, folder):
     if not os.access(words[0], os.X_OK) and "/" in str(words[0]):
         return f"{words[0]} cannot be executed"
     done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, check=False, timeout=300,
-                          env={**os.environ, "PATH": f"{commands.BUILD}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, "PATH": f"{commands.BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
     if "./run setup makes .deps/python" in done.stderr and not (commands.ROOT / ".deps/python/bin/python").exists():
         return None  # it says what it lacks
     last = done.stderr.strip().splitlines()[-1:]

@@ -1,4 +1,4 @@
-"""Embedders against sentence-transformers: the loss and the gradients of a step from the real MiniLM, and the folder that is written.
+"""Embedders against sentence-transformers: the loss and the gradients of a step from a layer of the real MiniLM, and the folder that is written.
 
 usage: embedders.py FUNICULAR_PROGRAM MINILM_FOLDER
 
@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,8 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
+
+from small_model import small_model
 
 ROWS, MICRO_BATCH = 12, 4
 SUBJECTS = ["a river", "the old film", "her brother", "this book", "our neighbour", "the committee", "a cold wind", "my sister", "the engine",
@@ -149,11 +150,7 @@ def main():
     program, minilm = sys.argv[1], pathlib.Path(sys.argv[2])
     with tempfile.TemporaryDirectory() as name:
         place = pathlib.Path(name)
-        folder = place / "model"
-        shutil.copytree(minilm, folder)
-        config = json.loads((folder / "config.json").read_text())
-        config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        (folder / "config.json").write_text(json.dumps(config))
+        folder = small_model(minilm, place / "model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         last = None
         for number, (kind, options, make_loss) in enumerate(CASES):
             rows, case = rows_of(kind), f"{kind} {' '.join(map(str, options))}"

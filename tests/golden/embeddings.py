@@ -1,5 +1,6 @@
 """Vectors of `funicular embed` beside sentence-transformers, on a real model: folders of both forms, every pooling, Dense layers, prompts,
-truncation, static embeddings, codes of few bits; and folders that funicular writes, read by sentence-transformers.
+truncation, static embeddings, codes of few bits; and folders that funicular writes, read by sentence-transformers. The whole model gives the
+vectors of both forms and the scores; one of its layers and 6,000 of its tokens give the rest.
 
 usage: embeddings.py FUNICULAR_PROGRAM SENTENCE_FOLDER_PROGRAM MODEL_FOLDER [PART…]
 """
@@ -23,6 +24,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from sentence_transformers.util import quantize_embeddings
 from transformers import AutoTokenizer
 
+from small_model import small_model
+
 LIMIT = 1e-6  # the largest difference of a number of a vector of length 1, in fp32
 RAW_LIMIT = 5e-6  # of vectors that are not normalised: hidden states go up to 6, and sums are rounded in another order
 WORDS = "the a river bank money water boat loan tree café 東京 Über naïve don't re-read 3.14 running ran [MASK] éclair 🙂".split()
@@ -31,7 +34,7 @@ POOLINGS = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 
 def made_texts():
     source = random.Random(11)
-    texts = [" ".join(source.choice(WORDS) for _ in range(source.randint(1, 60))) for _ in range(150)]
+    texts = [" ".join(source.choice(WORDS) for _ in range(source.randint(1, 60))) for _ in range(60)]
     return texts + ["", "x", " ".join(["river"] * 700), "A man is eating food.", "A man is eating a piece of bread."]
 
 
@@ -48,6 +51,7 @@ def run(*words):
 class Sides:
     def __init__(self, program, copier, model, scratch):
         self.program, self.copier, self.model, self.scratch = program, copier, pathlib.Path(model), pathlib.Path(scratch)
+        self.small = small_model(model, self.folder("small"))
         self.number = 0
 
     def ours(self, folder, *options, texts=TEXTS, **more):
@@ -80,12 +84,14 @@ def compare(what, ours, theirs):
 
 def the_model_itself(sides):
     peer = SentenceTransformer(str(sides.model), device="cpu")
-    compare("the real model, old form", sides.ours(sides.model), peer.encode(TEXTS))
-    compare("the real model, new form", sides.ours(sides.saved("new", peer)), peer.encode(TEXTS))
-    compare("truncated and normalised", sides.ours(sides.model, "--truncate-dim", 100, "--normalize"),
+    vectors = peer.encode(TEXTS)
+    compare("the real model, old form", sides.ours(sides.model), vectors)
+    compare("the real model, new form", sides.ours(sides.saved("new", peer)), vectors)
+    peer = SentenceTransformer(str(sides.small), device="cpu")
+    compare("truncated and normalised", sides.ours(sides.small, "--truncate-dim", 100, "--normalize"),
             peer.encode(TEXTS, truncate_dim=100, normalize_embeddings=True))
-    compare("truncated", sides.ours(sides.model, "--truncate-dim", 100), peer.encode(TEXTS, truncate_dim=100))
-    compare("at most 16 tokens", sides.ours(sides.model, "--max-length", 16), short(peer).encode(TEXTS))
+    compare("truncated", sides.ours(sides.small, "--truncate-dim", 100), peer.encode(TEXTS, truncate_dim=100))
+    compare("at most 16 tokens", sides.ours(sides.small, "--max-length", 16), short(peer).encode(TEXTS))
 
 
 def short(peer):
@@ -94,18 +100,18 @@ def short(peer):
 
 
 def codes(sides):
-    vectors = SentenceTransformer(str(sides.model), device="cpu").encode(TEXTS)
+    vectors = SentenceTransformer(str(sides.small), device="cpu").encode(TEXTS)
     for name in ("binary", "ubinary"):
         # A number near 0 may have either sign.
         near = numpy.abs(vectors) < 1e-6
-        ours, theirs = sides.ours(sides.model, "--vector-type", name), quantize_embeddings(vectors, name)
+        ours, theirs = sides.ours(sides.small, "--vector-type", name), quantize_embeddings(vectors, name)
         bits = lambda codes: numpy.unpackbits((codes.astype(int) + (128 if name == "binary" else 0)).astype(numpy.uint8), axis=1)
         wrong = int(((bits(ours) != bits(theirs)) & ~near).sum())
         print(f"{name}: {wrong} bits differ")
         if wrong:
             sys.exit(f"{name}: bits differ")
     for name in ("int8", "uint8"):
-        ours, theirs = sides.ours(sides.model, "--vector-type", name), quantize_embeddings(vectors, name)
+        ours, theirs = sides.ours(sides.small, "--vector-type", name), quantize_embeddings(vectors, name)
         steps = numpy.abs(ours.astype(int) - theirs.astype(int))
         print(f"{name}: {int((steps > 0).sum())} of {steps.size} bytes differ, by at most {steps.max()}")
         if steps.max() > 1 or (steps > 0).mean() > 1e-3:
@@ -113,7 +119,7 @@ def codes(sides):
 
 
 def poolings(sides):
-    transformer = Transformer(str(sides.model), max_seq_length=128)
+    transformer = Transformer(str(sides.small), max_seq_length=128)
     width = transformer.get_embedding_dimension()
     torch.manual_seed(3)
     for mode in [*POOLINGS, tuple(POOLINGS), ("mean", "cls")]:
@@ -131,7 +137,7 @@ def poolings(sides):
 
 def prompts(sides):
     for include in (True, False):
-        transformer = Transformer(str(sides.model), max_seq_length=32)
+        transformer = Transformer(str(sides.small), max_seq_length=32)
         pooling = Pooling(transformer.get_embedding_dimension(), ("cls", "max", "mean", "weightedmean", "lasttoken"), include_prompt=include)
         peer = SentenceTransformer(modules=[transformer, pooling], device="cpu",
                                    prompts={"query": "search query: ", "passage": "passage – ", "other": "other: "}, default_prompt_name="other")
@@ -153,12 +159,8 @@ def static(sides):
 def made_static(sides):
     """The recipe of model2vec, written here: mean of three hidden states, centred principal components, weights of rare tokens."""
     folder, width = sides.folder("made-static"), 128
-    encoder, tokenizer = Transformer(str(sides.model)).model.eval(), AutoTokenizer.from_pretrained(str(sides.model))
-    encoder.encoder.layer, encoder.config.num_hidden_layers = encoder.encoder.layer[:1], 1  # the recipe is the same, and sooner done
-    start = sides.folder("first-layer")
-    for part in (encoder, tokenizer):
-        part.save_pretrained(str(start))
-    made = json.loads(run(sides.program, "vectors", "--from", start, "--output", folder, "--size", width))
+    encoder, tokenizer = Transformer(str(sides.small)).model.eval(), AutoTokenizer.from_pretrained(str(sides.small))
+    made = json.loads(run(sides.program, "vectors", "--from", sides.small, "--output", folder, "--size", width))
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     kept = [number for number, name in enumerate(names) if not name.startswith("[unused")]
     if made != {"tokens": len(kept), "size": width}:

@@ -67,17 +67,18 @@ inline at::Tensor row_mask(Site site, uint32_t layer, double probability, int64_
   return mask;
 }
 
-/// What the probabilities [length, length] of one head are multiplied by.
+/// What the probabilities [length, length] of one head are multiplied by. A block is for a key and eight queries.
 inline at::Tensor probability_mask(uint32_t layer, uint32_t head, double probability, int64_t length,
                                    int64_t draw) {
   at::Tensor mask = at::empty({length, length}, at::kDouble);
   auto out = mask.accessor<double, 2>();
   const RandomKey key = key_of(Site::probabilities, layer);
-  for (int64_t i = 0; i < length; ++i)
-    for (int64_t j = 0; j < length; ++j) {
-      const auto query = static_cast<uint32_t>(i);
-      const RandomBlock block = block_of(key, head * (1u << 20) + static_cast<uint32_t>(j), query / 8, draw);
-      out[i][j] = multiplier(block[query % 8 / 2], query % 2, probability);
+  const auto count = static_cast<uint32_t>(length);
+  for (uint32_t attended = 0; attended < count; ++attended)
+    for (uint32_t first = 0; first < count; first += 8) {
+      const RandomBlock block = block_of(key, head * (1u << 20) + attended, first / 8, draw);
+      for (uint32_t query = first; query < std::min(first + 8, count); ++query)
+        out[query][attended] = multiplier(block[query % 8 / 2], query % 2, probability);
     }
   return mask;
 }

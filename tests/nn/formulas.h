@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -71,19 +72,23 @@ inline at::Tensor row_multipliers(const Packing& packing, int64_t width, const D
   return result.to(packing.positions.device());
 }
 
-/// Multipliers [length, length] of one head, from the definition of attention_dropout_keeps.
+/// Multipliers [length, length] of one head, from the definition of attention_dropout_keeps. A block of random numbers is for a key
+/// and eight queries.
 inline at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t draw,
                                         const DropoutSite& site) {
   const DropoutRate rate = DropoutRate::from_probability(site.probability);
   const RandomKey key = make_key(kSeed, site.purpose, site.layer);
   at::Tensor result = at::zeros({length, length}, at::kDouble);
   auto out = result.accessor<double, 2>();
-  for (int64_t i = 0; i < length; ++i)
-    for (int64_t j = 0; j < length; ++j) {
-      const auto q = static_cast<uint32_t>(i), k = static_cast<uint32_t>(j);
-      const uint32_t word = philox(key, {head * 1048576 + k, q / 8, static_cast<uint32_t>(draw),
-                                         static_cast<uint32_t>(draw >> 32)})[q % 8 / 2];
-      if ((q % 2 == 0 ? word & 0xFFFF : word >> 16) >= rate.threshold) out[i][j] = rate.scale();
+  const auto count = static_cast<uint32_t>(length);
+  for (uint32_t k = 0; k < count; ++k)
+    for (uint32_t first = 0; first < count; first += 8) {
+      const auto words = philox(key, {head * 1048576 + k, first / 8, static_cast<uint32_t>(draw),
+                                      static_cast<uint32_t>(draw >> 32)});
+      for (uint32_t q = first; q < std::min(first + 8, count); ++q) {
+        const uint32_t word = words[q % 8 / 2];
+        if ((q % 2 == 0 ? word & 0xFFFF : word >> 16) >= rate.threshold) out[q][k] = rate.scale();
+      }
     }
   return result;
 }

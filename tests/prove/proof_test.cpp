@@ -294,8 +294,11 @@ TEST_P(SharedWeights, LearnUnderEveryPipelineAsInOneProcess) {
 TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
   if (is_rank()) return run_rank();
   const std::string single = "single --fault halved-gradient";
-  const Proof shared = compare("ddp -n 2 --fault halved-gradient", single);
-  EXPECT_TRUE(holds(shared, promise)) << shared.first;
+  // One head shows that layouts agree on a fault, and each that the reference does not.
+  if (GetParam().family == "bert" && GetParam().objective == kMaskedLm) {
+    const Proof shared = compare("ddp -n 2 --fault halved-gradient", single);
+    EXPECT_TRUE(holds(shared, promise)) << shared.first;
+  }
   const Proof seen = compare(single, "reference");
   EXPECT_FALSE(holds(seen, promise));
   EXPECT_TRUE(seen.first.starts_with("step 1, gradient")) << seen.first;

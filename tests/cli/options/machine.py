@@ -194,6 +194,11 @@ def tensor_parallel(lab):
     lab.assertLess(distance(run.weights, alone.weights), 1e-12)
     lab.refuses_to_train("3 ranks cannot be divided into tensor groups of 2", ranks=3, tensor_parallel=2)
     lab.refuses_to_train("cannot train a model that is cut into slices", ranks=2, tensor_parallel=2, strategy="ps-sync")
+    if lab.thorough:
+        slices_of_stages(lab, alone)
+
+
+def slices_of_stages(lab, alone):
     both = lab.train(ranks=4, tensor_parallel=2, pipeline_parallel=2, optim="sgd")
     lab.assertEqual((both.file["strategy"], both.file["ranks"]), ("pipeline", 4))
     lab.assertLess(distance(both.weights, alone.weights), 1e-12)
@@ -201,10 +206,9 @@ def tensor_parallel(lab):
     lab.assertEqual((named.file["strategy"], named.weights), ("pipeline", both.weights), "the same under the other name")
     lab.refuses_to_train("6 ranks cannot be divided into pipelines of 2 with tensor groups of 2", ranks=6, tensor_parallel=2,
                          pipeline_parallel=2)
-    if lab.thorough:
-        stale = [lab.train(ranks=2 * slices, tensor_parallel=slices, pipeline_parallel=2, schedule="pipedream", optim="sgd",
-                           max_steps=4) for slices in (1, 2)]
-        lab.assertLess(distance(stale[0].weights, stale[1].weights), 1e-12)
+    stale = [lab.train(ranks=2 * slices, tensor_parallel=slices, pipeline_parallel=2, schedule="pipedream", optim="sgd", max_steps=4)
+             for slices in (1, 2)]
+    lab.assertLess(distance(stale[0].weights, stale[1].weights), 1e-12)
 
 
 @RANKS.row("--sequence-parallel", "the rows between the slices are divided, to the weights of one process")
@@ -253,6 +257,12 @@ def schedule(lab):
         # The same rows with weights that are an update older: near, and not the same.
         lab.assertLess(1e-12, distance(run.weights, alone.weights))
         lab.assertLess(distance(run.weights, alone.weights), 1e-2)
+    lab.refuses_to_train("unknown schedule", ranks=2, pipeline_parallel=2, schedule="1f2b")
+    if lab.thorough:
+        schedules_that_update(lab, alone)
+
+
+def schedules_that_update(lab, alone):
     run = lab.train(ranks=2, pipeline_parallel=2, schedule="pipedream", optim="sgd", max_steps=4, precision="fp16", loss_scale=1024)
     lab.assertLess(distance(run.weights, alone.weights), 1e-2)
     own = lab.folder / "own.txt"
@@ -261,7 +271,6 @@ def schedule(lab):
     lab.assertIn(f"[pipeline] {own} with 2 stages", run.err)
     lab.assertLess(distance(run.weights, alone.weights), 1e-12)
     lab.refuses_to_train("has 1 micro-batches in each update, and this step has 2", ranks=2, pipeline_parallel=2, schedule=own, micro_batch_size=2)
-    lab.refuses_to_train("unknown schedule", ranks=2, pipeline_parallel=2, schedule="1f2b")
 
 
 @RANKS.row("--stages-per-rank", "each rank has so many stages")
@@ -282,6 +291,11 @@ def stages(lab):
     lab.assertIn("teacher.embeddings on rank 0, " if lab.command == "distill" else "embeddings on rank 0, layer.0 to", run.err)
     lab.refuses_to_train("--stages expects", ranks=2, pipeline_parallel=2, stages="0,x")
     lab.refuses_to_train("ascend from 0 and are below ", ranks=2, pipeline_parallel=2, stages="0,9")
+    if lab.thorough:
+        replicated_stages(lab)
+
+
+def replicated_stages(lab):
     alone = lab.train(optim="sgd")
     run = lab.train(ranks=3, strategy="pipeline", stages="0x2,1", optim="sgd")
     lab.assertIn("embeddings on ranks 0 and 1, ", run.err)
@@ -362,6 +376,11 @@ def staleness(lab):
          *behind[4:], "meet 0 6"]) + "\n")
     run = asynchronous(lab, "replay_interleaving", staleness=4, save_total_limit=1)
     lab.assertEqual(len(run.file["result"]["staleness"]) - 1, 5, "worker 1's first gradient is five pushes old")
+    if lab.thorough:
+        workers_in_lockstep(lab)
+
+
+def workers_in_lockstep(lab):
     lockstep = lab.train(ranks=3, strategy="ps-async", staleness=0, max_steps=6, record_interleaving=lab.folder / "lockstep")
     lines = [line.split() for line in orders(lab.folder / "lockstep")[0][1:]]
     for at, (kind, _, step) in enumerate(lines):
