@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/verify_store.h"
+#include "funicular/comm/nccl_library.h"
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/config_keys.h"
@@ -157,9 +159,17 @@ Finding check_device() {
     finding.verdict = Verdict::warn;
     finding.remedy = fmt::format("build with -DFUNICULAR_CUDA_ARCHITECTURES={}", card.capability);
   }
-  const std::string nccl = device::nccl_version();
-  finding.text += fmt::format("; {}, {}", of_driver, nccl.empty() ? "no NCCL" : "NCCL " + nccl);
+  finding.text += "; " + of_driver;
   return finding;
+}
+
+/// The library by which several GPUs train, with the variables that it reads.
+Finding check_nccl() {
+  try {
+    return {Verdict::ok, comm::nccl::describe(), ""};
+  } catch (const InputError& error) {
+    return {Verdict::warn, "ranks on several GPUs cannot use NCCL", error_text(error)};
+  }
 }
 
 Finding check_config(const fs::path& model) {
@@ -291,6 +301,7 @@ class Doctor final : public Command {
     print("processor", check_processor);
     print("threads", check_threads);
     print("device", check_device);
+    if (device::has_cuda_kernels() || std::getenv("FUNICULAR_NCCL")) print("nccl", check_nccl);
     print("memory", check_memory);
     const fs::path folder = existing_part(output_);  // what a run would make it in
     print("disk", [&] { return check_disk(folder); });

@@ -75,7 +75,7 @@ c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& plac
   return c10::make_intrusive<c10d::TCPStore>(place.address, store);
 }
 
-std::vector<uint8_t> bytes(const std::string& text) {
+std::vector<uint8_t> bytes_of_text(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
@@ -166,7 +166,7 @@ Meeting Meeting::within(const std::string& prefix) const {
 
 void Meeting::set(const std::string& key, const std::string& value) const {
   try {
-    connection_->store->set(key, bytes(value));
+    connection_->store->set(key, bytes_of_text(value));
   } catch (const c10::Error& error) {
     throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }

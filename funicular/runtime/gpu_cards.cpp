@@ -1,6 +1,5 @@
 #include "funicular/runtime/gpu_cards.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,19 +104,6 @@ CardKernels kernels_for(int capability, const std::vector<int>& architectures) {
     if (architecture / 10 == capability / 10 && architecture <= capability) return CardKernels::machine_code;
   return !architectures.empty() && architectures.back() <= capability ? CardKernels::portable
                                                                       : CardKernels::none;
-}
-
-std::string nccl_version_text(int version) {
-  return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
-}
-
-std::string nccl_version() {
-  void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
-  if (!library) return "";
-  using GetVersion = int (*)(int*);
-  const auto get_version = reinterpret_cast<GetVersion>(::dlsym(library, "ncclGetVersion"));
-  int version = 0;
-  return get_version && get_version(&version) == 0 ? nccl_version_text(version) : "";
 }
 
 int card_of_rank(int local_rank, int local_size, int cards) {

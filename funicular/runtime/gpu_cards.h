@@ -62,11 +62,6 @@ const std::vector<int>& built_architectures();
 /// cards.
 CardKernels kernels_for(int capability, const std::vector<int>& architectures);
 
-/// The version of the NCCL library that this process can load, such as "2.28.9"; empty if there is none.
-std::string nccl_version();
-/// The text of a version as ncclGetVersion gives it: 22809 is "2.28.9".
-std::string nccl_version_text(int version);
-
 /// The card of a rank: that of its number among the ranks of its host. Throws InputError if the host has fewer cards
 /// than ranks.
 int card_of_rank(int local_rank, int local_size, int cards);

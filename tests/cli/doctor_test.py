@@ -1,5 +1,7 @@
 """What funicular doctor says of a machine, a model folder and an output folder."""
 
+import os
+
 from harness import *
 
 
@@ -34,6 +36,15 @@ class Doctor(ProgramTest):
         self.assertIn("reads back", result.out)
         self.assertIn(str(self.folder), result.out)
         self.assertFalse((self.folder / "runs").exists())
+
+    def test_nccl_is_named_with_its_path_and_variables(self):
+        library = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests/libnccl_stand_in.so"
+
+        def told(path):
+            return run("doctor", "--output", self.folder, env={**environment(), "FUNICULAR_NCCL": str(path), "NCCL_NET": "Socket"}).out
+
+        self.assertRegex(told(library), rf"(?m)^ok   nccl +NCCL 2\.28\.9 in {library}, with .*NCCL_NET=Socket")
+        self.assertRegex(told("/nowhere/libnccl.so.2"), r"(?m)^warn nccl .*/nowhere/libnccl\.so\.2")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+#include "funicular/runtime/streams.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
+#include "funicular/runtime/host_stream.h"
+
+namespace funicular::device {
+
+namespace {
+
+/// CUDA's, by LibTorch's interface for all devices: it needs no header of CUDA.
+class DeviceEvent final : public Event {
+ public:
+  explicit DeviceEvent(const c10::Stream& stream) : event_(stream.device_type()) { event_.record(stream); }
+  bool done() const override { return event_.query(); }
+  void wait() const override { event_.synchronize(); }
+  void block(const c10::Stream& stream) const { event_.block(stream); }
+
+ private:
+  c10::Event event_;
+};
+
+class DeviceStream final : public Stream {
+ public:
+  explicit DeviceStream(const c10::Stream& stream) : stream_(stream) {}
+  at::Device device() const override { return stream_.device(); }
+  void* handle() override { return stream_.native_handle(); }
+  std::shared_ptr<Event> record() override { return std::make_shared<DeviceEvent>(stream_); }
+  void wait_for(std::shared_ptr<Event> event) override {
+    if (const auto* const own = dynamic_cast<const DeviceEvent*>(event.get()))
+      own->block(stream_);
+    else
+      event->wait();
+  }
+  void copy(const at::Tensor& to, const at::Tensor& from) override {
+    const at::NoGradGuard no_gradient;
+    const c10::StreamGuard guard(stream_);
+    to.copy_(from, /*non_blocking=*/true);
+  }
+
+ private:
+  const c10::Stream stream_;
+};
+
+}  // namespace
+
+at::Device with_number(const at::Device& device) {
+  if (device.is_cpu() || device.has_index()) return device;
+  return c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+std::shared_ptr<Stream> make_stream(const at::Device& device) {
+  if (device.is_cpu()) return std::make_shared<HostStream>();
+  return std::make_shared<DeviceStream>(
+      c10::impl::VirtualGuardImpl(device.type())
+          .getStreamFromGlobalPool(with_number(device), /*isHighPriority=*/true));
+}
+
+std::shared_ptr<Stream> current_stream(const at::Device& device) {
+  if (device.is_cpu()) return current_host_stream();
+  return std::make_shared<DeviceStream>(
+      c10::impl::VirtualGuardImpl(device.type()).getStream(with_number(device)));
+}
+
+at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device) {
+  return at::empty(tensor.sizes(),
+                   at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(!device.is_cpu()));
+}
+
+}  // namespace funicular::device

@@ -1,0 +1,50 @@
+#pragma once
+// Work that a device does in order, and points in it: CUDA's streams and events, and a stand-in on the host.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace funicular::device {
+
+/// A point in a stream, done once all that was queued before it is done. Any thread may call.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool done() const = 0;
+  /// The host waits.
+  virtual void wait() const = 0;
+};
+
+/// A queue of work of one device.
+class Stream {
+ public:
+  Stream() = default;
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  virtual at::Device device() const = 0;
+  /// The stream as libraries in C take it: a cudaStream_t, or a HostStream (runtime/host_stream.h).
+  virtual void* handle() = 0;
+  /// The point behind all that has been queued.
+  virtual std::shared_ptr<Event> record() = 0;
+  /// What is queued from now on waits for the event. The host does not wait, unless this is its own thread
+  /// (current_stream() of the CPU).
+  virtual void wait_for(std::shared_ptr<Event> event) = 0;
+  /// Queues a copy between tensors of equal sizes and types, of which one may be pinned memory of the host. Both live until
+  /// it is done.
+  virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
+};
+
+/// The device with the number of the card that this thread means, if it has none. Another thread may mean another card.
+at::Device with_number(const at::Device& device);
+/// A stream beside the one on which LibTorch computes. The CPU's is a thread.
+std::shared_ptr<Stream> make_stream(const at::Device& device);
+/// The stream on which LibTorch runs the operations that this thread calls on the device.
+std::shared_ptr<Stream> current_stream(const at::Device& device);
+/// A buffer of the host that `device` copies without blocking the host: pinned, unless the device is the CPU. Sizes and type
+/// are those of `tensor`.
+at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device);
+
+}  // namespace funicular::device
