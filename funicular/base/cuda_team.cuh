@@ -3,12 +3,14 @@
 
 #include <cuda_runtime.h>
 
+#include "funicular/base/cuda_warp.cuh"
 #include "funicular/base/team.h"
 
 namespace funicular {
 
 class CudaTeam {
  public:
+  using Warp = CudaWarp;
   __device__ int64_t row() const { return blockIdx.x; }
   __device__ int64_t column() const { return blockIdx.y; }
   __device__ int rank() const { return static_cast<int>(threadIdx.x); }
@@ -18,6 +20,7 @@ class CudaTeam {
     extern __shared__ uint4 memory[];
     return reinterpret_cast<unsigned char*>(memory);
   }
+  __device__ Warp warp() const { return {}; }
   template <class T>
   __device__ T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });
@@ -46,8 +49,17 @@ class CudaTeam {
 
 constexpr int64_t kSharedBytesOfEveryCard = 48 * 1024;  ///< a kernel gets more only if it asks
 
+/// Threads that a team has at most. A kernel that needs more than 64 registers a thread names fewer than 1,024.
 template <class Body>
-__global__ void __launch_bounds__(1024) run_team(Body body) {
+constexpr int most_threads() {
+  if constexpr (requires { Body::kMostThreads; })
+    return Body::kMostThreads;
+  else
+    return 1024;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(most_threads<Body>()) run_team(Body body) {
   body(CudaTeam());
 }
 

@@ -8,12 +8,14 @@
 #include <thread>
 #include <vector>
 
+#include "funicular/base/host_warp.h"
 #include "funicular/base/team.h"
 
 namespace funicular {
 
 class HostTeam {
  public:
+  using Warp = HostWarp;
   /// State that the threads of a team share.
   struct Common {
     Common(int threads, int64_t bytes)
@@ -38,6 +40,7 @@ class HostTeam {
   int size() const { return common_->size; }
   void sync() const { common_->barrier.arrive_and_wait(); }
   unsigned char* shared() const { return common_->memory.front().bytes; }
+  Warp warp() const { return {rank_, common_->size}; }
 
   template <class T>
   T sum(T value) const {

@@ -9,7 +9,7 @@
 //   void sync()               waits for all threads of the team; what they wrote before is seen after
 //   T sum(T), T max(T)        over all threads, to all; every thread must call; nothing else is seen by it
 //   unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
-//
+//   Warp warp()               the caller's warp (base/warp.h)
 // Nothing depends on the size of the team but the order of sums.
 
 #include <cstdint>

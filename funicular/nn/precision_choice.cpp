@@ -1,6 +1,6 @@
 #include "funicular/nn/precision_choice.h"
 
-#include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn {
 

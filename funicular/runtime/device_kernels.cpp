@@ -38,18 +38,6 @@ bool has_cuda_kernels() {
 #endif
 }
 
-bool multiplies_bf16([[maybe_unused]] const at::Device& gpu) {
-#ifdef FUNICULAR_CUDA
-  if (c10::cuda::device_count() == 0) return false;
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                        gpu.has_index() ? gpu.index() : c10::cuda::current_device()));
-  return major >= 8;
-#else
-  return false;
-#endif
-}
-
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
   if (!where.is_cuda()) return kHostThreads;
   return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(32, (parts + 31) / 32 * 32)));

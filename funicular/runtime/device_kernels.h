@@ -28,9 +28,6 @@ bool takes(const at::Tensor& tensor);
 /// Whether this build has them for CUDA.
 bool has_cuda_kernels();
 
-/// Whether a GPU multiplies bfloat16 by tensor cores: of NVIDIA's those from Ampere on (compute capability 8.0).
-bool multiplies_bf16(const at::Device& gpu);
-
 /// Threads of a team whose work has so many parts.
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most);
 

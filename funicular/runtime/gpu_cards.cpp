@@ -49,6 +49,24 @@ std::string driver_shortfall(int driver, int runtime) {
       driver / 1000, driver % 1000 / 10, runtime / 1000);
 }
 
+int capability(const at::Device& device) {
+  if (device.is_cpu()) return 80;
+#ifdef FUNICULAR_CUDA
+  if (c10::cuda::device_count() == 0) return 0;
+  const int index = device.has_index() ? device.index() : c10::cuda::current_device();
+  int major = 0, minor = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+  return 10 * major + minor;
+#else
+  return 0;
+#endif
+}
+
+bool multiplies_bf16(const at::Device& gpu) {
+  return capability(gpu) >= 80;
+}
+
 void use_card([[maybe_unused]] int index) {
 #ifdef FUNICULAR_CUDA
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));

@@ -16,6 +16,13 @@ struct Card {
   int64_t bytes = 0;   ///< of its memory
 };
 
+/// The compute capability of a card, 90 for 9.0; 0 where CUDA shows none. A processor whose threads stand for a card has
+/// what every tensor core has from Ampere on: 80.
+int capability(const at::Device& device);
+
+/// Whether a GPU multiplies bfloat16 by tensor cores: NVIDIA's do from Ampere on (compute capability 8.0).
+bool multiplies_bf16(const at::Device& gpu);
+
 /// Makes the card of this number the one that this thread means by "cuda".
 void use_card(int index);
 

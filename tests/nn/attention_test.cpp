@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formulas.h"
+#include "funicular/nn/device/attention_choice.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
 #include "funicular/runtime/gpu_cards.h"
@@ -129,8 +130,15 @@ class Attention : public testing::TestWithParam<std::tuple<double, bool>> {
                       rows, type, window);
         };
         expect(/*repeatable=*/true);
+        if (team() && at::elementSize(type) == 2) {  // tensor cores have computed
+          const device::PreferAttention tiles(device::AttentionKernels::tiles);
+          expect(/*repeatable=*/true);
+        }
         // LibTorch's attention in 16 bits, whose dropout mask is its own.
-        if (team_.place().is_cuda() && probability() == 0) expect(/*repeatable=*/false);
+        if (team_.place().is_cuda() && probability() == 0) {
+          const device::PreferAttention flash(device::AttentionKernels::flash);
+          expect(/*repeatable=*/false);
+        }
       }
     }
   }
@@ -201,6 +209,7 @@ TEST_P(Attention, OfAWindowEqualsItsFormulaWithGradients) {
 /// Tiles of 16 and of 8 queries, as float64 has them on cards that allow a team 64 KiB or less.
 TEST_P(Attention, OnACardWithLittleMemoryEqualsItsFormulaInSmallerTiles) {
   if (!team()) GTEST_SKIP() << "the processor's kernels have no such limit";
+  const device::PreferAttention tiles(device::AttentionKernels::tiles);
   for (const int64_t bytes : {65'536, 20'000}) {
     SCOPED_TRACE(testing::Message() << bytes << " bytes");
     const funicular::device::LimitSharedBytes little(bytes);

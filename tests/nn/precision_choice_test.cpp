@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "funicular/runtime/gpu_cards.h"
 #include "tests/team_kernels.h"
 
 namespace funicular::nn::precision_choice_tests {

@@ -6,6 +6,7 @@
 #include "funicular/nn/device/join.h"
 #include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/device/scatter.h"
+#include "funicular/nn/device/short_attention_gradients.h"
 
 namespace funicular::device {
 
@@ -43,5 +44,20 @@ template void run_on_cuda(const Launch&, const ScatterChunks<BFloat16, float>&);
 template void run_on_cuda(const Launch&, const ScatterChunks<Half, float>&);
 template void run_on_cuda(const Launch&, const ScatterSpans<BFloat16, float>&);
 template void run_on_cuda(const Launch&, const ScatterSpans<Half, float>&);
+
+#define FUNICULAR_INSTANTIATE(width)                                                        \
+  template void run_on_cuda(const Launch&, const ShortForward<BFloat16, width>&);           \
+  template void run_on_cuda(const Launch&, const ShortQueryGradients<BFloat16, width>&);    \
+  template void run_on_cuda(const Launch&, const ShortKeyValueGradients<BFloat16, width>&); \
+  template void run_on_cuda(const Launch&, const ShortForward<Half, width>&);               \
+  template void run_on_cuda(const Launch&, const ShortQueryGradients<Half, width>&);        \
+  template void run_on_cuda(const Launch&, const ShortKeyValueGradients<Half, width>&);
+FUNICULAR_INSTANTIATE(64)
+#ifndef FUNICULAR_ONE_WIDTH  // the test that only compiles this file defines it, to save minutes
+FUNICULAR_INSTANTIATE(32)
+FUNICULAR_INSTANTIATE(96)
+FUNICULAR_INSTANTIATE(128)
+#endif
+#undef FUNICULAR_INSTANTIATE
 
 }  // namespace funicular::device

@@ -13,13 +13,10 @@
 #include "funicular/core/device_copy.h"
 #include "funicular/nn/device/keyed_generator.h"
 #include "funicular/nn/device/operations.h"
-#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn::device {
 
 namespace {
-
-constexpr int64_t kWidestFlashHead = 256;
 
 /// Queries, keys and values, and where sequences begin among them.
 struct FlashInput {
@@ -75,18 +72,6 @@ std::optional<uint64_t> dropout_seed(const AttentionCall& call) {
 }
 
 }  // namespace
-
-bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
-  // LibTorch counts a window in rows of the packed queries. If only some queries are asked for, their row numbers
-  // differ from their positions, and a window would hold wrong keys.
-  if (call.queries && call.pattern.window >= 0) return false;
-  // LibTorch's adds nothing to scores.
-  if (call.pattern.distance_table.defined() || call.score_terms.defined()) return false;
-  const int64_t head_size = qkv.size(1) / 3 / call.heads;
-  const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
-  return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&
-         !call.repeatable && funicular::device::multiplies_bf16(qkv.device());
-}
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
   const at::Tensor biased = device::activate(qkv, bias, Activation::none);

@@ -3,37 +3,20 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
-#include <cmath>
-
-#include "funicular/core/device_copy.h"
 #include "funicular/nn/device/activation.h"
-#include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/column_sum.h"
-#include "funicular/nn/device/flash.h"
 #include "funicular/nn/device/join.h"
+#include "funicular/nn/device/launches.h"
 #include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/device/scatter.h"
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
-#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn::device {
 
 namespace {
-
-using funicular::device::run;
-
-int threads(const at::Tensor& where, int64_t parts, int64_t most = 256) {
-  return funicular::device::threads_of_team(where, parts, most);
-}
-
-int64_t ceiling(int64_t n, int64_t step) {
-  return (n + step - 1) / step;
-}
 
 /// Rows are summed in blocks that depend on their number alone: at most 512, enough for every GPU.
 struct Blocks {
@@ -42,34 +25,10 @@ struct Blocks {
       : size(std::max<int64_t>(8, ceiling(rows, 512))), count(ceiling(rows, size)) {}
 };
 
-at::TensorOptions sums_of(const at::Tensor& x) {
-  return x.options().dtype(compute_type(x)).requires_grad(false);
-}
-
 /// A team a row, each thread with some units of eight channels.
 template <class Kernel>
 void run_rows(const at::Tensor& x, const Kernel& kernel) {
   run(x, {.rows = x.size(0), .threads = threads(x, units_of(x.size(1)), 1024)}, kernel);
-}
-
-/// targets[i][c] += sum over the rows of partial[i] [blocks, width]; targets that are undefined are left out.
-void collect(const at::Tensor& partial, const std::vector<at::Tensor>& targets) {
-  dispatch(partial, "column sum", [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (std::is_same_v<T, Compute<T>>) {
-      CollectSums<T> kernel;
-      kernel.blocks = partial.size(1);
-      kernel.width = partial.size(2);
-      kernel.partial = data<T>(partial);
-      for (size_t i = 0; i < targets.size(); ++i) kernel.targets[i] = data<T>(targets[i]);
-      run(partial,
-          {.rows = static_cast<int64_t>(targets.size()),
-           .columns = ceiling(kernel.width, kernel.kColumns),
-           .threads = threads(partial, kernel.kColumns * kernel.kGroups, 512),
-           .shared_bytes = kernel.kSharedBytes},
-          kernel);
-    }
-  });
 }
 
 /// Of a tensor whose rows are summed in blocks: for `sums` matrices of partial sums, which a kernel writes.
@@ -106,6 +65,25 @@ ActivationArguments<S> activation_arguments(const at::Tensor& x, const at::Tenso
 }
 
 }  // namespace
+
+void collect(const at::Tensor& partial, const std::vector<at::Tensor>& targets) {
+  dispatch(partial, "column sum", [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_same_v<T, Compute<T>>) {
+      CollectSums<T> kernel;
+      kernel.blocks = partial.size(1);
+      kernel.width = partial.size(2);
+      kernel.partial = data<T>(partial);
+      for (size_t i = 0; i < targets.size(); ++i) kernel.targets[i] = data<T>(targets[i]);
+      run(partial,
+          {.rows = static_cast<int64_t>(targets.size()),
+           .columns = ceiling(kernel.width, kernel.kColumns),
+           .threads = threads(partial, kernel.kColumns * kernel.kGroups, 512),
+           .shared_bytes = kernel.kSharedBytes},
+          kernel);
+    }
+  });
+}
 
 at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
   const at::Tensor y = at::empty_like(x);
@@ -287,121 +265,6 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
         CrossEntropyRows<S>{logits.size(1), logits.stride(0), data<S>(logits), data<Compute<S>>(bias),
                             labels.data_ptr<int64_t>(), losses.data_ptr<double>(), gradients});
   });
-}
-
-namespace {
-
-/// The arguments of the attention kernels, and the tensor that is made for them.
-template <class S>
-struct Arranged {
-  PackedAttention<S> a;
-  at::Tensor query_offsets, by_distance, term_blocks;
-};
-
-template <class S>
-Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& result,
-                    const AttentionCall& call) {
-  const Packing& packing = call.packing;
-  Arranged<S> arranged;
-  PackedAttention<S>& a = arranged.a;
-  a.heads = call.heads;
-  a.head_size = qkv.size(1) / 3 / call.heads;
-  if (a.head_size > kWidestHead)
-    throw InputError("attention", "heads have {} channels; on a GPU expected at most {}", a.head_size,
-                     kWidestHead);
-  a.first_head = call.first_head;
-  a.tile = tile_that_fits<Compute<S>>(a.head_size, funicular::device::most_shared_bytes(qkv));
-  a.rows = call.rows();
-  a.offsets = packing.offsets.data_ptr<int32_t>();
-  if (call.queries) {
-    arranged.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), qkv.device());
-    a.query_offsets = arranged.query_offsets.template data_ptr<int32_t>();
-    a.queries = call.queries->keys.positions.template data_ptr<int32_t>();
-  }
-  a.qkv = data<S>(qkv);
-  a.bias = data<Compute<S>>(bias);
-  a.draws = packing.draw_ids.data_ptr<int64_t>();
-  a.scale = call.scale(a.head_size);
-  a.longest = packing.longest();
-  if (call.pattern.distance_table.defined()) {
-    arranged.by_distance = distance_scores(call.pattern, a.longest, a.scale, compute_type(qkv));
-    a.score_terms = data<Compute<S>>(arranged.by_distance);
-  }
-  if (call.score_terms.defined()) {
-    arranged.term_blocks = at::tensor(call.term_blocks(), at::kLong).to(qkv.device());
-    a.term_blocks = arranged.term_blocks.template data_ptr<int64_t>();
-    a.score_terms = data<Compute<S>>(call.score_terms);
-  }
-  a.window = call.pattern.window;
-  if (call.pattern.rotations.defined()) a.rotations = data<Compute<S>>(call.pattern.rotations);
-  a.dropout = call.dropout;
-  a.context = data<S>(result.context);
-  a.log_sum_exp = data<Compute<S>>(result.log_sum_exp);
-  return arranged;
-}
-
-/// A team a sequence, head and tile of at most `longest` rows.
-template <class S>
-Launch tiles(const at::Tensor& qkv, const AttentionCall& call, const PackedAttention<S>& a, int64_t longest) {
-  const int64_t bytes = Tiles<Compute<S>>::bytes(a.head_size, a.tile);
-  funicular::device::check_shared_bytes(qkv, bytes);
-  return {.rows = call.packing.sequences() * call.heads,
-          .columns = ceiling(longest, a.tile),
-          .threads = threads(qkv, 256),
-          .shared_bytes = bytes};
-}
-
-/// Rows of the longest sequence that ask.
-int64_t most_queries(const AttentionCall& call) {
-  int64_t most = 0;
-  for (int64_t s = 0; s < call.packing.sequences(); ++s)
-    most = std::max(most, call.first_row(s + 1) - call.first_row(s));
-  return most;
-}
-
-}  // namespace
-
-AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
-  if (takes_flash(qkv, call)) return flash_attend(qkv, bias, call);
-  AttentionResult result;
-  result.context = at::empty({call.rows(), qkv.size(1) / 3}, qkv.options().requires_grad(false));
-  result.log_sum_exp = at::empty({call.heads, call.rows()}, sums_of(qkv));
-  dispatch(qkv, "attention", [&](auto zero) {
-    using S = decltype(zero);
-    const Arranged<S> arranged = arrange<S>(qkv, bias, result, call);
-    const PackedAttention<S>& a = arranged.a;
-    run(qkv, tiles(qkv, call, a, most_queries(call)), AttentionForward<S>{a});
-  });
-  return result;
-}
-
-at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                           const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient) {
-  if (takes_flash(qkv, call)) return flash_attend_backward(qkv, saved, dy, call, bias_gradient);
-  const at::Tensor gradient = at::empty_like(qkv);
-  if (call.queries) gradient.narrow(1, 0, qkv.size(1) / 3).zero_();  // of the rows that did not ask
-  const at::Tensor dots = at::empty({call.heads, call.rows()}, sums_of(qkv));
-  at::Tensor distances;
-  dispatch(qkv, "attention", [&](auto zero) {
-    using S = decltype(zero);
-    Arranged<S> arranged = arrange<S>(qkv, bias, saved, call);
-    PackedAttention<S>& a = arranged.a;
-    a.context_gradient = data<S>(dy);
-    a.gradient = data<S>(gradient);
-    a.dots = data<Compute<S>>(dots);
-    a.query_tiles = ceiling(most_queries(call), a.tile);
-    if (call.pattern.distance_table.defined())
-      distances = at::zeros({call.packing.sequences(), call.heads, a.query_tiles,
-                             std::max<int64_t>(2 * call.packing.longest() - 1, 1)},
-                            sums_of(qkv));
-    a.term_gradients = data<Compute<S>>(distances.defined() ? distances : call.term_gradients);
-    run(qkv, tiles(qkv, call, a, most_queries(call)), QueryGradients<S>{a});
-    run(qkv, tiles(qkv, call, a, call.packing.longest()), KeyValueGradients<S>{a});
-  });
-  if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
-  if (distances.defined())
-    learn_distances(call.pattern, distances.sum(2), call.scale(gradient.size(1) / 3 / call.heads));
-  return gradient;
 }
 
 }  // namespace funicular::nn::device

@@ -1,0 +1,56 @@
+#pragma once
+// Which kernels compute attention on a GPU. The choice is made here alone.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "funicular/nn/packed_attention.h"
+
+namespace funicular::nn::device {
+
+enum class AttentionKernels {
+  tensor_cores,  ///< short_attention.h: 16 bits, sums in float32, the processor's dropout mask
+  flash,         ///< LibTorch's FlashAttention-2, whose mask depends on how a batch is cut
+  tiles          ///< attention.h: every type, head and pattern, without tensor cores
+};
+
+/// Tokens of the longest sequence up to which our kernels go before FlashAttention.
+constexpr int64_t kLongestShort = 512;
+
+/// What the choice depends on.
+struct AttentionNeeds {
+  int capability = 0;  ///< of the card: 80 for 8.0
+  at::ScalarType type = at::kFloat;
+  int64_t head_size = 64, longest = 0;
+  bool some_queries = false, window = false, turned = false;
+  bool score_terms = false;  ///< something is added to scores
+  bool repeatable = false;
+};
+
+/// Tensor cores serve bfloat16 from capability 8.0 on and float16 from 7.5 on. Heads have at most 128 channels, and
+/// nothing is added to scores. Turned heads must fill 32, 64, 96 or 128 channels. FlashAttention serves 16 bits from 8.0
+/// on and heads of at most 256 channels, a multiple of 8. It serves neither score terms, windows of some queries nor
+/// `repeatable`. It goes first beyond kLongestShort. Tiles serve the rest.
+AttentionKernels choose_attention(const AttentionNeeds& needs);
+AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& call);
+
+/// "attention of 16 bits by …" for a card of this capability.
+std::string describe_attention(int capability);
+
+/// As long as it lives, calls that these kernels can serve get them; for tests. FUNICULAR_ATTENTION=tensor_cores, flash
+/// or tiles does the same for a process, for benchmarks.
+class PreferAttention {
+ public:
+  explicit PreferAttention(AttentionKernels kernels);
+  ~PreferAttention();
+  PreferAttention(const PreferAttention&) = delete;
+  PreferAttention& operator=(const PreferAttention&) = delete;
+
+ private:
+  std::optional<AttentionKernels> before_;
+};
+
+}  // namespace funicular::nn::device

@@ -1,0 +1,233 @@
+// Attention by tensor cores (nn/device/short_attention.h): in tests a thread stands for each warp. Beside the
+// processor's kernels in float64, which attention_test.cpp compares with the formula; and the masks of dropout, bit for bit.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formulas.h"
+#include "funicular/nn/attention_pattern.h"
+#include "funicular/nn/device/attention_choice.h"
+#include "funicular/nn/functional.h"
+#include "funicular/nn/row_subset.h"
+#include "tests/team_kernels.h"
+
+namespace funicular::nn::short_attention_tests {
+namespace {
+
+using device::AttentionKernels;
+using device::AttentionNeeds;
+
+constexpr int64_t kHeads = 2;
+
+struct Shape {
+  std::string name;
+  std::vector<int32_t> lengths;
+  int64_t head_size = 32;
+  double dropout = 0;
+  at::ScalarType type = at::kBFloat16;
+  int64_t window = -1;
+  bool some_queries = false, turned = false;
+};
+
+void PrintTo(const Shape& shape, std::ostream* out) {
+  *out << shape.name;
+}
+
+/// The context and the gradients of queries, keys, values and of their bias.
+using Results = std::vector<at::Tensor>;
+
+at::Tensor of_8_bits(at::IntArrayRef shape, uint64_t seed) {
+  return random(shape, seed).detach().to(at::kBFloat16).to(at::kDouble);
+}
+
+Results run(const Shape& shape, const Keys& keys, at::ScalarType type, at::Device place) {
+  const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
+  const int64_t tokens = keys.packing.tokens(), hidden = kHeads * shape.head_size;
+  const Packing packing = keys.packing.to(place);
+  const at::Tensor qkv = of_8_bits({tokens, 3 * hidden}, 1).to(place, type).set_requires_grad(true),
+                   bias = of_8_bits({3 * hidden}, 2).to(place, vectors).set_requires_grad(true);
+  AttentionPattern pattern{.window = shape.window};
+  if (shape.turned)
+    pattern.rotations = rotations(packing.longest(), shape.head_size, 100, qkv.options().dtype(vectors));
+  std::optional<RowSubset> subset;
+  std::vector<int64_t> rows(static_cast<size_t>(tokens));
+  std::iota(rows.begin(), rows.end(), 0);
+  if (shape.some_queries) {
+    std::erase_if(rows, [](int64_t row) { return row % 3 == 1; });
+    subset = select_rows(packing, at::tensor(rows, at::kLong));
+  }
+  const at::Tensor context =
+      attention(qkv, bias, packing, kHeads, {shape.dropout, Purpose::dropout_attention, 3}, subset,
+                /*repeatable=*/true, pattern);
+  const at::Tensor upstream = of_8_bits({tokens, hidden}, 3).index_select(0, at::tensor(rows, at::kLong));
+  context.backward(upstream.to(place, type));
+  Results results{context.detach()};
+  for (const at::Tensor& part : qkv.grad().chunk(3, 1)) results.push_back(part);
+  results.push_back(bias.grad());
+  for (at::Tensor& result : results) result = result.to(at::kCPU, at::kDouble);
+  return results;
+}
+
+class ShortAttention : public testing::TestWithParam<Shape> {};
+
+/// Bounds in unit roundoffs, as those of attention_test.cpp for teams: roundings of queries, keys and values with their
+/// bias, of probabilities and of scores' gradients.
+TEST_P(ShortAttention, FollowsFloat64UpToRounding) {
+  const Shape& shape = GetParam();
+  const Keys keys = make_keys(shape.lengths);
+  const Results expected = run(shape, keys, at::kDouble, at::kCPU);
+  const TeamKernels team;
+  const device::PreferAttention tensor_cores(AttentionKernels::tensor_cores);
+  const Results found = run(shape, keys, shape.type, team.place());
+  const std::vector<const char*> names{"context", "queries", "keys", "values", "bias"};
+  const std::vector<double> bounds{1.5, 6, 6, 2.5, 2.5};
+  for (size_t i = 0; i < names.size(); ++i)
+    EXPECT_LT(distance(found[i], expected[i]), bounds[i] * unit_roundoff(shape.type)) << names[i];
+}
+
+const std::vector<int32_t> kLengths{1, 2, 15, 16, 17, 33, 63, 64, 65, 100};
+
+INSTANTIATE_TEST_SUITE_P(
+    , ShortAttention,
+    testing::Values(Shape{"Plain", kLengths}, Shape{"Dropout", kLengths, 32, 0.3},
+                    Shape{"Half", kLengths, 32, 0.3, at::kHalf}, Shape{"HeadsOf64", {40, 65}, 64, 0.1},
+                    Shape{"HeadsOf96", {40, 65}, 96, 0.1}, Shape{"HeadsOf128", {40, 65}, 128, 0.1},
+                    Shape{"HeadsOf12", {40, 65}, 12, 0.1}, Shape{"HeadsOf33", {40, 65}, 33, 0.1},
+                    Shape{"HeadsOf72", {40, 65}, 72, 0.1}, Shape{"LongestOfBert", {512, 257}, 32, 0.1},
+                    Shape{"Window", {1, 8, 100, 150}, 32, 0.1, at::kBFloat16, 7},
+                    Shape{"WideWindow", {150}, 32, 0, at::kBFloat16, 64},
+                    Shape{"SomeQueries", kLengths, 32, 0.3, at::kBFloat16, -1, true},
+                    Shape{"SomeQueriesInAWindow", {100, 20}, 32, 0.1, at::kHalf, 9, true},
+                    Shape{"Turned", {40, 65}, 64, 0.1, at::kBFloat16, -1, false, true},
+                    Shape{"SomeTurned", {40, 65}, 32, 0, at::kHalf, 20, true, true}),
+    [](const auto& info) { return info.param.name; });
+
+/// The mask [heads, length, length] of each sequence, read from what attention gives for equal scores. Value j is a unit
+/// vector of channel j % size, of length 2^(j / size), and so is the context's gradient. So the context's channels count
+/// each row's kept keys in binary, and the values' gradients each column's queries.
+struct Masks {
+  std::vector<at::Tensor> forward, backward;
+};
+
+constexpr int64_t kMaskSize = 64;
+
+at::Tensor digits(int64_t length) {
+  const at::Tensor rows = at::zeros({length, kMaskSize}, at::kDouble);
+  for (int64_t first = 0; first < length; first += kMaskSize)
+    rows.narrow(0, first, std::min(kMaskSize, length - first)).fill_diagonal_(std::exp2(first / kMaskSize));
+  return rows;
+}
+
+/// counts [length, size] → [length, length] of zeros and ones.
+at::Tensor decode(const at::Tensor& sums, double share) {
+  const int64_t length = sums.size(0);
+  const at::Tensor counts = sums.to(at::kCPU, at::kDouble).div(share).round().to(at::kLong);
+  const at::Tensor bits = at::zeros({length, length}, at::kLong);
+  for (int64_t first = 0; first < length; first += kMaskSize) {
+    const int64_t columns = std::min(kMaskSize, length - first);
+    bits.narrow(1, first, columns)
+        .copy_(counts.narrow(1, 0, columns).__rshift__(first / kMaskSize).remainder(2));
+  }
+  return bits;
+}
+
+Masks masks_of(const Keys& keys, int64_t heads, const DropoutSite& site, at::ScalarType type,
+               at::Device place) {
+  const int64_t hidden = heads * kMaskSize, tokens = keys.packing.tokens();
+  std::vector<at::Tensor> rows;
+  for (const int32_t length : keys.lengths) rows.push_back(digits(length).repeat({1, heads}));
+  const at::Tensor values = at::cat(rows), qkv = at::zeros({tokens, 3 * hidden}, at::kDouble);
+  qkv.narrow(1, 2 * hidden, hidden).copy_(values);
+  const at::Tensor input = qkv.to(place, type).set_requires_grad(true);
+  const at::Tensor bias = at::zeros({3 * hidden}, input.options().dtype(at::kFloat)).set_requires_grad(true);
+  const at::Tensor context =
+      attention(input, bias, keys.packing.to(place), heads, site, {}, /*repeatable=*/true);
+  context.backward(values.to(place, type));
+  Masks masks;
+  const double scale = DropoutRate::from_probability(site.probability).scale();
+  for (size_t s = 0; s < keys.lengths.size(); ++s)
+    for (int64_t head = 0; head < heads; ++head) {
+      const auto part = [&](const at::Tensor& x, int64_t column) {
+        return x.narrow(0, keys.packing.host_offsets[s], keys.lengths[s])
+            .narrow(1, column + head * kMaskSize, kMaskSize)
+            .detach();
+      };
+      masks.forward.push_back(decode(part(context, 0), scale / keys.lengths[s]));
+      masks.backward.push_back(decode(part(input.grad(), 2 * hidden), scale / keys.lengths[s]).t());
+    }
+  return masks;
+}
+
+TEST(ShortAttentionsMasks, AreTheProcessorsBitForBitInBothPasses) {
+  const DropoutSite site{0.3, Purpose::dropout_attention, 3};
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{1, 5, 16, 70}, {512}}) {
+    const Keys keys = make_keys(lengths);
+    const int64_t heads = lengths.size() > 1 ? 2 : 1;
+    const Masks processor = masks_of(keys, heads, site, at::kFloat, at::kCPU);
+    const TeamKernels team;
+    const Masks found = masks_of(keys, heads, site, at::kHalf, team.place());
+    for (size_t i = 0; i < found.forward.size(); ++i) {
+      const size_t s = i / static_cast<size_t>(heads);
+      const at::Tensor expected =
+          attention_multipliers(lengths[s], static_cast<uint32_t>(i) % static_cast<uint32_t>(heads),
+                                static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site)
+              .gt(0)
+              .to(at::kLong);
+      for (const Masks* masks : {&processor, &found}) {
+        EXPECT_TRUE(at::equal(masks->forward[i], expected)) << "forward, " << lengths[s];
+        EXPECT_TRUE(at::equal(masks->backward[i], expected)) << "backward, " << lengths[s];
+      }
+    }
+  }
+}
+
+TEST(ShortAttentions, ChoiceDependsOnTheCardTypeLengthAndHead) {
+  const auto choice = [](AttentionNeeds needs) { return device::choose_attention(needs); };
+  const auto narrow = [](int capability, int64_t longest) {
+    return AttentionNeeds{.capability = capability, .type = at::kBFloat16, .longest = longest};
+  };
+  EXPECT_EQ(choice(narrow(80, 512)), AttentionKernels::tensor_cores);
+  EXPECT_EQ(choice(narrow(120, 1)), AttentionKernels::tensor_cores);
+  EXPECT_EQ(choice(narrow(90, 513)), AttentionKernels::flash);
+  EXPECT_EQ(choice(narrow(75, 100)), AttentionKernels::tiles);
+  AttentionNeeds needs = narrow(75, 4000);
+  needs.type = at::kHalf;
+  EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
+  needs.capability = 70;
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  needs = narrow(90, 513);
+  needs.repeatable = true;
+  EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
+  needs = narrow(90, 513);
+  needs.some_queries = needs.window = true;
+  EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
+  needs = narrow(90, 100);
+  needs.head_size = 256;
+  EXPECT_EQ(choice(needs), AttentionKernels::flash);
+  needs.head_size = 257;
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  needs = narrow(90, 100);
+  needs.turned = true;
+  EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
+  needs.head_size = 48;
+  EXPECT_EQ(choice(needs), AttentionKernels::flash);
+  needs.score_terms = true;
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  needs = narrow(90, 100);
+  needs.type = at::kFloat;
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  const device::PreferAttention flash(AttentionKernels::flash);
+  EXPECT_EQ(choice(narrow(90, 100)), AttentionKernels::flash);
+  EXPECT_EQ(choice(narrow(75, 100)), AttentionKernels::tiles)
+      << "which cannot be served by what is preferred";
+}
+
+}  // namespace
+}  // namespace funicular::nn::short_attention_tests
