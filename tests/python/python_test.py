@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -128,6 +129,46 @@ class Words(unittest.TestCase):
         for wrong in ([("a", "b"), ("a",)], [("a", "b", "c", "d")], {"a": [1], "b": []}):
             with self.assertRaises(ValueError):
                 _tables.rows_of(wrong, _commands.LABELLED)
+
+
+class Columnar(unittest.TestCase):
+    """Files of Parquet and Arrow."""
+
+    def setUp(self):
+        try:
+            import pyarrow
+        except ImportError:
+            self.skipTest("pyarrow is not installed")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.columns = pathlib.Path(folder.name), {"text": ["a \u00e9", None], "label": [1, 2]}
+        self.table = pyarrow.table(self.columns)
+
+    def write(self):
+        import pyarrow.feather
+        import pyarrow.parquet
+        pyarrow.parquet.write_table(self.table, self.folder / "a.parquet")
+        pyarrow.feather.write_feather(self.table, self.folder / "b.arrow")
+        with pyarrow.ipc.new_stream(self.folder / "c", self.table.schema) as stream:  # as datasets keeps them
+            stream.write_table(self.table)
+        return [self.folder / name for name in ("a.parquet", "b.arrow", "c")]
+
+    def test_become_the_rows_that_their_table_gives(self):
+        _tables.write(self.table, self.folder / "expected.jsonl", {})
+        for path in self.write():
+            with self.subTest(path.name), _commands.files({}, {}, train=path) as given:
+                self.assertEqual(given["train"].read_text(), (self.folder / "expected.jsonl").read_text())
+        text = self.folder / "d.tsv"
+        text.write_text("label\ttext\n")
+        for other in (text, self.folder / "none"):
+            self.assertIsNone(_tables.read_columnar(other))
+
+    def test_are_the_programs_without_pyarrow(self):
+        paths = self.write()
+        with unittest.mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None, "pyarrow.feather": None}):
+            for path in paths:
+                with _commands.files({}, {}, train=path) as given:
+                    self.assertEqual(given["train"], path)
 
 
 class Errors(Module):
