@@ -55,6 +55,11 @@ constexpr std::array kVariables{
     Variable{
         "FUNICULAR_SECRET=TEXT",
         "what ranks of one training prove to each other, 16 to 256 characters [funicular launch makes one]"},
+    Variable{"FUNICULAR_NCCL=FILE",
+             "the NCCL library [the one beside LibTorch, else the system's libnccl.so.2]"},
+    Variable{
+        "FUNICULAR_TRANSPORT=host|staged|nccl",
+        "how ranks exchange tensors [nccl with --device cuda, staged with --deterministic; host on CPUs]"},
     Variable{"FUNICULAR_RESTART", "number of restarts so far; funicular launch sets it for each rank"},
     Variable{"FUNICULAR_PROGRAM=FILE", "the program that the Python module starts [the wheel's]"},
     Variable{"HF_HUB_CACHE, HF_HOME",

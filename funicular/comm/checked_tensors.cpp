@@ -44,11 +44,10 @@ const char* name_of(Reduction reduction) {
 Element check_tensor(const char* operation, const at::Tensor& tensor) {
   if (!tensor.defined()) throw InputError(launch::kRanks, "{}: the tensor is undefined", operation);
   const std::optional<Element> element = find_element(tensor);
-  if (!element || !tensor.device().is_cpu() || !tensor.is_contiguous())
+  if (!element || !tensor.is_contiguous())
     throw InputError(launch::kRanks,
-                     "{}: expected a contiguous tensor on the CPU of float, double, bfloat16, half or int64; "
-                     "found {} on {}{}",
-                     operation, tensor.dtype().name(), tensor.device().str(),
+                     "{}: expected a contiguous tensor of float, double, bfloat16, half or int64; found {}{}",
+                     operation, tensor.dtype().name(),
                      tensor.is_contiguous() ? "" : ", not contiguous (call contiguous() first)");
   return *element;
 }

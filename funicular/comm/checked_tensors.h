@@ -14,7 +14,8 @@ namespace funicular::comm {
 
 // `operation` is the collective's name, for messages. All throw InputError.
 
-/// The type of its numbers. Throws unless it is a contiguous tensor on the CPU of a type that can be reduced.
+/// The type of its numbers. Throws unless it is a contiguous tensor of a type that can be reduced. The device is checked by
+/// Transport::carrier.
 Element check_tensor(const char* operation, const at::Tensor& tensor);
 /// Throws for an average of whole numbers.
 void check_reduction(const char* operation, Element element, Reduction reduction);
@@ -33,6 +34,7 @@ const char* name_of(Reduction reduction);
 // Of tensors that are checked.
 
 Element element_of(const at::Tensor& tensor);
+/// The memory of a tensor on the CPU, for transports that read it themselves.
 std::byte* bytes(const at::Tensor& tensor);
 
 }  // namespace funicular::comm

@@ -31,6 +31,12 @@ std::shared_ptr<Pending> CollectiveSequence::start(std::string what, std::functi
       [this, what = std::move(what), action = std::move(action)] { carry_out(what, true, action); });
 }
 
+std::shared_ptr<Pending> CollectiveSequence::start_between_two(std::string what,
+                                                               std::function<void()> action) {
+  return queue_.start(
+      [this, what = std::move(what), action = std::move(action)] { carry_out(what, false, action); });
+}
+
 void CollectiveSequence::carry_out(const std::string& what, bool by_all,
                                    const std::function<void()>& action) {
   if (broken_)

@@ -37,6 +37,8 @@ class CollectiveSequence {
   void run_aside(const std::string& what, const std::function<void()>& action);
   /// In the background. What `action` holds is let go before it counts as done.
   std::shared_ptr<Pending> start(std::string what, std::function<void()> action);
+  /// The same for what concerns two ranks alone.
+  std::shared_ptr<Pending> start_between_two(std::string what, std::function<void()> action);
 
  private:
   void carry_out(const std::string& what, bool by_all, const std::function<void()>& action);

@@ -52,12 +52,12 @@ class PendingTransfer final : public Pending {
   bool done_ = false;
 };
 
-class ConnectedRanks final : public Ranks {
+class ConnectedRanks final : public Transport {
  public:
   /// `members` are the ranks of the world that belong to the group, `rank` this one's place among them.
   ConnectedRanks(const Meeting& meeting, std::shared_ptr<Watch> watch, std::vector<int> members, int rank,
                  const GroupOptions& options)
-      : Ranks(rank, static_cast<int>(members.size())),
+      : Transport(rank, static_cast<int>(members.size())),
         meeting_(meeting),
         watch_(std::move(watch)),
         members_(std::move(members)),
@@ -68,6 +68,9 @@ class ConnectedRanks final : public Ranks {
       memory_ = SharedMemory::open(meeting_, members_, rank, options.timeout, watch_);
   }
 
+  std::string name() const override { return "processes"; }
+  const Meeting* meeting() const override { return &meeting_; }
+  std::shared_ptr<Watch> watch() const override { return watch_; }
   bool shares_memory() const override { return memory_ != nullptr; }
   std::string host_of(int rank) const override {
     return meeting_.peers().at(static_cast<size_t>(members_[static_cast<size_t>(rank)])).host;
@@ -178,7 +181,7 @@ class ConnectedRanks final : public Ranks {
                           [&] { return link_.receive(bytes(tensor), size_of(tensor), from); });
   }
 
-  std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) override {
+  std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) override {
     std::vector<int> members;
     for (int one : ranks) members.push_back(members_[size_t(one)]);
     const std::string name = fmt::format("{}", fmt::join(members, ","));
@@ -229,7 +232,7 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Ranks> connect_ranks(const launch::Environment& place, const GroupOptions& options) {
+std::shared_ptr<Transport> connect_ranks(const launch::Environment& place, const GroupOptions& options) {
   ignore_broken_pipes();
   const Meeting meeting(place, {.interface = options.interface, .patience = options.patience});
   auto watch = Watch::start(meeting.within("watch"), place.rank, place.size, options.silence);

@@ -14,9 +14,10 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/checked_tensors.h"
 #include "funicular/comm/connected_ranks.h"
+#include "funicular/comm/device_transports.h"
 #include "funicular/comm/imagined_ranks.h"
-#include "funicular/comm/ranks.h"
 #include "funicular/comm/thread_ranks.h"
+#include "funicular/comm/transport.h"
 
 namespace funicular::comm {
 
@@ -51,6 +52,13 @@ std::vector<int> number_hosts(int ranks, const std::function<std::string(int)>& 
   return numbers;
 }
 
+/// The options with the transport that the environment names, if they name none.
+GroupOptions with_transport(GroupOptions options) {
+  if (options.transport.empty())
+    options.transport = launch::process_variable("FUNICULAR_TRANSPORT").value_or("");
+  return options;
+}
+
 /// Throws InputError unless these are different ranks of `size`.
 void check_different(const std::vector<int>& ranks, int size) {
   const std::set<int> different(ranks.begin(), ranks.end());
@@ -63,10 +71,10 @@ void check_different(const std::vector<int>& ranks, int size) {
 }  // namespace
 
 Group::Group() = default;
-Group::Group(std::shared_ptr<Ranks> ranks) : ranks_(std::move(ranks)) {}
+Group::Group(std::shared_ptr<Transport> ranks) : transport_(std::move(ranks)) {}
 
 Group Group::join(const launch::Environment& place, const GroupOptions& options) {
-  return place.size == 1 ? Group() : Group(connect_ranks(place, options));
+  return place.size == 1 ? Group() : Group(build_for_device(connect_ranks(place, options), options));
 }
 
 Group Group::imagined(int rank, int size) {
@@ -80,12 +88,12 @@ std::vector<Group> Group::in_threads(int size) {
   if (size < 1) throw InputError(launch::kRanks, "{} ranks in threads; expected at least one", size);
   if (size == 1) return {Group()};
   std::vector<Group> groups;
-  for (std::shared_ptr<Ranks>& ranks : make_thread_ranks(size)) groups.push_back(Group(std::move(ranks)));
+  for (std::shared_ptr<Transport>& ranks : make_thread_ranks(size)) groups.push_back(Group(std::move(ranks)));
   return groups;
 }
 
 void Group::leave(const std::string& why) const {
-  if (ranks_) ranks_->leave(why);
+  if (transport_) transport_->leave(why);
 }
 
 Group Group::from_environment(const GroupOptions& options) {
@@ -94,43 +102,47 @@ Group Group::from_environment(const GroupOptions& options) {
     log::debug("[ranks] one process; the ranks were named by {}", place.source);
     return {};
   }
-  Group group = join(place, options);
+  Group group = join(place, with_transport(options));
   log_meeting(place, group.shares_memory());
   return group;
 }
 
 int Group::rank() const {
-  return ranks_ ? ranks_->rank() : 0;
+  return transport_ ? transport_->rank() : 0;
 }
 int Group::size() const {
-  return ranks_ ? ranks_->size() : 1;
+  return transport_ ? transport_->size() : 1;
 }
 bool Group::shares_memory() const {
-  return ranks_ && ranks_->shares_memory();
+  return transport_ && transport_->shares_memory();
 }
 
 std::vector<int> Group::hosts() const {
-  return number_hosts(size(), [this](int rank) { return ranks_ ? ranks_->host_of(rank) : std::string(); });
+  return number_hosts(size(),
+                      [this](int rank) { return transport_ ? transport_->host_of(rank) : std::string(); });
+}
+
+bool Group::carries(const at::Device& device) const {
+  return !transport_ || transport_->carrier(device) != nullptr;
 }
 
 bool Group::in_one_process() const {
-  return ranks_ && ranks_->in_threads();
+  return transport_ && transport_->in_threads();
 }
 
 Group Group::subgroup(const std::vector<int>& ranks) const {
   check_different(ranks, size());
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   if (own == ranks.end())
-    throw InputError(launch::kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
-                     fmt::join(ranks, ", "));
+    throw InputError(launch::kRanks, "rank {} is none of its subgroup {}", rank(), fmt::join(ranks, ", "));
   if (ranks.size() == 1) return {};
-  std::shared_ptr<Ranks> part = ranks_->subgroup(ranks, static_cast<int>(own - ranks.begin()));
-  part->count_with(*ranks_);
+  std::shared_ptr<Transport> part = transport_->subgroup(ranks, static_cast<int>(own - ranks.begin()));
+  part->count_with(*transport_);
   return Group(std::move(part));
 }
 
 Traffic Group::traffic() const {
-  return ranks_ ? ranks_->counter().read() : Traffic();
+  return transport_ ? transport_->counter().read() : Traffic();
 }
 
 namespace {
@@ -139,18 +151,31 @@ namespace {
 struct Call {
   std::string what;
   Traffic::Sum Traffic::*kind;
-  int64_t bytes = 0;
-  std::function<void(Ranks&)> action;
+  at::Tensor tensor;  ///< whose device chooses the carrier
+  std::function<void(Transport&)> action;
 };
 
 int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
+/// Returns the transport for this tensor, and counts the tensor. Throws InputError if the ranks carry none of its device.
+Transport& carrier_of(Transport& transport, const std::string& what, const at::Tensor& tensor,
+                      Traffic::Sum Traffic::*kind) {
+  Transport* const carrier = transport.carrier(tensor.device());
+  if (!carrier)
+    throw InputError(launch::kRanks,
+                     "{}: the transport of these ranks ({}) carries no tensors on {}; copy the tensor to the "
+                     "CPU, or join the ranks with GroupOptions::device",
+                     what, transport.name(), tensor.device().str());
+  transport.counter().add(kind, bytes_of(tensor));
+  return *carrier;
+}
+
 Call all_reduce_call(const at::Tensor& tensor, Reduction reduction) {
   check_reduction("all_reduce", check_tensor("all_reduce", tensor), reduction);
   return {describe("all_reduce", tensor, fmt::format(", {}", name_of(reduction))), &Traffic::all_reduce,
-          bytes_of(tensor), [=](Ranks& ranks) { ranks.all_reduce(tensor, reduction); }};
+          tensor, [=](Transport& transport) { transport.all_reduce(tensor, reduction); }};
 }
 
 Call reduce_scatter_call(const at::Tensor& input, const at::Tensor& output, Reduction reduction,
@@ -158,12 +183,14 @@ Call reduce_scatter_call(const at::Tensor& input, const at::Tensor& output, Redu
   const Element element = check_tensor("reduce_scatter", input);
   check_tensor("reduce_scatter", output);
   check_reduction("reduce_scatter", element, reduction);
-  if (output.scalar_type() != input.scalar_type() || output.numel() != shard)
-    throw InputError(launch::kRanks, "{}: this rank gets {}, found an output of {} {}",
-                     describe("reduce_scatter", input), shard, output.numel(), output.dtype().name());
+  if (output.scalar_type() != input.scalar_type() || output.numel() != shard ||
+      output.device() != input.device())
+    throw InputError(launch::kRanks, "{}: this rank gets {} on {}, found an output of {} {} on {}",
+                     describe("reduce_scatter", input), shard, input.device().str(), output.numel(),
+                     output.dtype().name(), output.device().str());
   return {describe("reduce_scatter", input, fmt::format(", {}", name_of(reduction))),
-          &Traffic::reduce_scatter, bytes_of(input),
-          [=](Ranks& ranks) { ranks.reduce_scatter(input, output, reduction); }};
+          &Traffic::reduce_scatter, input,
+          [=](Transport& transport) { transport.reduce_scatter(input, output, reduction); }};
 }
 
 Call reduce_scatter_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, Reduction reduction,
@@ -172,15 +199,15 @@ Call reduce_scatter_call(const at::Tensor& tensor, const std::vector<Shard>& pie
   check_pieces("reduce_scatter", tensor, pieces, size);
   return {
       describe("reduce_scatter", tensor, fmt::format("{}, {}", describe_pieces(pieces), name_of(reduction))),
-      &Traffic::reduce_scatter, bytes_of(tensor),
-      [=](Ranks& ranks) { ranks.reduce_scatter(tensor, pieces, reduction); }};
+      &Traffic::reduce_scatter, tensor,
+      [=](Transport& transport) { transport.reduce_scatter(tensor, pieces, reduction); }};
 }
 
 Call all_gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int size) {
   check_tensor("all_gather", tensor);
   check_pieces("all_gather", tensor, pieces, size);
-  return {describe("all_gather", tensor, describe_pieces(pieces)), &Traffic::all_gather, bytes_of(tensor),
-          [=](Ranks& ranks) { ranks.all_gather(tensor, pieces); }};
+  return {describe("all_gather", tensor, describe_pieces(pieces)), &Traffic::all_gather, tensor,
+          [=](Transport& transport) { transport.all_gather(tensor, pieces); }};
 }
 
 /// The whole tensor is the root's piece.
@@ -191,8 +218,8 @@ Call reduce_call(const at::Tensor& tensor, int root, Reduction reduction, int si
   for (int rank = 0; rank < size; ++rank)
     pieces.push_back({rank <= root ? 0 : tensor.numel(), rank == root ? tensor.numel() : 0});
   return {describe("reduce", tensor, fmt::format(", {}, to rank {}", name_of(reduction), root)),
-          &Traffic::reduce_scatter, bytes_of(tensor),
-          [=](Ranks& ranks) { ranks.reduce_scatter(tensor, pieces, reduction); }};
+          &Traffic::reduce_scatter, tensor,
+          [=](Transport& transport) { transport.reduce_scatter(tensor, pieces, reduction); }};
 }
 
 Call gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root, int size) {
@@ -200,14 +227,15 @@ Call gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int
   check_pieces("gather", tensor, pieces, size);
   check_rank("gather", root, size);
   return {describe("gather", tensor, fmt::format("{} to rank {}", describe_pieces(pieces), root)),
-          &Traffic::all_gather, bytes_of(tensor), [=](Ranks& ranks) { ranks.gather(tensor, pieces, root); }};
+          &Traffic::all_gather, tensor,
+          [=](Transport& transport) { transport.gather(tensor, pieces, root); }};
 }
 
 Call broadcast_call(const at::Tensor& tensor, int root, int size) {
   check_tensor("broadcast", tensor);
   check_rank("broadcast", root, size);
-  return {describe("broadcast", tensor, fmt::format(" from rank {}", root)), &Traffic::broadcast,
-          bytes_of(tensor), [=](Ranks& ranks) { ranks.broadcast(tensor, root); }};
+  return {describe("broadcast", tensor, fmt::format(" from rank {}", root)), &Traffic::broadcast, tensor,
+          [=](Transport& transport) { transport.broadcast(tensor, root); }};
 }
 
 /// The texts of at least two ranks. Short texts, which are almost all there are, travel in one exchange: their lengths and
@@ -256,17 +284,17 @@ std::string check_message(const char* operation, const char* direction, const at
 
 template <class Call>
 void Group::run(const Call& call) const {
-  if (!ranks_) return;
-  ranks_->counter().add(call.kind, call.bytes);
-  ranks_->run(call.what, [&] { call.action(*ranks_); });
+  if (!transport_) return;
+  Transport& carrier = carrier_of(*transport_, call.what, call.tensor, call.kind);
+  carrier.run(call.what, [&] { call.action(carrier); });
 }
 
 template <class Call>
 Work Group::start(const Call& call) const {
   Work work;
-  if (!ranks_) return work;
-  ranks_->counter().add(call.kind, call.bytes);
-  work.pending_ = ranks_->start(call.what, [action = call.action, ranks = ranks_.get()] { action(*ranks); });
+  if (!transport_) return work;
+  Transport& carrier = carrier_of(*transport_, call.what, call.tensor, call.kind);
+  work.pending_ = carrier.start(call.what, [action = call.action, &carrier] { action(carrier); });
   return work;
 }
 
@@ -276,7 +304,7 @@ void Group::all_reduce(const at::Tensor& tensor, Reduction reduction) const {
 
 void Group::reduce_scatter(const at::Tensor& input, const at::Tensor& output, Reduction reduction) const {
   run(reduce_scatter_call(input, output, reduction, shard(input.numel()).size));
-  if (!ranks_) output.copy_(input.view(output.sizes()));
+  if (!transport_) output.copy_(input.view(output.sizes()));
 }
 
 void Group::reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
@@ -309,7 +337,7 @@ void Group::broadcast(const at::Tensor& tensor, int root) const {
 }
 
 void Group::barrier() const {
-  if (ranks_) ranks_->run("barrier", [&] { ranks_->barrier(); });
+  if (transport_) transport_->run("barrier", [&] { transport_->barrier(); });
 }
 
 Work Group::start_all_reduce(const at::Tensor& tensor, Reduction reduction) const {
@@ -334,28 +362,28 @@ Work Group::start_broadcast(const at::Tensor& tensor, int root) const {
 }
 
 std::vector<std::string> Group::gather_texts(const std::string& text) const {
-  return ranks_ ? gathered_texts(*this, text) : std::vector{text};
+  return transport_ ? gathered_texts(*this, text) : std::vector{text};
 }
 
 // One rank alone is refused as a message to itself.
 void Group::send(const at::Tensor& tensor, int to) const {
   const std::string what = check_message("send", "to", tensor, to, *this);
-  ranks_->counter().add(&Traffic::sent, bytes_of(tensor));
-  ranks_->run_between_two(what, [&] { ranks_->send(tensor, to); });
+  Transport& carrier = carrier_of(*transport_, what, tensor, &Traffic::sent);
+  carrier.run_between_two(what, [&] { carrier.send(tensor, to); });
 }
 
 void Group::receive(const at::Tensor& tensor, int from) const {
   const std::string what = check_message("receive", "from", tensor, from, *this);
-  ranks_->counter().add(&Traffic::received, bytes_of(tensor));
-  ranks_->run_between_two(what, [&] { ranks_->receive(tensor, from); });
+  Transport& carrier = carrier_of(*transport_, what, tensor, &Traffic::received);
+  carrier.run_between_two(what, [&] { carrier.receive(tensor, from); });
 }
 
 Work Group::start_send(const at::Tensor& tensor, int to) const {
   std::string what = check_message("send", "to", tensor, to, *this);
   Work work;
   if (tensor.numel() == 0) return work;
-  ranks_->counter().add(&Traffic::sent, bytes_of(tensor));
-  work.pending_ = ranks_->start_send(std::move(what), tensor, to);
+  Transport& carrier = carrier_of(*transport_, what, tensor, &Traffic::sent);
+  work.pending_ = carrier.start_send(std::move(what), tensor, to);
   return work;
 }
 
@@ -363,8 +391,8 @@ Work Group::start_receive(const at::Tensor& tensor, int from) const {
   std::string what = check_message("receive", "from", tensor, from, *this);
   Work work;
   if (tensor.numel() == 0) return work;
-  ranks_->counter().add(&Traffic::received, bytes_of(tensor));
-  work.pending_ = ranks_->start_receive(std::move(what), tensor, from);
+  Transport& carrier = carrier_of(*transport_, what, tensor, &Traffic::received);
+  work.pending_ = carrier.start_receive(std::move(what), tensor, from);
   return work;
 }
 

@@ -35,10 +35,14 @@ struct GroupOptions {
   bool fixed_order = false;
   /// Use shared memory where all ranks are on one host.
   bool shared_memory = true;
+  /// The device whose tensors the ranks hand over, besides the CPU's: that of this process.
+  at::Device device = at::kCPU;
+  /// How tensors of the device travel: a name of comm/device_transports.h. Empty: by the device.
+  std::string transport{};
 };
 
 class Pending;
-class Ranks;
+class Transport;
 
 /// A collective that was started. A value; the tensors are kept alive.
 class Work {
@@ -57,9 +61,10 @@ class Work {
 /// process alone: its collectives do nothing and need no network.
 ///
 /// All ranks of a group must call its collectives in one order, with tensors of equal type and size. One
-/// thread of a rank calls at a time. Tensors are on the CPU, contiguous, of float, double, bfloat16, half or
-/// int64, and are taken as flat. Every function throws InputError for a tensor that does not fit, before
-/// anything is sent. If another rank is dead, frozen or in another collective, it throws RunError, which
+/// thread of a rank calls at a time. Tensors are contiguous, of float, double, bfloat16, half or int64, and
+/// are taken as flat. They lie on the CPU, or on the device of GroupOptions::device. On a GPU no call blocks the
+/// host: the current stream waits for the result, from Work::wait() on or from the call's return on. Every
+/// function throws InputError for a tensor that does not fit, before anything is sent. If another rank is dead, frozen or in another collective, it throws RunError, which
 /// names both ranks and the collective. After a RunError every later call of the group fails.
 ///
 /// Results have the same bits on every rank and in every run. The order of summation depends only on the
@@ -69,7 +74,7 @@ class Group {
   Group();
   /// All ranks that `place` speaks of. Collective. Throws RunError if some do not come.
   static Group join(const launch::Environment& place, const GroupOptions& options = {});
-  /// join() with read_environment(), and a line in the log that says who named the ranks.
+  /// join() with read_environment() and FUNICULAR_TRANSPORT, and a line in the log that says who named the ranks.
   static Group from_environment(const GroupOptions& options = {});
   /// Rank `rank` of `size` ranks that do not exist: results have their right sizes, and nothing is sent. Sums
   /// are `size` times this rank's tensor, other pieces are copies of its own, and received tensors are zero.
@@ -89,6 +94,7 @@ class Group {
   bool shares_memory() const;
   /// By rank the number of its host, from 0 in the order in which they come.
   std::vector<int> hosts() const;
+  bool carries(const at::Device& device) const;  ///< whether ranks hand over tensors that lie there
   /// Whether they are threads of one process, of in_threads().
   bool in_one_process() const;
 
@@ -125,10 +131,8 @@ class Group {
   void gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int root) const;
   /// The texts of all ranks, of any length, by rank.
   std::vector<std::string> gather_texts(const std::string& text) const;
-  /// `tensor` becomes rank root's.
-  void broadcast(const at::Tensor& tensor, int root) const;
-  /// Returns once all ranks have called it.
-  void barrier() const;
+  void broadcast(const at::Tensor& tensor, int root) const;  ///< `tensor` becomes rank root's
+  void barrier() const;                                      ///< returns once all ranks have called it
 
   /// From one rank to another; several between the same two arrive in their order.
   void send(const at::Tensor& tensor, int to) const;
@@ -154,13 +158,13 @@ class Group {
   Work start_broadcast(const at::Tensor& tensor, int root) const;  ///< broadcast() in the background.
 
  private:
-  explicit Group(std::shared_ptr<Ranks> ranks);
+  explicit Group(std::shared_ptr<Transport> ranks);
   /// Carries out a collective that was checked; does nothing for one rank alone.
   template <class Call>
   void run(const Call& call) const;
   template <class Call>
   Work start(const Call& call) const;
-  std::shared_ptr<Ranks> ranks_;  ///< null for one rank alone
+  std::shared_ptr<Transport> transport_;  ///< null for one rank alone
 };
 
 }  // namespace funicular::comm

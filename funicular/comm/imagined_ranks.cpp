@@ -18,12 +18,13 @@ class ImaginedTransfer final : public Pending {
   at::Tensor tensor_;
 };
 
-class ImaginedRanks final : public Ranks {
+class ImaginedRanks final : public Transport {
  public:
-  using Ranks::Ranks;
+  using Transport::Transport;
 
+  std::string name() const override { return "imagined ranks"; }
   bool shares_memory() const override { return true; }
-  std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) override {
+  std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) override {
     return imagine_ranks(rank, static_cast<int>(ranks.size()));
   }
 
@@ -79,7 +80,7 @@ class ImaginedRanks final : public Ranks {
 
 }  // namespace
 
-std::shared_ptr<Ranks> imagine_ranks(int rank, int size) {
+std::shared_ptr<Transport> imagine_ranks(int rank, int size) {
   return std::make_shared<ImaginedRanks>(rank, size);
 }
 

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "funicular/comm/ranks.h"
+#include "funicular/comm/transport.h"
 
 namespace funicular::comm {
 
 /// See Group::imagined.
-std::shared_ptr<Ranks> imagine_ranks(int rank, int size);
+std::shared_ptr<Transport> imagine_ranks(int rank, int size);
 
 }  // namespace funicular::comm

@@ -87,16 +87,17 @@ struct Room {
   std::map<std::pair<std::string, int>, std::shared_ptr<Room>> subgroups;  ///< by members, and their count
 };
 
-class ThreadRanks final : public Ranks {
+class ThreadRanks final : public Transport {
  public:
   ThreadRanks(std::shared_ptr<Hall> hall, std::shared_ptr<Room> room, int rank, int size)
-      : Ranks(rank, size), hall_(std::move(hall)), room_(std::move(room)) {}
+      : Transport(rank, size), hall_(std::move(hall)), room_(std::move(room)) {}
 
+  std::string name() const override { return "threads"; }
   bool shares_memory() const override { return true; }
   bool in_threads() const override { return true; }
   void leave(const std::string& why) override { hall_->break_off(why); }
 
-  std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) override {
+  std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) override {
     const std::string members = fmt::format("{}", fmt::join(ranks, ","));
     const int size = static_cast<int>(ranks.size()), number = subgroups_[members]++;
     const std::lock_guard lock(hall_->mutex);
@@ -169,13 +170,13 @@ class ThreadRanks final : public Ranks {
   }
 
  private:
-  std::string name() const { return fmt::format("rank {} of {}", rank(), size()); }
+  std::string who() const { return fmt::format("rank {} of {}", rank(), size()); }
 
   /// Returns once all ranks have come, with what each brought. Throws RunError unless all call the same.
   std::vector<at::Tensor> meet(const at::Tensor& tensor) {
     std::unique_lock lock(hall_->mutex);
     const auto throw_if_broken = [&] {
-      if (hall_->broken) throw RunError(launch::kRanks, "{}, {}: {}", name(), what_, *hall_->broken);
+      if (hall_->broken) throw RunError(launch::kRanks, "{}, {}: {}", who(), what_, *hall_->broken);
     };
     throw_if_broken();
     const int64_t round = room_->round;
@@ -210,7 +211,7 @@ class ThreadRanks final : public Ranks {
   /// The second side to come copies.
   std::shared_ptr<Pending> start_transfer(std::string what, const at::Tensor& tensor, std::pair<int, int> way,
                                           Room::Waiting& own, Room::Waiting& others) {
-    auto transfer = std::make_shared<Transfer>(hall_, fmt::format("{}, {}", name(), what), tensor);
+    auto transfer = std::make_shared<Transfer>(hall_, fmt::format("{}, {}", who(), what), tensor);
     std::shared_ptr<Transfer> other;
     {
       const std::lock_guard lock(hall_->mutex);
@@ -264,10 +265,10 @@ class ThreadRanks final : public Ranks {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Ranks>> make_thread_ranks(int size) {
+std::vector<std::shared_ptr<Transport>> make_thread_ranks(int size) {
   const auto hall = std::make_shared<Hall>();
   const auto room = std::make_shared<Room>(size);
-  std::vector<std::shared_ptr<Ranks>> ranks;
+  std::vector<std::shared_ptr<Transport>> ranks;
   for (int rank = 0; rank < size; ++rank)
     ranks.push_back(std::make_shared<ThreadRanks>(hall, room, rank, size));
   return ranks;

@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "funicular/comm/ranks.h"
+#include "funicular/comm/transport.h"
 
 namespace funicular::comm {
 
 /// See Group::in_threads. By rank.
-std::vector<std::shared_ptr<Ranks>> make_thread_ranks(int size);
+std::vector<std::shared_ptr<Transport>> make_thread_ranks(int size);
 
 }  // namespace funicular::comm

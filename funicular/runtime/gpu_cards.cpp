@@ -129,8 +129,8 @@ int card_of_rank(int local_rank, int local_size, int cards) {
     throw InputError(
         "device",
         "--device cuda: this host has {} ranks and {} visible GPUs; expected at most one rank per GPU. "
-        "Start fewer ranks. Give --device cuda:0 if all ranks share one GPU, or if each rank sees only its "
-        "own GPU",
+        "Start fewer ranks. Give --device cuda:0 if each rank sees only its own GPU. To let all ranks share "
+        "one GPU, give --device cuda:0 and set FUNICULAR_TRANSPORT=staged",
         local_size, cards);
   return local_rank;
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
@@ -51,7 +52,7 @@ class DeviceStream final : public Stream {
 }  // namespace
 
 at::Device with_number(const at::Device& device) {
-  if (device.is_cpu() || device.has_index()) return device;
+  if (device.is_cpu() || device.has_index() || !c10::impl::hasDeviceGuardImpl(device.type())) return device;
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 

@@ -37,7 +37,7 @@ class Stream {
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
 };
 
-/// The device with the number of the card that this thread means, if it has none. Another thread may mean another card.
+/// The device with the number of this thread's card, if it has none and LibTorch knows it. Threads may mean other cards.
 at::Device with_number(const at::Device& device);
 /// A stream beside the one on which LibTorch computes. The CPU's is a thread.
 std::shared_ptr<Stream> make_stream(const at::Device& device);

@@ -43,8 +43,16 @@ inline at::Tensor expected(int ranks, int64_t size, at::ScalarType type, Reducti
   return result.to(type);
 }
 
-inline std::vector<Reduction> reductions_of(at::ScalarType type) {
-  std::vector<Reduction> result{Reduction::sum, Reduction::minimum, Reduction::maximum, Reduction::product};
+/// Which collectives are tried.
+struct Tried {
+  std::vector<int64_t> sizes{};  ///< empty: those of sizes()
+  bool extremes_of_floats = true;
+};
+
+inline std::vector<Reduction> reductions_of(at::ScalarType type, const Tried& tried) {
+  std::vector<Reduction> result{Reduction::sum, Reduction::product};
+  if (type == at::kLong || tried.extremes_of_floats)
+    result.insert(result.end(), {Reduction::minimum, Reduction::maximum});
   if (type != at::kLong && type != at::kDouble) result.push_back(Reduction::average);
   return result;
 }
@@ -67,11 +75,11 @@ inline void expect_rooted_is_exact(const Group& group, int64_t size, at::ScalarT
   EXPECT_TRUE(at::equal(gathered, values(0, size, type))) << type << " " << size;
 }
 
-inline void expect_all_collectives_exact(const Group& group) {
+inline void expect_all_collectives_exact(const Group& group, const Tried& tried = {}) {
   for (const at::ScalarType type : kTypes)
-    for (const int64_t size : sizes(group.size())) {
+    for (const int64_t size : tried.sizes.empty() ? sizes(group.size()) : tried.sizes) {
       const Shard own = group.shard(size);
-      for (const Reduction reduction : reductions_of(type)) {
+      for (const Reduction reduction : reductions_of(type, tried)) {
         const at::Tensor wanted = expected(group.size(), size, type, reduction);
         const at::Tensor all = values(group.rank(), size, type);
         group.all_reduce(all, reduction);

@@ -65,6 +65,12 @@ inline void finish_rank() {
   if (is_rank() && testing::Test::HasFailure()) std::exit(1);
 }
 
+/// Whether the ranks exchange tensors as GPUs do (tests/CMakeLists.txt). Such runs repeat the tests of strategies with fewer
+/// ranks and optimisers.
+inline bool on_device_transport() {
+  return std::getenv("FUNICULAR_TRANSPORT") != nullptr;
+}
+
 /// How long a rank may take.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr std::chrono::seconds kPatience{3000};

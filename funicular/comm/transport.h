@@ -1,5 +1,5 @@
 #pragma once
-// The interface behind comm::Group: sums, gathers and messages between several ranks, by sockets, in memory or in imagination.
+// The interface behind comm::Group: sums, gathers and messages between several ranks. Each transport is one pair of files.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,32 +11,42 @@
 
 #include "funicular/comm/background_queue.h"
 #include "funicular/comm/combine.h"
+#include "funicular/comm/meeting.h"
 #include "funicular/comm/shard.h"
 #include "funicular/comm/traffic.h"
+#include "funicular/comm/watch.h"
 
 namespace funicular::comm {
 
-/// The ranks of one group as one of them sees them. What comes here has been checked (comm/checked_tensors.h); what each
-/// function does is told in comm/group.h.
-class Ranks {
+/// The ranks of one group as one of them sees them. Group checks tensors before it hands them over (comm/checked_tensors.h);
+/// comm/group.h says what each function does.
+class Transport {
  public:
-  Ranks(int rank, int size) : rank_(rank), size_(size) {}
-  virtual ~Ranks() = default;
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  Transport(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// What was handed to these ranks, and to subgroups of theirs.
   TrafficCounter& counter() const { return *counter_; }
-  void count_with(const Ranks& others) { counter_ = others.counter_; }
+  void count_with(const Transport& others) { counter_ = others.counter_; }
+  /// The name in messages, such as "NCCL".
+  virtual std::string name() const = 0;
+  /// The transport that carries tensors of this device among these ranks: this one, or one that it is built on. Null if
+  /// there is none. All functions below that take tensors take only those of their carrier's device.
+  virtual Transport* carrier(const at::Device& device) { return device.is_cpu() ? this : nullptr; }
+  /// The group's part of the store, and who watches the ranks. Null for ranks that are no processes.
+  virtual const Meeting* meeting() const { return nullptr; }
+  virtual std::shared_ptr<Watch> watch() const { return nullptr; }
   virtual bool shares_memory() const = 0;
   /// Two ranks with the same text are on one host.
   virtual std::string host_of(int /*rank*/) const { return {}; }
   virtual bool in_threads() const { return false; }
   virtual void leave(const std::string& /*why*/) {}
   /// Those of them that `ranks` names; this one is number `rank` there.
-  virtual std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) = 0;
+  virtual std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) = 0;
 
   // Actions call the functions below. `what` describes the collective, the same on all ranks.
   /// Once all that was started before is done.
