@@ -36,6 +36,7 @@
 #include "funicular/model/own_tokenizer.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
+#include "funicular/nn/device/attention_choice.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/gpu_cards.h"
@@ -131,14 +132,15 @@ Finding check_without_kernels(const std::optional<NvidiaDriver>& driver) {
           "run ./run setup and ./run build again (docs/how_to/gpu.md), or use --device cpu"};
 }
 
-/// "cuda:0 NVIDIA H200, 139.8 GiB, compute capability 9.0, kernels in machine code".
+/// "cuda:0 NVIDIA H200, 139.8 GiB, compute capability 9.0, kernels in machine code, attention of 16 bits on …".
 std::string describe(const device::Card& card, device::CardKernels kernels) {
   const char* const how = kernels == device::CardKernels::machine_code ? "kernels in machine code"
                           : kernels == device::CardKernels::portable
                               ? "kernels that the driver compiles at the first use"
                               : "no kernels in this build";
-  return fmt::format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {}", card.index, card.name,
-                     static_cast<double>(card.bytes) / kGiB, card.capability / 10, card.capability % 10, how);
+  return fmt::format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {}, {}", card.index, card.name,
+                     static_cast<double>(card.bytes) / kGiB, card.capability / 10, card.capability % 10, how,
+                     nn::device::describe_attention(card.capability));
 }
 
 Finding check_device() {

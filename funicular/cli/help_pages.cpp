@@ -52,6 +52,8 @@ constexpr std::array kVariables{
              "how much of a token store is verified before it is used [268435456]"},
     Variable{"FUNICULAR_ISA=baseline|avx2|avx2_vnni|avx512|avx512_vnni|avx512_bf16|amx",
              "the largest instruction set that kernels use [the processor's]"},
+    Variable{"FUNICULAR_ATTENTION=tensor_cores|flash|tiles",
+             "the kernels of attention on a GPU, for benchmarks [the ones that fit]"},
     Variable{
         "FUNICULAR_SECRET=TEXT",
         "what ranks of one training prove to each other, 16 to 256 characters [funicular launch makes one]"},

@@ -35,6 +35,10 @@ struct RelativeWeights {
 
 RelativeWeights add_relative_weights(Builder& builder);
 
+/// Whether a GPU may draw attention's dropout in 16 bits by the batch, so that the mask depends on how a batch is cut,
+/// if sequences have up to `longest` tokens and the encoder need not be repeatable.
+bool draws_masks_by_batch(int64_t longest);
+
 /// Throws InputError if an encoder that learns cannot keep ModelOptions::repeatable. To be called before it is built.
 void check_repeatable(const ModelOptions& encoder);
 

@@ -223,6 +223,9 @@ TEST(ShortAttentions, ChoiceDependsOnTheCardTypeLengthAndHead) {
   needs = narrow(90, 100);
   needs.type = at::kFloat;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  EXPECT_EQ(device::describe_attention(90),
+            "attention of 16 bits on tensor cores up to 512 tokens, then FlashAttention");
+  EXPECT_EQ(device::describe_attention(75), "attention of fp16 on tensor cores, of bf16 without them");
   const device::PreferAttention flash(AttentionKernels::flash);
   EXPECT_EQ(choice(narrow(90, 100)), AttentionKernels::flash);
   EXPECT_EQ(choice(narrow(75, 100)), AttentionKernels::tiles)

@@ -123,11 +123,12 @@ class OnAGpu(unittest.TestCase):
             self.assertIn("exit status 9", report["failed"][rows]["unpadded"])
 
     def test_the_results_are_three_files_and_the_archive_holds_what_steps_wrote(self):
-        self.run_it("steps")
+        self.run_it("steps", "attention")
         results = self.folder / "out/on_a_gpu"
         self.assertEqual(sorted(path.name for path in results.iterdir()), ["files.tar.gz", "output.txt", "summary.txt"])
         with tarfile.open(results / "files.tar.gz") as archive:
             self.assertIn("./base-512.json", archive.getnames())
+            self.assertIn("./attention-flash-512.json", archive.getnames())
         self.assertIn("base-512 1000 tokens/s, step 10.0 ms", (results / "output.txt").read_text())
 
     def test_what_was_packed_is_unpacked_and_used(self):
