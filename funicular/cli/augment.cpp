@@ -226,7 +226,7 @@ class Augment final : public Command {
 
   /// Rows are written in the format in which they are read.
   void check_layout(const data::TextFileSourceOptions& columns, format::TextFormat format) const {
-    const std::string name(format::text_format_name(format)), own = ending_of(input_);
+    const std::string name(format::text_format_name(format)), own = ending_of(format::unpacked_name(input_));
     std::vector<std::string> known{name};
     if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
     // GLUE's own tables end in .txt, and so may their variants.

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/format/family.h"
 #include "funicular/format/text_format.h"
 #include "funicular/task/questions.h"
@@ -45,11 +45,11 @@ namespace {
 
 /// Whether the key of SQuAD's contexts stands in the first bytes.
 bool begins_as_squad(const fs::path& file) {
-  std::string begin(size_t{64} << 10, '\0');
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  begin.resize(static_cast<size_t>(stream.gcount()));
-  return begin.find("\"paragraphs\"") != begin.npos;
+  constexpr size_t kBegin = size_t{64} << 10;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;
+  const MappedText text(file);
+  return text.text().substr(0, kBegin).find("\"paragraphs\"") != std::string_view::npos;
 }
 
 }  // namespace
@@ -73,7 +73,9 @@ TaskType Spans::row() {
       .foreign = {"squad2", "squad-v2", "squadv2", "question-answering", "extractive-qa"},
       .keyed_ending = ".squad.json",
       .reads_file =
-          [](const fs::path& file) { return format::ending_of(file) == ".json" && begins_as_squad(file); }};
+          [](const fs::path& file) {
+            return format::text_ending_of(file) == ".json" && begins_as_squad(file);
+          }};
 }
 
 Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}
@@ -275,7 +277,8 @@ std::unique_ptr<Answers> Spans::answers(std::vector<std::string> /*labels*/, con
 
 std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
   refuse_kept_columns(options, *this);
-  if (options.format.empty() && format::ending_of(options.path) == ".json") return open_questions(options);
+  if (options.format.empty() && format::text_ending_of(options.path) == ".json")
+    return open_questions(options);
   format::TextOptions layout;
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;
