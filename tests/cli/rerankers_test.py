@@ -369,8 +369,23 @@ class Mining(RerankerTest):
             self.assertEqual(process.returncode, code, err.decode())
             self.assertFalse(output.exists())
             self.assertEqual(len(self.temporaries()), int(number == signal.SIGKILL))
-        self.succeeds(*words)
-        self.assertGreater(len(output.read_text().splitlines()), 100)
+
+    def test_a_killed_command_resumes_and_gives_the_same_bytes(self):
+        model, output, parts = self.model(), self.folder / "mined.jsonl", self.folder / "mined.jsonl.parts"
+        self.train(self.flat(count=8), None, num_train_epochs=1, output="reranker")
+        rows = [{"anchor": f"{a} {b}", "positive": f"{b} {a} film"} for a in SUBJECTS for b in SUBJECTS]
+        words = ["mine", "--model", model, "--input", self.write("pairs.jsonl", rows), "--reranker", self.folder / "reranker", "--output"]
+        self.succeeds(*words, self.folder / "whole.jsonl")
+        for file in ("documents.npy", "scores.npy.parts/vectors.npy"):
+            process = subprocess.Popen([PROGRAM, *exact([*words, output])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            while process.poll() is None and not (parts / file).exists():
+                time.sleep(0.002)
+            process.kill()
+            process.communicate(timeout=300)
+            self.assertFalse(output.exists())
+        self.assertIn("queries.npy: the vectors are there already", self.succeeds(*words, output).err)
+        self.assertEqual(output.read_bytes(), (self.folder / "whole.jsonl").read_bytes())
+        self.assertFalse(parts.exists())
         self.assertEqual(self.temporaries(), [])
 
     def test_wrong_input_is_named(self):
