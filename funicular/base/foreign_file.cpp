@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 
 namespace funicular {
@@ -181,8 +182,9 @@ const Kind* kind_of(std::string_view bytes, std::string_view expected) {
     remedy = line(kind.remedy, name);
   else
     remedy = fmt::format("{} > {}.txt", line(kind.print, name), name);
-  throw InputError("file", "{} is compressed ({}); expected {}: unpack it first: {}", name, kind.name,
-                   expected, remedy);
+  const bool lacks_library = (kind.name == "gzip" || kind.name == "zstd") && !unpacks(kind.name);
+  throw InputError("file", "{} is compressed ({}); expected {}{}: unpack it first: {}", name, kind.name,
+                   expected, lacks_library ? " (this build has no library for such files)" : "", remedy);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 #include "funicular/base/foreign_file.h"
 #include "funicular/base/log.h"
@@ -28,7 +29,7 @@ class NamelessFile {
     std::error_code error;
     const fs::path folder = fs::temp_directory_path(error);
     if (error)
-      throw InputError("file", "TMPDIR names no folder ({}); a converted copy of the text is to lie there",
+      throw InputError("file", "TMPDIR names no folder ({}); a copy of the text is to lie there",
                        error.message());
     std::string name = (folder / "funicular-text-XXXXXX").string();
     descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
@@ -54,6 +55,16 @@ class NamelessFile {
   std::string name_;
   int descriptor_;
 };
+
+/// A copy of what the bytes are compressed from.
+MappedFile unpacked(std::string_view bytes, Compression compression, const std::string& name) {
+  const NamelessFile file;
+  Decompressor unpacker(compression, name);
+  unpacker.give(bytes);
+  for (std::string_view text = unpacker.take(); !text.empty(); text = unpacker.take()) file.write(text);
+  unpacker.finish();
+  return file.map();
+}
 
 /// A copy of the bytes in UTF-8, in which \r is \n if `lone_returns`.
 MappedFile converted(std::string_view bytes, const std::string& encoding, bool lone_returns) {
@@ -116,6 +127,8 @@ void refuse_wide_text(std::string_view begin, const std::string& name, bool has_
 
 MappedText::MappedText(const fs::path& path, const std::string& encoding, std::string name) : file_(path) {
   if (name.empty()) name = path.string();
+  if (const Compression compression = compression_of(file_.text()); compression != Compression::none)
+    file_ = unpacked(file_.text(), compression, name);
   const bool given = !is_utf8_name(encoding);
   if (!given || unit_of(encoding) == 1) refuse_foreign(file_.text(), name);
   if (!given) refuse_wide_text(file_.text(), name);

@@ -71,7 +71,7 @@ void refuse_foreign_output(const fs::path& output) {
 /// Rows are written in the format in which they are read.
 void check_layout(const data::TextFileSourceOptions& columns, format::TextFormat format,
                   const fs::path& input, const fs::path& output) {
-  const std::string name(format::text_format_name(format)), own = ending_of(input);
+  const std::string name(format::text_format_name(format)), own = ending_of(format::unpacked_name(input));
   std::vector<std::string> known{name};
   if (format == format::TextFormat::jsonl) known.emplace_back("ndjson");
   // GLUE's own tables end in .txt, and so may their variants.

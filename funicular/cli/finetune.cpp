@@ -206,7 +206,8 @@ class Finetune final : public Command {
   }
 
   std::string next_step(const task::RunResult& result) const {
-    const std::string run = result.options.output.string(), ending = options_.train_file.extension().string();
+    const std::string run = result.options.output.string(),
+                      ending = format::text_ending_of(options_.train_file);
     if (result.fit.best_evaluation.empty())
       return fmt::format("funicular evaluate {} labelled{}", run, ending);
     if (options_.task->type().answers.empty())

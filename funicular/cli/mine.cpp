@@ -9,15 +9,18 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/made_record.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/answer_output.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/embedding_options.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/output_paths.h"
+#include "funicular/cli/sharing_ranks.h"
 #include "funicular/launch/environment.h"
 #include "funicular/task/mining.h"
 
@@ -96,15 +99,31 @@ class Mine final : public Command {
     const InterruptGuard guard;
     options_.embedder = embedding_.options();
     options_.embedder.max_length = max_length_;
+    options_.work = output_;
+    options_.work += ".parts";
+    options_.identity = [this] { return identity(); };
     const task::MiningTexts texts = read();
     options_.rules.check(texts.most_positives, !options_.reranker.empty());
     log::info("{} pairs: {} queries, {} texts", texts.rows, texts.queries.size(), texts.documents.size());
     MinedFile file(output_, answer_form_);  // before the search, which may take hours
+    make_directories(options_.work);
     write(texts, task::mine_negatives(texts, options_), file);
+    task::remove_mining_work(options_.work);
     return 0;
   }
 
  private:
+  /// Everything that decides the vectors and the reranker's scores.
+  Json identity() const {
+    Json all{
+        {"version", 1}, {"input", hash_text(hash_file(input_))}, {"model", hash_of_output(options_.model)}};
+    if (!corpus_.empty()) all["corpus"] = hash_text(hash_file(corpus_));
+    if (!options_.reranker.empty()) all["reranker"] = hash_of_output(options_.reranker);
+    for (const auto& [name, value] : deciding_options(arguments)) all[name] = value;
+    all["precision"] = options_.embedder.precision;
+    return all;
+  }
+
   void declare_texts() {
     arguments
         .add("text-column", "COLUMN", files_.text, Effect::result, "columns of the query and of its positive")

@@ -173,6 +173,11 @@ class Predict final : public Command {
              "tags: give entities with their characters, by transformers' aggregation_strategy of this name")
         .choices(task::aggregation_names())
         .default_text("each word's tag, and entities by words");
+    arguments
+        .add("n-best", "COUNT", decision.n_best, Effect::result,
+             "spans: list so many candidates for each answer, with their probabilities")
+        .range(1, 400)
+        .default_text("the answer alone");
   }
 
   int run() override {
@@ -187,8 +192,12 @@ class Predict final : public Command {
       if (group_.rank() == 0) require_parent_folder(output_, "--output");
     });
     refuse_to_replace_input();
-    AnswerFile answers(output_, answer_format(output_format_, output_, "--output"), overwrite_,
-                       skip_bad_rows_, options_.input.keep);
+    const AnswerFormat form = answer_format(output_format_, output_, "--output");
+    if (form == AnswerFormat::keyed && options_.decision.n_best)
+      throw InputError("usage",
+                       "--n-best: {} holds one answer for each id; give --output a name that ends in .jsonl",
+                       output_.string());
+    AnswerFile answers(output_, form, overwrite_, skip_bad_rows_, options_.input.keep);
     task::predict(options(), answers);
     return 0;
   }

@@ -191,7 +191,7 @@ class Vectors final : public Command {
     }
     Json all{{"version", 1},
              {"input", inputs},
-             {"format", format_.empty() ? input_.front().extension().string() : format_},
+             {"format", format_.empty() ? format::text_ending_of(input_.front()) : format_},
              {"columns", columns_},
              {"encoding", written_.style().encoding},
              {"quotes", written_.quotes},

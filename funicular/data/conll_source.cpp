@@ -64,7 +64,7 @@ std::string spans_as_tags(std::span<const std::string_view> spans) {
 }  // namespace
 
 bool is_conll_u(const fs::path& file) {
-  return format::ending_of(file) == ".conllu";
+  return format::text_ending_of(file) == ".conllu";
 }
 
 ConllSource::ConllSource(const fs::path& file, const ConllOptions& options)

@@ -59,20 +59,23 @@ std::string comparable(std::string_view text) {
 
 }  // namespace
 
-RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of)
-    : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)) {}
+RowSplit::RowSplit(double fraction, uint64_t seed, LabelsOf labels_of, size_t columns)
+    : fraction_(fraction), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
-RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of)
-    : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)) {}
+RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of, size_t columns)
+    : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
 std::string RowSplit::key() const {
-  if (fold_.count > 1) return fmt::format("fold {} of {}, {} comparable", fold_.number, fold_.count, seed_);
-  return fmt::format("{:g} {} comparable", fraction_, seed_);
+  const std::string columns = columns_ > 0 ? fmt::format(" by {} columns", columns_) : "";
+  if (fold_.count > 1)
+    return fmt::format("fold {} of {}, {} comparable{}", fold_.number, fold_.count, seed_, columns);
+  return fmt::format("{:g} {} comparable{}", fraction_, seed_, columns);
 }
 
 uint64_t RowSplit::hash_of(const SourceRow& row) const {
   std::string text(reinterpret_cast<const char*>(&seed_), sizeof(seed_));
-  for (const std::string_view written : row.columns) {
+  const size_t compared = columns_ > 0 ? std::min(columns_, row.columns.size()) : row.columns.size();
+  for (const std::string_view written : row.columns.first(compared)) {
     const std::string column = comparable(written);
     const uint64_t size = column.size();  // so that ("ab", "c") differs from ("a", "bc")
     text.append(reinterpret_cast<const char*>(&size), sizeof(size));
@@ -163,11 +166,12 @@ std::vector<size_t> RowSplit::assign_folds(const std::vector<Text>& texts,
 }
 
 std::vector<std::shared_ptr<const RowSplit>> RowSplit::all_folds(const RowSource& rows, const Fold& fold,
-                                                                 uint64_t seed, const LabelsOf& labels_of) {
+                                                                 uint64_t seed, const LabelsOf& labels_of,
+                                                                 size_t columns) {
   std::vector<std::shared_ptr<const RowSplit>> splits;
   for (int64_t number = 0; number < fold.count; ++number)
     splits.push_back(std::make_shared<RowSplit>(Fold{number, fold.count, fold.file, fold.needs_two_texts},
-                                                seed, labels_of));
+                                                seed, labels_of, columns));
   std::vector<uint64_t> rows_of_label;
   std::vector<std::string> names;
   const std::vector<Text> texts = splits.front()->read_texts(rows, rows_of_label, names);

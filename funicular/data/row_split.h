@@ -29,16 +29,17 @@ struct Fold {
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
-  /// 0 < fraction < 1.
+  /// 0 < fraction < 1. `columns`: the first columns of a row, which are its text; 0: all.
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
-  RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr);
+  RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
   /// Holds out one fold. Each row is in one fold. Folds have about as many rows of each label.
   /// A named label of one text makes choose() throw InputError: without that text no model could learn it.
-  RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr);
+  RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
 
   /// The splits of all folds, `fold.number` aside. They have chosen; the rows are read once.
   static std::vector<std::shared_ptr<const RowSplit>> all_folds(const RowSource& rows, const Fold& fold,
-                                                                uint64_t seed, const LabelsOf& labels_of);
+                                                                uint64_t seed, const LabelsOf& labels_of,
+                                                                size_t columns = 0);
 
   /// Chooses the texts that are held out. A label with fewer than five rows keeps all of them for training.
   /// If a row has several labels, all labels must allow it. Reads the rows the first time alone; threads may
@@ -72,6 +73,7 @@ class RowSplit {
   Fold fold_;
   uint64_t seed_;
   LabelsOf labels_of_;
+  size_t columns_;
   mutable std::once_flag chosen_;
   mutable std::unordered_set<uint64_t> held_out_;
   mutable uint64_t held_out_rows_ = 0;

@@ -1,17 +1,15 @@
 #include "funicular/format/row_stream.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/foreign_file.h"
-#include "funicular/base/interrupt.h"
 #include "funicular/format/row_rules.h"
 
 namespace funicular::format {
@@ -43,6 +41,7 @@ StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions o
                                  std::vector<Column> kept)
     : descriptor_(descriptor),
       name_(std::move(name)),
+      stream_(descriptor, name_),
       options_(std::move(options)),
       kept_(std::move(kept)),
       format_(options_.format.value_or(TextFormat::lines)),
@@ -57,6 +56,9 @@ void StreamRowReader::map_regular_file() {
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) ||
       ::lseek(descriptor_, 0, SEEK_CUR) != 0)
     return;
+  std::array<char, 4> begin{};
+  const ssize_t count = ::pread(descriptor_, begin.data(), begin.size(), 0);
+  if (count > 0 && compression_of({begin.data(), static_cast<size_t>(count)}) != Compression::none) return;
   is_mapped_ = true;
   mapped_ = MappedText(fmt::format("/proc/self/fd/{}", descriptor_), options_.style.encoding, name_);
 }
@@ -140,17 +142,6 @@ void StreamRowReader::begin() {
   make_parser();
 }
 
-/// False if the reader is stopped. A signal may reach another thread, so that none ends the wait: it asks.
-bool StreamRowReader::wait_for_bytes() const {
-  constexpr int kMilliseconds = 100;
-  pollfd waited{descriptor_, POLLIN, 0};
-  for (;;) {
-    if (stopped_ || interrupt_requested() != 0) return false;
-    const int ready = ::poll(&waited, 1, kMilliseconds);
-    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // read() tells what is wrong
-  }
-}
-
 bool StreamRowReader::fill() {
   // The rows given so far are done with: their bytes make room.
   buffer_.erase(0, begin_);
@@ -158,8 +149,7 @@ bool StreamRowReader::fill() {
   begin_ = 0;
   if (buffer_.size() > kMaximumStreamRow)
     refuse_long_row(name_, line_, buffer_.size(), scan_ && scan_->in_quotes());
-  std::string raw;
-  const std::string_view piece = read_piece(raw);
+  const std::string_view piece = read_piece();
   end_ = piece.empty();
   const size_t size = buffer_.size();
   if (!converter_)
@@ -181,23 +171,13 @@ bool StreamRowReader::fill() {
   return !end_;
 }
 
-/// The next bytes; none at the end. `raw` may hold them.
-std::string_view StreamRowReader::read_piece(std::string& raw) {
-  if (is_mapped_) {
-    if (stopped_ || interrupt_requested() != 0) return {};
-    const std::string_view piece = mapped_.text().substr(taken_, kPiece);
-    taken_ += piece.size();
-    return piece;
-  }
-  raw.resize(kPiece);
-  ssize_t count = 0;
-  while (wait_for_bytes()) {
-    count = ::read(descriptor_, raw.data(), raw.size());
-    if (count >= 0 || (errno != EINTR && errno != EAGAIN)) break;
-    count = 0;
-  }
-  if (count < 0) throw InputError("text", "cannot read {}: {}", name_, errno_text(errno));
-  return std::string_view(raw).substr(0, static_cast<size_t>(count));
+/// The next bytes, valid until the next call; none at the end.
+std::string_view StreamRowReader::read_piece() {
+  if (!is_mapped_) return stream_.read();
+  if (stream_.stopped()) return {};
+  const std::string_view piece = mapped_.text().substr(taken_, kPiece);
+  taken_ += piece.size();
+  return piece;
 }
 
 /// How many bytes the next row has; none: more has to be read.

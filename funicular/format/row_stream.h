@@ -1,22 +1,22 @@
 #pragma once
 // Reads rows of a table one by one from a pipe or a terminal, while they arrive.
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "funicular/base/input_stream.h"
 #include "funicular/base/text_encoding.h"
 #include "funicular/format/delimited.h"
 
 namespace funicular::format {
 
-/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most). A regular
-/// file is mapped, and read as TextFile reads it. In TSV from a pipe, the first row with a quoted field waits for 64
-/// KiB or the end, by which Quotes::automatic decides. An interrupt (interrupt.h) ends the input. Does not close the
-/// descriptor.
+/// Rows as they arrive on a descriptor (a pipe, a terminal, a compressed file), in memory of the longest row (64 MiB at
+/// most). A regular file that is not compressed is mapped, and read as TextFile reads it. In TSV that is not mapped, the
+/// first row with a quoted field waits for 64 KiB or the end, by which Quotes::automatic decides. An interrupt
+/// (interrupt.h) ends the input. Does not close the descriptor.
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
@@ -33,7 +33,7 @@ class StreamRowReader {
   /// to be skipped, and notes it; then problem() tells it.
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
-  void stop() { stopped_ = true; }
+  void stop() { stream_.stop(); }
   /// Number, from 1, of the first line of the row that was given last; of a bad one of the line with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
@@ -49,11 +49,10 @@ class StreamRowReader {
   bool next_raw(std::string_view& row);
   std::optional<size_t> row_size();
   bool fill();
-  std::string_view read_piece(std::string& raw);
-  bool wait_for_bytes() const;
+  std::string_view read_piece();
   int descriptor_;
-  std::atomic<bool> stopped_{false};
   std::string name_;
+  InputStream stream_;  ///< unless the file is mapped
   TextOptions options_;
   std::vector<Column> kept_;
   TextFormat format_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 #include "funicular/base/foreign_file.h"
 #include "funicular/base/number.h"
@@ -38,12 +39,23 @@ std::string ending_of(const fs::path& path) {
   return ending;
 }
 
+fs::path unpacked_name(const fs::path& path) {
+  const std::string ending = ending_of(path);
+  return (ending == ".gz" && unpacks("gzip")) || (ending == ".zst" && unpacks("zstd"))
+             ? path.parent_path() / path.stem()
+             : path;
+}
+
+std::string text_ending_of(const fs::path& path) {
+  return ending_of(unpacked_name(path));
+}
+
 TextFormat guess_text_format(const fs::path& path) {
-  const std::string extension = ending_of(path);
+  const std::string extension = text_ending_of(path);
   if (extension == ".tsv") return TextFormat::tsv;
   if (extension == ".csv") return TextFormat::csv;
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::jsonl;
-  refuse_foreign_name(path.string());
+  refuse_foreign_name(unpacked_name(path).string());
   if (extension == ".json")
     throw InputError(
         "text",

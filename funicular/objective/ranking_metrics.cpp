@@ -162,9 +162,7 @@ void RankingMetrics::warn_of_zeros() {
   if (best > 0)
     log::warning("evaluation: no text has a label of at least {}, so mrr@10 and map are 0", kRelevantFrom);
   else
-    log::warning(
-        "evaluation: no text has a label above 0, so ndcg@10, mrr@10 and map are 0; "
-        "--metric-for-best-model loss chooses the best model by its loss");
+    log::warning("evaluation: no text has a label above 0, so ndcg@10, mrr@10 and map are 0");
 }
 
 std::map<std::string, double> RankingMetrics::finish(double loss) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -123,22 +125,42 @@ std::vector<int64_t> best_places(std::span<const float> logits, size_t column) {
   return places;
 }
 
+/// The candidates of one window, those with the best starts first.
+template <class Use>
+void for_each_candidate(std::span<const float> logits, int64_t place, TokenRange window, Use use) {
+  const std::vector<int64_t> ends = best_places(logits, 1);
+  for (const int64_t start : best_places(logits, 0))
+    for (const int64_t end : ends) {
+      if (start < place || end >= place + window.size() || end < start ||
+          end - start + 1 > BestSpan::kMostTokens)
+        continue;
+      const double sum =
+          double{logits[static_cast<size_t>(2 * start)]} + double{logits[static_cast<size_t>(2 * end + 1)]};
+      use(ScoredSpan{sum, window.begin + start - place, window.begin + end - place});
+    }
+}
+
 }  // namespace
 
 void BestSpan::read(std::span<const float> logits, int64_t place, TokenRange window) {
   null_score = std::min(null_score, double{logits[0]} + double{logits[1]});
-  const std::vector<int64_t> ends = best_places(logits, 1);
-  for (const int64_t start : best_places(logits, 0))
-    for (const int64_t end : ends) {
-      if (start < place || end >= place + window.size() || end < start || end - start + 1 > kMostTokens)
-        continue;
-      const double sum =
-          double{logits[static_cast<size_t>(2 * start)]} + double{logits[static_cast<size_t>(2 * end + 1)]};
-      if (sum <= score) continue;
-      score = sum;
-      first = window.begin + start - place;
-      last = window.begin + end - place;
-    }
+  for_each_candidate(logits, place, window, [this](const ScoredSpan& span) {
+    if (span.score <= score) return;
+    score = span.score;
+    first = span.first;
+    last = span.last;
+  });
+}
+
+void BestSpans::read(std::span<const float> logits, int64_t place, TokenRange window) {
+  for_each_candidate(logits, place, window, [this](const ScoredSpan& span) { spans_.push_back(span); });
+  // Of equal scores the first one stays in front, so that the first span is BestSpan's.
+  std::stable_sort(spans_.begin(), spans_.end(),
+                   [](const ScoredSpan& a, const ScoredSpan& b) { return a.score > b.score; });
+  std::set<std::pair<int64_t, int64_t>> seen;
+  std::erase_if(spans_, [&](const ScoredSpan& span) {
+    return seen.size() == count_ || !seen.insert({span.first, span.last}).second;
+  });
 }
 
 // ---- the head

@@ -94,6 +94,27 @@ struct BestSpan {
   double null_odds() const { return null_score - score; }
 };
 
+/// A candidate for the answer; see BestSpan.
+struct ScoredSpan {
+  double score;
+  int64_t first, last;  ///< tokens of the context
+};
+
+/// The best candidates of a question over the windows of its context, the best first. A span that several windows hold
+/// counts once, with its best score.
+class BestSpans {
+ public:
+  /// `count`: how many are kept.
+  explicit BestSpans(int64_t count) : count_(static_cast<size_t>(count)) {}
+  /// Reads one window, as BestSpan::read.
+  void read(std::span<const float> logits, int64_t place, TokenRange window);
+  const std::vector<ScoredSpan>& spans() const { return spans_; }
+
+ private:
+  size_t count_;
+  std::vector<ScoredSpan> spans_;
+};
+
 struct SpanOptions {
   int64_t max_length = 384;
   std::optional<int64_t> stride = {};

@@ -23,6 +23,8 @@ struct InputRow {
   uint64_t line = 0;               ///< where the row begins, from 1; 0: not known
   /// Members of a JSON object that precede the answer's own: what came with the texts. "": nothing.
   std::string kept = {};
+  /// As `kept`, for each text of a list whose texts have answers of their own; may be empty.
+  std::vector<std::string> kept_of_texts = {};
 };
 
 /// A row with its tokens. The samples refer to them.

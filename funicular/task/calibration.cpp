@@ -16,6 +16,7 @@
 #include "funicular/objective/calibration.h"
 #include "funicular/task/entity_answers.h"
 #include "funicular/task/registry.h"
+#include "funicular/task/spans.h"
 
 namespace funicular::task {
 
@@ -182,12 +183,16 @@ Json Decision::over(const model::Pretrained& pretrained, const Task& task) const
   if (!aggregation.empty() && kind != "tags")
     throw InputError("usage", "--aggregation works only with a tag for each word; {} gives {}",
                      pretrained.path().string(), task.type().gives);
+  if (n_best && kind != "spans")
+    throw InputError("usage", "--n-best works only with spans of a context; {} gives {}",
+                     pretrained.path().string(), task.type().gives);
   if (abstain && abstain_accuracy)
     throw InputError("usage", "--abstain and --abstain-accuracy each choose a confidence; give one");
   if (abstain) note[kAbstain] = *abstain;
   if (abstain_accuracy) note[kAbstain] = confidence_for(pretrained, note, *abstain_accuracy);
   if (threshold) note[kThreshold] = *threshold;
   if (!aggregation.empty()) note[kAggregation] = aggregation;
+  if (n_best) note[kBestSpans] = *n_best;
   return note;
 }
 

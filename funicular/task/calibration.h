@@ -54,7 +54,9 @@ struct Decision {
   std::string
       aggregation{};  ///< tags: one of aggregation_names(), for entities with their characters; "": words
 
-  bool given() const { return abstain || abstain_accuracy || threshold || !aggregation.empty(); }
+  std::optional<int64_t> n_best{};  ///< spans: how many candidates each answer lists
+
+  bool given() const { return abstain || abstain_accuracy || threshold || !aggregation.empty() || n_best; }
   /// What Task::answers reads: the model's note with the decision laid over it. Throws InputError for a task that
   /// cannot decide so, and for an accuracy that no confidence reached.
   Json over(const model::Pretrained& pretrained, const Task& task) const;

@@ -56,6 +56,21 @@ std::optional<Baseline> measured_baseline(std::optional<Baseline> baseline, cons
   return baseline;
 }
 
+/// The metrics of the task. The loss chooses the best model if the evaluated rows define no other choice.
+MetricNames metrics_on(const Task& task, const std::vector<std::string>& labels, const data::TokenStore* rows,
+                       const fs::path& file) {
+  MetricNames names = task.metrics(labels);
+  if (rows && !task.defines_best_metric({*rows, file}))
+    names.earlier_best = std::exchange(names.best, "loss");
+  return names;
+}
+
+void report_best_metric(const FinetuneOptions& options, const std::string& usual, const std::string& chosen) {
+  if (options.best_metric.empty() && chosen == "loss" && usual != chosen)
+    log::info("{}: these labels cannot tell models apart by {}, so the loss chooses the best model",
+              options.eval_file.string(), usual);
+}
+
 class Finetuning {
  public:
   explicit Finetuning(const FinetuneOptions& options);
@@ -127,7 +142,7 @@ void Finetuning::check_early_exit() const {
 
 /// Exits are chosen by the mean accuracy of all layers.
 MetricNames Finetuning::metric_names() const {
-  MetricNames names = task_.metrics(config_.id2label);
+  MetricNames names = metrics_on(eval_task_, config_.id2label, eval_store_.get(), o_.eval_file);
   if (!trains_exits()) return names;
   names.all.insert(names.all.begin(), objective::kMeanLayerAccuracy);
   names.best = objective::kMeanLayerAccuracy;
@@ -253,6 +268,7 @@ Model Finetuning::make_model(const objective::Objective& objective) const {
 train::TrainerOptions Finetuning::trainer_options(const objective::Objective& objective) const {
   train::TrainerOptions options = o_.trainer;
   options.best_metric = choose_best_metric(o_, metric_names());
+  if (leads()) report_best_metric(o_, task_.metrics(config_.id2label).best, options.best_metric);
   options.greater_is_better = objective::greater_is_better(options.best_metric);
   options.diverged_at = task_.diverged_at();
   options.identity.merge(objective.identity());

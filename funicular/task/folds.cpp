@@ -32,7 +32,7 @@ class Folds {
                                         {.count = count,
                                          .file = o_.train_file.string(),
                                          .needs_two_texts = !data::has_shares(whole.label_kind())},
-                                        o_.trainer.seed, split_labels(whole));
+                                        o_.trainer.seed, split_labels(whole), whole.split_columns());
     for (const auto& split : splits_)
       if (split->held_out_rows() == 0)
         throw InputError("usage", "{} has too few texts for {} folds; give fewer with --folds",

@@ -41,26 +41,26 @@ void hold_out_rows(FinetuneOptions& options) {
   if (!whole.splits_rows())
     throw InputError("usage", "--eval-fraction cannot hold out rows for {} yet; give rows with --eval FILE",
                      whole.type().asked_for());
-  const auto split =
-      std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed, split_labels(whole));
+  const auto split = std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed,
+                                                      split_labels(whole), whole.split_columns());
+  const bool by_query = whole.split_columns() > 0;
   split->choose(*whole.open_rows(options.train_file, {.bad_rows = options.bad_rows}));
   const bool leads = options.group.rank() == 0;
   if (split->held_out_rows() == 0) {
     if (leads)
       log::warning(
-          "{}: each label has too few rows to hold some out, so the model is not evaluated; give rows with "
+          "{}: {} too few rows to hold some out, so the model is not evaluated; give rows with "
           "--eval FILE",
-          options.train_file.string());
+          options.train_file.string(), by_query ? "there are" : "each label has");
     return;
   }
   options.eval_file = options.train_file;
   options.eval_task = on_side(whole, split, true);
   options.task = on_side(whole, split, false);  // replaces `whole`: last
   if (leads)
-    log::info(
-        "{}: {} rows are held out for evaluation, as large a share of each label; --eval FILE gives other "
-        "rows",
-        options.train_file.string(), split->held_out_rows());
+    log::info("{}: {} rows are held out for evaluation, {}; --eval FILE gives other rows",
+              options.train_file.string(), split->held_out_rows(),
+              by_query ? "each query with all its rows" : "as large a share of each label");
 }
 
 }  // namespace funicular::task

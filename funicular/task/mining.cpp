@@ -12,8 +12,10 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/made_record.h"
 #include "funicular/model/sentence_encoder.h"
 #include "funicular/task/folder_predictor.h"
+#include "funicular/task/kept_vectors.h"
 #include "funicular/task/registry.h"
 
 namespace funicular::task {
@@ -161,6 +163,12 @@ model::Pretrained open_reranker(const fs::path& folder) {
   return opened;
 }
 
+constexpr const char* kKeptQueries = "queries.npy";
+constexpr const char* kKeptDocuments = "documents.npy";
+constexpr const char* kKeptScores = "scores.npy";
+constexpr const char* kKeptWork = "the work so far is kept; run the same command again to resume";
+constexpr int64_t kDocumentsAtOnce = 4096;
+
 /// Scores of a query with documents by a reranker.
 class Rescoring {
  public:
@@ -207,10 +215,14 @@ class Search {
 
 Search::Search(const MiningTexts& texts, const MiningOptions& options, int64_t neighbours) : texts_(texts) {
   EmbedderOptions embedding = options.embedder;
+  Json identity;
   embedding.role = TextRole::query;
   {
     const Embedder embedder(options.model, embedding);
-    queries_ = model::normalise_rows(all_vectors(embedder, texts.queries, "mine"));
+    identity = options.identity();
+    const format::NpyFile queries =
+        kept_vectors(options.work / kKeptQueries, identity, embedder, texts.queries, "mine");
+    queries_ = model::normalise_rows(rows_of(queries, 0, queries.rows()));
     similarity_ = parse_similarity(embedder.encoder().modules().similarity);
   }
   embedding.role = TextRole::document;
@@ -221,16 +233,17 @@ Search::Search(const MiningTexts& texts, const MiningOptions& options, int64_t n
   for (auto& [document, row] : positive_rows_) row = count++;
   positives_ = at::empty({count, queries_.size(1)}, at::kFloat);
   NearestRows nearest(queries_, neighbours, similarity_);
-  int64_t begin = 0;
-  for_each_block(embedder, texts.documents, "mine", [&](const at::Tensor& vectors) {
-    const at::Tensor unit = model::normalise_rows(vectors);
-    const int64_t end = begin + unit.size(0);
+  const format::NpyFile documents =
+      kept_vectors(options.work / kKeptDocuments, identity, embedder, texts.documents, "mine");
+  for (int64_t begin = 0; begin < documents.rows(); begin += kDocumentsAtOnce) {
+    stop_if_interrupted("mine", kKeptWork);
+    const int64_t end = std::min(begin + kDocumentsAtOnce, documents.rows());
+    const at::Tensor unit = model::normalise_rows(rows_of(documents, begin, end));
     for (auto own = positive_rows_.lower_bound(static_cast<size_t>(begin));
          own != positive_rows_.end() && own->first < static_cast<size_t>(end); ++own)
       positives_.select(0, own->second).copy_(unit.select(0, static_cast<int64_t>(own->first) - begin));
     nearest.add(unit);
-    begin = end;
-  });
+  }
   nearest_ = nearest.found();
 }
 
@@ -244,12 +257,13 @@ std::vector<float> Search::positive_scores(size_t query) const {
   return {scores.const_data_ptr<float>(), scores.const_data_ptr<float>() + scores.numel()};
 }
 
-void rescore(const Rescoring& rescoring, const MiningTexts& texts, size_t query,
+void rescore(const Rescoring& rescoring, KeptNumbers& kept, const MiningTexts& texts, size_t query,
              std::vector<Neighbour>& candidates, std::vector<float>& positive_scores) {
   std::vector<const std::string*> documents;
   for (const size_t document : texts.positives[query]) documents.push_back(&texts.documents[document]);
   for (const Neighbour& one : candidates) documents.push_back(&texts.documents[static_cast<size_t>(one.row)]);
-  const std::vector<float> scores = rescoring.scores(texts.queries[query], documents);
+  const std::vector<float> scores =
+      kept.next(documents.size(), [&] { return rescoring.scores(texts.queries[query], documents); });
   const size_t own = texts.positives[query].size();
   positive_scores.assign(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(own));
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].score = scores[own + i];
@@ -265,13 +279,15 @@ MinedNegatives mine_negatives(const MiningTexts& texts, const MiningOptions& opt
   std::optional<Rescoring> rescoring;  // refuses a folder before the embedder has worked
   if (rescored) rescoring.emplace(options.reranker, options.embedder);
   const Search search(texts, options, count + texts.most_positives);
+  std::optional<KeptNumbers> kept;
+  if (rescored) kept.emplace(options.work / kKeptScores, options.identity());
   MinedNegatives mined;
   for (size_t query = 0; query < texts.queries.size(); ++query) {
-    stop_if_interrupted("mine", "nothing was written");
+    stop_if_interrupted("mine", kKeptWork);
     MinedQuery& found = mined.queries.emplace_back();
     found.positive_scores = search.positive_scores(query);
     std::vector<Neighbour> candidates = search.nearest()[query];
-    if (rescoring) rescore(*rescoring, texts, query, candidates, found.positive_scores);
+    if (rescoring) rescore(*rescoring, *kept, texts, query, candidates, found.positive_scores);
     const auto key = [&](int64_t document) {
       return hash_bytes(fmt::format("{} {}\n{}", rules.seed, texts.queries[query],
                                     texts.documents[static_cast<size_t>(document)]));
@@ -280,6 +296,16 @@ MinedNegatives mine_negatives(const MiningTexts& texts, const MiningOptions& opt
                                        found.positive_scores, key, mined.dropped);
   }
   return mined;
+}
+
+void remove_mining_work(const fs::path& work) {
+  for (const char* name : {kKeptQueries, kKeptDocuments, kKeptScores}) {
+    fs::remove(work / name);
+    fs::remove(made_record_of(work / name));
+    fs::remove_all(VectorOutput::folder_of(work / name));
+  }
+  std::error_code none;
+  fs::remove(work, none);
 }
 
 // ---- rows

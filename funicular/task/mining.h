@@ -101,6 +101,9 @@ struct MiningOptions {
   fs::path reranker = {};  ///< folder of a reranker that scores candidates and positives again; empty: none
   EmbedderOptions embedder = {};  ///< `role` is set here
   NegativeRules rules = {};
+  fs::path work = {};  ///< folder for what an interrupted command has computed; see remove_mining_work()
+  /// Gives everything that decides the vectors and the scores. Called when the models are open.
+  std::function<Json()> identity = [] { return Json(); };
 };
 
 struct MinedNegatives {
@@ -109,6 +112,9 @@ struct MinedNegatives {
 };
 /// Throws InputError for a model that does not fit, and Error with ExitCode::interrupted if an interrupt is requested.
 MinedNegatives mine_negatives(const MiningTexts& texts, const MiningOptions& options);
+
+/// Removes what mine_negatives() keeps in the folder, and the folder if nothing else is in it.
+void remove_mining_work(const fs::path& work);
 
 /// Gives the rows as JSON lines. `scores`: with the scores of the texts, in place of labels where there are such.
 void write_mined(const MiningTexts& texts, const MinedNegatives& mined, MinedForm form, bool scores,

@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
@@ -73,7 +74,7 @@ class QuestionReader {
   QuestionReader(const fs::path& path, bool labelled, format::BadRows* bad_rows)
       : path_(path), labelled_(labelled), bad_rows_(bad_rows) {}
   QuestionFile read() {
-    const Json json = read_json(path_);
+    const Json json = parse_json(MappedText(path_).content(), path_.string());
     try {
       if (!json.is_object())
         throw BadRow("expected an object with \"data\", a list of articles, as SQuAD has it");

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/number.h"
 #include "funicular/format/column_list.h"
 #include "funicular/objective/ranking_losses.h"
@@ -166,8 +169,25 @@ format::TextOptions with_lists(format::TextOptions layout) {
 
 }  // namespace
 
-RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions& layout)
-    : input_(path), rows_(input_.descriptor, input_.name, with_lists(layout)) {}
+RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions& layout,
+                                 const std::vector<std::string>& keep)
+    : input_(path),
+      rows_(input_.descriptor, input_.name, with_lists(layout), kept_columns(keep)),
+      kept_(kept_keys(keep)) {}
+
+/// The kept members of each text of the row that was read last.
+std::vector<std::string> RankedTextInput::kept_of(size_t texts) const {
+  if (kept_.empty()) return {};
+  std::vector<std::vector<std::string>> values(texts, rows_.kept());
+  for (size_t column = 0; texts > 1 && column < kept_.size(); ++column) {
+    const auto list = parse_json_or_null<OrderedJson>(rows_.kept()[column]);
+    if (!list.is_array() || list.size() != texts) continue;
+    for (size_t text = 0; text < texts; ++text) values[text][column] = json_text(list[text]);
+  }
+  std::vector<std::string> members;
+  for (const std::vector<std::string>& own : values) members.push_back(kept_members(kept_, own));
+  return members;
+}
 
 void RankedTextInput::check_texts(std::span<const std::string_view> texts, bool list) {
   if (texts.empty() || std::ssize(texts) > objective::kMostListTexts)
@@ -208,6 +228,7 @@ std::optional<RankedTextInput::ReadRow> RankedTextInput::read() {
                    true};
   ReadRow given{{{std::string(row->columns[0])}, "", rows_.line()}, has_list_mark(row->columns[1])};
   given.row.texts.insert(given.row.texts.end(), texts.begin(), texts.end());
+  given.row.kept_of_texts = kept_of(texts.size());
   return given;
 }
 
@@ -222,6 +243,7 @@ std::optional<InputRow> RankedTextInput::next() {
     ended_ = !waiting_;
     if (ended_ || waiting_->is_list || waiting_->row.texts.front() != list.texts.front()) break;
     list.texts.push_back(waiting_->row.texts.at(1));
+    std::ranges::move(waiting_->row.kept_of_texts, std::back_inserter(list.kept_of_texts));
     waiting_.reset();
   }
   return list;

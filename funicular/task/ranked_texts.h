@@ -39,8 +39,10 @@ class RankedTextSource final : public data::RowSource {
 /// Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
 class RankedTextInput final : public RowInput {
  public:
-  /// `layout`: two columns.
-  RankedTextInput(const fs::path& path, const format::TextOptions& layout);
+  /// `layout`: two columns. `keep`: the columns that become InputRow::kept_of_texts. If a row of JSON has a list of texts and a
+  /// list in a kept column, with an element for each text, each text gets its element.
+  RankedTextInput(const fs::path& path, const format::TextOptions& layout,
+                  const std::vector<std::string>& keep = {});
   std::optional<InputRow> next() override;
   int texts() const override { return 2; }
   void stop() override { rows_.stop(); }
@@ -53,9 +55,11 @@ class RankedTextInput final : public RowInput {
   std::optional<ReadRow> read();
   void check_texts(std::span<const std::string_view> texts, bool list);
   void count_row(std::string_view query, bool list);
+  std::vector<std::string> kept_of(size_t texts) const;
 
   const InputFile input_;
   format::StreamRowReader rows_;
+  std::vector<std::string> kept_;   ///< keys (kept_keys)
   std::optional<ReadRow> waiting_;  ///< the row behind the list that was given last
   bool ended_ = false;
   std::string query_;          ///< of the last row

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json_text.h"
@@ -91,7 +93,9 @@ std::unique_ptr<data::RowSource> Rerankers::open_rows(const fs::path& file,
   data::TextFileSourceOptions columns = columns_;
   columns.bad_rows = options.bad_rows;
   if (!options.labelled) columns.label_column.reset();
-  return std::make_unique<RankedTextSource>(file, std::move(columns), options.labelled);
+  auto rows = std::make_unique<RankedTextSource>(file, std::move(columns), options.labelled);
+  if (!files().split) return rows;
+  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
 }
 
 std::string Rerankers::row_key(const std::string& bad_rows, const std::string& style) const {
@@ -243,6 +247,24 @@ void Rerankers::describe_in(format::ModelConfig& config, const std::vector<std::
   config.source["funicular"]["task"] = name();  // one number per pair tells no task
 }
 
+/// nDCG tells models apart if some query has texts of different labels, one of them above 0.
+bool Rerankers::defines_best_metric(const FileRows& rows) const {
+  if (columns_.text_columns.size() > 2) return true;                          // a positive and its negatives
+  std::map<std::vector<int32_t>, std::pair<double, double>> labels_of_query;  // the least and the greatest
+  for (int64_t row = 0; row < rows.store.rows(); ++row) {
+    const data::Sample sample = rows.store.row(row);
+    const data::TokenSpan tokens = sample.columns.at(0).tokens;
+    std::vector<int32_t> query(tokens.size());
+    for (size_t i = 0; i < query.size(); ++i) query[i] = tokens[i];
+    auto& [least, greatest] =
+        labels_of_query.try_emplace(std::move(query), sample.label, sample.label).first->second;
+    least = std::min(least, sample.label);
+    greatest = std::max(greatest, sample.label);
+    if (greatest > 0 && least < greatest) return true;
+  }
+  return false;
+}
+
 void Rerankers::check_training(const FileRows& rows) const {
   require_texts(rows.store, rows.file);
 }
@@ -380,11 +402,14 @@ Answer RankedAnswers::answer(const TokenisedRow& row, std::span<const SampleScor
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return answer.scores[a] > answer.scores[b]; });
   const std::string query = json_text(Json(row.row.texts.at(0)));
-  for (size_t rank = 0; rank < order.size(); ++rank)
-    answer.json += fmt::format(
-        "{}{{\"query\": {}, \"rank\": {}, \"score\": {:.6g}, \"text\": {}, \"place\": {}}}",
-        rank == 0 ? "" : std::string(1, format::kListMark), query, rank + 1, answer.scores[order[rank]],
-        json_text(Json(row.row.texts.at(order[rank] + 1))), order[rank] + 1);
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const size_t text = order[rank];
+    const std::string line =
+        fmt::format("{{\"query\": {}, \"rank\": {}, \"score\": {:.6g}, \"text\": {}, \"place\": {}}}", query,
+                    rank + 1, answer.scores[text], json_text(Json(row.row.texts.at(text + 1))), text + 1);
+    if (rank > 0) answer.json += format::kListMark;
+    answer.json += row.row.kept_of_texts.empty() ? line : with_kept(row.row.kept_of_texts.at(text), line);
+  }
   return answer;
 }
 
@@ -394,12 +419,19 @@ std::unique_ptr<Answers> Rerankers::answers(std::vector<std::string> /*labels*/,
   return std::make_unique<RankedAnswers>();
 }
 
+namespace {
+
+void check_kept_columns(const std::vector<std::string>& keep) {
+  for (const char* key : {"query", "rank", "text", "place"})
+    if (std::find(keep.begin(), keep.end(), key) != keep.end())
+      throw InputError("usage", "--keep {}: each answer of a reranker has a key \"{}\" already; leave it out",
+                       key, key);
+}
+
+}  // namespace
+
 std::unique_ptr<RowInput> Rerankers::open_input(const InputOptions& options) const {
-  if (!options.keep.empty())
-    throw InputError(
-        "usage",
-        "--keep: the answers of a reranker hold the query, the text and its place among the query's "
-        "texts; leave out --keep");
+  check_kept_columns(options.keep);
   format::TextOptions layout;
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;
@@ -407,11 +439,11 @@ std::unique_ptr<RowInput> Rerankers::open_input(const InputOptions& options) con
                   : options.path.empty()  ? format::TextFormat::lines
                                           : format::guess_text_format(options.path);
   if (layout.format == format::TextFormat::text || layout.format == format::TextFormat::lines) {
-    if (!options.text.empty() || options.header)
-      throw InputError(
-          "usage",
-          "--text-column and --header are for tables, and --input is read as lines (query, tab, text); give "
-          "--format tsv, csv or jsonl");
+    if (!options.text.empty() || options.header || !options.keep.empty())
+      throw InputError("usage",
+                       "--text-column, --header and --keep are for tables, and --input is read as lines "
+                       "(query, tab, text); give "
+                       "--format tsv, csv or jsonl");
     layout.format = format::TextFormat::tsv;
     if (layout.style.quotes == format::Quotes::automatic) layout.style.quotes = format::Quotes::none;
     return std::make_unique<RankedTextInput>(options.path, layout);
@@ -423,7 +455,7 @@ std::unique_ptr<RowInput> Rerankers::open_input(const InputOptions& options) con
   if (layout.columns.size() != 2)
     throw InputError("usage", "expected two of --text-column, the query and the text, found {}",
                      layout.columns.size());
-  return std::make_unique<RankedTextInput>(options.path, layout);
+  return std::make_unique<RankedTextInput>(options.path, layout, options.keep);
 }
 
 }  // namespace funicular::task

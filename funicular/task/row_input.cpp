@@ -102,20 +102,23 @@ std::string with_kept(const std::string& kept, const std::string& answer) {
   return fmt::format("{{{}{}{}", kept, answer == "{}" ? "" : ", ", answer.substr(1));
 }
 
-namespace {
-
-std::vector<format::Column> columns_of(const std::vector<std::string>& names) {
+std::vector<format::Column> kept_columns(const std::vector<std::string>& names) {
   std::vector<format::Column> columns;
   for (const std::string& name : names) columns.push_back(format::column_from_text(name));
   return columns;
 }
 
-}  // namespace
+std::string kept_members(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
+  std::string members;
+  for (size_t i = 0; i < keys.size(); ++i)
+    members += fmt::format("{}{}: {}", i == 0 ? "" : ", ", keys[i], values.at(i));
+  return members;
+}
 
 TextInput::TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
                      const std::vector<std::string>& keep)
     : input_(path),
-      rows_(input_.descriptor, input_.name, layout, columns_of(keep)),
+      rows_(input_.descriptor, input_.name, layout, kept_columns(keep)),
       columns_(columns),
       kept_(kept_keys(keep)),
       lines_(layout.format == format::TextFormat::lines) {}
@@ -127,9 +130,7 @@ std::optional<InputRow> TextInput::next() {
     rows_.refuse(fmt::format("expected {}, found {}", number_of_texts(columns_), row->columns.size()));
   if (!rows_.problem().empty())
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), rows_.line()};
-  std::string kept;
-  for (size_t i = 0; i < kept_.size(); ++i)
-    kept += fmt::format("{}{}: {}", i == 0 ? "" : ", ", kept_[i], rows_.kept()[i]);
+  std::string kept = kept_members(kept_, rows_.kept());
   if (columns_ > 2) return InputRow{{format::join_columns(row->columns)}, "", rows_.line(), std::move(kept)};
   if (columns_ == 1) {
     tabs_ += row->columns[0].find('\t') != std::string_view::npos;

@@ -68,6 +68,10 @@ void refuse_kept_columns(const InputOptions& options, const Task& task);
 /// Returns the keys of the columns of InputOptions::keep in an answer, as JSON. A key is the column's name, with "input_"
 /// before it if answers have such a key. Throws InputError if two columns have the same key.
 std::vector<std::string> kept_keys(const std::vector<std::string>& columns);
+/// Returns members of a JSON object: the values of a row's kept columns, as JSON, behind their keys.
+std::string kept_members(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+/// The columns that --keep names.
+std::vector<format::Column> kept_columns(const std::vector<std::string>& names);
 /// `answer`, an object of JSON, with the members `kept` before its own (InputRow::kept).
 std::string with_kept(const std::string& kept, const std::string& answer);
 

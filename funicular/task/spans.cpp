@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/mapped_text.h"
 #include "funicular/format/family.h"
 #include "funicular/format/text_format.h"
 #include "funicular/task/questions.h"
@@ -45,11 +45,11 @@ namespace {
 
 /// Whether the key of SQuAD's contexts stands in the first bytes.
 bool begins_as_squad(const fs::path& file) {
-  std::string begin(size_t{64} << 10, '\0');
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  begin.resize(static_cast<size_t>(stream.gcount()));
-  return begin.find("\"paragraphs\"") != begin.npos;
+  constexpr size_t kBegin = size_t{64} << 10;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;
+  const MappedText text(file);
+  return text.text().substr(0, kBegin).find("\"paragraphs\"") != std::string_view::npos;
 }
 
 }  // namespace
@@ -73,7 +73,9 @@ TaskType Spans::row() {
       .foreign = {"squad2", "squad-v2", "squadv2", "question-answering", "extractive-qa"},
       .keyed_ending = ".squad.json",
       .reads_file =
-          [](const fs::path& file) { return format::ending_of(file) == ".json" && begins_as_squad(file); }};
+          [](const fs::path& file) {
+            return format::text_ending_of(file) == ".json" && begins_as_squad(file);
+          }};
 }
 
 Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}
@@ -200,11 +202,12 @@ namespace {
 
 class SpanAnswers final : public Answers {
  public:
-  SpanAnswers(std::optional<int64_t> stride, std::optional<double> threshold)
-      : Answers({}), stride_(stride), threshold_(threshold) {}
+  SpanAnswers(std::optional<int64_t> stride, std::optional<double> threshold, int64_t listed)
+      : Answers({}), stride_(stride), threshold_(threshold), listed_(listed) {}
   int64_t width() const override { return 2; }
   std::string example() const override {
-    return R"({"id": "", "answer": "", "start": 0, "end": 0, "score": 0, "null_score": 0})";
+    return fmt::format(R"({{"id": "", "answer": "", "start": 0, "end": 0, "score": 0, "null_score": 0{}}})",
+                       listed_ > 0 ? R"(, "n_best": [])" : "");
   }
 
  private:
@@ -216,10 +219,16 @@ class SpanAnswers final : public Answers {
   std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const override;
   at::Tensor scores(const at::Tensor& logits) const override { return logits; }
   Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
+  OrderedJson n_best(const TokenisedRow& row, std::span<const SampleScores> scores, double null_score) const;
 
   std::optional<int64_t> stride_;
   std::optional<double> threshold_;
+  int64_t listed_;  ///< candidates
 };
+
+text::CharacterRange characters_of_span(const TokenisedRow& row, int64_t first, int64_t last) {
+  return {row.places.at(static_cast<size_t>(first)).begin, row.places.at(static_cast<size_t>(last)).end};
+}
 
 /// A sample per window.
 void SpanAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
@@ -248,15 +257,41 @@ std::vector<int64_t> SpanAnswers::rows_of_samples(const MicroBatch& batch) const
   return rows;
 }
 
+/// The best candidates and, if the model keeps a threshold, the absence of an answer, by their scores. The probabilities are a
+/// softmax over these, as in SQuAD's nbest_predictions.
+OrderedJson SpanAnswers::n_best(const TokenisedRow& row, std::span<const SampleScores> scores,
+                                double null_score) const {
+  objective::BestSpans best(listed_);
+  for (size_t i = 0; i < scores.size(); ++i)
+    best.read(scores[i].values, row.windows.at(i).place, {row.windows[i].begin, row.windows[i].end});
+  std::vector<objective::ScoredSpan> spans = best.spans();
+  if (threshold_) {
+    const auto behind =
+        std::find_if(spans.begin(), spans.end(), [&](const auto& span) { return span.score < null_score; });
+    spans.insert(behind, {null_score, -1, -1});
+  }
+  double sum = 0;
+  for (const objective::ScoredSpan& span : spans) sum += std::exp(span.score - spans.front().score);
+  OrderedJson list = OrderedJson::array();
+  for (const objective::ScoredSpan& span : spans) {
+    const text::CharacterRange place =
+        span.first < 0 ? text::CharacterRange{} : characters_of_span(row, span.first, span.last);
+    list.push_back({{"answer", characters_of(row.row.texts[1], place)},
+                    {"start", place.begin},
+                    {"end", place.end},
+                    {"score", rounded(span.score)},
+                    {"probability", rounded(std::exp(span.score - spans.front().score) / sum)}});
+  }
+  return list;
+}
+
 Answer SpanAnswers::answer(const TokenisedRow& row, std::span<const SampleScores> scores) const {
   objective::BestSpan best;
   for (size_t i = 0; i < scores.size(); ++i)
     best.read(scores[i].values, row.windows.at(i).place, {row.windows[i].begin, row.windows[i].end});
   text::CharacterRange place;
   const bool is_null = best.first < 0 || (threshold_ && best.null_odds() > *threshold_);
-  if (!is_null)
-    place = {row.places.at(static_cast<size_t>(best.first)).begin,
-             row.places.at(static_cast<size_t>(best.last)).end};
+  if (!is_null) place = characters_of_span(row, best.first, best.last);
   OrderedJson line;
   if (row.row.texts.size() > 2) line["id"] = row.row.texts[2];
   line["answer"] = characters_of(row.row.texts[1], place);
@@ -264,18 +299,22 @@ Answer SpanAnswers::answer(const TokenisedRow& row, std::span<const SampleScores
   line["end"] = place.end;
   line["score"] = std::isfinite(best.score) ? OrderedJson(rounded(best.score)) : OrderedJson();
   line["null_score"] = rounded(best.null_score);
+  if (listed_ > 0) line["n_best"] = n_best(row, scores, best.null_score);
   return {json_text(line), {}, {static_cast<float>(best.score), static_cast<float>(best.null_score)}};
 }
 
 }  // namespace
 
 std::unique_ptr<Answers> Spans::answers(std::vector<std::string> /*labels*/, const Json& note) const {
-  return std::make_unique<SpanAnswers>(files().stride, threshold_in(note));
+  const bool lists = note.is_object() && note.contains(kBestSpans);
+  return std::make_unique<SpanAnswers>(files().stride, threshold_in(note),
+                                       lists ? note[kBestSpans].get<int64_t>() : 0);
 }
 
 std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
   refuse_kept_columns(options, *this);
-  if (options.format.empty() && format::ending_of(options.path) == ".json") return open_questions(options);
+  if (options.format.empty() && format::text_ending_of(options.path) == ".json")
+    return open_questions(options);
   format::TextOptions layout;
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;

@@ -10,6 +10,9 @@
 
 namespace funicular::task {
 
+/// The key in `note` of Task::answers that says how many candidates an answer lists; it is never in config.json.
+inline constexpr const char* kBestSpans = "n_best";
+
 class Spans final : public Task {
  public:
   /// Throws InputError for options of tables.
@@ -45,7 +48,8 @@ class Spans final : public Task {
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
   /// {"id": …, "answer": …, "start": …, "end": …, "score": …, "null_score": …}: characters [start, end) of the context;
-  /// "id" only if the file has one. The answer is "" if the note has a threshold and null_score - score is above it.
+  /// "id" only if the file has one. The answer is "" if the note has a threshold and null_score - score is above it. With
+  /// kBestSpans also "n_best", the candidates {"answer": …, "start": …, "end": …, "score": …, "probability": …}.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   /// SQuAD's JSON, or rows of a question and a context: JSON lines, tables, lines with a tab.
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;

@@ -9,6 +9,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/data/token_store_builder.h"
+#include "funicular/format/text_format.h"
 
 namespace funicular::task {
 
@@ -22,6 +23,7 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   std::string text = fmt::format("2 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), columns.header,
                                  columns.format ? static_cast<int>(*columns.format) : -1);
   text += file.extension().string();  // decides the format where none is given
+  if (format::unpacked_name(file) != file) text += format::text_ending_of(file);
   const auto add = [&text](const format::Column& column) {
     text += std::holds_alternative<size_t>(column) ? fmt::format(" #{}", std::get<size_t>(column))
                                                    : fmt::format(" \"{}\"", std::get<std::string>(column));

@@ -78,7 +78,7 @@ TaskType Tags::row() {
                   "multiconer", "ontonotes", "panx"},
       .reads_file =
           [](const fs::path& file) {
-            const std::string ending = format::ending_of(file);
+            const std::string ending = format::text_ending_of(file);
             return ending == ".conll" || ending == ".conllu" || ending == ".bio" || ending == ".iob";
           }};
 }
@@ -107,7 +107,7 @@ data::TextFileSourceOptions Tags::columns() const {
 std::optional<data::TextFileSourceOptions> Tags::table(const fs::path& file) const {
   if (files().format == kConll) return std::nullopt;
   data::TextFileSourceOptions columns = this->columns();
-  const std::string ending = format::ending_of(file);
+  const std::string ending = format::text_ending_of(file);
   if (!columns.format && ending != ".jsonl" && ending != ".ndjson") return std::nullopt;
   columns.format = format::TextFormat::jsonl;
   columns.lists = format::Lists::all;
@@ -290,7 +290,7 @@ namespace {
 bool is_conll(const InputOptions& options) {
   constexpr std::array names{".conll", ".conllu", ".iob", ".iob2", ".bio"};
   if (!options.format.empty()) return options.format == kConll;
-  return std::find(names.begin(), names.end(), format::ending_of(options.path)) != names.end();
+  return std::find(names.begin(), names.end(), format::text_ending_of(options.path)) != names.end();
 }
 
 }  // namespace

@@ -145,6 +145,8 @@ class Task {
                                                      const RowsOptions& options) const = 0;
   /// Whether the task can read a part of a file's rows (FileOptions::split).
   virtual bool splits_rows() const { return false; }
+  /// How many of a row's first columns a split compares: rows that have them in common are on one side; 0: all columns.
+  virtual size_t split_columns() const { return 0; }
   /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in
   /// it. Older stores are found by the order of the words.
   virtual std::string row_key(const std::string& bad_rows, const std::string& style) const {
@@ -157,6 +159,8 @@ class Task {
 
   /// `labels`: the classes, which may decide what there is to measure.
   virtual MetricNames metrics(const std::vector<std::string>& labels) const = 0;
+  /// Whether MetricNames::best can tell models apart on the rows; otherwise the loss chooses the best model.
+  virtual bool defines_best_metric(const FileRows& /*rows*/) const { return true; }
   /// For a model of this configuration. Throws InputError for one that does not fit.
   virtual std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                           const format::ModelConfig& config,

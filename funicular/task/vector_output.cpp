@@ -127,6 +127,14 @@ void VectorOutput::open() {
   if (rows_ > 0) log::info("{}: resuming after {} vectors", options_.path.string(), rows_);
 }
 
+std::vector<float> VectorOutput::records() const {
+  if (rows_ == 0) return {};
+  const MappedFile file(part_);
+  std::vector<float> numbers(static_cast<size_t>(rows_ * options_.width));
+  std::memcpy(numbers.data(), file.text().data() + format::kNpyHeader, numbers.size() * sizeof(float));
+  return numbers;
+}
+
 void VectorOutput::write(std::string_view records) {
   writer_->write(records);
   writer_->flush();

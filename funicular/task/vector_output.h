@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
@@ -35,6 +36,8 @@ class VectorOutput {
 
   /// Vectors that are there already.
   int64_t rows() const { return rows_; }
+  /// The numbers of these vectors.
+  std::vector<float> records() const;
   /// Appends whole records of `width` float32 numbers, and hands them to the system: they survive this process.
   void write(std::string_view records);
   /// Codes the vectors, gives the file its name and removes the folder. The ranges of int8 and uint8 are written to

@@ -72,7 +72,7 @@ class SentenceWords final : public RowInput {
 
 std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
                                           const std::vector<std::string>& columns) {
-  const std::string ending = format::ending_of(options.path);
+  const std::string ending = format::text_ending_of(options.path);
   const bool json =
       options.format == "jsonl" || (options.format.empty() && (ending == ".jsonl" || ending == ".ndjson"));
   format::TextOptions layout;

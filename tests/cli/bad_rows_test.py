@@ -199,15 +199,17 @@ class Augmentation(BadRowsTest):
         self.assertEqual((self.folder / "bad-more.tsv").read_bytes(), (self.folder / "clean-more.tsv").read_bytes())
 
 
-def packed(data):
-    """The same bytes as each program packs them: (ending, program that unpacks, bytes)."""
-    yield ".gz", "gunzip", gzip.compress(data)
+def foreign(data):
+    """The same bytes as each program packs them whose files are refused: (ending, program that unpacks, bytes)."""
     yield ".bz2", "bunzip2", bz2.compress(data)
     yield ".xz", "unxz", lzma.compress(data)
+
+
+def packed(data):
+    """The same bytes as each program packs them whose files are read: (ending, bytes)."""
+    yield ".gz", gzip.compress(data)
     if shutil.which("zstd"):
-        yield ".zst", "unzstd", subprocess.run(["zstd", "-c"], input=data, capture_output=True, check=True).stdout
-    else:
-        yield ".zst", "unzstd", b"\x28\xb5\x2f\xfd" + bytes(20)  # RFC 8878, 3.1.1: the magic number
+        yield ".zst", subprocess.run(["zstd", "-c"], input=data, capture_output=True, check=True).stdout
 
 
 class Compressed(BadRowsTest):
@@ -221,7 +223,7 @@ class Compressed(BadRowsTest):
                    "predict": (["predict", "--model", model], "--input"),
                    "evaluate": (["evaluate", "--model", model, "--task", "custom"], "--data"),
                    "finetune": (self.finetune_words(encoder, train=None), "--train")}
-        for ending, program, data in packed(table.encode()):
+        for ending, program, data in foreign(table.encode()):
             for name, (words, option) in readers.items():
                 with self.subTest(command=name, ending=ending):
                     path = self.folder / ("rows.tsv" + ending)
@@ -234,16 +236,45 @@ class Compressed(BadRowsTest):
                     other.unlink()
 
     def test_what_comes_through_a_pipe_is_unpacked_in_it(self):
-        for _, program, data in packed(b"good film\n" * 20):
+        for _, program, data in foreign(b"good film\n" * 20):
             self.refuses(["predict", "--model", self.classifier()], "standard input is compressed", f"{program} -c < FILE | funicular", stdin=data)
 
     def test_the_line_that_is_told_works(self):
-        path = self.folder / "rows.tsv.gz"
-        path.write_bytes(gzip.compress(b"id\ttext\n1\tgood film\n"))
+        path = self.folder / "rows.tsv.bz2"
+        path.write_bytes(bz2.compress(b"id\ttext\n1\tgood film\n"))
         err = self.refuses(["predict", "--model", self.classifier(), "--input", path], "unpack it first").err
         line = err.strip().split("unpack it first: ")[1]
         subprocess.run(["sh", "-c", line], check=True)
         self.assertEqual(len(self.succeeds("predict", "--model", self.classifier(), "--input", self.folder / "rows.tsv").out.splitlines()), 1)
+
+    def test_gzip_and_zstd_give_the_rows_that_the_plain_file_gives(self):
+        table = table_with(sentiment_rows(20), {}).encode()
+        model, encoder = self.classifier(), self.model()
+        (self.folder / "rows.tsv").write_bytes(table)
+        predict = ["predict", "--model", model, "--keep", "label", "--input"]
+        evaluate = ["evaluate", "--model", model, "--task", "custom", "--data"]
+        answers = self.succeeds(*predict, self.folder / "rows.tsv").out
+        scores = self.succeeds(*evaluate, self.folder / "rows.tsv").json()
+        self.assertEqual(len(answers.splitlines()), 20)
+        for ending, data in packed(table):
+            path, other = self.folder / ("rows.tsv" + ending), self.folder / "other.tsv"
+            for file in (path, other):
+                file.write_bytes(data)
+            self.assertEqual(self.succeeds(*predict, path).out, answers)
+            self.assertEqual(self.succeeds(*predict, other).out, answers)  # whatever the name says
+            self.assertEqual(self.succeeds(*predict[:-1], "--format", "tsv", stdin=data).out, answers)
+            self.assertEqual(self.succeeds(*evaluate, path).json(), scores)
+            self.succeeds(*self.finetune_words(encoder, output="run-" + ending[1:], train=path, eval=path, max_steps=2, num_train_epochs=None))
+
+    def test_compressed_files_that_end_early_are_refused_with_the_byte(self):
+        model = self.classifier()
+        for ending, data in packed(table_with(sentiment_rows(2000), {}).encode()):
+            path = self.folder / ("rows.tsv" + ending)
+            path.write_bytes(data[:-4])
+            answers = self.folder / "answers.jsonl"
+            for words in (["predict", "--model", model, "--input", path, "--output", answers], ["evaluate", "--model", model, "--task", "custom", "--data", path]):
+                self.refuses(words, f"{path}: the file ends at byte {len(data) - 4}", "take the whole file from its source again")
+            self.assertFalse(answers.exists())
 
     def test_lists_of_words_and_vectors(self):
         model = self.classifier()

@@ -93,7 +93,7 @@ class Slips(ProgramTest):
     def test_a_format_that_is_given_holds_whatever_the_files_name(self):
         model, rows = self.model(), sentiment_rows(12)
         for name, format, text in (("rows.json", "jsonl", "".join(json.dumps({"label": a, "text": b}) + "\n" for a, b in rows)),
-                                   ("rows.tsv.gz", "tsv", "label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows))):
+                                   ("rows.tsv.xz", "tsv", "label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows))):
             (self.folder / name).write_text(text)
             self.succeeds(*self.few(train=self.folder / name, output=name + ".run"), "--format", format)
             more = ["--header"] if format == "tsv" else []

@@ -109,12 +109,37 @@ class Rerankers(RerankerTest):
             self.assertEqual([answer["rank"] for answer in own], [1, 2, 3])
             self.assertEqual([answer["score"] for answer in own], sorted((answer["score"] for answer in own), reverse=True))
             self.assertEqual([texts[answer["place"] - 1] for answer in own], [answer["text"] for answer in own])
+        # A text keeps its own cells, or its own elements of a list.
+        kept = [{"id": f"{q} {text}", "source": q} for q, t, _ in asked for text in t]
+        rows = self.write("kept.csv", ["id,query,text,source", *(f"{one['id']},{q},{text},{q}" for one, (q, text) in
+                                                                 zip(kept, ((q, text) for q, t, _ in asked for text in t)))])
+        lists = self.write("kept.jsonl", [{"query": q, "text": t, "id": [f"{q} {text}" for text in t], "source": q} for q, t, _ in asked])
+        for path in (rows, lists):
+            for answer, line in zip(answers, self.succeeds("predict", model, path, "--keep", "id", "source").out.splitlines()):
+                self.assertEqual(json.loads(line), {"id": f"{answer['query']} {answer['text']}", "source": answer["query"], **answer})
         table = self.folder / "answers.tsv"
         self.succeeds("predict", model, self.folder / "asked.txt", "--output", table)
         self.assertEqual(table.read_text().splitlines()[0], "query\trank\tscore\ttext\tplace")
         self.assertEqual(len(table.read_text().splitlines()), 61)
         words = ["launch", "-n", 2, "--", PROGRAM, *exact(["predict", model, self.folder / "asked.txt", "--window", 3])]
         self.assertEqual(self.succeeds(*words).out, by_list)
+
+    def test_a_share_of_the_queries_is_held_out_with_all_their_rows(self):
+        flat = self.flat(count=40)
+        head, *rows = flat.read_text().splitlines()
+        random.Random(1).shuffle(rows)
+        self.write("flat.tsv", [head, *(row.upper() if number % 7 == 0 else row for number, row in enumerate(rows))])
+        said = self.train(flat, None, "--eval-fraction", 0.25, num_train_epochs=1)
+        self.assertIn("flat.tsv: 30 rows are held out for evaluation, each query with all its rows", said.err)
+        data = json.loads((self.folder / "run/run.json").read_text())["data"]
+        self.assertEqual((data["train"]["samples"], data["evaluation"]["samples"]), (90, 30))
+
+    def test_the_loss_chooses_the_best_model_where_ndcg_cannot(self):
+        apart = self.write("apart.tsv", ["query\ttext\tlabel", *(f"the {a} {b}\t{b}\t{number % 2}" for number, (a, b) in enumerate(zip(SUBJECTS, SUBJECTS[1:])))])
+        for held_out, best in ((apart, "loss"), (self.flat(count=8), "ndcg@10")):
+            said = self.train(self.flat(count=8), held_out, num_train_epochs=1, output=best)
+            self.assertEqual(json.loads((self.folder / best / "run.json").read_text())["options"]["best_metric"], best)
+            self.assertEqual("apart.tsv: these labels cannot tell models apart by ndcg@10, so the loss chooses the best model" in said.err, best == "loss")
 
     def test_no_cut_of_a_batch_changes_a_run(self):
         train = self.lists()
@@ -255,7 +280,6 @@ class Rerankers(RerankerTest):
                 (lists, ["--text-column", "query"], ["expected two of --text-column", "found 1"]),
                 (pairs, ["--loss", "lambda"], ["--loss lambda compares the texts of a query", "apart.jsonl", "funicular mine"]),
                 (lists, ["--eval", lists, "--metric-for-best-model", "f1"], ["ndcg@10"]),
-                (lists, ["--eval-fraction", 0.5], ["cannot hold out rows for --task reranker yet"]),
         ):
             self.refuses([*self.words(train, resume="never"), *options], *phrases)
         self.refuses([*self.words(lists, task="pairs"), "--sigma", 2], "--sigma works only with --task reranker, found --task pairs")
@@ -271,7 +295,8 @@ class Rerankers(RerankerTest):
             path = self.write(name, [line])
             self.refuses(["predict", model, path], f"{name}:1", phrase)
             self.assertIn("error", self.succeeds("predict", model, path, "--skip-bad-rows").json())
-        self.refuses(["predict", model, self.lists(), "--keep", "label"], "--keep")
+        self.refuses(["predict", model, self.lists(), "--keep", "text"], "--keep text", "has a key \"text\" already")
+        self.refuses(["predict", model, self.write("e.txt", ["a\tb"]), "--keep", 1], "--keep are for tables")
         self.refuses(["embed", "--model", model, "--input", self.lists(), "--output", self.folder / "v.npy", "--pooling", "cls", "--max-length", 4000], "--max-length")
 
     def test_folders_of_cross_encoders_are_read(self):
@@ -344,8 +369,23 @@ class Mining(RerankerTest):
             self.assertEqual(process.returncode, code, err.decode())
             self.assertFalse(output.exists())
             self.assertEqual(len(self.temporaries()), int(number == signal.SIGKILL))
-        self.succeeds(*words)
-        self.assertGreater(len(output.read_text().splitlines()), 100)
+
+    def test_a_killed_command_resumes_and_gives_the_same_bytes(self):
+        model, output, parts = self.model(), self.folder / "mined.jsonl", self.folder / "mined.jsonl.parts"
+        self.train(self.flat(count=8), None, num_train_epochs=1, output="reranker")
+        rows = [{"anchor": f"{a} {b}", "positive": f"{b} {a} film"} for a in SUBJECTS for b in SUBJECTS]
+        words = ["mine", "--model", model, "--input", self.write("pairs.jsonl", rows), "--reranker", self.folder / "reranker", "--output"]
+        self.succeeds(*words, self.folder / "whole.jsonl")
+        for file in ("documents.npy", "scores.npy.parts/vectors.npy"):
+            process = subprocess.Popen([PROGRAM, *exact([*words, output])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            while process.poll() is None and not (parts / file).exists():
+                time.sleep(0.002)
+            process.kill()
+            process.communicate(timeout=300)
+            self.assertFalse(output.exists())
+        self.assertIn("queries.npy: the vectors are there already", self.succeeds(*words, output).err)
+        self.assertEqual(output.read_bytes(), (self.folder / "whole.jsonl").read_bytes())
+        self.assertFalse(parts.exists())
         self.assertEqual(self.temporaries(), [])
 
     def test_wrong_input_is_named(self):

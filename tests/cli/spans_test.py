@@ -113,6 +113,19 @@ class Spans(ProgramTest):
             kinds[not gold[answer["id"]][0]].append(score(answer["answer"], gold[answer["id"]][0]))
         for none, name in ((True, "no_answer"), (False, "has_answer")):
             self.assertAlmostEqual(sum(each[1] for each in kinds[none]) / len(kinds[none]), measured[name + "_f1"], places=9)
+        for answer, listed in zip(answers, self.answers("--input", data, "--n-best", 3)):
+            best = listed.pop("n_best")
+            self.assertEqual(listed, answer)
+            self.assertEqual([each["score"] for each in best], sorted((each["score"] for each in best), reverse=True))
+            self.assertAlmostEqual(sum(each["probability"] for each in best), 1, places=5)
+            [none] = [each for each in best if each["start"] == each["end"]]
+            self.assertEqual((none["answer"], none["score"]), ("", answer["null_score"]))
+            spans = [each for each in best if each is not none]
+            self.assertEqual(len({(each["start"], each["end"]) for each in spans}), 3)
+            self.assertEqual(spans[0]["score"], answer["score"])
+            for each in spans:
+                self.assertEqual(gold[answer["id"]][1][each["start"]:each["end"]], each["answer"])
+        self.refuses(["predict", "--model", model, "--input", data, "--n-best", 3, "--output", self.folder / "a.squad.json"], "--n-best", ".jsonl")
         self.assertGreater(measured["best_f1"], 0.6)
 
     def test_long_contexts_are_read_in_windows(self):

@@ -53,6 +53,20 @@ TEST(RowSplit, EachLabelGivesTheSameShare) {
   EXPECT_EQ(split->held_out_rows(), 23u);
 }
 
+TEST(RowSplit, RowsWithTheSameFirstColumnsAreOnOneSide) {
+  Rows rows;
+  for (int row = 0; row < 120; ++row)
+    rows.push_back(
+        {{(row < 40 ? "Query " : "query  ") + std::to_string(row % 40), std::to_string(row)}, "1"});
+  const auto split = std::make_shared<RowSplit>(0.25, 3, nullptr, 1);
+  std::map<int, int> counts;
+  for (const auto& row : side(rows, split, true)) ++counts[std::stoi(row.columns[1]) % 40];
+  EXPECT_EQ(counts.size(), 10u);
+  for (const auto& [query, count] : counts) EXPECT_EQ(count, 3) << query;
+  EXPECT_NE(split->key(), RowSplit(0.25, 3).key());
+  EXPECT_EQ(RowSplit(0.25, 3).key(), "0.25 3 comparable") << "stores of earlier runs are found";
+}
+
 TEST(RowSplit, EachRowIsOnOneSide) {
   const Rows rows = labelled({{"a", 50}, {"b", 50}});
   const auto split = std::make_shared<RowSplit>(0.3, 1, one_label());

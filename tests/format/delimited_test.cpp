@@ -6,9 +6,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 #include <thread>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/json.h"
 #include "scratch.h"
 
@@ -35,7 +37,15 @@ TEST(TextFile, FormatsAreGuessedFromTheName) {
   EXPECT_EQ(guess_text_format("b.jsonl"), TextFormat::jsonl);
   EXPECT_EQ(guess_text_format("b.txt"), TextFormat::text);
   EXPECT_EQ(guess_text_format("b"), TextFormat::text);
-  EXPECT_NE(error_of([] { guess_text_format("b.txt.gz"); }).find("unpack it first"), std::string::npos);
+  for (const auto& [name, program] : std::map<std::string, const char*>{{".gz", "gzip"}, {".ZST", "zstd"}}) {
+    if (!unpacks(program)) continue;
+    EXPECT_EQ(guess_text_format("a/b.csv" + name), TextFormat::csv);
+    EXPECT_EQ(guess_text_format("b" + name), TextFormat::text);
+    EXPECT_EQ(text_ending_of("a.b/c.JSON" + name), ".json");
+    EXPECT_NE(error_of([&] { guess_text_format("b.parquet" + name); }).find("read_parquet"),
+              std::string::npos);
+  }
+  EXPECT_NE(error_of([] { guess_text_format("b.txt.xz"); }).find("unpack it first"), std::string::npos);
   EXPECT_NE(error_of([] { guess_text_format("b.parquet"); }).find("read_parquet"), std::string::npos);
   EXPECT_NE(error_of([] { text_format_from_name("jsonll"); }).find("did you mean jsonl?"), std::string::npos);
 }
@@ -160,6 +170,25 @@ TEST(TextFile, RowsThatEndBeforeTheHeaderDoesAreReadAndToldIfTheyHaveTheColumnsA
   close(ends[0]);
   EXPECT_EQ(streamed, expected);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("a pipe" + told), std::string::npos);
+}
+
+TEST(StreamRowReader, ACompressedFileIsStreamedAndATextFileNeedsATemporaryOne) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("rows.csv", "label,text\n1,a\n0,b\n");
+  if (!unpacks("gzip") || std::system(("gzip " + path.string()).c_str()) != 0) GTEST_SKIP() << "no gzip";
+  const fs::path packed = path.string() + ".gz";
+  const TextOptions options{.format = TextFormat::csv, .header = true};
+  const Rows expected{{"1", "a"}, {"0", "b"}};
+  EXPECT_EQ(rows_of(packed, options), expected);
+  ::setenv("TMPDIR", "/nowhere", 1);
+  const int descriptor = ::open(packed.c_str(), O_RDONLY);
+  StreamRowReader reader(descriptor, "rows.csv.gz", options);
+  Rows rows;
+  while (const Row* row = reader.next()) rows.emplace_back(row->columns.begin(), row->columns.end());
+  ::close(descriptor);
+  EXPECT_EQ(rows, expected);
+  EXPECT_NE(error_of([&] { rows_of(packed, options); }).find("TMPDIR names no folder"), std::string::npos);
+  ::unsetenv("TMPDIR");
 }
 
 TEST(TextFile, APartOfATextThatHoldsALineEndIsNoRow) {

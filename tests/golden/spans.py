@@ -24,7 +24,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfi
 WORDS = ["river", "cold", "the", "old", "film", "is", "an", "caf\u00e9", "book", ",", ".", "U.S.", "\u4e2d\u6587", "unseen"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ri", "##ver", "cold", "the", "old", "fi", "##lm", "is", "an", "ca", "##fe", "book", ",", ".",
               "u", "s", "\u4e2d", "\u6587", "what", "who"]
-LENGTH, STRIDE = 32, 6
+LENGTH, STRIDE, LISTED = 32, 6, 5
 
 
 def run(program, *arguments):
@@ -48,8 +48,9 @@ def made_file(path, count, seed):
         json.dump({"version": "2.0", "data": [{"title": "", "paragraphs": paragraphs}]}, file)
 
 
-def answer(model, tokenizer, question, context):
-    """(answer, start, end, score, null score)"""
+def answer(model, tokenizer, question, context, candidates=None):
+    """(answer, start, end, score, null score). candidates: gets the best score of each (start, end)."""
+    candidates = {} if candidates is None else candidates
     windows = tokenizer(question.lstrip(), context, truncation="only_second", max_length=LENGTH, stride=STRIDE, return_overflowing_tokens=True,
                         return_offsets_mapping=True)
     best, null = (-float("inf"), 0, 0), float("inf")
@@ -62,8 +63,12 @@ def answer(model, tokenizer, question, context):
         offsets = windows["offset_mapping"][at]
         for start in numpy.argsort(starts)[::-1][:20]:
             for end in numpy.argsort(ends)[::-1][:20]:
-                if inside[start] and inside[end] and start <= end < start + 30 and starts[start] + ends[end] > best[0]:
-                    best = (starts[start] + ends[end], offsets[start][0], offsets[end][1])
+                if not (inside[start] and inside[end] and start <= end < start + 30):
+                    continue
+                place, score = (offsets[start][0], offsets[end][1]), starts[start] + ends[end]
+                candidates[place] = max(score, candidates.get(place, score))
+                if score > best[0]:
+                    best = (score, *place)
     return context[best[1]:best[2]], best[1], best[2], best[0], null
 
 
@@ -88,6 +93,21 @@ def best_threshold(points, column):
     return max(sum((yes if odds <= limit else no)[column] for odds, yes, no in points) / len(points) for limit in limits)
 
 
+def compare_candidates(model, tokenizer, lines, paragraphs, threshold):
+    for line, paragraph in zip(lines, paragraphs):
+        [question] = paragraph["qas"]
+        found = {}
+        null = answer(model, tokenizer, question["question"], paragraph["context"], found)[4]
+        best = sorted(((score, *place) for place, score in found.items()), reverse=True)[:LISTED]
+        if threshold is not None:
+            best = sorted([*best, (null, 0, 0)], reverse=True)
+        shares = numpy.exp([score - best[0][0] for score, _, _ in best])
+        assert [(each["start"], each["end"]) for each in line["n_best"]] == [(start, end) for _, start, end in best], line
+        for each, (score, start, end), share in zip(line["n_best"], best, shares / shares.sum()):
+            assert each["answer"] == paragraph["context"][start:end], each
+            assert abs(each["score"] - score) < 1e-3 and abs(each["probability"] - share) < 1e-3, (each, score, share)
+
+
 def compare(program, folder, path, threshold):
     model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     options = ["--model", folder, "--max-length", LENGTH, "--precision", "fp32"]
@@ -95,6 +115,8 @@ def compare(program, folder, path, threshold):
     with open(path, encoding="utf-8") as file:
         paragraphs = json.load(file)["data"][0]["paragraphs"]
     assert len(lines) == len(paragraphs)
+    compare_candidates(model, tokenizer, [json.loads(line) for line in run(program, "predict", *options, "--input", path, "--n-best", LISTED).splitlines()],
+                       paragraphs, threshold)
     points, total = [], [0, 0]
     for line, paragraph in zip(lines, paragraphs):
         [question] = paragraph["qas"]

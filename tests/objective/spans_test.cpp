@@ -196,5 +196,22 @@ TEST(BestSpan, HasAtMostThirtyTokens) {
   EXPECT_EQ(best.last, 29) << "30 tokens";
 }
 
+TEST(BestSpans, AreTheBestCandidatesOfAllWindowsEachOnce) {
+  const std::vector<float> logits{5, 6, 9, 9, 1, 8, 4, 0, 2, 3, 3, 2};
+  BestSpans best(4);
+  const auto found = [&] {
+    std::vector<std::vector<double>> found;
+    for (const ScoredSpan& span : best.spans())
+      found.push_back({span.score, static_cast<double>(span.first), static_cast<double>(span.last)});
+    return found;
+  };
+  using Found = std::vector<std::vector<double>>;
+  best.read(logits, 2, {10, 14});
+  EXPECT_EQ(found(), (Found{{9, 10, 10}, {7, 11, 12}, {6, 11, 13}, {5, 13, 13}}));
+  // The window [12, 14) has token 12 again, with a better score, and 13 with a worse one.
+  best.read(std::vector<float>{1, 1, 0, 0, 6, 2, 1, 1}, 2, {12, 14});
+  EXPECT_EQ(found(), (Found{{9, 10, 10}, {8, 12, 12}, {7, 11, 12}, {7, 12, 13}}));
+}
+
 }  // namespace
 }  // namespace funicular::objective::spans_tests

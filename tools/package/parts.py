@@ -10,8 +10,8 @@ import subprocess
 import elf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Debian packages whose headers are compiled into the program; their licences go with it.
-COMPILED_IN = ("nlohmann-json3-dev", "libtomlplusplus-dev", "libxxhash-dev")
+# Debian packages whose headers or static libraries are part of the program; their licences go with it.
+COMPILED_IN = ("nlohmann-json3-dev", "libtomlplusplus-dev", "libxxhash-dev", "zlib1g-dev", "libzstd-dev")
 
 
 def cached(build, name):

@@ -261,10 +261,14 @@ def long_context(lab):
     return lab.once("long.json", lambda path: path.write_text(json.dumps(data)) and path)
 
 
+def span_reader(lab):
+    shapes = {**encoder_shapes(), "qa_outputs.weight": [2, HIDDEN], "qa_outputs.bias": [2]}
+    return lab.once("spans", lambda path: write_model(path, extra_shapes=shapes, architectures=["BertForQuestionAnswering"]))
+
+
 @EVALUATE.row("--stride", "two windows of a context share so many tokens")
 def evaluated_stride(lab):
-    shapes = {**encoder_shapes(), "qa_outputs.weight": [2, HIDDEN], "qa_outputs.bias": [2]}
-    model = lab.once("spans", lambda path: write_model(path, extra_shapes=shapes, architectures=["BertForQuestionAnswering"]))
+    model = span_reader(lab)
     for stride, windows in ((2, 3), (5, 4)):  # a window has 16 - 3 - 1 tokens
         found = evaluate(lab, "--stride", stride, "--max-length", 16, model=model, task="spans", data=long_context(lab))
         lab.assertEqual(found["samples"], windows)
@@ -394,6 +398,17 @@ def answered_aggregation(lab):
     answer, = predict(lab, "film " * 20 + "\n", "--aggregation", "none", "--max-length", 8, "--stride", 3, model=model)
     lab.assertEqual([entity["start"] for entity in answer["entities"]], list(range(0, 100, 5)))
     lab.refuses(["predict", "--model", classifier(lab), "--aggregation", "simple"], "--aggregation works only with a tag for each word")
+
+
+@PREDICT.row("--n-best", "each answer of spans lists so many candidates; the golden test of spans compares them")
+def answered_candidates(lab):
+    model, data = span_reader(lab), long_context(lab)
+    words = ["predict", "--model", model, "--input", data, "--max-length", 16, "--stride", 2]
+    for count in (1, 4):
+        answer, = [json.loads(line) for line in lab.succeeds(*words, "--n-best", count).out.splitlines()]
+        lab.assertEqual(len(answer["n_best"]), count)
+        lab.assertEqual(answer["n_best"][0]["answer"], answer["answer"])
+    lab.refuses(["predict", "--model", classifier(lab), "--n-best", 2], "--n-best works only with spans of a context")
 
 
 @PREDICT.row("--model", "it is what answers")

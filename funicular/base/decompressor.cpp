@@ -1,0 +1,181 @@
+#include "funicular/base/decompressor.h"
+
+#include <fmt/format.h>
+
+#ifdef FUNICULAR_ZLIB
+#include <zlib.h>
+#endif
+#ifdef FUNICULAR_ZSTD
+#include <zstd.h>
+#endif
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "funicular/base/error.h"
+
+namespace funicular {
+
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view kGzipMark = "\x1F\x8B"sv, kZstdMark = "\x28\xB5\x2F\xFD"sv;
+constexpr size_t kUnpackedPiece = 1 << 16;
+
+}  // namespace
+
+class Decompressor::Codec {
+ public:
+  /// What one call of the library did.
+  struct Step {
+    size_t taken = 0, given = 0;  ///< bytes of the input and of the output
+    bool ended = false;           ///< whether a member ended
+    std::string problem = {};     ///< in the library's words; "": none
+  };
+  virtual ~Codec() = default;
+  virtual Step step(std::string_view input, std::vector<char>& output) = 0;
+};
+
+namespace {
+
+#ifdef FUNICULAR_ZLIB
+class Gzip final : public Decompressor::Codec {
+ public:
+  Gzip() {
+    constexpr int kGzipOnly = 16 + MAX_WBITS;
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw std::bad_alloc();
+  }
+  ~Gzip() override { inflateEnd(&stream_); }
+  Gzip(const Gzip&) = delete;
+  Gzip& operator=(const Gzip&) = delete;
+
+  Step step(std::string_view input, std::vector<char>& output) override {
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
+    stream_.avail_in = static_cast<uInt>(input.size());
+    stream_.next_out = reinterpret_cast<Bytef*>(output.data());
+    stream_.avail_out = static_cast<uInt>(output.size());
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    Step step{.taken = input.size() - stream_.avail_in, .given = output.size() - stream_.avail_out};
+    if (status == Z_STREAM_END) {
+      step.ended = true;
+      inflateReset(&stream_);
+    } else if (status != Z_OK && status != Z_BUF_ERROR) {  // the latter: more input is needed
+      step.problem = stream_.msg ? stream_.msg : "data error";
+    }
+    return step;
+  }
+
+ private:
+  z_stream stream_{};
+};
+#endif
+
+#ifdef FUNICULAR_ZSTD
+class Zstd final : public Decompressor::Codec {
+ public:
+  Zstd() : stream_(ZSTD_createDStream()) {
+    if (!stream_) throw std::bad_alloc();
+  }
+  ~Zstd() override { ZSTD_freeDStream(stream_); }
+  Zstd(const Zstd&) = delete;
+  Zstd& operator=(const Zstd&) = delete;
+
+  Step step(std::string_view input, std::vector<char>& output) override {
+    ZSTD_inBuffer in{input.data(), input.size(), 0};
+    ZSTD_outBuffer out{output.data(), output.size(), 0};
+    const size_t left = ZSTD_decompressStream(stream_, &out, &in);
+    Step step{.taken = in.pos, .given = out.pos, .ended = left == 0};
+    if (ZSTD_isError(left)) step.problem = ZSTD_getErrorName(left);
+    return step;
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+};
+#endif
+
+std::unique_ptr<Decompressor::Codec> make_codec(Compression compression) {
+#ifdef FUNICULAR_ZLIB
+  if (compression == Compression::gzip) return std::make_unique<Gzip>();
+#endif
+#ifdef FUNICULAR_ZSTD
+  if (compression == Compression::zstd) return std::make_unique<Zstd>();
+#endif
+  throw InputError("file", "this build has no library for compression {}", static_cast<int>(compression));
+}
+
+}  // namespace
+
+bool unpacks(std::string_view name) {
+#ifdef FUNICULAR_ZLIB
+  if (name == "gzip") return true;
+#endif
+#ifdef FUNICULAR_ZSTD
+  if (name == "zstd") return true;
+#endif
+  return false;
+}
+
+bool may_be_compressed(std::string_view begin) {
+  return (begin.size() < kGzipMark.size() && kGzipMark.starts_with(begin)) ||
+         (begin.size() < kZstdMark.size() && kZstdMark.starts_with(begin));
+}
+
+Compression compression_of(std::string_view begin) {
+  if (begin.starts_with(kGzipMark) && unpacks("gzip")) return Compression::gzip;
+  if (begin.starts_with(kZstdMark) && unpacks("zstd")) return Compression::zstd;
+  return Compression::none;
+}
+
+Decompressor::Decompressor(Compression compression, std::string name)
+    : compression_(compression),
+      name_(std::move(name)),
+      codec_(make_codec(compression)),
+      output_(kUnpackedPiece) {}
+
+Decompressor::~Decompressor() = default;
+
+std::string_view Decompressor::take() {
+  while (more_output_ || !input_.empty()) {
+    if (!within_member_ && compression_ == Compression::gzip && input_.starts_with('\0')) {
+      const size_t zeros = std::min(input_.find_first_not_of('\0'), input_.size());
+      input_.remove_prefix(zeros);
+      position_ += zeros;
+      continue;
+    }
+    const Codec::Step step = codec_->step(input_, output_);
+    const bool no_member = !within_member_ && step.given == 0 && !step.problem.empty();
+    input_.remove_prefix(step.taken);
+    position_ += no_member ? 0 : step.taken;
+    if (!step.problem.empty()) refuse(step.problem);
+    within_member_ = !step.ended;
+    more_output_ = within_member_ && step.given == output_.size();
+    if (step.given > 0) return {output_.data(), step.given};
+  }
+  return {};
+}
+
+std::string_view Decompressor::program() const {
+  return compression_ == Compression::gzip ? "gzip" : "zstd";
+}
+
+void Decompressor::refuse(std::string_view problem) const {
+  throw InputError(
+      "file",
+      "{}: expected data as {} writes them from byte {} on, found damage ({}); take the file from "
+      "its source again ({} -t tests a file)",
+      name_, program(), position_, problem, program());
+}
+
+void Decompressor::finish() const {
+  if (within_member_)
+    throw InputError(
+        "file",
+        "{}: the file ends at byte {}, within data compressed by {}; take the whole file from its "
+        "source again",
+        name_, position_, program());
+}
+
+}  // namespace funicular
