@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from harness import *
+from harness import FORKED
 import os
 
 WATCHER = str(pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests" / "libfile_calls.so")
@@ -34,7 +35,8 @@ class KillPoints(ProgramTest):
         environ = {**environment(), **{name: str(value) for name, value in variables.items()}}
         if variables:
             environ.update(LD_PRELOAD=WATCHER, FILE_CALLS_FOLDER=str(output), FILE_CALLS_RANK=rank)
-        return subprocess.run([PROGRAM, *exact(words)], env=environ, capture_output=True, timeout=300, check=False)
+        program = [PROGRAM] if variables or SANITIZED else [FORKED, PROGRAM]  # the watcher reads its variables as it is loaded
+        return subprocess.run([*program, *exact(words)], env=environ, capture_output=True, timeout=300, check=False)
 
     def expect_no_harm(self, first, second, rank=""):
         """first, second: functions of the output folder that give a command's words; `second` writes a step anew."""

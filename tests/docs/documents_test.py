@@ -1,5 +1,6 @@
 """Every code block and command of README.md and docs/ is compiled (CMakeLists.txt here), run, or read by the real program."""
 
+import functools
 import json
 import os
 import pathlib
@@ -48,9 +49,15 @@ def commands_of(text):
     return found
 
 
+@functools.cache
+def problem_of(*command):
+    """Many commands stand on several pages."""
+    return commands.problem_of(list(command))
+
+
 def problems_of_commands(text):
     """(line, command, problem) of each command of a document that does not exist so."""
-    return [(line, command, problem) for line, command in commands_of(text) for problem in [commands.problem_of(command)] if problem]
+    return [(line, command, problem) for line, command in commands_of(text) for problem in [problem_of(*command)] if problem]
 
 
 def problem_of_block(block):

@@ -2,7 +2,7 @@
 same random decisions. Whole output files are compared, for what is published (--compat tinybert) and for what is the default.
 
 usage: augmentation.py FUNICULAR_PROGRAM [MODEL_FOLDER]
-The encoder is the one of MODEL_FOLDER where that is there, else a small random one; its head for hidden words is made here.
+The encoder is two layers of the one of MODEL_FOLDER where that is there, else a small random one; its head for hidden words is made here.
 """
 
 import json
@@ -20,6 +20,8 @@ import numpy
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
+
+from small_model import small_model
 
 M, P, N, SEED, LIMIT = 4, 0.4, 5, 7, 512
 NEAR = 2e-4  # logits or cosines that are nearer could change places by rounding
@@ -220,6 +222,7 @@ class Reference:
 def make_model(folder, source):
     torch.manual_seed(3)
     if source and (pathlib.Path(source) / "config.json").exists():
+        source = small_model(source, folder.parent / "small", layers=2)
         model, tokenizer = BertForMaskedLM.from_pretrained(source), BertTokenizerFast.from_pretrained(source)
     else:
         words = "good bad film book very the is not fine dull song long short old river train boat climbs".split()

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
 import environment
@@ -127,6 +128,15 @@ class Pools:
         return "".join(parts)
 
 
+def of_points(code_points):
+    """Each code point alone and inside a word."""
+    return [text for c in code_points for text in (chr(c), f"ab{chr(c)}cd")]
+
+
+def joined(texts):
+    return [" ".join(texts[i : i + 64]) for i in range(0, len(texts), 64)]
+
+
 def in_batches(texts):
     batch = []
     for text in texts:
@@ -232,7 +242,8 @@ def main():
     arguments.add_argument("helper", help="the program tokenize_lines")
     arguments.add_argument("--strings", type=int, default=1_000_000, help="random strings (default: %(default)s)")
     arguments.add_argument("--points", type=int, default=1, metavar="N",
-                           help="every Nth code point in a text of its own (default: all); the others in texts of 32 of them")
+                           help="every Nth code point in a text of its own (default: all); the others in texts of 32 of them. "
+                                "Lesser options see every Nth of the code points that are unassigned or private")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--data", type=pathlib.Path, help="compare on every line of every file in this folder, too")
     arguments.add_argument("--model", type=pathlib.Path, help="folder with a real tokenizer.json")
@@ -240,8 +251,8 @@ def main():
     options = arguments.parse_args()
 
     sweep, pools, rng = Sweep(options.helper, options.threads), Pools(), random.Random(options.seed)
-    points = [t for c in CODE_POINTS for t in (chr(c), f"ab{chr(c)}cd")]
-    joined = [" ".join(points[i : i + 64]) for i in range(0, len(points), 64)]
+    points = of_points(CODE_POINTS)
+    fewer = of_points(c for c in CODE_POINTS if c % options.points == 0 or unicodedata.category(chr(c)) not in ("Cn", "Co"))
     tokens = vocabulary()
     subjects = [(name, build(tokens, *OPTIONS[name])) for name in OPTIONS]
     subjects.append(("uncased, added tokens", with_added(build(tokens, {}, 100))))
@@ -250,20 +261,20 @@ def main():
     if model:
         subjects.append(("real model", Tokenizer.from_file(str(model / "tokenizer.json"))))
     strings = [pools.text(rng) for _ in range(options.strings)]
-    broken = list(invalid_utf8(rng, 20_000))
+    broken = list(invalid_utf8(rng, min(20_000, options.strings)))
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, tokenizer) in enumerate(subjects):
             path = f"{folder}/{number}/tokenizer.json"
             pathlib.Path(path).parent.mkdir()
             tokenizer.save(path)
             before = sweep.differences
-            # All options see all code points, the main two one by one; random strings are dealt out among the lesser.
+            # The main two options see code points one by one; random strings are dealt out among the lesser.
             alone = name in ("uncased", "cased")
             if alone:
                 sweep.compare(name, tokenizer, path, (text for at in range(0, len(CODE_POINTS), options.points)
                                                       for text in points[2 * at : 2 * at + 2]))
             if not alone or options.points > 1:
-                sweep.compare(name, tokenizer, path, joined)
+                sweep.compare(name, tokenizer, path, joined(points if alone else fewer))
             main_ones = name in ("uncased", "cased", "real model") or "added" in name
             sweep.compare(name, tokenizer, path, strings if main_ones else strings[number :: len(subjects)])
             texts = [b.decode("utf-8", "replace") for b in broken]
