@@ -271,11 +271,12 @@ void TrainingOptions::apply() {
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
                      device.device);
-  if (device.device != "cpu" &&
-      (place.size > 1 || (strategy != "auto" && strategy != "single" && strategy != "ddp")))
-    throw InputError("device",
-                     "--device {} is for one process and one GPU yet; expected --device cpu, or one rank",
-                     device.device);
+  if (device.device != "cpu" && strategy != "auto" && strategy != "single" && strategy != "ddp")
+    throw InputError(
+        "device",
+        "--device {} does not work with the strategy {} yet; expected ddp with a GPU for each rank, "
+        "or --device cpu",
+        device.device, strategy);
   device.apply();
   if (device.threads == 0) share_threads(place);
   if (place.size == 1) guard_ = std::make_shared<InterruptGuard>();
@@ -284,7 +285,8 @@ void TrainingOptions::apply() {
            4),  // the others wait while rank 0 tokenises or saves; the dead are noticed sooner
        .interface = interface,
        .check_collectives = debug_collectives,
-       .fixed_order = strategy_options.deterministic});
+       .fixed_order = strategy_options.deterministic,
+       .device = device.place()});
   if (!guard_) guard_ = std::make_shared<InterruptGuard>();
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);

@@ -83,6 +83,9 @@ class DataParallel final : public Replicated, private StepParts {
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduction.type, group().size());
   }
 
+  /// Rounded sums carry over what was lost, by kernels of the CPU (comm/error_feedback.h).
+  bool reduces_on_devices() const override { return !options().reduction.type; }
+
   void start_step(const StepSettings&) override {
     holding().gradients().start();
     started_ = 0;

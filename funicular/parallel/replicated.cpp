@@ -34,12 +34,22 @@ void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
   if (!copy.is_same(tensor)) tensor.detach().copy_(copy);
 }
 
-/// Throws InputError for a model on a device on which so many ranks cannot train.
-void check_device(const Model& model, int ranks) {
-  if (ranks > 1 && !model.device().is_cpu())
-    throw InputError("strategy",
-                     "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
-                     ranks, model.device().str());
+/// Throws InputError for a model on a device on which these ranks cannot train.
+void check_device(const Model& model, const comm::Group& group, bool on_devices,
+                  const std::string& strategy) {
+  if (group.size() == 1 || model.device().is_cpu()) return;
+  if (!on_devices)
+    throw InputError(
+        "strategy",
+        "{} on {} ranks and a model on {}: on GPUs only ddp without --reduce-precision trains on "
+        "several ranks yet; expected that, or the CPU",
+        strategy, group.size(), model.device().str());
+  if (!group.carries(model.device()))
+    throw InputError(
+        "strategy",
+        "{} ranks and a model on {}: the ranks exchange tensors of the CPU only; expected a group "
+        "with GroupOptions::device",
+        group.size(), model.device().str());
 }
 
 /// Whether layers share matrices, as in an ALBERT: the gradient is then a sum of a product per layer.
@@ -132,7 +142,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   const MatrixTypes types = types_of(model, numerics, options_.deterministic);
   if (!model.low_precision) autocast_ = numerics.compute;
   check_batch_statistics(norms_.statistics(), options_.deterministic, model.device());
-  check_device(model, group_.size());
+  check_device(model, group_, reduces_on_devices(), name());
   begin_alike(model, group_);
   share_buffers();
   allocate(model, types);

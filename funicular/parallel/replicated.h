@@ -75,6 +75,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// A step of all ranks: passes; gradients, loss and norm of the global batch; the update of this rank's blocks.
   StepResult take_step(StepParts& parts, std::span<const MicroBatch> micro_batches, const Counts& global,
                        const StepSettings& settings);
+  virtual bool reduces_on_devices() const { return false; }  ///< the host touches no tensor of a GPU
   /// Whether the segments' events are needed.
   virtual bool needs_events() const { return group_.size() > 1; }
   /// The ranks that hold the same weights, among which they are compared.

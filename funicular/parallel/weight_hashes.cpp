@@ -13,8 +13,9 @@ std::string hashes_of_weights(const Model& model, const std::function<bool(const
   for (const auto& parameter : model.parameters) {
     const at::Tensor value = parameter->compute.detach();
     if (value.numel() == 0 || value.storage().nbytes() == 0 || (compared && !compared(*parameter))) continue;
-    hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
-                          parameter->name);
+    hashes +=
+        fmt::format("{:016x} {}\n", hash_bytes(value.cpu().contiguous().const_data_ptr(), value.nbytes()),
+                    parameter->name);
   }
   return hashes;
 }

@@ -99,6 +99,7 @@ inline void expect_all_collectives_exact(const Group& group, const Tried& tried 
       group.broadcast(told, root);
       EXPECT_TRUE(at::equal(told, values(root, size, type))) << type << " " << size;
     }
+  if (!tried.sizes.empty()) return;
   // Between hosts what is so large goes around the ring.
   const at::Tensor large = values(group.rank(), 2200003, at::kFloat);
   group.all_reduce(large);

@@ -314,6 +314,29 @@ TEST(Strategies, WhatIsNotFiniteOnOneRankIsNamedOnAllAndChangesNothing) {
   });
 }
 
+TEST(Strategies, OnADeviceRefuseGroupsThatCarryNoneOfItsTensors) {
+  const auto refusal = [](const std::string& name, const StrategyOptions& options) -> std::string {
+    const bool with = true;
+    Net net;
+    Model model = wrap(net, with);
+    model.parameters.front()->compute = torch::empty({8, 5}, torch::kMeta);
+    try {
+      make_strategy(name, comm::Group::imagined(0, 2), options)
+          ->attach(model, optim::make_optimizer(optim::Sgd{}));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal("ddp", {}).find("a model on meta: the ranks exchange tensors of the CPU only"),
+            std::string::npos);
+  for (const std::string& text :
+       {refusal("zero1", {}), refusal("ddp", {.reduction = {.type = at::kBFloat16}})})
+    EXPECT_NE(text.find("on GPUs only ddp without --reduce-precision trains on several ranks"),
+              std::string::npos)
+        << text;
+}
+
 TEST(Strategies, AWeightThatOneRankAloneChangedIsNoticedAndNamed) {
   with_ranks(2, [] {
     const auto group = comm::Group::from_environment();
