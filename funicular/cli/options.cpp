@@ -15,6 +15,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/optim/optimizer_kind.h"
+#include "funicular/runtime/gpu_cards.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/resume.h"
@@ -191,9 +192,9 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments
       .add("precision", "NAME", options.precision, Effect::result,
            "arithmetic; auto: bf16 if it is faster on this processor, else fp32; a resumed run keeps its "
-           "precision")
+           "precision; tf32 needs a GPU")
       .common()
-      .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
+      .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16", "tf32"})
       .accept("float32", "fp32")
       .accept("32-true", "fp32")
       .accept("bfloat16", "bf16")
@@ -292,6 +293,7 @@ void TrainingOptions::apply() {
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   warn_of_layout(group_.size());
   if (choose) choose_precision();
+  check_tf32();
   warn_of_idle_options();
   strategy_factory()();
 }
@@ -305,6 +307,19 @@ void TrainingOptions::choose_precision() {
   const size_t blank = choice.find(' ');
   precision = choice.substr(0, blank);
   log::info("precision: {}, {} (--precision auto)", precision, choice.substr(blank + 1));
+}
+
+void TrainingOptions::check_tf32() const {
+  const bool has_tf32 =
+      device.device != "cpu" && device::multiplies_bf16(device.place());  // both came with Ampere
+  if (precision == "tf32" && !has_tf32)
+    throw InputError(
+        "usage",
+        "--precision tf32 is for NVIDIA GPUs of compute capability 8.0 or later; expected --device "
+        "cuda with such a GPU, or --precision fp32");
+  if (precision == "fp32" && has_tf32)
+    log::info(
+        "precision: fp32 products are slow on this GPU; --precision tf32 or bf16 uses its tensor cores");
 }
 
 void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const {

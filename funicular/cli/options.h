@@ -68,6 +68,8 @@ struct TrainingOptions : RankOptions {
  private:
   /// Replaces "auto" by a precision, equal on all ranks; a resumed run keeps its precision.
   void choose_precision();
+  /// Throws InputError if tf32 is asked for where there is none. Says so if fp32 is slow.
+  void check_tf32() const;
   /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options() const;
 

@@ -76,7 +76,7 @@ constexpr Row kRows[] = {
      "the loss is always divided by the counts of the whole global batch; leave it out"},
     {"bf16-full-eval", Verdict::ours, kPrecision},
     {"fp16-full-eval", Verdict::ours, kPrecision},
-    {"tf32", Verdict::ours, kPrecision},
+    {"tf32", Verdict::ours, "write --precision tf32"},
     {"activation-checkpointing", Verdict::ours, "write --recompute full"},
     {"activation-checkpointing-kwargs", Verdict::not_needed, kRecompute},
     {"gradient-checkpointing-kwargs", Verdict::not_needed, kRecompute},

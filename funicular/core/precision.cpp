@@ -1,5 +1,6 @@
 #include "funicular/core/precision.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
@@ -12,7 +13,8 @@ namespace funicular {
 
 namespace {
 
-const std::vector<std::string> kPrecisions = {"fp32", "fp64", "bf16", "fp16"};  // in the order of Precision
+const std::vector<std::string> kPrecisions = {"fp32", "fp64", "bf16", "fp16",
+                                              "tf32"};  // in the order of Precision
 
 }  // namespace
 
@@ -36,6 +38,14 @@ std::optional<at::ScalarType> compute_type(Precision precision) {
   if (precision == Precision::bf16) return at::kBFloat16;
   if (precision == Precision::fp16) return at::kHalf;
   return std::nullopt;
+}
+
+Tf32Products::Tf32Products() : before_(at::globalContext().allowTF32CuBLAS()) {
+  at::globalContext().setAllowTF32CuBLAS(true);
+}
+
+Tf32Products::~Tf32Products() {
+  at::globalContext().setAllowTF32CuBLAS(before_);
 }
 
 void convert_frozen_matrices(Model& model, at::ScalarType type) {

@@ -10,7 +10,8 @@
 
 namespace funicular {
 
-enum class Precision { fp32, fp64, bf16, fp16 };
+/// tf32: fp32, but NVIDIA's GPUs from Ampere on round the operands of products to 10 bits of mantissa (Tf32Products).
+enum class Precision { fp32, fp64, bf16, fp16, tf32 };
 /// "fp32", …; throws InputError that lists the names.
 Precision parse_precision(const std::string& name);
 std::string precision_name(Precision precision);
@@ -19,6 +20,19 @@ std::string precision_name(Precision precision);
 at::ScalarType master_type(Precision precision);
 /// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
 std::optional<at::ScalarType> compute_type(Precision precision);
+
+/// While it lives, LibTorch multiplies float32 on GPUs by tensor cores: operands are rounded to TF32, sums are in
+/// float32. Afterwards the process has the setting that it had. The CPU does not change.
+class Tf32Products {
+ public:
+  Tf32Products();
+  ~Tf32Products();
+  Tf32Products(const Tf32Products&) = delete;
+  Tf32Products& operator=(const Tf32Products&) = delete;
+
+ private:
+  bool before_;
+};
 
 /// Mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1): what the
 /// matrices (ParameterKind::matrix) are multiplied in, and what their gradients are collected in. Vectors

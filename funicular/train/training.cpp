@@ -64,6 +64,7 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
           draws.corpora(max_steps)} {
   optim::warmup_steps(schedule, max_steps);
   if (options.precision == Precision::fp16) scaler.emplace(options.loss_scale);
+  if (options.precision == Precision::tf32) tf32.emplace();
 }
 
 double Training::rate(int64_t step) const {

@@ -70,6 +70,7 @@ struct Training {
   Run run;
 
   std::optional<optim::LossScaler> scaler;  ///< of fp16
+  std::optional<Tf32Products> tf32;         ///< of tf32
   TrainingState state;
   FitResult result;
 

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
+#include "funicular/core/precision.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/parallel/holding/holding.h"
 
@@ -319,6 +320,25 @@ TEST(Model, RefusesTwoParametersOfOneName) {
   Model model;
   model.add_parameter("weight", torch::zeros({2}), ParameterKind::matrix);
   EXPECT_THROW(model.add_parameter("weight", torch::zeros({2}), ParameterKind::matrix), InputError);
+}
+
+TEST(Tf32Products, LastAsLongAsTheirScopeAndChangeNothingOnTheProcessor) {
+  const at::Tensor x = torch::rand({32, 32}), before = at::mm(x, x);
+  const auto on = [] { return at::globalContext().allowTF32CuBLAS(); };
+  const bool was = on();
+  for (const bool outside : {false, true}) {
+    at::globalContext().setAllowTF32CuBLAS(outside);
+    {
+      const Tf32Products tf32;
+      EXPECT_TRUE(on());
+      EXPECT_TRUE(at::equal(at::mm(x, x), before));
+    }
+    EXPECT_EQ(on(), outside);
+  }
+  at::globalContext().setAllowTF32CuBLAS(was);
+  EXPECT_EQ(precision_name(parse_precision("tf32")), "tf32");
+  EXPECT_EQ(master_type(Precision::tf32), at::kFloat);
+  EXPECT_FALSE(compute_type(Precision::tf32));
 }
 
 }  // namespace

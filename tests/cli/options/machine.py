@@ -24,6 +24,7 @@ def precision(lab):
     lab.assertTrue(0 < error["fp32"] < 1e-4, error)
     lab.assertTrue(error["fp32"] < error["fp16"] < 2e-2, error)  # 11 bits
     lab.assertTrue(error["fp16"] < error["bf16"] < 1e-1, error)  # 8 bits
+    lab.refuses_to_train("--precision tf32 is for NVIDIA GPUs", "--device cuda", "--precision fp32", precision="tf32")
     # auto: what the processor multiplies, and what the run that goes on has.
     for isa, chosen in (("avx2", "fp32"), (None, fastest_precision("native"))):
         other, output = "avx512_bf16" if isa else "avx2", lab.folder / f"auto-{isa}"
