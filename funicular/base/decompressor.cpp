@@ -108,7 +108,7 @@ std::unique_ptr<Decompressor::Codec> make_codec(Compression compression) {
 
 }  // namespace
 
-bool unpacks(std::string_view name) {
+bool unpacks([[maybe_unused]] std::string_view name) {
 #ifdef FUNICULAR_ZLIB
   if (name == "gzip") return true;
 #endif
