@@ -108,7 +108,7 @@ std::unique_ptr<Decompressor::Codec> make_codec(Compression compression) {
 
 }  // namespace
 
-bool unpacks(std::string_view name) {
+bool unpacks([[maybe_unused]] std::string_view name) {
 #ifdef FUNICULAR_ZLIB
   if (name == "gzip") return true;
 #endif
@@ -138,7 +138,7 @@ Decompressor::Decompressor(Compression compression, std::string name)
 Decompressor::~Decompressor() = default;
 
 std::string_view Decompressor::take() {
-  while (more_output_ || !input_.empty()) {
+  while (!input_.empty()) {  // both libraries hold the last bytes back until the text before them is out
     if (!within_member_ && compression_ == Compression::gzip && input_.starts_with('\0')) {
       const size_t zeros = std::min(input_.find_first_not_of('\0'), input_.size());
       input_.remove_prefix(zeros);
@@ -151,7 +151,6 @@ std::string_view Decompressor::take() {
     position_ += no_member ? 0 : step.taken;
     if (!step.problem.empty()) refuse(step.problem);
     within_member_ = !step.ended;
-    more_output_ = within_member_ && step.given == output_.size();
     if (step.given > 0) return {output_.data(), step.given};
   }
   return {};

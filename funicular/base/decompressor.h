@@ -54,8 +54,7 @@ class Decompressor {
   std::unique_ptr<Codec> codec_;
   std::string_view input_;
   std::vector<char> output_;
-  uint64_t position_ = 0;     ///< in the file, of what is read next
-  bool more_output_ = false;  ///< whether the library may hold text that did not fit into the output
+  uint64_t position_ = 0;  ///< in the file, of what is read next
   bool within_member_ = false;
 };
 

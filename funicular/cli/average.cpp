@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/output_paths.h"
 #include "funicular/task/average.h"
+#include "funicular/task/greedy_soup.h"
 
 namespace funicular::cli {
 
@@ -31,19 +33,40 @@ class Average final : public Command {
         .takes_model()
         .required();
     arguments.add("output", "DIR", output_, Effect::output, "folder for the average, a model").required();
+    arguments
+        .add("greedy", "FILE", greedy_, Effect::result,
+             "average only the models that raise the score on these labelled rows, the best model first")
+        .default_text("all models are averaged");
+    arguments.add("metric", "NAME", metric_, Effect::result, "with --greedy: the score, as evaluate calls it")
+        .default_text("the one that chooses the best model in finetune");
   }
 
   int run() override {
     require_folder_name(output_, "--output");
-    task::average_models(models_, output_);
+    if (models_.size() < 2)
+      throw InputError("usage", "expected two models or more to average, found {}", models_.size());
+    if (greedy_.empty() && !metric_.empty())
+      throw InputError("usage", "--metric works only with --greedy, which measures the models");
+    const std::vector<fs::path> models = greedy_.empty() ? models_ : chosen_models();
+    task::average_models(models, output_);
     log::info("{} is the average of {} models; next: funicular evaluate {} FILE", output_.string(),
-              models_.size(), output_.string());
+              models.size(), output_.string());
     return 0;
   }
 
  private:
+  /// Prints what was chosen, too.
+  std::vector<fs::path> chosen_models() const {
+    const task::GreedySoup soup = task::choose_soup(models_, {.data = greedy_}, metric_);
+    OrderedJson names = OrderedJson::array();
+    for (const fs::path& model : soup.models()) names.push_back(model.string());
+    fmt::print("{}\n", OrderedJson{{"average_of", names}, {soup.metric, soup.score}}.dump());
+    return soup.models();
+  }
+
   std::vector<fs::path> models_;
-  fs::path output_;
+  fs::path output_, greedy_;
+  std::string metric_;
 };
 
 }  // namespace

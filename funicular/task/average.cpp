@@ -208,8 +208,6 @@ void warn_of_repeated(const std::vector<fs::path>& models) {
 }  // namespace
 
 void average_models(const std::vector<fs::path>& models, const fs::path& output) {
-  if (models.size() < 2)
-    throw InputError("usage", "expected two models or more to average, found {}", models.size());
   if (fs::exists(output) && !(fs::is_directory(output) && fs::is_empty(output)))
     throw InputError("usage",
                      "--output {} exists already; expected a folder that is new or empty. Give another name, "

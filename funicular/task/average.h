@@ -12,7 +12,7 @@ namespace funicular::task {
 /// other files are the first model's. Weights in other forms (pytorch_model.bin, model.onnx) are left out.
 /// The average keeps no calibration and no thresholds of labels, because each is true of one model alone. `output`
 /// appears in one step when it is complete. Throws InputError for models of other sizes, labels, tokenisers, inputs or
-/// modules, and for an `output` that holds files.
+/// modules, and for an `output` that holds files. One model gives a copy with weights of fp32.
 void average_models(const std::vector<fs::path>& models, const fs::path& output);
 
 }  // namespace funicular::task

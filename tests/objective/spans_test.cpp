@@ -208,9 +208,9 @@ TEST(BestSpans, AreTheBestCandidatesOfAllWindowsEachOnce) {
   using Found = std::vector<std::vector<double>>;
   best.read(logits, 2, {10, 14});
   EXPECT_EQ(found(), (Found{{9, 10, 10}, {7, 11, 12}, {6, 11, 13}, {5, 13, 13}}));
-  // The window [12, 14) has token 12 again, with a better score, and 13 with a worse one.
-  best.read(std::vector<float>{1, 1, 0, 0, 6, 2, 1, 1}, 2, {12, 14});
-  EXPECT_EQ(found(), (Found{{9, 10, 10}, {8, 12, 12}, {7, 11, 12}, {7, 12, 13}}));
+  // The window [11, 13) has the tokens 11 and 12 again, and a better score for them together.
+  best.read(std::vector<float>{1, 1, 0, 0, 6, -5, -1, 2}, 2, {11, 13});
+  EXPECT_EQ(found(), (Found{{9, 10, 10}, {8, 11, 12}, {6, 11, 13}, {5, 13, 13}}));
 }
 
 }  // namespace

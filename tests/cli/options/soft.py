@@ -362,6 +362,43 @@ def average_models(lab):
     lab.assertIn("is given twice", twice.err)
 
 
+def greedy(lab, *words):
+    """What --greedy chose, and the scores of models and averages."""
+    models = {name: classifier(lab, name, seed=seed) for name, seed in (("soup-a", 3), ("soup-b", 5), ("soup-c", 7))}
+    rows = lab.labelled("soup", [f"{a} {b}" for a in ("film", "book", "old", "good") for b in ("fine", "dull", "song")])
+    output = lab.folder / f"soup-{len(list(lab.folder.glob('soup-*')))}"
+    found = lab.succeeds("average", *models.values(), "--greedy", rows, *words, "--output", output).json()
+
+    def score(model, metric):
+        return lab.succeeds("evaluate", "--model", model, "--task", "custom", "--input", rows, "--precision", "fp32").json()[metric]
+    return models, output, found, score
+
+
+@AVERAGE.row("--greedy", "a model is kept if the average with it scores as well as without it")
+def average_greedily(lab):
+    models, output, found, score = greedy(lab, "--metric", "loss")
+    alone = {name: score(model, "loss") for name, model in models.items()}
+    kept, best = [], None
+    for name in sorted(alone, key=alone.get):
+        tried = alone[name] if not kept else score(averaged(lab, *kept, models[name]), "loss")
+        if best is None or tried <= best:
+            kept.append(models[name])
+            best = tried
+    lab.assertEqual(found["average_of"], [str(model) for model in kept])
+    lab.assertAlmostEqual(found["loss"], best, places=6)
+    lab.assertAlmostEqual(score(output, "loss"), best, places=6)
+
+
+@AVERAGE.row("--metric", "it is the score")
+def average_metric(lab):
+    _, output, found, score = greedy(lab)
+    lab.assertAlmostEqual(found["accuracy"], score(output, "accuracy"), places=6)
+    models = [classifier(lab), classifier(lab, "other", seed=5)]
+    lab.refuses(["average", *models, "--metric", "loss", "--output", lab.folder / "no"], "--metric works only with --greedy")
+    lab.refuses(["average", *models, "--greedy", lab.labelled("soup", ["film", "book"]), "--metric", "f2", "--output", lab.folder / "no"],
+                "--metric f2: the evaluation of", "accuracy, loss")
+
+
 def with_modules(lab, name, model, pooling, position):
     """A model with a sentence folder's files, weights in another form, and a tensor of whole numbers."""
     def make(path):
