@@ -28,7 +28,7 @@ constexpr size_t kUnpackedPiece = 1 << 16;
 
 class Decompressor::Codec {
  public:
-  /// What one call of the library did.
+  /// Result of one call of the library.
   struct Step {
     size_t taken = 0, given = 0;  ///< bytes of the input and of the output
     bool ended = false;           ///< whether a member ended

@@ -11,8 +11,8 @@ namespace funicular {
 
 enum class Compression { none, gzip, zstd };
 
-/// By the first bytes of a file (RFC 1952, 2.3.1; RFC 8878, 3.1.1). `none` also where this build lacks the library that unpacks it:
-/// such a file is foreign (foreign_file.h).
+/// By the first bytes of a file (RFC 1952, 2.3.1; RFC 8878, 3.1.1). `none` also where this build lacks the library
+/// that unpacks it: such a file is foreign (foreign_file.h).
 Compression compression_of(std::string_view begin);
 
 /// Whether a file that begins with these bytes may still turn out to be compressed: more of it is needed to tell.
@@ -21,7 +21,7 @@ bool may_be_compressed(std::string_view begin);
 /// Whether this build unpacks files of the program `name`: "gzip" or "zstd".
 bool unpacks(std::string_view name);
 
-/// Unpacks the members of a file, one behind the other. Zero bytes behind a member of gzip are padding.
+/// Unpacks the members of a file in their order. Zero bytes behind a member of gzip are padding.
 ///
 ///   unpacker.give(piece);
 ///   for (std::string_view text = unpacker.take(); !text.empty(); text = unpacker.take()) use(text);
@@ -40,8 +40,8 @@ class Decompressor {
 
   /// The next bytes of the file, after take() has given "". They must stay until it does so again.
   void give(std::string_view bytes) { input_ = bytes; }
-  /// The next part of the text, valid until the next call; "": give more. Throws InputError with the byte of the file where the
-  /// compressed data are damaged.
+  /// The next part of the text, valid until the next call; "": give more. Throws InputError with the byte of the file
+  /// where the compressed data are damaged.
   std::string_view take();
   /// Throws InputError if the file ends within a member.
   void finish() const;

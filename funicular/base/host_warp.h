@@ -83,7 +83,7 @@ class HostWarp {
   static float exp2(float x) { return std::exp2(x); }
 
  private:
-  /// Of four matrices, one after the other.
+  /// Addresses of the rows of four matrices.
   using Rows = std::array<const uint16_t*, kLanes>;
 
   template <class Address>

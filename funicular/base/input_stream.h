@@ -10,13 +10,13 @@
 
 namespace funicular {
 
-/// Reads a descriptor piece by piece. What gzip or zstd has compressed is unpacked. Does not close the descriptor.
+/// Reads a descriptor piece by piece. Unpacks what gzip or zstd has compressed. Does not close the descriptor.
 class InputStream {
  public:
   /// `name` stands for the file in messages, e.g. "standard input".
   InputStream(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
-  /// The next bytes, valid until the next call; "" at the end, after stop() and after an interrupt (interrupt.h). Throws
-  /// InputError if the system cannot read, or the compressed data are damaged or end early.
+  /// The next bytes, valid until the next call; "" at the end, after stop() and after an interrupt (interrupt.h).
+  /// Throws InputError if the system cannot read, or the compressed data are damaged or end early.
   std::string_view read();
   /// From another thread: read() gives no more bytes, even while it waits for them.
   void stop() { stopped_ = true; }

@@ -30,7 +30,7 @@ class Arguments : public OptionSet {
   /// One of many values takes all that are left.
   void unnamed(std::vector<std::string> names);
 
-  /// What is left without an option's name, in order; refused unless declared. `value` as in add.
+  /// Declares the words without an option's name, in order; without it they are refused. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
   /// What follows a "--", or the first word that is neither an option nor its value: all as it stands. `value` as in

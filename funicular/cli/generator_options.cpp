@@ -51,7 +51,8 @@ void GeneratorOptions::refuse_for(const std::string& objective, const Arguments&
       throw InputError("usage", "--{} is for --objective electra; the objective is {}", option, objective);
 }
 
-void GeneratorOptions::choose(const Arguments& arguments, const model::Pretrained& pretrained, bool starts_anew) {
+void GeneratorOptions::choose(const Arguments& arguments, const model::Pretrained& pretrained,
+                              bool starts_anew) {
   const bool given = !generator.empty();
   if (generator == kRandomGenerator) return;
   const fs::path& model = pretrained.path();

@@ -44,8 +44,8 @@ void require_in_range(const Declaration& option, double number, std::string_view
   }
 }
 
-/// Returns the value that `text` spells: the folder of a model, or the choice that has another spelling. Throws InputError for
-/// what is none of the choices.
+/// Returns the value that `text` spells: the folder of a model, or the choice that has another spelling. Throws
+/// InputError for what is none of the choices.
 std::string allowed_value(const Declaration& option, std::string_view text, const std::string& where) {
   if (const auto spelling = option.spellings.find(text); spelling != option.spellings.end())
     text = spelling->second;

@@ -15,7 +15,7 @@ void OptionSet::section(std::string title) {
 }
 
 Option& OptionSet::declare(Declaration declaration, Kind kind, Effect effect,
-                             std::function<void(const Option::Value&)> store) {
+                           std::function<void(const Option::Value&)> store) {
   declaration.kind = kind;
   declaration.effect = effect;
   declaration.group = section_;
@@ -32,19 +32,19 @@ std::string OptionSet::text_of(double number) {
 }
 
 Option& OptionSet::add(std::string name, std::string value, std::string& target, Effect effect,
-                         std::string help) {
+                       std::string help) {
   return declare({std::move(name), std::move(value), std::move(help), target}, Kind::text, effect,
                  [&target](const auto& given) { target = given.text; });
 }
 
 Option& OptionSet::add(std::string name, std::string value, fs::path& target, Effect effect,
-                         std::string help) {
+                       std::string help) {
   return declare({std::move(name), std::move(value), std::move(help), target.string()}, Kind::path, effect,
                  [&target](const auto& given) { target = given.text; });
 }
 
 Option& OptionSet::add(std::string name, std::string value, std::vector<std::string>& target, Effect effect,
-                         std::string help) {
+                       std::string help) {
   return declare({.name = std::move(name),
                   .value = std::move(value),
                   .help = std::move(help),
@@ -54,10 +54,9 @@ Option& OptionSet::add(std::string name, std::string value, std::vector<std::str
 }
 
 Option& OptionSet::add(std::string name, std::string value, std::vector<fs::path>& target, Effect effect,
-                         std::string help) {
-  return declare(
-      {.name = std::move(name), .value = std::move(value), .help = std::move(help), .many = true}, Kind::path,
-      effect, [&target](const auto& given) { target.emplace_back(given.text); });
+                       std::string help) {
+  return declare({.name = std::move(name), .value = std::move(value), .help = std::move(help), .many = true},
+                 Kind::path, effect, [&target](const auto& given) { target.emplace_back(given.text); });
 }
 
 Option& OptionSet::add(std::string name, bool& target, Effect effect, std::string help) {

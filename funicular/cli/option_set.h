@@ -41,8 +41,8 @@ class OptionSet {
   template <class Number>
   requires std::is_arithmetic_v<Number> Option& add(std::string name, std::string value, Number& target,
                                                     Effect effect, std::string help) {
-    return declare({std::move(name), std::move(value), std::move(help), text_of(target)}, kKind<Number>, effect,
-                   [&target](const auto& given) { given.read(target); });
+    return declare({std::move(name), std::move(value), std::move(help), text_of(target)}, kKind<Number>,
+                   effect, [&target](const auto& given) { given.read(target); });
   }
   template <class Number>
   Option& add(std::string name, std::string value, std::optional<Number>& target, Effect effect,
@@ -55,12 +55,13 @@ class OptionSet {
   requires std::is_enum_v<Choice> Option& add(std::string name, std::string value, Choice& target,
                                               const std::vector<std::string>& names, Effect effect,
                                               std::string help) {
-    return declare({std::move(name), std::move(value), std::move(help), names.at(static_cast<size_t>(target))},
-                   Kind::text, effect,
-                   [&target, names](const auto& given) {
-                     const auto found = std::find(names.begin(), names.end(), given.text);
-                     target = static_cast<Choice>(found - names.begin());
-                   })
+    return declare(
+               {std::move(name), std::move(value), std::move(help), names.at(static_cast<size_t>(target))},
+               Kind::text, effect,
+               [&target, names](const auto& given) {
+                 const auto found = std::find(names.begin(), names.end(), given.text);
+                 target = static_cast<Choice>(found - names.begin());
+               })
         .choices(names);
   }
   /// Takes one or more values, up to the next option.
@@ -103,7 +104,7 @@ class OptionSet {
   Option* find(std::string_view name);
   /// The option of "-n" or of letters such as "-np", at the beginning of a word; null: there is none.
   Option* find_short(std::string_view word);
-  /// The same as find(). Throws InputError that names `origin` and what may be meant.
+  /// As find(). Throws InputError that names `origin` and what may be meant.
   Option& find_or_refuse(std::string_view name, std::string_view origin);
   /// Options that are given, and their rivals.
   std::vector<const Option*> given_or_ruled_out() const;

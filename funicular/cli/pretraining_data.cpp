@@ -34,16 +34,15 @@ std::shared_ptr<const data::Dataset> open_store(const fs::path& path, const Pret
 }
 
 /// In one document alone all pairs would be of sentences that follow each other, and nothing would be learnt from them.
-void require_other_documents(const PretrainingData::Use& use, const data::Dataset& dataset, const fs::path& path,
-                             const char* left) {
+void require_other_documents(const PretrainingData::Use& use, const data::Dataset& dataset,
+                             const fs::path& path, const char* left) {
   if (!use.objective.other_document_key(dataset.get(0)) || data::has_several_documents(dataset)) return;
-  throw InputError(
-      "data",
-      "{}: --objective {} puts sentences of different documents beside each other, and there is "
-      "one document{}; expected at least two. In a text file a blank line stands between "
-      "documents, and --format lines makes each line one (funicular tokenize); --objective "
-      "mlm-sop needs one document alone",
-      path.string(), use.name, left);
+  throw InputError("data",
+                   "{}: --objective {} puts sentences of different documents beside each other, and there is "
+                   "one document{}; expected at least two. In a text file a blank line stands between "
+                   "documents, and --format lines makes each line one (funicular tokenize); --objective "
+                   "mlm-sop needs one document alone",
+                   path.string(), use.name, left);
 }
 
 }  // namespace
@@ -95,8 +94,8 @@ void PretrainingData::open(const Use& use) {
 
 std::unique_ptr<train::Source> PretrainingData::source(const objective::Objective& objective) const {
   if (!mixture_) return std::make_unique<train::DatasetSource<objective::Objective>>(objective, *train_[0]);
-  return std::make_unique<train::MixedDatasetSource<objective::Objective>>(objective, data::JoinedDataset(train_),
-                                                                           *mixture_);
+  return std::make_unique<train::MixedDatasetSource<objective::Objective>>(
+      objective, data::JoinedDataset(train_), *mixture_);
 }
 
 }  // namespace funicular::cli

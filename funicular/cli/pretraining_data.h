@@ -22,7 +22,7 @@ class PretrainingData {
   void declare_evaluation(Arguments& arguments);
   /// Reads the weights of the corpora. Throws InputError for options that do not go together.
   void check_options();
-  /// What the stores are opened for.
+  /// Arguments of open().
   struct Use {
     const std::string& name;  ///< of the objective, as --objective takes it
     const objective::Objective& objective;
@@ -36,11 +36,11 @@ class PretrainingData {
 
   bool evaluates() const { return !evaluation_stores_.empty() || fraction_ > 0; }
   bool holds_out() const { return fraction_ > 0; }
-  /// The stores to learn from, and those to evaluate on.
+  /// Returns all stores: to learn from, and to evaluate on.
   std::vector<fs::path> files() const;
   /// After open(): what is learnt from, without what is held out. `objective` must outlive it.
   std::unique_ptr<train::Source> source(const objective::Objective& objective) const;
-  /// What is evaluated on; null: nothing.
+  /// Returns the data to evaluate on; null: there are none.
   const data::Dataset* evaluation() const { return evaluation_.get(); }
   /// The weights of a mixture, for people; empty: there is one corpus.
   std::string weights() const { return mixture_ ? describe_weights(mixture_->parts()) : ""; }

@@ -7,8 +7,7 @@ namespace funicular::cli {
 
 void VariantOptions::declare(Arguments& arguments) {
   arguments.section("Variants");
-  arguments
-      .add("candidates", "M", chosen.candidates, Effect::result, "words that may take a word's place")
+  arguments.add("candidates", "M", chosen.candidates, Effect::result, "words that may take a word's place")
       .alias("M")
       .range(1, 1000);
   arguments

@@ -14,8 +14,8 @@ namespace funicular::comm {
 
 // `operation` is the collective's name, for messages. All throw InputError.
 
-/// The type of its numbers. Throws unless it is a contiguous tensor of a type that can be reduced. The device is checked by
-/// Transport::carrier.
+/// The type of its numbers. Throws unless it is a contiguous tensor of a type that can be reduced. The device is
+/// checked by Transport::carrier.
 Element check_tensor(const char* operation, const at::Tensor& tensor);
 /// Throws for an average of whole numbers.
 void check_reduction(const char* operation, Element element, Reduction reduction);

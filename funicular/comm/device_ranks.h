@@ -1,6 +1,6 @@
 #pragma once
-// The base of transports for tensors of a device. They are built on a transport of the host, which carries all other tensors
-// and finds ranks that are at fault.
+// The base of transports for tensors of a device. They are built on a transport of the host, which carries all other
+// tensors and finds ranks that are at fault.
 
 #include <memory>
 #include <string>

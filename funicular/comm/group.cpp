@@ -159,7 +159,8 @@ int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-/// Returns the transport for this tensor, and counts the tensor. Throws InputError if the ranks carry none of its device.
+/// Returns the transport for this tensor, and counts the tensor. Throws InputError if the ranks carry none of its
+/// device.
 Transport& carrier_of(Transport& transport, const std::string& what, const at::Tensor& tensor,
                       Traffic::Sum Traffic::*kind) {
   Transport* const carrier = transport.carrier(tensor.device());

@@ -21,7 +21,7 @@ std::string text_of(const UniqueId& id) {
   return {id.bytes, sizeof id.bytes};
 }
 
-/// Rank 0 makes the id, the others read it.
+/// Rank 0 makes the id, and all ranks read it.
 UniqueId exchange_id(const Place& place) {
   UniqueId id{};
   if (place.rank == 0) {

@@ -36,29 +36,29 @@ struct Place {
   std::chrono::milliseconds timeout{};
 };
 
-/// Operations run in the order of launch(), on one stream: NCCL allows no other use of a communicator. Each function may be
-/// called by any thread.
+/// Operations run in the order of launch(), on one stream: NCCL allows no other use of a communicator. Each function
+/// may be called by any thread.
 class Communicator {
  public:
-  /// Collective among its ranks. Waits for them, no longer than the time-out. Throws RunError as Patience does: a rank that
-  /// dies during NCCL's own initialisation would be waited for without end.
+  /// Collective among its ranks. Waits for them, no longer than the time-out. Throws RunError as Patience does: a
+  /// rank that dies during NCCL's own initialisation would be waited for without end.
   explicit Communicator(Place place);
-  /// To be called after settle(). NCCL frees the communicator in step with the other ranks, which may take a few seconds.
+  /// To be called after settle(). NCCL frees the communicator on all ranks at once, which may take a few seconds.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   /// A call of NCCL with this communicator and its stream.
   using Call = std::function<Result(const Library&, Comm, StreamHandle)>;
-  /// Makes the stream wait for `flight.ready`, and queues the operation. Returns the flight with the event `done`. Throws
-  /// RunError if NCCL refuses it, or after abort().
+  /// Makes the stream wait for `flight.ready`, and queues the operation. Returns the flight with the event `done`.
+  /// Throws RunError if NCCL refuses it, or after abort().
   Flight launch(Flight flight, const Call& call);
   /// Returns when all operations have ended, or abort() has ended them.
   void settle() { stream_->record()->wait(); }
-  /// Ends all operations, those that wait for other ranks too. Afterwards they count as done, with any result.
+  /// Ends all operations, even while they wait for other ranks. Afterwards they count as done, with any result.
   void abort();
-  /// Throws RunError if the oldest operation is too old, waits for a rank that is at fault, or NCCL has found an error. For the
-  /// watchdog, every Patience::kStep.
+  /// Throws RunError if the oldest operation is too old, waits for a rank that is at fault, or NCCL has found an
+  /// error. For the watchdog, every Patience::kStep.
   void check();
 
  private:
@@ -79,7 +79,7 @@ class Communicator {
   std::list<Watched> flights_;
 };
 
-/// Checks the communicators of a process, in a thread, and aborts all of them when one is at fault: one that is left would
+/// Checks the communicators of a process, in a thread. When one is at fault, it aborts all of them: one that is left would
 /// keep its waiter waiting.
 class Watchdog {
  public:

@@ -27,8 +27,8 @@ std::filesystem::path file_of(const void* address) {
   return ::dladdr(address, &found) != 0 && found.dli_fname ? found.dli_fname : "";
 }
 
-/// Where NCCL may be, the likeliest place first. Wheels of LibTorch have it in site-packages/nvidia/nccl/lib, and their own
-/// libraries in site-packages/torch/lib.
+/// Places in which NCCL may be, the likeliest first. Wheels of LibTorch have it in site-packages/nvidia/nccl/lib, and
+/// their own libraries in site-packages/torch/lib.
 std::vector<std::string> places() {
   std::vector<std::string> found;
   const std::filesystem::path libtorch =

@@ -1,6 +1,6 @@
 #pragma once
-// NCCL, NVIDIA's library of collectives, loaded while the program runs: a build without it works, and says so when it is
-// needed. The declarations are our own.
+// NCCL, NVIDIA's library of collectives, loaded while the program runs: a build without it works, and says so when it
+// is needed. The declarations are our own.
 
 #include <cstddef>
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace funicular::comm::nccl {
 
-/// What NCCL's functions return.
+/// Results of NCCL's functions.
 enum class Result : int { success = 0, in_progress = 7 };
 enum class DataType : int { int64 = 4, float16 = 6, float32 = 7, float64 = 8, bfloat16 = 9 };
 enum class Operation : int { sum = 0, product = 1, maximum = 2, minimum = 3, average = 4 };
@@ -66,9 +66,9 @@ struct Library {
   Result (*receive)(void* to, size_t count, DataType, int from, Comm, StreamHandle) = nullptr;
 };
 
-/// Loads the library that FUNICULAR_NCCL names, else the one beside LibTorch (nvidia/nccl/lib of the same Python), else the
-/// libnccl.so.2 that the system finds. Throws InputError that names what was tried if there is none, a function is
-/// missing, or it is older than kOldestVersion.
+/// Loads the library that FUNICULAR_NCCL names, else the one beside LibTorch (nvidia/nccl/lib of the same Python),
+/// else the libnccl.so.2 that the system finds. Throws InputError that names what was tried if there is none, a
+/// function is missing, or it is older than kOldestVersion.
 Library load(const std::optional<std::string>& path);
 /// The library of this process, loaded at the first call. Throws as load().
 const Library& library();

@@ -85,7 +85,7 @@ Result grouped(const Library& library, const std::vector<Shard>& pieces, const S
   return result == Result::success ? end : result;
 }
 
-/// What a call has started: first in the channel's thread, then on its stream.
+/// A call under way: first in the channel's thread, then on its stream.
 class DeviceWork final : public Pending {
  public:
   /// `holder` keeps the tensors.

@@ -1,5 +1,6 @@
 #pragma once
-// The interface behind comm::Group: sums, gathers and messages between several ranks. Each transport is one pair of files.
+// The interface behind comm::Group: sums, gathers and messages between several ranks. Each transport is one pair of
+// files.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,8 +19,8 @@
 
 namespace funicular::comm {
 
-/// The ranks of one group as one of them sees them. Group checks tensors before it hands them over (comm/checked_tensors.h);
-/// comm/group.h says what each function does.
+/// The ranks of one group as one of them sees them. Group checks tensors before it hands them over
+/// (comm/checked_tensors.h); comm/group.h says what each function does.
 class Transport {
  public:
   Transport(int rank, int size) : rank_(rank), size_(size) {}
@@ -35,7 +36,7 @@ class Transport {
   /// The name in messages, such as "NCCL".
   virtual std::string name() const = 0;
   /// The transport that carries tensors of this device among these ranks: this one, or one that it is built on. Null if
-  /// there is none. All functions below that take tensors take only those of their carrier's device.
+  /// there is none. All functions below take only tensors of their carrier's device.
   virtual Transport* carrier(const at::Device& device) { return device.is_cpu() ? this : nullptr; }
   /// The group's part of the store, and who watches the ranks. Null for ranks that are no processes.
   virtual const Meeting* meeting() const { return nullptr; }

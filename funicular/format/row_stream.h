@@ -13,10 +13,10 @@
 
 namespace funicular::format {
 
-/// Rows as they arrive on a descriptor (a pipe, a terminal, a compressed file), in memory of the longest row (64 MiB at
-/// most). A regular file that is not compressed is mapped, and read as TextFile reads it. In TSV that is not mapped, the
-/// first row with a quoted field waits for 64 KiB or the end, by which Quotes::automatic decides. An interrupt
-/// (interrupt.h) ends the input. Does not close the descriptor.
+/// Rows as they arrive on a descriptor (a pipe, a terminal, a compressed file), in memory of the longest row (64 MiB
+/// at most). A regular file that is not compressed is mapped, and read as TextFile reads it. In TSV that is not
+/// mapped, the first row with a quoted field waits for 64 KiB or the end, by which Quotes::automatic decides. An
+/// interrupt (interrupt.h) ends the input. Does not close the descriptor.
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options

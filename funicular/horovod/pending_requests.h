@@ -24,14 +24,14 @@ class PendingRequests {
                                std::vector<size_t>& slots);
   /// The request of a name; null: this rank has not asked for it.
   Request* find(const std::string& name) const;
-  /// The same, and removes it: collect() says nothing more about it, and its name may be asked for again.
+  /// As find(), and removes it: collect() says nothing more about it, and its name may be asked for again.
   std::shared_ptr<Request> take(const std::string& name);
   std::vector<std::shared_ptr<Request>> take_all();
 
  private:
   std::map<std::string, std::shared_ptr<Request>> requests_;
   std::vector<std::weak_ptr<Request>>
-      silent_;  ///< no message was sent about them; as they came, with those taken
+      silent_;  ///< no message was sent about them; in the order of add(), taken ones too
 };
 
 }  // namespace funicular::horovod

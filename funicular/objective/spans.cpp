@@ -125,7 +125,7 @@ std::vector<int64_t> best_places(std::span<const float> logits, size_t column) {
   return places;
 }
 
-/// The candidates of one window, those with the best starts first.
+/// Candidates of one window, the best starts first.
 template <class Use>
 void for_each_candidate(std::span<const float> logits, int64_t place, TokenRange window, Use use) {
   const std::vector<int64_t> ends = best_places(logits, 1);

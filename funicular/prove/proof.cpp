@@ -347,7 +347,8 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
     return "on GPUs only one rank can train yet; expected layouts of one rank";
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
   if (!model::draws_masks_by_batch(task.max_length)) return "";
-  return "in 16 bits FlashAttention's dropout in rows of more than 512 tokens depends on the micro-batches. Give "
+  return "in 16 bits FlashAttention's dropout in rows of more than 512 tokens depends on the micro-batches. "
+         "Give "
          "--deterministic in both layouts, --max-length 512, or --precision fp32 or fp64";
 }
 

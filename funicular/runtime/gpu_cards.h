@@ -16,8 +16,8 @@ struct Card {
   int64_t bytes = 0;   ///< of its memory
 };
 
-/// The compute capability of a card, 90 for 9.0; 0 where CUDA shows none. A processor whose threads stand for a card has
-/// what every tensor core has from Ampere on: 80.
+/// The compute capability of a card, 90 for 9.0; 0 where CUDA shows none. A processor whose threads stand for a card
+/// has what every tensor core has from Ampere on: 80.
 int capability(const at::Device& device);
 
 /// Whether a GPU multiplies bfloat16 by tensor cores: NVIDIA's do from Ampere on (compute capability 8.0).

@@ -29,22 +29,22 @@ class Stream {
   virtual void* handle() = 0;
   /// The point behind all that has been queued.
   virtual std::shared_ptr<Event> record() = 0;
-  /// What is queued from now on waits for the event. The host does not wait, unless this is its own thread
+  /// Work that is queued from now on waits for the event. The host does not wait, unless this is its own thread
   /// (current_stream() of the CPU).
   virtual void wait_for(std::shared_ptr<Event> event) = 0;
-  /// Queues a copy between tensors of equal sizes and types, of which one may be pinned memory of the host. Both live until
-  /// it is done.
+  /// Queues a copy between tensors of equal sizes and types, of which one may be pinned memory of the host. Both live
+  /// until it is done.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
 };
 
-/// The device with the number of this thread's card, if it has none and LibTorch knows it. Threads may mean other cards.
+/// The device with the number of this thread's card, if it has none and LibTorch knows it. Threads may mean other
+/// cards.
 at::Device with_number(const at::Device& device);
 /// A stream beside the one on which LibTorch computes. The CPU's is a thread.
 std::shared_ptr<Stream> make_stream(const at::Device& device);
 /// The stream on which LibTorch runs the operations that this thread calls on the device.
 std::shared_ptr<Stream> current_stream(const at::Device& device);
-/// A buffer of the host that `device` copies without blocking the host: pinned, unless the device is the CPU. Sizes and type
-/// are those of `tensor`.
+/// A buffer of the host that `device` copies without blocking the host: pinned, unless the device is the CPU. It has the sizes and the type of `tensor`.
 at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device);
 
 }  // namespace funicular::device

@@ -1,5 +1,5 @@
 #pragma once
-// Which of several models to average: those that raise the score on held-out rows.
+// Chooses which of several models to average: all that raise the score on held-out rows.
 
 #include <string>
 #include <vector>
@@ -25,10 +25,10 @@ struct GreedySoup {
   std::vector<fs::path> models() const;
 };
 
-/// Wortsman et al., "Model Soups", 2022, recipe 1: takes the models from the best to the worst one, and keeps each whose average
-/// with those that are kept scores at least as well as they do. `rows` says how models are measured; its `model` is not read.
-/// `metric`: "" for the one that chooses the best model in fine-tuning. Throws InputError as average_models() and evaluate() do,
-/// and for a metric that the evaluation does not give.
+/// Wortsman et al., "Model Soups", 2022, recipe 1: takes the models from the best to the worst one, and keeps each
+/// whose average with those that are kept scores at least as well as they do. `rows` says how models are measured;
+/// its `model` is not read. `metric`: "" for the one that chooses the best model in fine-tuning. Throws InputError as
+/// average_models() and evaluate() do, and for a metric that the evaluation does not give.
 GreedySoup choose_soup(const std::vector<fs::path>& models, const EvaluateOptions& rows,
                        const std::string& metric);
 

@@ -1,5 +1,6 @@
 #pragma once
-// What a command has computed is kept in files while it works: if it is interrupted, the repeated command finds it there.
+// What a command has computed is kept in files while it works: if it is interrupted, the repeated command finds it
+// there.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,8 +17,9 @@
 
 namespace funicular::task {
 
-/// The vectors of `texts`, from the file or, if it does not have them all, embedded into it. `identity`: everything that decides
-/// the vectors. If an interrupt is requested, throws Error with ExitCode::interrupted in the name of `command`.
+/// The vectors of `texts`, from the file or, if it does not have them all, embedded into it. `identity`: everything
+/// that decides the vectors. If an interrupt is requested, throws Error with ExitCode::interrupted in the name of
+/// `command`.
 format::NpyFile kept_vectors(const fs::path& file, const Json& identity, const Embedder& embedder,
                              const std::vector<std::string>& texts, const char* command);
 
@@ -29,7 +31,7 @@ class KeptNumbers {
  public:
   /// `identity`: everything that decides the numbers.
   KeptNumbers(const fs::path& file, Json identity);
-  /// The next `count` numbers: those that an earlier run has kept, or else what `compute` gives, which are kept.
+  /// Returns the next `count` numbers. An earlier run has kept them, or `compute` gives them and they are kept.
   std::vector<float> next(size_t count, const std::function<std::vector<float>()>& compute);
 
  private:

@@ -257,8 +257,8 @@ std::vector<int64_t> SpanAnswers::rows_of_samples(const MicroBatch& batch) const
   return rows;
 }
 
-/// The best candidates and, if the model keeps a threshold, the absence of an answer, by their scores. The probabilities are a
-/// softmax over these, as in SQuAD's nbest_predictions.
+/// The best candidates and, if the model keeps a threshold, the absence of an answer, by their scores. The
+/// probabilities are a softmax over these, as in SQuAD's nbest_predictions.
 OrderedJson SpanAnswers::n_best(const TokenisedRow& row, std::span<const SampleScores> scores,
                                 double null_score) const {
   objective::BestSpans best(listed_);

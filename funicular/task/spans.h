@@ -47,9 +47,10 @@ class Spans final : public Task {
   /// "null_score": …}. Mistakes are the questions without an exact match, by F1.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// {"id": …, "answer": …, "start": …, "end": …, "score": …, "null_score": …}: characters [start, end) of the context;
-  /// "id" only if the file has one. The answer is "" if the note has a threshold and null_score - score is above it. With
-  /// kBestSpans also "n_best", the candidates {"answer": …, "start": …, "end": …, "score": …, "probability": …}.
+  /// {"id": …, "answer": …, "start": …, "end": …, "score": …, "null_score": …}: characters [start, end) of the
+  /// context; "id" only if the file has one. The answer is "" if the note has a threshold and null_score - score is
+  /// above it. With kBestSpans also "n_best", the candidates {"answer": …, "start": …, "end": …, "score": …,
+  /// "probability": …}.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   /// SQuAD's JSON, or rows of a question and a context: JSON lines, tables, lines with a tab.
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;

@@ -156,7 +156,8 @@ TEST(StallWatch, WarnsAtMostOnceATimeAndGivesUpAfterTheOther) {
   EXPECT_EQ(abandoned[0].kind, Message::Kind::abandon);
   EXPECT_FALSE(never.warn(negotiation));
   EXPECT_TRUE(never.give_up(negotiation).empty());
-  EXPECT_NE(describe(negotiation.stalled(0ms).at(0)).find("a: asked for by rank 0, not by rank 1"), std::string::npos);
+  EXPECT_NE(describe(negotiation.stalled(0ms).at(0)).find("a: asked for by rank 0, not by rank 1"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ enum class AttentionKernels {
 /// Tokens of the longest sequence up to which our kernels go before FlashAttention.
 constexpr int64_t kLongestShort = 512;
 
-/// What the choice depends on.
+/// Everything that the choice depends on.
 struct AttentionNeeds {
   int capability = 0;  ///< of the card: 80 for 8.0
   at::ScalarType type = at::kFloat;
@@ -31,9 +31,9 @@ struct AttentionNeeds {
 };
 
 /// Tensor cores serve bfloat16 from capability 8.0 on and float16 from 7.5 on. Heads have at most 128 channels, and
-/// nothing is added to scores. Turned heads must fill 32, 64, 96 or 128 channels. FlashAttention serves 16 bits from 8.0
-/// on and heads of at most 256 channels, a multiple of 8. It serves neither score terms, windows of some queries nor
-/// `repeatable`. It goes first beyond kLongestShort. Tiles serve the rest.
+/// nothing is added to scores. Turned heads must fill 32, 64, 96 or 128 channels. FlashAttention serves 16 bits from
+/// 8.0 on and heads of at most 256 channels, a multiple of 8. It serves neither score terms, windows of some queries
+/// nor `repeatable`. It goes first beyond kLongestShort. Tiles serve the rest.
 AttentionKernels choose_attention(const AttentionNeeds& needs);
 AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& call);
 

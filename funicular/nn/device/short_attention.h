@@ -1,16 +1,16 @@
 #pragma once
 // The forward pass of packed attention by tensor cores, in 16-bit types with sums in float32. A team has a tile of
 // queries of one sequence and head. Each of its warps (base/warp.h) has a strip of 16 queries, whose scores stay in
-// registers. Keys and values pass through the team's memory, 64 at a time. The softmax is FlashAttention's (Dao et al.,
-// 2022). Scores become the left operand of the next product without a way through memory (Dao, "FlashAttention-2",
-// 2023). Dropout's mask is that of the processor's kernels. Nothing is added by several teams at once, so results repeat
-// bit for bit.
+// registers. Keys and values pass through the team's memory, 64 at a time. The softmax is FlashAttention's (Dao et
+// al., 2022). Scores become the left operand of the next product without a way through memory (Dao,
+// "FlashAttention-2", 2023). Dropout's mask is that of the processor's kernels. Nothing is added by several teams at
+// once, so results repeat bit for bit.
 //
-// Estimates, not measured, for a sequence and head of n tokens and d channels: the forward pass takes 4 n^2 d operations
-// and 8 n d bytes, the backward pass 14 n^2 d operations and 28 n d bytes. With d = 64 and n = 128 this is 64 operations
-// per byte. An H100 has about 200 per byte, so its memory bounds short sequences. Shared memory bounds long ones: a
-// product of 16 by 8 by 16 reads 256 bytes in 2 cycles, which allows 470 TFLOP/s. Dropout adds one Philox block and 8
-// shuffles per lane and 256 scores, about as many instructions as the products take cycles.
+// Estimates, not measured, for a sequence and head of n tokens and d channels. The forward pass takes 4 n^2 d
+// operations and 8 n d bytes, the backward pass 14 n^2 d operations and 28 n d bytes. With d = 64 and n = 128 this is
+// 64 operations per byte. An H100 has about 200 per byte, so its memory bounds short sequences. Shared memory bounds
+// long ones: a product of 16 by 8 by 16 reads 256 bytes in 2 cycles, which allows 470 TFLOP/s. Dropout adds one
+// Philox block and 8 shuffles per lane and 256 scores, about as many instructions as the products take cycles.
 
 #include "funicular/nn/device/attention.h"
 
@@ -22,8 +22,8 @@ constexpr int kStripThreads = 128;  ///< of a team on a GPU: 4 warps, 64 rows
 constexpr float kUnseen = -1e38F, kNoPeak = -1e30F;  ///< scores to the base of 2
 constexpr float kLogTwo = 0.693147180559945F;
 
-/// Elements from one row of a matrix in the team's memory to the next: 16 bytes more than a row, so that the 8 rows that
-/// lanes read together lie in different banks.
+/// Elements from one row of a matrix in the team's memory to the next: 16 bytes more than a row, so that the 8 rows
+/// that lanes read together lie in different banks.
 template <int width>
 constexpr int kRowStride = width + 8;
 

@@ -1,13 +1,14 @@
 #pragma once
-// The backward pass of short_attention.h: two kernels, so that each sum is one team's. The first one has teams for tiles
-// of queries and gives dQ and dO . O; the second one has teams for tiles of keys, computes scores transposed, and gives
-// dK and dV. Both also write each column's sum over their rows, from which CollectSums makes the gradient of the bias.
+// The backward pass of short_attention.h: two kernels, so that each sum is one team's. The first one has teams for
+// tiles of queries and gives dQ and dO . O; the second one has teams for tiles of keys, computes scores transposed,
+// and gives dK and dV. Both also write each column's sum over their rows, from which CollectSums makes the gradient
+// of the bias.
 
 #include "funicular/nn/device/short_attention.h"
 
 namespace funicular::nn::device {
 
-/// What both kernels share.
+/// Shared by both kernels.
 template <class S, int width>
 struct ShortGradients {
   static constexpr int kMostThreads = kStripThreads;
@@ -39,8 +40,8 @@ struct ShortGradients {
     return 2 * (tile + kColumns) * (kStride * 2 + 4) + tile / kStrip * width * 4;
   }
 
-  /// Q * K^T becomes P, dropped out but not scaled. dO * V^T becomes dS = scale * P * (D * dP - dot), with D what dropout
-  /// multiplies by. log_sum_exp and dots begin at the first query.
+  /// Q * K^T becomes P, dropped out but not scaled. dO * V^T becomes dS = scale * P * (D * dP - dot), with D what
+  /// dropout multiplies by. log_sum_exp and dots begin at the first query.
   template <bool transposed, class Team>
   FUNICULAR_DEVICE void score_gradients(const Strip<S, width, Team>& strip, int64_t first_query,
                                         int64_t first_key, int valid, const Memory<Team>& m, int first_stored,
