@@ -34,7 +34,7 @@ const char* name_of(Reduction reduction);
 // Of tensors that are checked.
 
 Element element_of(const at::Tensor& tensor);
-/// The memory of a tensor on the CPU, for transports that read it themselves.
+/// The memory of a tensor, for transports that read it themselves or name it to a library.
 std::byte* bytes(const at::Tensor& tensor);
 
 }  // namespace funicular::comm

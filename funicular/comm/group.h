@@ -62,14 +62,14 @@ class Work {
 ///
 /// All ranks of a group must call its collectives in one order, with tensors of equal type and size. One thread of a
 /// rank calls at a time. Tensors are contiguous, of float, double, bfloat16, half or int64, and are taken as flat.
-/// They lie on the CPU, or on the device of GroupOptions::device. On a GPU no call blocks the host: the current
-/// stream waits for the result, from Work::wait() on or from the call's return on. Every function throws InputError
-/// for a tensor that does not fit, before anything is sent. If another rank is dead, frozen or in another collective,
-/// it throws RunError, which names both ranks and the collective. After a RunError every later call of the group
-/// fails.
+/// They lie on the CPU, or on the device of GroupOptions::device. On a GPU the current stream waits for the result,
+/// from Work::wait() on or from the call's return on, so a fault may show only at a later call. Every function throws
+/// InputError for a tensor that does not fit, before anything is sent. If another rank is dead, frozen or in another
+/// collective, it throws RunError, which names both ranks and the collective. After a RunError every later call of
+/// the group fails.
 ///
-/// Results have the same bits on every rank and in every run. The order of summation depends only on the
-/// number of ranks (docs/reference/collectives.md).
+/// Results have the same bits on every rank. On the transports "host" and "staged" they have them in every run, too:
+/// the order of summation depends only on the number of ranks (docs/reference/collectives.md).
 class Group {
  public:
   Group();

@@ -344,7 +344,7 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
     return !layout.is_reference() && !layout.deterministic;
   };
   if (!task.device.is_cpu() && std::max(a.ranks, b.ranks) > 1)
-    return "on GPUs only one rank can train yet; expected layouts of one rank";
+    return "on GPUs proofs compare layouts of one rank; expected -n 1 in both";
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
   if (!model::draws_masks_by_batch(task.max_length)) return "";
   return "in 16 bits FlashAttention's dropout in rows of more than 512 tokens depends on the micro-batches. "

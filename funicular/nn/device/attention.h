@@ -2,8 +2,8 @@
 // Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon,
 // Rudra, Ré, 2022, algorithms 1 and 4): scores live in the team's memory, a tile at a time. All sums are in
 // Compute<S> and nothing is added by several teams at once, so that results repeat bit for bit, and the
-// dropout mask is that of the processor's kernels. For training in 16 bits the tensor cores' FlashAttention
-// of LibTorch is faster; see nn/device/flash.h.
+// dropout mask is that of the processor's kernels. In 16 bits kernels on tensor cores are faster, see
+// attention_choice.h.
 
 #include <cmath>
 #include <cstdint>
