@@ -251,6 +251,14 @@ def compare_mined(case, ours, theirs):
             close(f"{case} {name}", a[name], b[name], 5e-6)
 
 
+def middle_of_scores(scorer, pairs):
+    """The middle of the widest gap in the middle third of the scores of each first text with each second one."""
+    scores = sorted(float(score) for score in scorer.predict([(a, p) for a, _ in pairs for _, p in pairs], show_progress_bar=False))
+    middle = scores[len(scores) // 3:2 * len(scores) // 3]
+    below, above = max(zip(middle, middle[1:]), key=lambda two: two[1] - two[0])
+    return (below + above) / 2
+
+
 def check_mining(program, minilm, reranker, place, pairs):
     path, corpus_file = place / "pairs.jsonl", place / "corpus.txt"
     # The last queries have two positives each, and some texts stand twice.
@@ -258,13 +266,18 @@ def check_mining(program, minilm, reranker, place, pairs):
     corpus = [first for first, _ in pairs[10:30]]
     corpus_file.write_text("".join(text + "\n" for text in corpus))
     model, scorer = SentenceTransformer(str(minilm), device="cpu"), CrossEncoder(str(reranker), device="cpu")
-    rescored = (["--max-score", 1, "--reranker", reranker], {"max_score": 1, "cross_encoder": scorer})
+    few = pairs[:10]  # for the reranker, which reads every candidate
+    most = middle_of_scores(scorer, few)
+    rescored = (["--max-score", most, "--reranker", reranker], {"max_score": most, "cross_encoder": scorer})
     for number, (options, arguments) in enumerate([*MINED, rescored]):
-        asked = pairs[:5] if "cross_encoder" in arguments else pairs  # which reads every candidate
+        asked = few if "cross_encoder" in arguments else pairs
         path.write_text("".join(json.dumps({"anchor": a, "positive": p}) + "\n" for a, p in asked))
         for own, there in ((None, None), (corpus_file, corpus)):
             output = place / f"mined-{number}-{own is not None}.jsonl"
-            run(program, "mine", "--model", minilm, "--input", path, "--output", output, "--precision", "fp32", *(["--corpus", own] if own else []), *options)
+            counts = json.loads(run(program, "mine", "--model", minilm, "--input", path, "--output", output, "--precision", "fp32",
+                                    *(["--corpus", own] if own else []), *options))
+            if asked is few and not counts["dropped"]["max_score"]:
+                sys.exit("mine --reranker drops no candidate; expected some with a score above --max-score")
             ours = [json.loads(line) for line in output.read_text().splitlines()]
             compare_mined(f"mine {' '.join(map(str, options))}", ours, mined_there(model, asked, there, arguments))
     print(f"mine: {2 * (len(MINED) + 1)} sets of rules give the same negatives")
