@@ -9,18 +9,15 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
-#include "funicular/base/made_record.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/answer_output.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/embedding_options.h"
 #include "funicular/cli/file_style.h"
 #include "funicular/cli/output_paths.h"
-#include "funicular/cli/sharing_ranks.h"
 #include "funicular/launch/environment.h"
 #include "funicular/task/mining.h"
 
@@ -62,7 +59,7 @@ class Mine final : public Command {
             "Finds hard negatives: texts that an embedder places near a query and that are not its "
             "positives. Reads pairs of a query and a text that answers it. Writes rows for finetune --task "
             "triplets and --task reranker. The rules and their defaults follow mine_hard_negatives of "
-            "sentence-transformers. An interrupted search starts from the beginning.") {
+            "sentence-transformers. To resume an interrupted search, repeat the command.") {
     arguments.example("find three negatives per pair",
                       "funicular mine --model EMBEDDER --input pairs.tsv --output triplets.jsonl");
     arguments.example(
@@ -101,7 +98,6 @@ class Mine final : public Command {
     options_.embedder.max_length = max_length_;
     options_.work = output_;
     options_.work += ".parts";
-    options_.identity = [this] { return identity(); };
     const task::MiningTexts texts = read();
     options_.rules.check(texts.most_positives, !options_.reranker.empty());
     log::info("{} pairs: {} queries, {} texts", texts.rows, texts.queries.size(), texts.documents.size());
@@ -113,17 +109,6 @@ class Mine final : public Command {
   }
 
  private:
-  /// Everything that decides the vectors and the reranker's scores.
-  Json identity() const {
-    Json all{
-        {"version", 1}, {"input", hash_text(hash_file(input_))}, {"model", hash_of_output(options_.model)}};
-    if (!corpus_.empty()) all["corpus"] = hash_text(hash_file(corpus_));
-    if (!options_.reranker.empty()) all["reranker"] = hash_of_output(options_.reranker);
-    for (const auto& [name, value] : deciding_options(arguments)) all[name] = value;
-    all["precision"] = options_.embedder.precision;
-    return all;
-  }
-
   void declare_texts() {
     arguments
         .add("text-column", "COLUMN", files_.text, Effect::result, "columns of the query and of its positive")

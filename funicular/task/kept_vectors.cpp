@@ -28,6 +28,11 @@ format::NpyFile kept_vectors(const fs::path& file, const Json& identity, const E
     log::info("{}: the vectors are there already", file.string());
     return format::NpyFile(file);
   }
+  std::error_code none;
+  if (fs::exists(file, none))
+    log::warning(
+        "{} holds vectors of other texts, another model or other options; the texts are embedded again",
+        file.string());
   VectorOutput output({.path = file, .width = embedder.width(), .identity = identity});
   const auto all = static_cast<size_t>(texts.size());
   for (auto begin = static_cast<size_t>(output.rows()); begin < all; begin += kEmbeddedAtOnce) {
@@ -50,7 +55,8 @@ at::Tensor rows_of(const format::NpyFile& table, int64_t begin, int64_t end) {
 }
 
 KeptNumbers::KeptNumbers(const fs::path& file, Json identity)
-    : output_({.path = file, .width = 1, .identity = std::move(identity)}), kept_(output_.records()) {}
+    : output_({.path = file, .width = 1, .records = "numbers", .identity = std::move(identity)}),
+      kept_(output_.records()) {}
 
 std::vector<float> KeptNumbers::next(size_t count, const std::function<std::vector<float>()>& compute) {
   std::vector<float> numbers(kept_.begin() + static_cast<ptrdiff_t>(next_),

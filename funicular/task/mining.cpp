@@ -198,15 +198,45 @@ at::Tensor pair_similarities(const at::Tensor& a, const at::Tensor& b, Similarit
   return (a * b).sum(-1);
 }
 
+/// A hash of elements and of where each one ends.
+template <class Element>
+std::string hash_of_elements(const std::vector<Element>& elements) {
+  StreamHash hash;
+  for (const auto& element : elements) {
+    const uint64_t size = element.size();
+    hash.update(&size, sizeof size);
+    hash.update(element.data(), size * sizeof(element[0]));
+  }
+  return hash_text(hash.digest());
+}
+
+/// Everything besides the texts that decides the vectors.
+Json identity_of_embedder(const MiningOptions& options) {
+  const EmbedderOptions& own = options.embedder;
+  Json identity{{"version", 2},
+                {"model", hash_of_output(options.model)},
+                {"poolings", own.poolings},
+                {"prompt_name", own.prompt_name},
+                {"normalise", own.normalise},
+                {"precision", own.precision}};
+  if (own.prompt) identity["prompt"] = *own.prompt;
+  if (own.truncate_dim) identity["truncate_dim"] = *own.truncate_dim;
+  if (own.max_length) identity["max_length"] = *own.max_length;
+  return identity;
+}
+
 /// The nearest documents of each query, and the scores of its positives.
 class Search {
  public:
   Search(const MiningTexts& texts, const MiningOptions& options, int64_t neighbours);
+  /// Everything that decides the vectors of the queries and of the documents.
+  const Json& identity() const { return identity_; }
   const std::vector<std::vector<Neighbour>>& nearest() const { return nearest_; }
   std::vector<float> positive_scores(size_t query) const;
 
  private:
   const MiningTexts& texts_;
+  Json identity_;
   Similarity similarity_{};
   at::Tensor queries_, positives_;           ///< vectors; of the positives only
   std::map<size_t, int64_t> positive_rows_;  ///< of `positives_`, by document
@@ -215,13 +245,14 @@ class Search {
 
 Search::Search(const MiningTexts& texts, const MiningOptions& options, int64_t neighbours) : texts_(texts) {
   EmbedderOptions embedding = options.embedder;
-  Json identity;
   embedding.role = TextRole::query;
   {
     const Embedder embedder(options.model, embedding);
-    identity = options.identity();
+    identity_["queries"] = identity_["documents"] = identity_of_embedder(options);
+    identity_["queries"]["texts"] = hash_of_elements(texts.queries);
+    identity_["documents"]["texts"] = hash_of_elements(texts.documents);
     const format::NpyFile queries =
-        kept_vectors(options.work / kKeptQueries, identity, embedder, texts.queries, "mine");
+        kept_vectors(options.work / kKeptQueries, identity_["queries"], embedder, texts.queries, "mine");
     queries_ = model::normalise_rows(rows_of(queries, 0, queries.rows()));
     similarity_ = parse_similarity(embedder.encoder().modules().similarity);
   }
@@ -234,7 +265,7 @@ Search::Search(const MiningTexts& texts, const MiningOptions& options, int64_t n
   positives_ = at::empty({count, queries_.size(1)}, at::kFloat);
   NearestRows nearest(queries_, neighbours, similarity_);
   const format::NpyFile documents =
-      kept_vectors(options.work / kKeptDocuments, identity, embedder, texts.documents, "mine");
+      kept_vectors(options.work / kKeptDocuments, identity_["documents"], embedder, texts.documents, "mine");
   for (int64_t begin = 0; begin < documents.rows(); begin += kDocumentsAtOnce) {
     stop_if_interrupted("mine", kKeptWork);
     const int64_t end = std::min(begin + kDocumentsAtOnce, documents.rows());
@@ -255,6 +286,16 @@ std::vector<float> Search::positive_scores(size_t query) const {
       pair_similarities(queries_.select(0, static_cast<int64_t>(query)).unsqueeze(0), own, similarity_)
           .contiguous();
   return {scores.const_data_ptr<float>(), scores.const_data_ptr<float>() + scores.numel()};
+}
+
+/// Everything that decides the reranker's scores.
+Json identity_of_scores(const Search& search, const MiningTexts& texts, const MiningOptions& options,
+                        int64_t neighbours) {
+  Json identity = search.identity();
+  identity["reranker"] = hash_of_output(options.reranker);
+  identity["positives"] = hash_of_elements(texts.positives);
+  identity["neighbours"] = neighbours;
+  return identity;
 }
 
 void rescore(const Rescoring& rescoring, KeptNumbers& kept, const MiningTexts& texts, size_t query,
@@ -278,9 +319,11 @@ MinedNegatives mine_negatives(const MiningTexts& texts, const MiningOptions& opt
   const int64_t count = rules.candidates(texts.most_positives, rescored);
   std::optional<Rescoring> rescoring;  // refuses a folder before the embedder has worked
   if (rescored) rescoring.emplace(options.reranker, options.embedder);
-  const Search search(texts, options, count + texts.most_positives);
+  const int64_t neighbours = count + texts.most_positives;
+  const Search search(texts, options, neighbours);
   std::optional<KeptNumbers> kept;
-  if (rescored) kept.emplace(options.work / kKeptScores, options.identity());
+  if (rescored)
+    kept.emplace(options.work / kKeptScores, identity_of_scores(search, texts, options, neighbours));
   MinedNegatives mined;
   for (size_t query = 0; query < texts.queries.size(); ++query) {
     stop_if_interrupted("mine", kKeptWork);

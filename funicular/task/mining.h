@@ -101,9 +101,9 @@ struct MiningOptions {
   fs::path reranker = {};  ///< folder of a reranker that scores candidates and positives again; empty: none
   EmbedderOptions embedder = {};  ///< `role` is set here
   NegativeRules rules = {};
-  fs::path work = {};  ///< folder for what an interrupted command has computed; see remove_mining_work()
-  /// Gives everything that decides the vectors and the scores. Called when the models are open.
-  std::function<Json()> identity = [] { return Json(); };
+  /// Folder for what an interrupted command has computed; see remove_mining_work(). A search with other rules uses the
+  /// vectors, and one with as many candidates the scores, too.
+  fs::path work = {};
 };
 
 struct MinedNegatives {

@@ -124,7 +124,7 @@ void VectorOutput::open() {
   const uint64_t whole = (size - format::kNpyHeader) / record();
   writer_->cut(format::kNpyHeader + whole * record());
   rows_ = static_cast<int64_t>(whole);
-  if (rows_ > 0) log::info("{}: resuming after {} vectors", options_.path.string(), rows_);
+  if (rows_ > 0) log::info("{}: resuming after {} {}", options_.path.string(), rows_, options_.records);
 }
 
 std::vector<float> VectorOutput::records() const {

@@ -23,6 +23,7 @@ struct VectorOutputOptions {
   format::VectorCode code = format::VectorCode::float32;
   format::VectorRanges ranges{};  ///< for int8 and uint8; empty: taken from the vectors
   int64_t width = 0;
+  const char* records = "vectors";  ///< what messages call them
   Json
       identity{};  ///< everything that decides the vectors: unfinished work of another identity is thrown away
 };

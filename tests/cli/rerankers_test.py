@@ -376,17 +376,38 @@ class Mining(RerankerTest):
         rows = [{"anchor": f"{a} {b}", "positive": f"{b} {a} film"} for a in SUBJECTS for b in SUBJECTS]
         words = ["mine", "--model", model, "--input", self.write("pairs.jsonl", rows), "--reranker", self.folder / "reranker", "--output"]
         self.succeeds(*words, self.folder / "whole.jsonl")
-        for file in ("documents.npy", "scores.npy.parts/vectors.npy"):
+        for file, size in (("documents.npy", 0), ("scores.npy.parts/vectors.npy", 128 + 40 * 4)):  # a header and 40 scores
             process = subprocess.Popen([PROGRAM, *exact([*words, output])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-            while process.poll() is None and not (parts / file).exists():
+            while process.poll() is None and not ((parts / file).exists() and (parts / file).stat().st_size >= size):
                 time.sleep(0.002)
             process.kill()
             process.communicate(timeout=300)
             self.assertFalse(output.exists())
-        self.assertIn("queries.npy: the vectors are there already", self.succeeds(*words, output).err)
+        said = self.succeeds(*words, output).err
+        self.assertIn("queries.npy: the vectors are there already", said)
+        self.assertRegex(said, r"scores\.npy: resuming after \d{2,} numbers")
         self.assertEqual(output.read_bytes(), (self.folder / "whole.jsonl").read_bytes())
         self.assertFalse(parts.exists())
         self.assertEqual(self.temporaries(), [])
+        # Other rules keep the vectors, and the scores of as many candidates.
+        output.unlink()
+        kept = [f"{name}.npy: the vectors are there already" for name in ("queries", "documents")]
+        self.refuses([*words, output, "--negatives", 4, "--max-score", -1, "--range-max", 5], "no query has 4 negatives")
+        self.refuses([*words, output, "--max-score", -1, "--range-max", 5, "--output-form", "n-tuple"], *kept, "scores.npy: resuming after 448 numbers")
+        said = self.succeeds(*words, output).err
+        for phrase in (*kept, "scores.npy.parts holds unfinished work with another"):
+            self.assertIn(phrase, said)
+        self.assertEqual(output.read_bytes(), (self.folder / "whole.jsonl").read_bytes())
+
+    def test_kept_vectors_of_another_model_are_not_used(self):
+        # A corpus changes the documents only.
+        words = ["mine", "--input", self.pairs(), "--output", self.folder / "m.jsonl", "--max-score", -1, "--model"]
+        model, corpus = self.model(), self.write("corpus.txt", ["an old book"])
+        self.refuses([*words, model], "no query has 3 negatives")
+        for options, queries in (([model, "--corpus", corpus], False), ([model, "--max-length", 4], True), ([model, "--precision", "bf16"], True),
+                                 ([self.model("other", layer_norm_eps=1e-5)], True)):
+            said = self.refuses([*words, *options], "documents.npy holds vectors of other texts, another model or other options").err
+            self.assertEqual("queries.npy holds vectors of other texts" in said, queries, options)
 
     def test_wrong_input_is_named(self):
         model, pairs, output = self.model(), self.pairs(), self.folder / "m.jsonl"
