@@ -176,10 +176,10 @@ RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions
       kept_(kept_keys(keep)) {}
 
 /// The kept members of each text of the row that was read last.
-std::vector<std::string> RankedTextInput::kept_of(size_t texts) const {
+std::vector<std::string> RankedTextInput::kept_of(size_t texts, bool is_list) const {
   if (kept_.empty()) return {};
   std::vector<std::vector<std::string>> values(texts, rows_.kept());
-  for (size_t column = 0; texts > 1 && column < kept_.size(); ++column) {
+  for (size_t column = 0; is_list && column < kept_.size(); ++column) {
     const auto list = parse_json_or_null<OrderedJson>(rows_.kept()[column]);
     if (!list.is_array() || list.size() != texts) continue;
     for (size_t text = 0; text < texts; ++text) values[text][column] = json_text(list[text]);
@@ -228,7 +228,7 @@ std::optional<RankedTextInput::ReadRow> RankedTextInput::read() {
                    true};
   ReadRow given{{{std::string(row->columns[0])}, "", rows_.line()}, has_list_mark(row->columns[1])};
   given.row.texts.insert(given.row.texts.end(), texts.begin(), texts.end());
-  given.row.kept_of_texts = kept_of(texts.size());
+  given.row.kept_of_texts = kept_of(texts.size(), given.is_list);
   return given;
 }
 

@@ -55,7 +55,7 @@ class RankedTextInput final : public RowInput {
   std::optional<ReadRow> read();
   void check_texts(std::span<const std::string_view> texts, bool list);
   void count_row(std::string_view query, bool list);
-  std::vector<std::string> kept_of(size_t texts) const;
+  std::vector<std::string> kept_of(size_t texts, bool is_list) const;
 
   const InputFile input_;
   format::StreamRowReader rows_;

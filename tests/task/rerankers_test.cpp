@@ -152,6 +152,24 @@ TEST(RankedTexts, AListIsRankedAlone) {
   EXPECT_EQ(texts, (std::vector<size_t>{1, 2, 1}));
 }
 
+TEST(RankedTexts, OfAListKeepTheirElementsOfKeptLists) {
+  const Scratch folder;
+  const fs::path file = folder.put("a.jsonl",
+                                   "{\"q\": \"one\", \"t\": [\"a\"], \"id\": [7]}\n"
+                                   "{\"q\": \"two\", \"t\": [\"b\", \"c\"], \"id\": [8, 9]}\n"
+                                   "{\"q\": \"one\", \"t\": [\"d\", \"e\"], \"id\": [1]}\n"
+                                   "{\"q\": \"one\", \"t\": \"f\", \"id\": [7]}\n");
+  format::TextOptions layout;
+  layout.format = format::TextFormat::jsonl;
+  layout.columns = {"q", "t"};
+  RankedTextInput input(file, layout, {"id"});
+  std::vector<std::string> kept;
+  while (const auto row = input.next())
+    kept.insert(kept.end(), row->kept_of_texts.begin(), row->kept_of_texts.end());
+  EXPECT_EQ(kept, (std::vector<std::string>{"\"id\": 7", "\"id\": 8", "\"id\": 9", "\"id\": [1]",
+                                            "\"id\": [1]", "\"id\": [7]"}));
+}
+
 // ---- mining
 
 using Rows = std::vector<int64_t>;
