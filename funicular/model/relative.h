@@ -36,8 +36,8 @@ struct RelativeWeights {
 RelativeWeights add_relative_weights(Builder& builder);
 
 /// Whether a GPU may draw attention's dropout in 16 bits by the batch, so that the mask depends on how a batch is cut,
-/// if sequences have up to `longest` tokens and the encoder need not be repeatable. For heads up to 128 that are not
-/// turned, or fill 32, 64, 96 or 128 channels; others are drawn by the batch at any length (nn/device/attention_choice.h).
+/// if sequences have up to `longest` tokens and the encoder need not be repeatable. Counts on heads up to 128 that are
+/// not turned, or fill 32, 64, 96 or 128 channels. Others are drawn by the batch at any length (attention_choice.h).
 bool draws_masks_by_batch(int64_t longest);
 
 /// Throws InputError if an encoder that learns cannot keep ModelOptions::repeatable. To be called before it is built.
