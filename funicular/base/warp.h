@@ -1,7 +1,8 @@
 #pragma once
-// Products of small matrices by a warp of 32 lanes, which hold the matrices together: mma.sync of PTX. Layouts follow NVIDIA's "PTX ISA", section "Warp-level matrix instructions". Code for warps is written once. On a GPU a
-// thread is a lane (base/cuda_warp.cuh). In tests a thread of the processor is a whole warp (base/host_warp.h). Both
-// have one layout of lanes, so that tests without a GPU find a wrong lane or register.
+// Products of small matrices by a warp of 32 lanes, which hold the matrices together: mma.sync of PTX. Layouts follow
+// NVIDIA's "PTX ISA", section "Warp-level matrix instructions". Code for warps is written once. On a GPU a thread is
+// a lane (base/cuda_warp.cuh). In tests a thread of the processor is a whole warp (base/host_warp.h). Both have one
+// layout of lanes, so that tests without a GPU find a wrong lane or register.
 //
 // A Team's Warp offers:
 //

@@ -34,8 +34,8 @@ class Average final : public Command {
         .required();
     arguments.add("output", "DIR", output_, Effect::output, "folder for the average, a model").required();
     arguments
-        .add("greedy", "FILE", greedy_, Effect::result,
-             "average only the models that raise the score on these labelled rows, the best model first")
+        .add("greedy", "FILE", greedy_, Effect::input,
+             "average only the models that do not lower the score on these labelled rows, the best model first")
         .default_text("all models are averaged");
     arguments.add("metric", "NAME", metric_, Effect::result, "with --greedy: the score, as evaluate calls it")
         .default_text("the one that chooses the best model in finetune");
@@ -47,6 +47,7 @@ class Average final : public Command {
       throw InputError("usage", "expected two models or more to average, found {}", models_.size());
     if (greedy_.empty() && !metric_.empty())
       throw InputError("usage", "--metric works only with --greedy, which measures the models");
+    task::require_place_for_average(output_);
     const std::vector<fs::path> models = greedy_.empty() ? models_ : chosen_models();
     task::average_models(models, output_);
     log::info("{} is the average of {} models; next: funicular evaluate {} FILE", output_.string(),

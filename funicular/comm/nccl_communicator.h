@@ -79,8 +79,8 @@ class Communicator {
   std::list<Watched> flights_;
 };
 
-/// Checks the communicators of a process, in a thread. When one is at fault, it aborts all of them: one that is left would
-/// keep its waiter waiting.
+/// Checks the communicators of a process, in a thread. When one is at fault, it aborts all of them: one that is left
+/// would keep its waiter waiting.
 class Watchdog {
  public:
   explicit Watchdog(std::shared_ptr<Watch> watch);

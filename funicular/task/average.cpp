@@ -207,12 +207,16 @@ void warn_of_repeated(const std::vector<fs::path>& models) {
 
 }  // namespace
 
-void average_models(const std::vector<fs::path>& models, const fs::path& output) {
+void require_place_for_average(const fs::path& output) {
   if (fs::exists(output) && !(fs::is_directory(output) && fs::is_empty(output)))
     throw InputError("usage",
                      "--output {} exists already; expected a folder that is new or empty. Give another name, "
                      "or remove it",
                      output.string());
+}
+
+void average_models(const std::vector<fs::path>& models, const fs::path& output) {
+  require_place_for_average(output);
   warn_of_repeated(models);
   Sums sums;
   const model::Pretrained first(models.front());

@@ -15,4 +15,7 @@ namespace funicular::task {
 /// modules, and for an `output` that holds files. One model gives a copy with weights of fp32.
 void average_models(const std::vector<fs::path>& models, const fs::path& output);
 
+/// Throws InputError for an `output` that holds files, before anything is measured for it.
+void require_place_for_average(const fs::path& output);
+
 }  // namespace funicular::task

@@ -48,10 +48,11 @@ void hold_out_rows(FinetuneOptions& options) {
   const bool leads = options.group.rank() == 0;
   if (split->held_out_rows() == 0) {
     if (leads)
-      log::warning(
-          "{}: {} too few rows to hold some out, so the model is not evaluated; give rows with "
-          "--eval FILE",
-          options.train_file.string(), by_query ? "there are" : "each label has");
+      log::warning("{}: {}, so the model is not evaluated; {}give rows with --eval FILE",
+                   options.train_file.string(),
+                   by_query ? "no query has so few rows that the share can hold all of them"
+                            : "each label has too few rows to hold some out",
+                   by_query ? "raise --eval-fraction, or " : "");
     return;
   }
   options.eval_file = options.train_file;

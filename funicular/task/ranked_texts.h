@@ -39,7 +39,8 @@ class RankedTextSource final : public data::RowSource {
 /// Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
 class RankedTextInput final : public RowInput {
  public:
-  /// `layout`: two columns. `keep`: the columns that become InputRow::kept_of_texts. A row of JSON may have a list of texts and, in a kept column, a list of as many elements. Each text then gets its element.
+  /// `layout`: two columns. `keep`: the columns that become InputRow::kept_of_texts. A row of JSON may have a list of
+  /// texts and, in a kept column, a list of as many elements. Each text then gets its element.
   RankedTextInput(const fs::path& path, const format::TextOptions& layout,
                   const std::vector<std::string>& keep = {});
   std::optional<InputRow> next() override;

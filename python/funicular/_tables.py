@@ -27,7 +27,7 @@ def read_columnar(path):
         if begin.startswith((b"ARROW1", b"FEA1")):
             import pyarrow.feather
             return pyarrow.feather.read_table(path)
-        if begin.startswith(b"\xff\xff\xff\xff") and begin[7] == 0:  # an Arrow stream, of a length below 16 MiB
+        if begin.startswith(b"\xff\xff\xff\xff") and begin[7:] == b"\0":  # an Arrow stream, of a length below 16 MiB
             import pyarrow
             return pyarrow.ipc.open_stream(pyarrow.memory_map(os.fspath(path))).read_all()
     except ImportError:

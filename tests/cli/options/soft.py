@@ -397,6 +397,9 @@ def average_metric(lab):
     lab.refuses(["average", *models, "--metric", "loss", "--output", lab.folder / "no"], "--metric works only with --greedy")
     lab.refuses(["average", *models, "--greedy", lab.labelled("soup", ["film", "book"]), "--metric", "f2", "--output", lab.folder / "no"],
                 "--metric f2: the evaluation of", "accuracy, loss")
+    # The output is refused before any model is measured.
+    lab.refuses(["average", *models, "--greedy", lab.labelled("soup", ["film", "book"]), "--metric", "f2", "--output", output],
+                "exists already")
 
 
 def with_modules(lab, name, model, pooling, position):
