@@ -7,9 +7,11 @@
 #endif
 #ifdef FUNICULAR_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 #endif
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -21,8 +23,25 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kGzipMark = "\x1F\x8B"sv, kZstdMark = "\x28\xB5\x2F\xFD"sv;
+/// The first bytes of a program's files. The bits `any` of the first byte may have any value.
+struct Mark {
+  std::string_view program, bytes;
+  unsigned char any = 0;
+};
+
+constexpr std::array kMarks{
+    Mark{"gzip", "\x1F\x8B"sv}, Mark{"zstd", "\x28\xB5\x2F\xFD"sv},
+    Mark{"zstd", "\x50\x2A\x4D\x18"sv, 0x0F}};  // a skippable frame, as pzstd writes it
 constexpr size_t kUnpackedPiece = 1 << 16;
+
+/// Whether the bytes and the mark agree as far as both go.
+bool agrees(std::string_view begin, const Mark& mark) {
+  for (size_t i = 0; i < std::min(begin.size(), mark.bytes.size()); ++i) {
+    const int any = i == 0 ? mark.any : 0;
+    if (((begin[i] ^ mark.bytes[i]) & ~any) != 0) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -33,6 +52,7 @@ class Decompressor::Codec {
     size_t taken = 0, given = 0;  ///< bytes of the input and of the output
     bool ended = false;           ///< whether a member ended
     std::string problem = {};     ///< in the library's words; "": none
+    bool window_too_large = false;
   };
   virtual ~Codec() = default;
   virtual Step step(std::string_view input, std::vector<char>& output) = 0;
@@ -52,12 +72,14 @@ class Gzip final : public Decompressor::Codec {
   Gzip& operator=(const Gzip&) = delete;
 
   Step step(std::string_view input, std::vector<char>& output) override {
+    constexpr size_t kMostFed = size_t{1} << 30;  // zlib counts in 32 bits
+    const size_t fed = std::min(input.size(), kMostFed);
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
-    stream_.avail_in = static_cast<uInt>(input.size());
+    stream_.avail_in = static_cast<uInt>(fed);
     stream_.next_out = reinterpret_cast<Bytef*>(output.data());
     stream_.avail_out = static_cast<uInt>(output.size());
     const int status = inflate(&stream_, Z_NO_FLUSH);
-    Step step{.taken = input.size() - stream_.avail_in, .given = output.size() - stream_.avail_out};
+    Step step{.taken = fed - stream_.avail_in, .given = output.size() - stream_.avail_out};
     if (status == Z_STREAM_END) {
       step.ended = true;
       inflateReset(&stream_);
@@ -88,6 +110,7 @@ class Zstd final : public Decompressor::Codec {
     const size_t left = ZSTD_decompressStream(stream_, &out, &in);
     Step step{.taken = in.pos, .given = out.pos, .ended = left == 0};
     if (ZSTD_isError(left)) step.problem = ZSTD_getErrorName(left);
+    step.window_too_large = ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge;
     return step;
   }
 
@@ -119,14 +142,21 @@ bool unpacks([[maybe_unused]] std::string_view name) {
 }
 
 bool may_be_compressed(std::string_view begin) {
-  return (begin.size() < kGzipMark.size() && kGzipMark.starts_with(begin)) ||
-         (begin.size() < kZstdMark.size() && kZstdMark.starts_with(begin));
+  return std::any_of(kMarks.begin(), kMarks.end(), [&](const Mark& mark) {
+    return begin.size() < mark.bytes.size() && agrees(begin, mark);
+  });
+}
+
+std::string_view compressor_of(std::string_view begin) {
+  for (const Mark& mark : kMarks)
+    if (begin.size() >= mark.bytes.size() && agrees(begin, mark)) return mark.program;
+  return "";
 }
 
 Compression compression_of(std::string_view begin) {
-  if (begin.starts_with(kGzipMark) && unpacks("gzip")) return Compression::gzip;
-  if (begin.starts_with(kZstdMark) && unpacks("zstd")) return Compression::zstd;
-  return Compression::none;
+  const std::string_view program = compressor_of(begin);
+  if (!unpacks(program)) return Compression::none;
+  return program == "gzip" ? Compression::gzip : Compression::zstd;
 }
 
 Decompressor::Decompressor(Compression compression, std::string name)
@@ -138,7 +168,7 @@ Decompressor::Decompressor(Compression compression, std::string name)
 Decompressor::~Decompressor() = default;
 
 std::string_view Decompressor::take() {
-  while (!input_.empty()) {  // both libraries hold the last bytes back until the text before them is out
+  while (more_output_ || !input_.empty()) {
     if (!within_member_ && compression_ == Compression::gzip && input_.starts_with('\0')) {
       const size_t zeros = std::min(input_.find_first_not_of('\0'), input_.size());
       input_.remove_prefix(zeros);
@@ -149,8 +179,10 @@ std::string_view Decompressor::take() {
     const bool no_member = !within_member_ && step.given == 0 && !step.problem.empty();
     input_.remove_prefix(step.taken);
     position_ += no_member ? 0 : step.taken;
+    if (step.window_too_large) refuse_window();
     if (!step.problem.empty()) refuse(step.problem);
     within_member_ = !step.ended;
+    more_output_ = within_member_ && step.given == output_.size();
     if (step.given > 0) return {output_.data(), step.given};
   }
   return {};
@@ -166,6 +198,14 @@ void Decompressor::refuse(std::string_view problem) const {
       "{}: expected data as {} writes them from byte {} on, found damage ({}); take the file from "
       "its source again ({} -t tests a file)",
       name_, program(), position_, problem, program());
+}
+
+void Decompressor::refuse_window() const {
+  throw InputError(
+      "file",
+      "{}: expected frames of zstd with a window of at most 128 MiB, found a larger one; unpack the "
+      "file first: zstd -dc --long=31 < FILE",
+      name_);
 }
 
 void Decompressor::finish() const {

@@ -11,8 +11,12 @@ namespace funicular {
 
 enum class Compression { none, gzip, zstd };
 
-/// By the first bytes of a file (RFC 1952, 2.3.1; RFC 8878, 3.1.1). `none` also where this build lacks the library
-/// that unpacks it: such a file is foreign (foreign_file.h).
+/// The program whose files begin with these bytes (RFC 1952, 2.3.1; RFC 8878, 3.1.1 and 3.1.2): "gzip" or "zstd". ""
+/// means another one, or too few bytes to tell.
+std::string_view compressor_of(std::string_view begin);
+
+/// By the first bytes of a file. `none` also where this build lacks the library that unpacks it: such a file is
+/// foreign (foreign_file.h).
 Compression compression_of(std::string_view begin);
 
 /// Whether a file that begins with these bytes may still turn out to be compressed: more of it is needed to tell.
@@ -49,12 +53,14 @@ class Decompressor {
  private:
   std::string_view program() const;
   [[noreturn]] void refuse(std::string_view problem) const;
+  [[noreturn]] void refuse_window() const;
   Compression compression_;
   std::string name_;
   std::unique_ptr<Codec> codec_;
   std::string_view input_;
   std::vector<char> output_;
-  uint64_t position_ = 0;  ///< in the file, of what is read next
+  uint64_t position_ = 0;     ///< in the file, of what is read next
+  bool more_output_ = false;  ///< whether the library may hold text that did not fit into the output
   bool within_member_ = false;
 };
 

@@ -25,7 +25,7 @@ struct GroupOptions {
   /// Time to wait for other ranks at the start.
   std::chrono::milliseconds patience = std::chrono::minutes(5);
   /// The network interface to use, by name. Empty: loopback where the meeting point is loopback, otherwise
-  /// the one by which it is reached.
+  /// the one by which it is reached. NCCL uses it, too, unless NCCL_SOCKET_IFNAME is set.
   std::string interface {};
   /// Compare every collective between the ranks before it starts, not the first one only; slow.
   bool check_collectives = false;

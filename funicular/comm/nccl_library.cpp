@@ -114,6 +114,11 @@ std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
 }
 
+void use_interface(const std::string& name) {
+  // "=" asks for exactly this name. Without it NCCL takes all interfaces whose names begin so.
+  ::setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);
+}
+
 std::vector<std::string> variables_of(const char* const* environment) {
   std::vector<std::string> found;
   for (; *environment; ++environment)

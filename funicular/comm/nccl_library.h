@@ -77,6 +77,9 @@ const Library& library();
 std::string version_text(int version);
 /// Version and path of library(), and the variables NCCL_* of the environment, in one line. Throws as load().
 std::string describe();
+/// Makes NCCL's sockets use this network interface, by the variable NCCL_SOCKET_IFNAME. If the variable is set, it
+/// stays. NCCL reads it when it makes the first communicator of a process.
+void use_interface(const std::string& name);
 /// The variables of `environment` that NCCL reads, as NAME=VALUE, sorted.
 std::vector<std::string> variables_of(const char* const* environment);
 

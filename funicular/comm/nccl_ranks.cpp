@@ -305,6 +305,7 @@ std::shared_ptr<Transport> make_nccl_ranks(std::shared_ptr<Transport> host, cons
   if (!host->meeting())
     throw InputError(launch::kRanks, "the transport nccl needs ranks that are processes, found {}",
                      host->name());
+  if (!options.interface.empty()) nccl::use_interface(options.interface);
   auto watchdog = std::make_shared<nccl::Watchdog>(host->watch());
   return std::make_shared<NcclRanks>(std::move(host), options, std::move(watchdog));
 }

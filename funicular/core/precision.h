@@ -10,7 +10,7 @@
 
 namespace funicular {
 
-/// tf32: fp32, but NVIDIA's GPUs from Ampere on round the operands of products to 10 bits of mantissa (Tf32Products).
+/// tf32: fp32 with Tf32Products. On CPUs and on GPUs before Ampere it is plain fp32; only the program refuses it there.
 enum class Precision { fp32, fp64, bf16, fp16, tf32 };
 /// "fp32", …; throws InputError that lists the names.
 Precision parse_precision(const std::string& name);
@@ -21,8 +21,8 @@ at::ScalarType master_type(Precision precision);
 /// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
 std::optional<at::ScalarType> compute_type(Precision precision);
 
-/// While it lives, LibTorch multiplies float32 on GPUs by tensor cores: operands are rounded to TF32, sums are in
-/// float32. Afterwards the process has the setting that it had. The CPU does not change.
+/// While it lives, LibTorch multiplies float32 on GPUs by tensor cores: operands get 10 bits of mantissa, sums are in
+/// float32. Our attention, CPUs and GPUs before Ampere do not change. At the end the earlier setting returns.
 class Tf32Products {
  public:
   Tf32Products();

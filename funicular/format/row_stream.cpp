@@ -56,6 +56,7 @@ void StreamRowReader::map_regular_file() {
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) ||
       ::lseek(descriptor_, 0, SEEK_CUR) != 0)
     return;
+  is_file_ = true;
   std::array<char, 4> begin{};
   const ssize_t count = ::pread(descriptor_, begin.data(), begin.size(), 0);
   if (count > 0 && compression_of({begin.data(), static_cast<size_t>(count)}) != Compression::none) return;
@@ -126,7 +127,10 @@ void StreamRowReader::begin() {
   };
   while (!end_ && is_begin_of_mark()) fill();
   if (!is_mapped_) {
-    refuse_foreign_stream(buffer_, name_);
+    if (is_file_)  // a compressed one
+      refuse_foreign(buffer_, name_);
+    else
+      refuse_foreign_stream(buffer_, name_);
     // Looks at a fixed number of bytes, so that it does not matter how many have arrived.
     refuse_wide_text(std::string_view(buffer_).substr(0, kWideBytes), name_);
   }

@@ -61,7 +61,8 @@ class StreamRowReader {
   std::optional<RowParser> parser_;
   std::vector<std::string> header_;
   std::shared_ptr<BadRows> short_rows_;  ///< null without a header
-  MappedText mapped_;                    ///< of a regular file
+  bool is_file_ = false;                 ///< whether it is a regular file, read from its start
+  MappedText mapped_;                    ///< of a regular file that is not compressed
   bool is_mapped_ = false, lone_returns_ = false;
   size_t taken_ = 0;  ///< of what is mapped
   std::optional<TextConverter> converter_;

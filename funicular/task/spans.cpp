@@ -6,10 +6,11 @@
 #include <cmath>
 #include <utility>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
-#include "funicular/base/mapped_text.h"
 #include "funicular/format/family.h"
 #include "funicular/format/text_format.h"
 #include "funicular/task/questions.h"
@@ -48,8 +49,17 @@ bool begins_as_squad(const fs::path& file) {
   constexpr size_t kBegin = size_t{64} << 10;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return false;
-  const MappedText text(file);
-  return text.text().substr(0, kBegin).find("\"paragraphs\"") != std::string_view::npos;
+  const MappedFile mapped(file);
+  std::string begin(mapped.text().substr(0, kBegin));
+  if (const Compression compression = compression_of(begin); compression != Compression::none) {
+    Decompressor unpacker(compression, file.string());
+    unpacker.give(mapped.text());
+    begin.clear();
+    for (std::string_view text = unpacker.take(); !text.empty() && begin.size() < kBegin;
+         text = unpacker.take())
+      begin += text;
+  }
+  return begin.find("\"paragraphs\"") != std::string::npos;
 }
 
 }  // namespace

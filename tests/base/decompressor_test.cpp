@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -23,6 +25,14 @@ namespace funicular {
 namespace {
 
 using namespace std::string_literals;
+
+// RFC 8878, 3.1.1 and 3.1.2.
+const std::string kFrameOf128KiB = "\x28\xB5\x2F\xFD\x00\x38"s;  // the window's size; no sum
+const std::string kFrameOf256MiB = "\x28\xB5\x2F\xFD\x00\x90"s;
+const std::string kBlockOf128KiB =
+    "\x02\x00\x10"
+    "a"s;  // not the last one; "a" is repeated
+const std::string kSkippedFrame = "\x50\x2A\x4D\x18\x04\x00\x00\x00size"s;
 
 /// What a program of the system prints for `text`; "": it is not installed.
 std::string printed(const std::string& command, const std::string& text) {
@@ -183,6 +193,55 @@ TEST(Decompressor, ZeroBytesBehindAMemberOfGzipArePadding) {
   if (packed.empty() || !unpacks("gzip")) GTEST_SKIP() << "no gzip";
   EXPECT_EQ(unpacked(packed + std::string(700, '\0'), 512), "a,b\n");
   EXPECT_EQ(unpacked(packed + std::string(700, '\0') + packed, 512), "a,b\na,b\n");
+}
+
+TEST(Decompressor, AFileOf4GiBIsUnpackedMemberByMember) {
+  const std::string member = printed("gzip -c", "a,b\n");
+  if (member.empty() || !unpacks("gzip")) GTEST_SKIP() << "no gzip";
+  for (const size_t size :
+       {size_t{4} << 30, (size_t{4} << 30) + 10}) {  // memory that is not touched costs none
+    void* const memory =
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) GTEST_SKIP() << "the address space is limited";
+    std::copy_n((member + member).data(), 2 * member.size(), static_cast<char*>(memory));
+    Decompressor unpacker(Compression::gzip, "rows.csv.gz");
+    unpacker.give({static_cast<const char*>(memory), size});
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(unpacker.take(), "a,b\n") << size;
+    ::munmap(memory, size);
+  }
+}
+
+TEST(Decompressor, ABlockOfZstdIsGivenWholeBeforeTheNextOneArrives) {
+  if (!unpacks("zstd")) GTEST_SKIP() << "this build does not unpack files of zstd";
+  Decompressor unpacker(Compression::zstd, "standard input");
+  const std::string flushed = kFrameOf128KiB + kBlockOf128KiB;
+  unpacker.give(flushed);
+  size_t given = 0;
+  for (std::string_view text = unpacker.take(); !text.empty(); text = unpacker.take()) given += text.size();
+  EXPECT_EQ(given, size_t{128} << 10);
+}
+
+TEST(Decompressor, AWindowThatIsTooLargeIsRefusedWithTheLineThatUnpacks) {
+  if (!unpacks("zstd")) GTEST_SKIP() << "this build does not unpack files of zstd";
+  const std::string message = refusal([] { unpacked(kFrameOf256MiB + kBlockOf128KiB, 100); });
+  EXPECT_NE(message.find("rows.csv.gz: expected frames of zstd with a window of at most 128 MiB"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("zstd -dc --long=31 < FILE"), std::string::npos) << message;
+}
+
+TEST(Decompressor, AFrameThatIsSkippedMayBeginAFileOfZstd) {
+  const std::string packed = printed("zstd -c", "a,b\n");
+  if (packed.empty() || !unpacks("zstd")) GTEST_SKIP() << "no zstd";
+  for (const char mark : {'\x50', '\x5F'}) {
+    const std::string file = mark + kSkippedFrame.substr(1) + packed;
+    EXPECT_TRUE(may_be_compressed(file.substr(0, 3)));
+    EXPECT_FALSE(may_be_compressed(file.substr(0, 4)));
+    ASSERT_EQ(compression_of(file), Compression::zstd);
+    for (const size_t piece : {size_t{1}, file.size()}) EXPECT_EQ(unpacked(file, piece), "a,b\n");
+  }
+  for (const char* text : {"O*M\x18", "`*M\x18", "P*M"})
+    EXPECT_EQ(compression_of(text), Compression::none) << text;
 }
 
 }  // namespace

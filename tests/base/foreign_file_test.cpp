@@ -30,10 +30,12 @@ struct Begin {
   const char *format, *line;
 };
 
-// gzip: RFC 1952, 2.3.1; zstd: RFC 8878, 3.1.1; bzip2's header and the magic of its first block; xz: its file format, 2.1.1.1;
+// gzip: RFC 1952, 2.3.1; zstd: RFC 8878, 3.1.1 and 3.1.2; bzip2's header and the magic of its first block; xz: its file format, 2.1.1.1;
 // zip: APPNOTE.TXT, 4.3.7; 7z: 7zFormat.txt, SignatureHeader.
 constexpr Begin kBegins[] = {{"\x1F\x8B"sv, "gzip", "gunzip -c < FILE | "},
                              {"\x28\xB5\x2F\xFD"sv, "zstd", "unzstd -c < FILE | "},
+                             {"\x50\x2A\x4D\x18"sv, "zstd", "unzstd -c < FILE | "},
+                             {"\x5F\x2A\x4D\x18"sv, "zstd", "unzstd -c < FILE | "},
                              {"BZh9\x31\x41\x59\x26\x53\x59"sv, "bzip2", "bunzip2 -c < FILE | "},
                              {"BZh1\x31\x41\x59\x26\x53\x59"sv, "bzip2", "bunzip2 -c < FILE | "},
                              {"\xFD"

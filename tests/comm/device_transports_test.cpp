@@ -184,6 +184,20 @@ TEST(Nccl, AnErrorOfItsOwnEndsAllRanks) {
   });
 }
 
+TEST(Nccl, ItsSocketsUseTheGroupsInterfaceUnlessItsVariableNamesOne) {
+  test::use_stand_in();
+  with_ranks(2, [] {
+    GroupOptions over_loopback = options("nccl");
+    over_loopback.interface = "lo";
+    const bool named = std::getenv("RANK") == std::string("1");
+    named ? ::setenv("NCCL_SOCKET_IFNAME", "eth0", 1) : ::unsetenv("NCCL_SOCKET_IFNAME");
+    const Group group = Group::from_environment(over_loopback);
+    EXPECT_STREQ(std::getenv("NCCL_SOCKET_IFNAME"), named ? "eth0" : "=lo");
+    group.barrier();
+    test::finish_rank();
+  });
+}
+
 TEST(Nccl, RanksThatCallDifferentCollectivesAreTold) {
   test::use_stand_in();
   with_ranks(2, [] {

@@ -191,6 +191,21 @@ TEST(StreamRowReader, ACompressedFileIsStreamedAndATextFileNeedsATemporaryOne) {
   ::unsetenv("TMPDIR");
 }
 
+TEST(StreamRowReader, ACompressedWebPageIsRefusedAsThePlainOneIs) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("rows.txt", "<!DOCTYPE html>\n<html>\n");
+  const auto refusal_of = [](const fs::path& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    StreamRowReader reader(descriptor, "rows.txt");
+    std::string error = error_of([&] { reader.next(); });
+    ::close(descriptor);
+    return error;
+  };
+  EXPECT_NE(refusal_of(path).find("rows.txt is a web page"), std::string::npos);
+  if (!unpacks("gzip") || std::system(("gzip " + path.string()).c_str()) != 0) GTEST_SKIP() << "no gzip";
+  EXPECT_NE(refusal_of(path.string() + ".gz").find("rows.txt is a web page"), std::string::npos);
+}
+
 TEST(TextFile, APartOfATextThatHoldsALineEndIsNoRow) {
   const Scratch scratch;
   const fs::path path = scratch.put("halves.tsv", "sentence\tlabel\tid\nfirst half\nsecond half\t1\t7\n");

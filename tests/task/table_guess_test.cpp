@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 
+#include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/task/cell_kinds.h"
@@ -153,6 +155,14 @@ TEST_F(TableGuesses, FilesThatAreNoTablesSayTheirTask) {
   EXPECT_EQ(guess("a.conll", "the O\nfilm B-X\n\n").substr(0, 5), "tags ");
   EXPECT_EQ(guess("a.json", "{\"data\": [{\"paragraphs\": []}]}").substr(0, 6), "spans ");
   EXPECT_NE(guess("a.txt", "a text\n").find("give --format csv, tsv or jsonl"), std::string::npos);
+}
+
+TEST_F(TableGuesses, ACompressedSquadFileIsKnownWithoutATemporaryFile) {
+  const fs::path file = write("squad.json", "{\"data\": [{\"paragraphs\": []}]}");
+  if (!unpacks("gzip") || std::system(("gzip " + file.string()).c_str()) != 0) GTEST_SKIP() << "no gzip";
+  ::setenv("TMPDIR", "/nowhere", 1);
+  EXPECT_EQ(guess_task(file.string() + ".gz", {}).task->type().name, "spans");
+  ::unsetenv("TMPDIR");
 }
 
 TEST_F(TableGuesses, TheSentenceNamesTheOptionsThatSayTheSame) {

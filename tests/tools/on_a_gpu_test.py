@@ -129,7 +129,11 @@ class OnAGpu(unittest.TestCase):
         with tarfile.open(results / "files.tar.gz") as archive:
             self.assertIn("./base-512.json", archive.getnames())
             self.assertIn("./attention-flash-512.json", archive.getnames())
+            self.assertIn("./attention-tiles-ragged.json", archive.getnames())
         self.assertIn("base-512 1000 tokens/s, step 10.0 ms", (results / "output.txt").read_text())
+        limits = {name: int(limit) for name, limit, _ in (line.split(" ", 2) for line in self.run_it("--dry-run").stdout.splitlines())}
+        measured = (self.folder / "calls.txt").read_text().count("funicular bench")
+        self.assertLessEqual(10 * measured, limits["steps"] + limits["attention"], "each has 10 s")
 
     def test_what_was_packed_is_unpacked_and_used(self):
         pack = self.folder / "pack.tar.xz"

@@ -144,6 +144,11 @@ class Lab(ProgramTest):
         """Whether all values of an option are tried: the others read what they share with pretrain by the same code."""
         return self.command == "pretrain"
 
+    @property
+    def cuts_its_own_model(self):
+        """Whether a pipeline cuts another list of segments than finetune's: distill's begins with the teacher's."""
+        return self.thorough or self.command == "distill"
+
     def run_with(self, variables, *words, stdin=""):
         """A command that succeeds in that environment."""
         result = run(*words, stdin=stdin, env=variables)

@@ -195,7 +195,7 @@ def tensor_parallel(lab):
     lab.assertLess(distance(run.weights, alone.weights), 1e-12)
     lab.refuses_to_train("3 ranks cannot be divided into tensor groups of 2", ranks=3, tensor_parallel=2)
     lab.refuses_to_train("cannot train a model that is cut into slices", ranks=2, tensor_parallel=2, strategy="ps-sync")
-    if lab.thorough:
+    if lab.cuts_its_own_model:
         slices_of_stages(lab, alone)
 
 
@@ -203,6 +203,11 @@ def slices_of_stages(lab, alone):
     both = lab.train(ranks=4, tensor_parallel=2, pipeline_parallel=2, optim="sgd")
     lab.assertEqual((both.file["strategy"], both.file["ranks"]), ("pipeline", 4))
     lab.assertLess(distance(both.weights, alone.weights), 1e-12)
+    if lab.thorough:
+        layouts_with_slices(lab, both)
+
+
+def layouts_with_slices(lab, both):
     named = lab.train(ranks=4, strategy="tensor", pipeline_parallel=2, optim="sgd")
     lab.assertEqual((named.file["strategy"], named.weights), ("pipeline", both.weights), "the same under the other name")
     lab.refuses_to_train("6 ranks cannot be divided into pipelines of 2 with tensor groups of 2", ranks=6, tensor_parallel=2,
@@ -292,15 +297,22 @@ def stages(lab):
     lab.assertIn("teacher.embeddings on rank 0, " if lab.command == "distill" else "embeddings on rank 0, layer.0 to", run.err)
     lab.refuses_to_train("--stages expects", ranks=2, pipeline_parallel=2, stages="0,x")
     lab.refuses_to_train("ascend from 0 and are below ", ranks=2, pipeline_parallel=2, stages="0,9")
-    if lab.thorough:
+    if lab.cuts_its_own_model:
         replicated_stages(lab)
 
 
 def replicated_stages(lab):
     alone = lab.train(optim="sgd")
-    run = lab.train(ranks=3, strategy="pipeline", stages="0x2,1", optim="sgd")
-    lab.assertIn("embeddings on ranks 0 and 1, ", run.err)
+    # The student of distill stands in the second stage.
+    cut, told = ("0,1x2", " on ranks 1 and 2") if lab.command == "distill" else ("0x2,1", "embeddings on ranks 0 and 1, ")
+    run = lab.train(ranks=3, strategy="pipeline", stages=cut, optim="sgd")
+    lab.assertIn(told, run.err)
     lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    if lab.thorough:
+        layouts_with_replicated_stages(lab, alone)
+
+
+def layouts_with_replicated_stages(lab, alone):
     run = lab.train(ranks=2, pipeline_parallel=2, stages="cost-replicated", optim="sgd")
     lab.assertIn("the cut by measured cost has segments 0 to ", run.err)
     lab.assertEqual(sum(run.file["stages"]["replicas"]), 2)
