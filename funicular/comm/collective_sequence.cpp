@@ -8,6 +8,13 @@
 
 namespace funicular::comm {
 
+std::string text_to_quote(const std::exception& error) {
+  std::string text = error.what();
+  if (const std::string prefix = fmt::format("[{}] ", launch::kRanks); text.starts_with(prefix))
+    text.erase(0, prefix.size());
+  return text;
+}
+
 CollectiveSequence::CollectiveSequence(const Meeting& meeting, std::shared_ptr<Watch> watch, int rank,
                                        int size, const Options& options)
     : meeting_(meeting), watch_(std::move(watch)), rank_(rank), size_(size), options_(options) {}
@@ -47,16 +54,13 @@ void CollectiveSequence::carry_out(const std::string& what, bool by_all,
   watch_->note(full);
   try {
     if (by_all && (number == 1 || options_.compare_all)) compare(number, what);
+    if (by_all) number_ = number;  // even if the action throws InputError: the verdict is in the store
     action();
   } catch (const RunError& error) {
-    std::string text = error.what();
-    if (const std::string prefix = fmt::format("[{}] ", launch::kRanks); text.rfind(prefix, 0) == 0)
-      text.erase(0, prefix.size());
-    broken_ = fmt::format("in {}: {}", full, text);
+    broken_ = fmt::format("in {}: {}", full, text_to_quote(error));
     watch_->note_failure(*broken_);
     throw RunError(launch::kRanks, "rank {} of {}, {}", rank_, size_, *broken_);
   }
-  if (by_all) number_ = number;
   watch_->note("no collective; the last was " + full);
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,9 @@
 #include "funicular/comm/watch.h"
 
 namespace funicular::comm {
+
+/// The error's text without "[ranks] ", for another error that quotes it.
+std::string text_to_quote(const std::exception& error);
 
 /// Carries out actions strictly one after the other, in the order of the calls. A RunError of one breaks the
 /// sequence: it is thrown with the rank's and the collective's name, and so is every later call.
@@ -49,7 +53,7 @@ class CollectiveSequence {
   const int rank_, size_;
   const Options options_;
 
-  int64_t number_ = 0;                 ///< collectives done
+  int64_t number_ = 0;                 ///< collectives that all ranks agreed on
   std::optional<std::string> broken_;  ///< why
   BackgroundQueue queue_;              ///< last: it ends before what its actions use
 };

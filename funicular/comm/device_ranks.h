@@ -2,12 +2,14 @@
 // The base of transports for tensors of a device. They are built on a transport of the host, which carries all other
 // tensors and finds ranks that are at fault.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "funicular/comm/transport.h"
+#include "funicular/runtime/streams.h"
 
 namespace funicular::comm {
 
@@ -18,7 +20,8 @@ class DeviceRanks : public Transport {
       : Transport(host->rank(), host->size()), host_(std::move(host)), device_(device) {}
 
   Transport* carrier(const at::Device& device) override {
-    return device.type() == device_.type() ? this : host_->carrier(device);
+    const bool same_card = device.is_cpu() || device::with_number(device) == device_;
+    return device.type() == device_.type() && same_card ? this : host_->carrier(device);
   }
   const Meeting* meeting() const override { return host_->meeting(); }
   std::shared_ptr<Watch> watch() const override { return host_->watch(); }
@@ -27,10 +30,14 @@ class DeviceRanks : public Transport {
   bool in_threads() const override { return host_->in_threads(); }
   void leave(const std::string& why) override { host_->leave(why); }
 
+  std::shared_ptr<Pending> start(std::string what, std::function<void()> action) final {
+    return newest_ = start_collective(std::move(what), std::move(action));
+  }
   void run(const std::string& what, const std::function<void()>& action) override {
     start(what, action)->wait();
   }
   void run_between_two(const std::string& what, const std::function<void()>& action) override {
+    if (newest_) newest_->wait();
     message_ = what;
     action();
   }
@@ -45,13 +52,16 @@ class DeviceRanks : public Transport {
   }
 
  protected:
+  /// As start().
+  virtual std::shared_ptr<Pending> start_collective(std::string what, std::function<void()> action) = 0;
   Transport& host() const { return *host_; }
   const at::Device& device() const { return device_; }
 
  private:
   const std::shared_ptr<Transport> host_;
   const at::Device device_;
-  std::string message_;  ///< that is being sent or received
+  std::shared_ptr<Pending> newest_;  ///< collective
+  std::string message_;              ///< that is being sent or received
 };
 
 }  // namespace funicular::comm

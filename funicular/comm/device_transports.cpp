@@ -1,10 +1,12 @@
 #include "funicular/comm/device_transports.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/collective_sequence.h"
 #include "funicular/comm/nccl_ranks.h"
 #include "funicular/comm/staged_ranks.h"
 #include "funicular/launch/environment.h"
@@ -31,6 +33,14 @@ std::string name_for(const GroupOptions& options) {
   return options.fixed_order ? "staged" : "nccl";
 }
 
+/// Throws RunError unless all ranks have chosen this transport. Otherwise each would wait for the others in vain.
+void compare_names(Transport& host, const std::string& name, const GroupOptions& options) {
+  if (!host.meeting()) return;
+  CollectiveSequence sequence(host.meeting()->within("transport"), host.watch(), host.rank(), host.size(),
+                              {options.timeout, false});
+  sequence.run(fmt::format("the transport {} (FUNICULAR_TRANSPORT must be equal on all ranks)", name), [] {});
+}
+
 }  // namespace
 
 const std::vector<std::string>& transport_names() {
@@ -44,6 +54,7 @@ const std::vector<std::string>& transport_names() {
 
 std::shared_ptr<Transport> build_for_device(std::shared_ptr<Transport> host, const GroupOptions& options) {
   const std::string name = name_for(options);
+  if (!options.transport.empty() || !options.device.is_cpu()) compare_names(*host, name, options);
   for (const Row& row : kRows) {
     if (name != row.name) continue;
     GroupOptions numbered = options;  // the transport's threads must mean the same card

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/collective_sequence.h"
 #include "funicular/launch/environment.h"
 
 namespace funicular::comm::nccl {
@@ -83,9 +85,10 @@ void Communicator::abort() {
 
 Result Communicator::async_error() {
   const std::lock_guard lock(mutex_);
+  if (!handle_) return Result::success;
   Result error = Result::success;
-  if (handle_ && place_.library.comm_async_error(handle_, &error) != Result::success) return Result::success;
-  return error;
+  const Result asked = place_.library.comm_async_error(handle_, &error);
+  return asked == Result::success ? error : asked;
 }
 
 std::string Communicator::last_error() {
@@ -127,6 +130,15 @@ Flight Communicator::launch(Flight flight, const Call& call) {
   return flight;
 }
 
+void Communicator::settle() noexcept {
+  try {
+    stream_->record()->wait();
+  } catch (const std::exception& error) {
+    log::warning("[{}] the device failed before its last exchange had ended: {}", launch::kRanks,
+                 error.what());
+  }
+}
+
 void Communicator::check() {
   if (const Result error = async_error(); error != Result::success && error != Result::in_progress)
     fail("a communicator", error, last_error());
@@ -136,7 +148,7 @@ void Communicator::check() {
   try {
     flights_.front().patience.step();
   } catch (const RunError& error) {
-    throw RunError(launch::kRanks, "in {}: {}", flights_.front().flight.what, error.what());
+    throw RunError(launch::kRanks, "in {}: {}", flights_.front().flight.what, text_to_quote(error));
   }
 }
 
@@ -153,6 +165,10 @@ Watchdog::~Watchdog() {
 
 void Watchdog::add(const std::shared_ptr<Communicator>& communicator) {
   const std::lock_guard lock(mutex_);
+  if (failure_) {
+    communicator->abort();
+    throw RunError(launch::kRanks, "a new communicator: {}", *failure_);
+  }
   communicators_.push_back(communicator);
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
 }
@@ -171,13 +187,15 @@ std::list<std::shared_ptr<Communicator>> Watchdog::living() {
   return found;
 }
 
-void Watchdog::fail(const std::string& why) {
+void Watchdog::fail(const std::exception& error) {
+  const std::string why = text_to_quote(error);
+  bool first;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;
-    failure_ = why;
+    first = !failure_;
+    if (first) failure_ = why;
   }
-  watch_->note_failure(why);
+  if (first) watch_->note_failure(why);
   for (const auto& communicator : living()) communicator->abort();
 }
 
@@ -187,8 +205,8 @@ void Watchdog::work() {
     lock.unlock();
     try {
       for (const auto& communicator : living()) communicator->check();
-    } catch (const RunError& error) {
-      fail(error.what());
+    } catch (const std::exception& error) {  // of CUDA, too
+      fail(error);
     }
     lock.lock();
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -53,8 +54,8 @@ class Communicator {
   /// Makes the stream wait for `flight.ready`, and queues the operation. Returns the flight with the event `done`.
   /// Throws RunError if NCCL refuses it, or after abort().
   Flight launch(Flight flight, const Call& call);
-  /// Returns when all operations have ended, or abort() has ended them.
-  void settle() { stream_->record()->wait(); }
+  /// Returns when all operations have ended, abort() has ended them, or the device has failed.
+  void settle() noexcept;
   /// Ends all operations, even while they wait for other ranks. Afterwards they count as done, with any result.
   void abort();
   /// Throws RunError if the oldest operation is too old, waits for a rank that is at fault, or NCCL has found an
@@ -88,11 +89,12 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// Aborts the communicator and throws RunError after the first fault.
   void add(const std::shared_ptr<Communicator>& communicator);
   /// Throws RunError, which says that `what` cannot be done, after the first fault.
   void require_sound(const std::string& what);
-  /// Aborts all communicators, unless that was done.
-  void fail(const std::string& why);
+  /// Aborts all communicators. The first error is the fault that require_sound() names.
+  void fail(const std::exception& error);
 
  private:
   void work();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -119,7 +120,8 @@ class DeviceWork final : public Pending {
   std::optional<Flight> flight_;
 };
 
-/// A communicator, and the thread that makes it and hands it operations. No caller waits for another rank.
+/// A communicator, and the thread that makes it and hands it operations. start() waits for no other rank. The first
+/// operation's wait() lasts until all ranks have come, since the thread makes the communicator then.
 class Channel {
  public:
   /// `rank` of `size` is this rank in its group, for messages.
@@ -144,8 +146,10 @@ class Channel {
       flight_.reset();
       try {
         (*work->holder())();
-      } catch (const RunError& error) {
-        watchdog_->fail(error.what());
+      } catch (const InputError&) {
+        throw;  // on all ranks, before NCCL is called
+      } catch (const std::exception& error) {
+        watchdog_->fail(error);
         throw;
       }
       work->set_flight(std::move(flight_));
@@ -184,13 +188,16 @@ class NcclRanks final : public DeviceRanks {
                      options.check_collectives) {}
 
   std::string name() const override { return "NCCL"; }
+  /// Throws RunError after a fault, whatever the device. A wait() before the fault did not throw, and tensors of the
+  /// host may depend on its result.
+  Transport* carrier(const at::Device& device) override {
+    watchdog_->require_sound("an exchange of tensors on " + device.str());
+    return DeviceRanks::carrier(device);
+  }
   std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) override {
     return std::make_shared<NcclRanks>(host().subgroup(ranks, rank), options_, watchdog_);
   }
 
-  std::shared_ptr<Pending> start(std::string what, std::function<void()> action) override {
-    return collectives_.start(std::move(what), true, std::move(action));
-  }
   std::shared_ptr<Pending> start_send(std::string what, const at::Tensor& tensor, int to) override {
     Channel& way = messages(rank(), to);
     return way.start(std::move(what), false, [&way, tensor] {
@@ -244,6 +251,11 @@ class NcclRanks final : public DeviceRanks {
       return library.broadcast(bytes(tensor), bytes(tensor), count_of(tensor), data_type(tensor), root,
                                communicator, stream);
     });
+  }
+
+ protected:
+  std::shared_ptr<Pending> start_collective(std::string what, std::function<void()> action) override {
+    return collectives_.start(std::move(what), true, std::move(action));
   }
 
  private:

@@ -12,8 +12,8 @@ namespace funicular::comm {
 /// and a stream for its collectives, and one of each per pair of ranks and direction for messages. So no message
 /// waits behind another one. They are made when they are first used.
 ///
-/// Throws InputError if NCCL cannot be loaded, for sums in a fixed order, which NCCL has not, and for a CPU, unless
-/// FUNICULAR_NCCL names the tests' stand-in.
+/// Throws InputError if NCCL cannot be loaded, and for sums in a fixed order, which NCCL has not. Throws it for a CPU,
+/// too, unless FUNICULAR_NCCL names the tests' stand-in.
 std::shared_ptr<Transport> make_nccl_ranks(std::shared_ptr<Transport> host, const GroupOptions& options);
 
 }  // namespace funicular::comm

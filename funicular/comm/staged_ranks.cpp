@@ -76,12 +76,6 @@ class StagedRanks final : public DeviceRanks {
     return make_staged_ranks(host().subgroup(ranks, rank), options_);
   }
 
-  std::shared_ptr<Pending> start(std::string what, std::function<void()> action) override {
-    return host().start(std::move(what), [this, ready = stage_->now(), action = std::move(action)] {
-      ready_ = ready;
-      action();
-    });
-  }
   std::shared_ptr<Pending> start_send(std::string what, const at::Tensor& tensor, int to) override {
     return host().start_send(std::move(what), stage_->to_host(tensor, stage_->now()), to);
   }
@@ -114,6 +108,14 @@ class StagedRanks final : public DeviceRanks {
   }
   /// Runs in the host's queue, which run() of the host would wait for.
   void barrier() override { host().barrier(); }
+
+ protected:
+  std::shared_ptr<Pending> start_collective(std::string what, std::function<void()> action) override {
+    return host().start(std::move(what), [this, ready = stage_->now(), action = std::move(action)] {
+      ready_ = ready;
+      action();
+    });
+  }
 
  private:
   template <class Collective>

@@ -40,7 +40,8 @@ class Stream {
 /// The device with the number of this thread's card, if it has none and LibTorch knows it. Threads may mean other
 /// cards.
 at::Device with_number(const at::Device& device);
-/// A stream beside the one on which LibTorch computes. The CPU's is a thread.
+/// A stream beside the one on which LibTorch computes. The CPU's is a thread. LibTorch has 32 such streams per card,
+/// and gives them in turn: the 33rd is the first one again.
 std::shared_ptr<Stream> make_stream(const at::Device& device);
 /// The stream on which LibTorch runs the operations that this thread calls on the device.
 std::shared_ptr<Stream> current_stream(const at::Device& device);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
 
+#include "funicular/base/error.h"
 #include "funicular/launch/environment.h"
 #include "ranks.h"
 
@@ -30,6 +32,24 @@ TEST(CollectiveSequence, DoesWhatIsRunOnceWhatWasStartedBeforeHasEnded) {
     sequence.run("next", [&] { had_ended = ended; });
     EXPECT_TRUE(had_ended);
     started->wait();
+  });
+}
+
+/// Else the next collective would find the first one's verdict in the store.
+TEST(CollectiveSequence, ACollectiveThatIsRefusedHasANumberOfItsOwn) {
+  with_ranks(1, [] {
+    const Meeting meeting(launch::read_environment(), {});
+    CollectiveSequence sequence(meeting, Watch::start(meeting.clone(), 0, 1, std::chrono::seconds(60)), 0, 1,
+                                {std::chrono::seconds(60), false});
+    EXPECT_THROW(sequence.run("refused", [] { throw InputError(launch::kRanks, "this cannot be"); }),
+                 InputError);
+    std::string message;
+    try {
+      sequence.run("next", [] { throw RunError(launch::kRanks, "this went wrong"); });
+    } catch (const RunError& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, "[ranks] rank 0 of 1, in next (collective 2): this went wrong");
   });
 }
 

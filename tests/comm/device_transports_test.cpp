@@ -9,12 +9,16 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/comm/group.h"
 #include "funicular/comm/imagined_ranks.h"
+#include "funicular/comm/nccl_communicator.h"
+#include "funicular/launch/environment.h"
 #include "funicular/runtime/host_stream.h"
 #include "tests/comm/exact_collectives.h"
 #include "tests/comm/ranks.h"
@@ -144,6 +148,14 @@ TEST_P(Transports, OperationsAwaitTheComputationAndItAwaitsThem) {
         if (group.rank() == 1) {
           EXPECT_EQ(seen.mean().item<float>(), 5);
         }
+        // A message that blocks waits for the collective that was started before.
+        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        const Work adding = group.start_all_reduce(sum.fill_(3));
+        group.rank() == 0 ? group.send(sum, 1) : group.receive(told, 0);
+        adding.wait();
+        if (group.rank() == 1) {
+          EXPECT_EQ(told.mean().item<float>(), 6);
+        }
       },
       "delay=20");
 }
@@ -194,6 +206,73 @@ TEST(Nccl, ItsSocketsUseTheGroupsInterfaceUnlessItsVariableNamesOne) {
     const Group group = Group::from_environment(over_loopback);
     EXPECT_STREQ(std::getenv("NCCL_SOCKET_IFNAME"), named ? "eth0" : "=lo");
     group.barrier();
+    test::finish_rank();
+  });
+}
+
+/// The computation's thread is not told at wait(), since the host does not wait there.
+TEST(Nccl, AnOperationThatARankNeverCallsIsAbortedAfterTheTimeout) {
+  test::use_stand_in();
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(2).end({0}), (Endings{0, -SIGKILL}));
+    return;
+  }
+  GroupOptions impatient = options("nccl");
+  impatient.timeout = std::chrono::seconds(1);
+  const Group group = Group::from_environment(impatient);
+  const at::Tensor tensor = at::ones({1000});
+  group.all_reduce(tensor);
+  if (group.rank() == 1) std::this_thread::sleep_for(test::kPatience);
+  const auto stream = std::make_shared<device::HostStream>();
+  {
+    const device::UseHostStream use(stream);
+    group.start_all_reduce(tensor).wait();
+  }
+  const auto computed = stream->record();
+  for (int looks = 0; looks < 1000 && !computed->done(); ++looks)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  if (!computed->done()) std::_Exit(1);  // it would hang at its end
+  const std::string error = message_of<RunError>([&] { group.all_reduce(tensor); });
+  expect_in(error, {"in all_reduce of 1000 float", "no answer within 1 s"});
+  EXPECT_EQ(error.find("[ranks]", 1), std::string::npos) << error;
+  EXPECT_THROW(group.carries(at::kMeta), RunError) << "tensors of other devices depend on what went wrong";
+  test::finish_rank();
+}
+
+TEST(Nccl, ACommunicatorThatIsMadeAfterAFaultIsAborted) {
+  test::use_stand_in();
+  with_ranks(1, [] {
+    const Meeting meeting(launch::read_environment(), {});
+    const auto watch = Watch::start(meeting.clone(), 0, 1, std::chrono::seconds(60));
+    nccl::Watchdog watchdog(watch);
+    const auto make = [&](const char* name) {
+      return std::make_shared<nccl::Communicator>(nccl::Place{nccl::library(), meeting.within(name), watch, 0,
+                                                              1, at::kCPU, std::chrono::seconds(60)});
+    };
+    const auto launch = [](nccl::Communicator& one) {
+      one.launch({"an operation", device::current_stream(at::kCPU)->record(), nullptr},
+                 [](const nccl::Library&, nccl::Comm, nccl::StreamHandle) { return nccl::Result::success; });
+    };
+    const auto before = make("before"), after = make("after");
+    watchdog.add(before);
+    launch(*before);
+    watchdog.fail(RunError(launch::kRanks, "the first fault"));
+    EXPECT_THROW(launch(*before), RunError);
+    expect_in(message_of<RunError>([&] { watchdog.add(after); }), {"the first fault"});
+    EXPECT_THROW(launch(*after), RunError);
+    watchdog.fail(RunError(launch::kRanks, "the second fault"));
+    expect_in(message_of<RunError>([&] { watchdog.require_sound("this"); }),
+              {"[ranks] this: the first fault"});
+    test::finish_rank();
+  });
+}
+
+TEST(DeviceTransports, ThatDifferBetweenRanksAreNamed) {
+  test::use_stand_in();
+  with_ranks(2, [] {
+    const char* const own = launch::read_environment().rank == 0 ? "nccl" : "staged";
+    const std::string error = message_of<RunError>([&] { Group::from_environment(options(own)); });
+    expect_in(error, {"transport nccl", "transport staged", "FUNICULAR_TRANSPORT"});
     test::finish_rank();
   });
 }
