@@ -4,10 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -44,12 +46,12 @@ void check_device(const Model& model, const comm::Group& group, bool on_devices,
         "{} on {} ranks and a model on {}: on GPUs only ddp without --reduce-precision trains on "
         "several ranks yet; expected that, or the CPU",
         strategy, group.size(), model.device().str());
-  if (!group.carries(model.device()))
-    throw InputError(
-        "strategy",
-        "{} ranks and a model on {}: the ranks exchange tensors of the CPU only; expected a group "
-        "with GroupOptions::device",
-        group.size(), model.device().str());
+  if (group.carries(model.device())) return;
+  const char* const transport = std::getenv("FUNICULAR_TRANSPORT");
+  throw InputError("strategy", "{} ranks and a model on {}: the ranks exchange no tensors of that device; {}",
+                   group.size(), model.device().str(),
+                   transport ? fmt::format("unset FUNICULAR_TRANSPORT, which is \"{}\"", transport)
+                             : "expected a group with GroupOptions::device");
 }
 
 /// Whether layers share matrices, as in an ALBERT: the gradient is then a sum of a product per layer.

@@ -149,9 +149,10 @@ TEST_P(Transports, OperationsAwaitTheComputationAndItAwaitsThem) {
           EXPECT_EQ(seen.mean().item<float>(), 5);
         }
         // A message that blocks waits for the collective that was started before.
-        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        const Work adding = group.start_all_reduce(sum.fill_(3));
-        group.rank() == 0 ? group.send(sum, 1) : group.receive(told, 0);
+        messages.all_reduce(seen);
+        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        const Work adding = messages.start_all_reduce(sum.fill_(3));
+        group.rank() == 0 ? messages.send(sum, 1) : messages.receive(told, 0);
         adding.wait();
         if (group.rank() == 1) {
           EXPECT_EQ(told.mean().item<float>(), 6);
@@ -214,7 +215,7 @@ TEST(Nccl, ItsSocketsUseTheGroupsInterfaceUnlessItsVariableNamesOne) {
 TEST(Nccl, AnOperationThatARankNeverCallsIsAbortedAfterTheTimeout) {
   test::use_stand_in();
   if (!is_rank()) {
-    EXPECT_EQ(Ranks(2).end({0}), (Endings{0, -SIGKILL}));
+    EXPECT_EQ(Ranks(2).end({1}), (Endings{-SIGKILL, 0}));  // rank 0 keeps the store
     return;
   }
   GroupOptions impatient = options("nccl");
@@ -222,7 +223,7 @@ TEST(Nccl, AnOperationThatARankNeverCallsIsAbortedAfterTheTimeout) {
   const Group group = Group::from_environment(impatient);
   const at::Tensor tensor = at::ones({1000});
   group.all_reduce(tensor);
-  if (group.rank() == 1) std::this_thread::sleep_for(test::kPatience);
+  if (group.rank() == 0) std::this_thread::sleep_for(test::kPatience);
   const auto stream = std::make_shared<device::HostStream>();
   {
     const device::UseHostStream use(stream);

@@ -10,15 +10,19 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
 #include "funicular/core/recompute.h"
+#include "funicular/launch/environment.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
 
@@ -328,8 +332,16 @@ TEST(Strategies, OnADeviceRefuseGroupsThatCarryNoneOfItsTensors) {
     }
     return "";
   };
-  EXPECT_NE(refusal("ddp", {}).find("a model on meta: the ranks exchange tensors of the CPU only"),
-            std::string::npos);
+  const std::optional<std::string> before = launch::process_variable("FUNICULAR_TRANSPORT");
+  ::unsetenv("FUNICULAR_TRANSPORT");
+  const std::string unset = refusal("ddp", {});
+  ::setenv("FUNICULAR_TRANSPORT", "host", 1);
+  const std::string host = refusal("ddp", {});
+  before ? ::setenv("FUNICULAR_TRANSPORT", before->c_str(), 1) : ::unsetenv("FUNICULAR_TRANSPORT");
+  EXPECT_NE(unset.find("exchange no tensors of that device; expected a group with GroupOptions::device"),
+            std::string::npos)
+      << unset;
+  EXPECT_NE(host.find("unset FUNICULAR_TRANSPORT, which is \"host\""), std::string::npos) << host;
   for (const std::string& text :
        {refusal("zero1", {}), refusal("ddp", {.reduction = {.type = at::kBFloat16}})})
     EXPECT_NE(text.find("on GPUs only ddp without --reduce-precision trains on several ranks"),
