@@ -29,8 +29,8 @@ struct RowLayout {
 class RowParser {
  public:
   explicit RowParser(RowLayout layout) : layout_(std::move(layout)) {}
-  /// Fills `columns`. Returns "" or what is wrong with the row. `text`: the text from the row on, or a part of it,
-  /// which tells the encoding of a row that is not UTF-8.
+  /// Fills `columns`. Returns "" or what is wrong with the row, which then has no columns. `text`: the text from the
+  /// row on, or a part of it, which tells the encoding of a row that is not UTF-8.
   std::string parse(std::string_view row, std::vector<std::string_view>& columns, std::string_view text = {});
   /// The byte of the row at which parse() found its problem. Messages name the line of that byte, for a row may have
   /// several.

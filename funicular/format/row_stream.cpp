@@ -251,7 +251,6 @@ const Row* StreamRowReader::next() {
           std::count(row.begin(), row.begin() + static_cast<ptrdiff_t>(parser_->problem_at()), '\n'));
       refuse(std::move(problem));
     }
-    if (!problem_.empty()) columns_.clear();
     if (const std::string shortage = parser_->shortage(); problem_.empty() && !shortage.empty())
       short_rows_->note(
           name_, row_.offset, [&] { return fmt::format("{}:{}", name_, row_line_); }, shortage);
