@@ -35,7 +35,8 @@ class Average final : public Command {
     arguments.add("output", "DIR", output_, Effect::output, "folder for the average, a model").required();
     arguments
         .add("greedy", "FILE", greedy_, Effect::input,
-             "average only the models that do not lower the score on these labelled rows, the best model first")
+             "average only the models that do not lower the score on these labelled rows, the best model "
+             "first")
         .default_text("all models are averaged");
     arguments.add("metric", "NAME", metric_, Effect::result, "with --greedy: the score, as evaluate calls it")
         .default_text("the one that chooses the best model in finetune");

@@ -100,7 +100,8 @@ std::vector<prove::Pair> pairs_for(const std::string& device, std::vector<prove:
   };
   const size_t left_out = device == "cpu" ? 0 : std::erase_if(pairs, on_several_ranks);
   if (left_out > 0)
-    log::warning("{} pairs of several ranks are left out: on GPUs proofs compare layouts of one rank", left_out);
+    log::warning("{} pairs of several ranks are left out: on GPUs proofs compare layouts of one rank",
+                 left_out);
   return pairs;
 }
 

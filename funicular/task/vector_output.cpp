@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -16,6 +17,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/format/npy.h"
 
 namespace funicular::task {
@@ -78,6 +80,15 @@ bool is_ranged(format::VectorCode code) {
   return code == format::VectorCode::int8 || code == format::VectorCode::uint8;
 }
 
+/// Whether the folder holds what no run left there. A run that is killed at its beginning or its end leaves no job.
+bool holds_something_else(const fs::path& folder) {
+  const std::vector<fs::path> temporaries = temporaries_of(folder / kVectorJob);
+  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [&](const auto& entry) {
+    const auto is_entry = [&](const fs::path& path) { return path.filename() == entry.path().filename(); };
+    return !is_entry(kVectorPart) && std::none_of(temporaries.begin(), temporaries.end(), is_entry);
+  });
+}
+
 std::string_view bytes_of(const std::vector<float>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)};
 }
@@ -97,7 +108,8 @@ fs::path VectorOutput::ranges_of(const fs::path& path) {
 VectorOutput::VectorOutput(VectorOutputOptions options)
     : options_(std::move(options)), folder_(folder_of(options_.path)), part_(folder_ / kVectorPart) {
   const fs::path job = folder_ / kVectorJob;
-  if (fs::exists(folder_) && !fs::exists(job) && !fs::is_empty(folder_))
+  if (fs::exists(folder_) && !fs::exists(job) &&
+      (!fs::is_directory(folder_) || holds_something_else(folder_)))
     throw InputError("embed",
                      "{} is in the way: unfinished work is kept there, and it holds something else; move it",
                      folder_.string());
@@ -107,10 +119,13 @@ VectorOutput::VectorOutput(VectorOutputOptions options)
     log::warning(
         "{} holds unfinished work with another input, model or options; this run starts from the beginning",
         folder_.string());
-    fs::remove(part_);
     fs::remove(job);
   }
-  if (!fs::exists(job)) write_file_atomically(job, json_text(options_.identity, 1) + "\n");
+  if (!fs::exists(job)) {
+    fs::remove(part_);
+    for (const fs::path& abandoned : temporaries_of(job)) fs::remove(abandoned);
+    write_file_atomically(job, json_text(options_.identity, 1) + "\n");
+  }
   open();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary.h"
 #include "funicular/format/npy.h"
 #include "funicular/format/vector_codes.h"
 #include "funicular/task/nearest.h"
@@ -189,6 +190,21 @@ TEST(VectorOutput, WorkOfAnotherIdentityBeginsAnew) {
   VectorOutputOptions other = output_options(scratch);
   other.identity["model"] = "b";
   EXPECT_EQ(VectorOutput(other).rows(), 0);
+}
+
+/// A run that is killed before its job is written, or while its folder is removed, leaves no job.
+TEST(VectorOutput, WorkWithoutAJobBeginsAnew) {
+  const Scratch scratch;
+  const fs::path folder = VectorOutput::folder_of(scratch / "v.npy");
+  { VectorOutput(output_options(scratch)).write(records_of(0, 4)); }
+  fs::remove(folder / "job.json");
+  const Temporary unfinished(folder / "job.json", Temporary::Kind::file);
+  write_file_atomically(unfinished.path(), "{");
+  EXPECT_EQ(VectorOutput(output_options(scratch)).rows(), 0);
+  EXPECT_FALSE(fs::exists(unfinished.path()));
+  fs::remove(folder / "job.json");
+  write_file_atomically(folder / "mine", "");
+  EXPECT_THROW(VectorOutput(output_options(scratch)), InputError);
 }
 
 TEST(VectorOutput, RangesStandBesideTheFile) {
