@@ -44,7 +44,7 @@ struct WarpRegisters {
   FUNICULAR_DEVICE const T* of(int lane) const { return values[held == 1 ? 0 : lane]; }
 };
 
-/// Where element i of a lane lies in the sums of multiply_add.
+/// Row and column of element i of a lane in the sums of multiply_add.
 FUNICULAR_DEVICE constexpr int row_in_sums(int lane, int i) {
   return lane / 4 + i / 2 * 8;
 }

@@ -104,7 +104,7 @@ class Option {
   bool given() const { return given_; }
   /// Whether another value would be refused: the option takes one, and has it.
   bool is_complete() const { return given_ && !declared_.many; }
-  /// What was given, numbers and switches in one spelling each.
+  /// The values that were given, numbers and switches in one spelling each.
   const std::vector<std::string>& values() const { return values_; }
   /// The default in the one spelling of its kind; what --help says of a default that is decided later.
   std::string usual_value() const;

@@ -90,7 +90,7 @@ class OptionSet {
     Effect effect = Effect::result;
     std::vector<std::string> former{};  ///< see Option::formerly
   };
-  /// Of all options, hidden ones too, after parsing.
+  /// The settings of all options, hidden ones too, after parsing.
   std::vector<Setting> settings() const;
 
   const std::string& command() const { return command_; }

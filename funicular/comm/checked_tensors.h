@@ -25,7 +25,7 @@ void check_rank(const char* operation, int rank, int size);
 void check_pieces(const char* operation, const at::Tensor& tensor, const std::vector<Shard>& pieces,
                   int size);
 
-// What all ranks must say alike of one collective.
+// Facts that all ranks must state alike about one collective.
 
 std::string describe(const char* operation, const at::Tensor& tensor, const std::string& more = {});
 std::string describe_pieces(const std::vector<Shard>& pieces);

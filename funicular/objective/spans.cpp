@@ -154,7 +154,7 @@ void BestSpan::read(std::span<const float> logits, int64_t place, TokenRange win
 
 void BestSpans::read(std::span<const float> logits, int64_t place, TokenRange window) {
   for_each_candidate(logits, place, window, [this](const ScoredSpan& span) { spans_.push_back(span); });
-  // Of equal scores the first one stays in front, so that the first span is BestSpan's.
+  // Among equal scores the first one stays in front, so that the first span is BestSpan's.
   std::stable_sort(spans_.begin(), spans_.end(),
                    [](const ScoredSpan& a, const ScoredSpan& b) { return a.score > b.score; });
   std::set<std::pair<int64_t, int64_t>> seen;

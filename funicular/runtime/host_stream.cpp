@@ -38,7 +38,7 @@ void copy_now(const at::Tensor& to, const at::Tensor& from) {
   to.copy_(from);
 }
 
-/// What LibTorch computes on the host is done when its call returns.
+/// The stream of the calling thread: LibTorch has computed on the host when its call returns.
 class CallingThread final : public Stream {
  public:
   at::Device device() const override { return at::kCPU; }

@@ -9,7 +9,7 @@
 
 namespace funicular::task {
 
-/// What became of one model.
+/// One model, its score, and whether it was kept.
 struct SoupStep {
   fs::path model;
   double alone = 0;  ///< its own score

@@ -1,6 +1,6 @@
 #pragma once
-// What a command has computed is kept in files while it works: if it is interrupted, the repeated command finds it
-// there.
+// Vectors and scores that a command keeps in files while it works. If it is interrupted, the repeated command finds
+// them there.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the sources share that start kernels of nn/device.
+// Shared by the sources that start kernels of nn/device.
 
 #include <ATen/core/Tensor.h>
 

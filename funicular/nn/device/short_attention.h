@@ -275,8 +275,7 @@ struct ShortForward {
   }
 
  private:
-  /// Of a strip: the sums so far, each row's largest score to the base of 2, and a lane's part of the sum of
-  /// exponentials.
+  /// A strip's sums so far, each row's largest score to the base of 2, and a lane's part of the sum of exponentials.
   template <class Team>
   struct State {
     using Ops = Strip<S, width, Team>;
