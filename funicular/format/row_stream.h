@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "funicular/base/input_stream.h"
-#include "funicular/base/text_encoding.h"
+#include "funicular/format/arriving_text.h"
 #include "funicular/format/delimited.h"
 
 namespace funicular::format {
@@ -33,7 +32,7 @@ class StreamRowReader {
   /// to be skipped, and notes it; then problem() tells it.
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
-  void stop() { stream_.stop(); }
+  void stop() { text_.stop(); }
   /// Number, from 1, of the first line of the row that was given last; of a bad one of the line with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
@@ -41,18 +40,14 @@ class StreamRowReader {
 
  private:
   void begin();
-  void map_regular_file();
-  void settle_line_ends();
   void choose_fields();
+  void decide_quotes(std::string_view text);
   void settle_quotes();
   void make_parser();
   bool next_raw(std::string_view& row);
   std::optional<size_t> row_size();
-  bool fill();
-  std::string_view read_piece();
-  int descriptor_;
+  void fill();
   std::string name_;
-  InputStream stream_;  ///< unless the file is mapped
   TextOptions options_;
   std::vector<Column> kept_;
   TextFormat format_;
@@ -61,15 +56,7 @@ class StreamRowReader {
   std::optional<RowParser> parser_;
   std::vector<std::string> header_;
   std::shared_ptr<BadRows> short_rows_;  ///< null without a header
-  bool is_file_ = false;                 ///< whether it is a regular file, read from its start
-  MappedText mapped_;                    ///< of a regular file that is not compressed
-  bool is_mapped_ = false, lone_returns_ = false;
-  size_t taken_ = 0;  ///< of what is mapped
-  std::optional<TextConverter> converter_;
-  std::string buffer_;
-  size_t begin_ = 0;   ///< of the unread part of the buffer
-  uint64_t base_ = 0;  ///< stream offset of buffer_[0]
-  bool end_ = false;
+  ArrivingText text_;
   std::optional<QuotedRowScan> scan_;  ///< with quotes: of the row that is being read
   size_t searched_ = 0;                ///< without: bytes of it in which its end is not
   bool new_document_ = true;
