@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formulas.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/weight_gradient.h"
 
@@ -33,10 +34,6 @@ const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},       {6, 64, 64},     {7, 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {
   return type == at::kDouble ? 1e-14 : type == at::kFloat ? 2e-6 : type == at::kBFloat16 ? 4e-3 : 1e-3;
-}
-
-double distance(const at::Tensor& found, const at::Tensor& expected) {
-  return (found.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>();
 }
 
 class Products : public testing::TestWithParam<at::ScalarType> {
