@@ -50,8 +50,8 @@ template <class T, class Update, class = States<Update>>
 struct DirectionKernel;
 template <class T, class Update, size_t... I>
 struct DirectionKernel<T, Update, std::index_sequence<I...>> {
-  /// Updates the states. Adds the squares of the parameter to squares[0] and the squares of the direction to
-  /// squares[1].
+  /// Updates the states. Adds the squares of the parameter (kCountsElements: the number of elements) to squares[0]
+  /// and the squares of what the rule returns to squares[1].
   void (*measure)(const T* parameter, const T* gradient, Each<T, I>*... states, int64_t size,
                   const Update& update, double squares[2]);
   /// parameter -= rate * direction, which is computed again: that is cheaper than to store it.

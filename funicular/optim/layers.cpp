@@ -8,7 +8,7 @@ namespace funicular::optim {
 
 namespace {
 
-// Three buffers of this many floats fit into the last-level cache of most processors; the overhead of
+// Three buffers of this many floats fit into the last-level cache of most processors. The overhead of
 // starting the threads twice a wave stays below a hundredth.
 constexpr int64_t kWave = 1 << 20;
 

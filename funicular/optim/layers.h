@@ -14,7 +14,7 @@
 
 namespace funicular::optim {
 
-/// Two L2 norms of a layer.
+/// Two L2 norms of a layer. For an update with kCountsElements `parameter` is the root of the number of elements.
 struct LayerNorms {
   double parameter = 0, other = 0;
 };

@@ -1,15 +1,16 @@
 #pragma once
 // The optimisers. A new one is a file pair, such as sgd.h and sgd.cpp, and its name here.
 
-#include "funicular/optim/adam.h"   // IWYU pragma: export
-#include "funicular/optim/adamw.h"  // IWYU pragma: export
-#include "funicular/optim/lamb.h"   // IWYU pragma: export
-#include "funicular/optim/lars.h"   // IWYU pragma: export
-#include "funicular/optim/lion.h"   // IWYU pragma: export
-#include "funicular/optim/sgd.h"    // IWYU pragma: export
+#include "funicular/optim/adam.h"          // IWYU pragma: export
+#include "funicular/optim/adamw.h"         // IWYU pragma: export
+#include "funicular/optim/lamb.h"          // IWYU pragma: export
+#include "funicular/optim/lars.h"          // IWYU pragma: export
+#include "funicular/optim/lion.h"          // IWYU pragma: export
+#include "funicular/optim/sgd.h"           // IWYU pragma: export
+#include "funicular/optim/stable_adamw.h"  // IWYU pragma: export
 
 /// Settings of each optimiser, in the order of --help and of the docs.
-#define FUNICULAR_OPTIMIZERS(X) X(AdamW) X(Adam) X(Sgd) X(Lamb) X(Lars) X(Lion)
+#define FUNICULAR_OPTIMIZERS(X) X(AdamW) X(Adam) X(Sgd) X(Lamb) X(Lars) X(Lion) X(StableAdamW)
 
 /// Updates of single elements, for which kernels are compiled. Each has
 ///   kStates       how many states an element has
@@ -18,6 +19,8 @@
 
 /// Updates whose step along a direction has a length that depends on the layer's norms. Each has
 ///   kStates
-///   Rule<T>(update)(T parameter, T gradient, T&... states)   updates the states, returns the direction
+///   Rule<T>(update)(T parameter, T gradient, T&... states)   updates the states, returns the value whose squares are
+///                                                            summed: the direction, unless the rule says otherwise
 ///   Rule<T>(update).direction(T parameter, T... states)      the same direction again
-#define FUNICULAR_DIRECTIONS(X) X(LambUpdate)
+/// An update with kCountsElements has the number of a layer's elements as the square of the parameter's norm.
+#define FUNICULAR_DIRECTIONS(X) X(LambUpdate) X(StableAdamWUpdate)

@@ -26,6 +26,12 @@ FUNICULAR_RULE double square_root(double value) {
 #endif
 }
 
+/// Whether the first of a layer's two sums is the number of its elements, and not the squares of its parameters.
+template <class Update>
+inline constexpr bool kCountsElements = requires {
+  Update::kCountsElements;
+};
+
 /// Indices of the states of an element.
 template <class Update>
 using States = std::make_index_sequence<static_cast<size_t>(Update::kStates)>;

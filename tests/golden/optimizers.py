@@ -1,4 +1,4 @@
-"""LAMB, LARS and Lion step as timm's do, in float64, over ten steps at a changing rate.
+"""LAMB, LARS, Lion and StableAdamW step as timm's do, in float64, over ten steps at a changing rate.
 
 usage: optimizers.py OPTIMIZER_STEPS_PROGRAM
 """
@@ -46,6 +46,9 @@ def cases():
         yield "lars", 0.01 if "clip" in change else 5.0, {**lars, **change}
     for change in ({}, {"beta1": 0.95, "beta2": 0.98}, {"weight_decay": 0.0}):
         yield "lion", 0.05, {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, **change}
+    # timm's weight decay is not damped, and its mean of squares has epsilon beside the root: neither counts here.
+    for beta2 in (0.99, 0.5):
+        yield "stable_adamw", 0.05, {"beta1": 0.9, "beta2": beta2, "epsilon": 1e-16, "weight_decay": 0.0}
 
 
 def peer(name: str, settings: dict, parameters: list):
@@ -55,6 +58,9 @@ def peer(name: str, settings: dict, parameters: list):
         return timm_optimizer("lamb", "Lamb")(
             groups, betas=(settings["beta1"], settings["beta2"]), eps=settings["epsilon"], max_grad_norm=None,
             bias_correction=settings["bias_correction"], always_adapt=settings["trust_ratio"] == "paper", trust_clip="trust_bounds" in settings)
+    if name == "stable_adamw":
+        return timm_optimizer("adamw", "AdamWLegacy")(
+            groups, betas=(settings["beta1"], settings["beta2"]), eps=settings["epsilon"], clipping_threshold=1.0)
     if name == "lion":
         return timm_optimizer("lion", "Lion")(groups, betas=(settings["beta1"], settings["beta2"]))
     return timm_optimizer("lars", "Lars")(

@@ -65,6 +65,7 @@ const std::vector<OptimizerSpec> kSpecs = {
     Sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
     Lion{.weight_decay = 0.1},
     Lamb{},
+    StableAdamW{.weight_decay = 0.1},
     Lamb{.trust_ratio = TrustRatio::paper},
     Lars{},
     Lars{.rate_in_momentum = false},

@@ -1,4 +1,4 @@
-// Claims about LAMB and LARS: against the papers' algorithms, once by hand and once in LibTorch's operations.
+// Claims about LAMB, LARS and StableAdamW: against the algorithms, once by hand and once in LibTorch's operations.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -126,6 +126,32 @@ struct LarsReference {
   }
 };
 
+/// The definition in optim/stable_adamw.h in LibTorch's operations, a tensor at a time.
+struct StableAdamWReference {
+  StableAdamW options;
+  Tensors first{}, second{};
+
+  static double beta_at(double beta, int64_t t) {
+    return beta * (1 - std::pow(beta, t - 1)) / (1 - std::pow(beta, t));
+  }
+  void step(Tensors& weights, const Tensors& gradients, double rate, int64_t t) {
+    const double b1 = beta_at(options.beta1, t), b2 = beta_at(options.beta2, t);
+    for (auto& [name, x] : weights) {
+      const at::Tensor& g = gradients.at(name);
+      at::Tensor &m = first[name], &v = second[name];
+      if (!m.defined()) m = torch::zeros_like(x), v = torch::zeros_like(x);
+      m = b1 * m + (1 - b1) * g;
+      v = b2 * v + (1 - b2) * g * g;
+      const double floor = options.epsilon * options.epsilon;
+      const double r = (g * g / v.clamp_min(floor)).mean().sqrt().item<double>();
+      const double eta = rate / std::max(1.0, r);
+      const double share = options.decouple_lr ? eta / options.learning_rate : eta;
+      if (is_matrix(name)) x = x * (1 - share * options.weight_decay);
+      x = x - eta * m / (v.sqrt() + options.epsilon);
+    }
+  }
+};
+
 /// The largest difference from `reference` in ten steps at a changing rate, relative to values above 1.
 template <class Reference, class Options>
 double difference_from(const Options& options, at::ScalarType type) {
@@ -195,6 +221,60 @@ TEST(Lars, FollowsThePapersAlgorithmWithEveryOption) {
     EXPECT_LT(difference_from<LarsReference>(options, at::kFloat), kSingle) << variant;
     ++variant;
   }
+}
+
+std::vector<StableAdamW> stable_adamw_variants() {
+  const StableAdamW base{
+      .learning_rate = 0.05, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1};
+  std::vector<StableAdamW> result(4, base);
+  result[1].decouple_lr = true;
+  result[2].weight_decay = 0;
+  result[3].epsilon = 1;  // above the roots of most second moments
+  return result;
+}
+
+TEST(StableAdamW, FollowsItsDefinitionWithEveryOption) {
+  size_t variant = 0;
+  for (const StableAdamW& options : stable_adamw_variants()) {
+    EXPECT_LT(difference_from<StableAdamWReference>(options, at::kDouble), 1e-13) << variant;
+    EXPECT_LT(difference_from<StableAdamWReference>(options, at::kFloat), kSingle) << variant;
+    ++variant;
+  }
+}
+
+/// By hand: gradients of 1, then one of 10, in one of two tensors.
+TEST(StableAdamW, AJumpOfATensorsGradientSlowsThisTensorAlone) {
+  Model model;
+  for (const char* name : {"jumps", "stays"})
+    model.add_parameter(name, torch::zeros({2}, at::kDouble), ParameterKind::matrix);
+  parallel::Holding flat(model);
+  const auto optimizer = make_optimizer(StableAdamW{.beta1 = 0.5, .beta2 = 0.5, .epsilon = 1e-12});
+  optimizer->attach(flat.target());
+  const auto step = [&](int64_t number, double gradient) {
+    const at::Tensor before = torch::stack({model.parameters[0]->master, model.parameters[1]->master});
+    model.parameters[0]->gradient.fill_(gradient);
+    model.parameters[1]->gradient.fill_(1);
+    optimizer->step({.learning_rate = 0.1, .step = number});
+    return (before - torch::stack({model.parameters[0]->master, model.parameters[1]->master})).detach();
+  };
+  EXPECT_NEAR(step(1, 1)[0][0].item<double>(), 0.1, 1e-12);
+  const at::Tensor moved = step(2, 10);  // 1 - b = 0.5 / 0.75 of both moments
+  const double m = (1 + 2 * 10.0) / 3, v = (1 + 2 * 100.0) / 3, r = 10 / std::sqrt(v);
+  EXPECT_GT(r, 1.2);
+  EXPECT_NEAR(moved[0][1].item<double>(), 0.1 / r * m / std::sqrt(v), 1e-12);
+  EXPECT_NEAR(moved[1][1].item<double>(), 0.1, 1e-12);
+}
+
+TEST(StableAdamW, ARateOfZeroMovesNothingWithADecoupledDecay) {
+  Model model = make_layers(at::kDouble);
+  parallel::Holding flat(model);
+  const at::Tensor before = masters_of(flat);
+  const auto optimizer =
+      make_optimizer(StableAdamW{.learning_rate = 0, .weight_decay = 0.1, .decouple_lr = true});
+  optimizer->attach(flat.target());
+  set_gradients(model, 1);
+  optimizer->step({.learning_rate = 0, .step = 1});
+  EXPECT_TRUE(torch::equal(masters_of(flat), before));
 }
 
 /// One layer with the weights (3, 4): its norm is 5.

@@ -107,6 +107,7 @@ std::vector<OptimizerSpec> all_optimizers() {
           Sgd{.learning_rate = 0.1},
           Lion{.learning_rate = 0.01, .weight_decay = 0.1},
           Lamb{.learning_rate = 0.01, .weight_decay = 0.1},
+          StableAdamW{.learning_rate = 0.01, .weight_decay = 0.1},
           Lars{.learning_rate = 1, .trust_coefficient = 0.01, .weight_decay = 0.1}};
 }
 

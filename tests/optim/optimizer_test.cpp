@@ -209,6 +209,7 @@ TEST(Optimizers, RefuseSettingsOutOfRange) {
   EXPECT_THROW(make_optimizer(Sgd{.nesterov = true}), InputError);
   EXPECT_THROW(make_optimizer(AdamW{.epsilon = 0}), InputError);
   EXPECT_THROW(make_optimizer(Lion{.beta1 = 1}), InputError);
+  EXPECT_THROW(make_optimizer(StableAdamW{.epsilon = 0}), InputError);
   EXPECT_THROW(make_optimizer(Adam{.epsilon = 1e-60}), InputError) << "0 as a float";
 }
 

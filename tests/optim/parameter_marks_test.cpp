@@ -51,11 +51,12 @@ std::vector<OptimizerSpec> specs(double decay) {
           Sgd{.momentum = 0.9, .weight_decay = decay},
           Lion{.weight_decay = decay},
           Lamb{.weight_decay = decay},
+          StableAdamW{.weight_decay = decay},
           Lars{.trust_coefficient = 0.5, .weight_decay = decay}};
 }
 
 bool has_trust_ratio(const OptimizerSpec& spec) {
-  return spec.kind().layer_norms;
+  return spec.kind().layer_norms && !spec.as<StableAdamW>();  // whose share follows from the gradient alone
 }
 
 TEST(ParameterMarks, AreThoseOfTheKindUnlessGiven) {

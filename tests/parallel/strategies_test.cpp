@@ -88,8 +88,9 @@ TEST(Strategies, AModuleWithTiedUnusedAndFrozenWeightsTrainsAsInOneProcess) {
     const auto group = comm::Group::from_environment();
     std::vector<optim::OptimizerSpec> optimizers{optim::AdamW{.weight_decay = 0.1}};
     if (!on_device_transport())
-      optimizers.insert(optimizers.end(), {optim::Lamb{}, optim::Lars{}, optim::Sgd{.momentum = 0.9},
-                                           optim::Lion{.weight_decay = 0.1}});
+      optimizers.insert(optimizers.end(),
+                        {optim::Lamb{}, optim::Lars{}, optim::Sgd{.momentum = 0.9},
+                         optim::Lion{.weight_decay = 0.1}, optim::StableAdamW{.weight_decay = 0.1}});
     for (const optim::OptimizerSpec& optimizer : optimizers) {
       for (const std::string& name : kStrategies) {
         if (name == "ps-sync" && group.size() == 1) continue;

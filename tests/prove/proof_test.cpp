@@ -62,17 +62,28 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
   }
 }
 
-TEST_F(Proofs, LionUpdatesAlikeHoweverItsStateIsShared) {
-  ::setenv("TEST_OPTIMIZER", "lion", 1);
+class OtherOptimizers : public Proofs, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    if (!is_rank()) ::setenv("TEST_OPTIMIZER", GetParam(), 1);
+  }
+  void TearDown() override {
+    if (!is_rank()) ::unsetenv("TEST_OPTIMIZER");
+  }
+};
+
+TEST_P(OtherOptimizers, UpdateAlikeHoweverTheirStateIsShared) {
   if (is_rank()) return run_rank();
   for (const char* layout : {"ddp -n 2", "zero1 -n 3 --micro-batch-size 2", "zero2 -n 2", "zero3 -n 2",
-                             "pipeline -n 2 --micro-batch-size 3", "tensor -n 2"}) {
+                             "pipeline -n 2 --micro-batch-size 3", "tensor -n 3"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
   }
-  ::unsetenv("TEST_OPTIMIZER");
 }
+
+INSTANTIATE_TEST_SUITE_P(Each, OtherOptimizers, ::testing::Values("lion", "stable_adamw"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
   if (is_rank()) return run_rank();

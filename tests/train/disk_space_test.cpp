@@ -28,9 +28,9 @@ TEST(DiskSpace, OfACheckpointIsThatOfItsFiles) {
   const test::TemporaryFolder folder;
   int number = 0;
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
-    for (const auto& spec :
-         std::vector<optim::OptimizerSpec>{optim::AdamW{}, optim::Lamb{}, optim::Sgd{.momentum = 0.9},
-                                           optim::Sgd{}, optim::Lars{}, optim::Lion{}}) {
+    for (const auto& spec : std::vector<optim::OptimizerSpec>{
+             optim::AdamW{}, optim::Lamb{}, optim::Sgd{.momentum = 0.9}, optim::Sgd{}, optim::Lars{},
+             optim::Lion{}, optim::StableAdamW{}}) {
       Model model = wrap_module(test::make_net(), test::squared_error);
       convert(model, type);
       const auto strategy = parallel::make_single();

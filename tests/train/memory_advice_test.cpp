@@ -60,7 +60,7 @@ TEST(MemoryAdvice, CountsTheStatesThatEachOptimizerKeeps) {
        {optim::OptimizerSpec(optim::AdamW{}), optim::OptimizerSpec(optim::Adam{}),
         optim::OptimizerSpec(optim::Sgd{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9}),
         optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{}),
-        optim::OptimizerSpec(optim::Lion{})}) {
+        optim::OptimizerSpec(optim::Lion{}), optim::OptimizerSpec(optim::StableAdamW{})}) {
     Model model = wrap_module(test::make_net(), test::squared_error);
     const parallel::Holding parameters(model);
     const auto optimizer = optim::make_optimizer(spec);

@@ -130,8 +130,8 @@ struct SquareSums {
   }
 };
 
-/// Updates the states of an update along a direction. sums[2 * number] = the squares of the parameters,
-/// sums[2 * number + 1] = the squares of the direction.
+/// Updates the states of an update along a direction. sums[2 * number] = the squares of the parameters, or with
+/// kCountsElements their number. sums[2 * number + 1] = the squares of what the rule returns.
 template <class Update, class T, class G, class S>
 struct MeasureBlocks {
   using Rule = typename Update::template Rule<T>;
@@ -147,7 +147,8 @@ struct MeasureBlocks {
       e.load_gradient();
       const T direction = change(e.block.decay ? decayed : plain, e, States<Update>());
       e.clear_gradient();
-      parameters += static_cast<double>(e.parameter) * static_cast<double>(e.parameter);
+      parameters +=
+          kCountsElements<Update> ? 1.0 : static_cast<double>(e.parameter) * static_cast<double>(e.parameter);
       directions += static_cast<double>(direction) * static_cast<double>(direction);
     });
     write_sum(team, parameters, sums + 2 * block.number);

@@ -170,7 +170,10 @@ void measure(const T* __restrict parameter, const T* __restrict gradient, Each<T
     const int64_t count = size - begin < kPart ? size - begin : kPart;
     for (int64_t i = 0; i < count; ++i)
       direction[i] = rule(parameter[begin + i], gradient[begin + i], states[begin + i]...);
-    squares[0] += square_sum(parameter + begin, count);
+    if constexpr (kCountsElements<Update>)
+      squares[0] += static_cast<double>(count);
+    else
+      squares[0] += square_sum(parameter + begin, count);
     squares[1] += square_sum(direction, count);
   }
 }

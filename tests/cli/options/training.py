@@ -112,6 +112,7 @@ def optim(lab):
         moved = lab.moved(optim=name)
         for parameter in filter(is_matrix, start):
             lab.assertAlmostEqual(norm(moved[parameter]) / norm(start[parameter]) / 0.01 / share, 1, delta=1e-2, msg=parameter)
+    lab.assert_near(lab.moved(optim="stable_adamw"), signs(gradient, 0.01, 1e-6))
     moved = lab.moved(optim="lion")
     for name, values in gradient.items():
         found = [abs(m + math.copysign(0.01, g)) for m, g in zip(moved[name], values) if abs(g) > 1e-9]
@@ -287,6 +288,16 @@ def lion_beta1(lab):
 def lion_beta2(lab):
     lab.assert_near(lab.train(optim="lion").state("exp_avg"), scaled(lab.gradient(), 1 - 0.99))
     lab.assert_near(lab.train(optim="lion", lion_beta2=0.5).state("exp_avg"), scaled(lab.gradient(), 1 - 0.5))
+
+
+@OPTIMISATION.row("--decouple-lr", "a step at the peak rate takes the share --weight-decay of each matrix")
+def decouple_lr(lab):
+    start, without = lab.start(), lab.moved(optim="stable_adamw")
+    for decouple, share in ((True, 0.5), (False, 0.01 * 0.5)):
+        shrunk = lab.moved(optim="stable_adamw", weight_decay=0.5, decouple_lr=decouple)
+        for name, before in start.items():
+            expected = [-share * value if is_matrix(name) else 0 for value in before]
+            lab.assertLess(max(map(abs, less(less(shrunk[name], without[name]), expected))), 1e-12, name)
 
 
 def rate_at(schedule, step, warmup, total):
