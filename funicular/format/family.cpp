@@ -13,8 +13,10 @@
 #include "funicular/format/family/distilbert.h"
 #include "funicular/format/family/electra.h"
 #include "funicular/format/family/ernie.h"
+#include "funicular/format/family/gte.h"
 #include "funicular/format/family/modernbert.h"
 #include "funicular/format/family/mpnet.h"
+#include "funicular/format/family/nomic_bert.h"
 #include "funicular/format/family/roberta.h"
 #include "funicular/format/family/xlm_roberta.h"
 
@@ -22,10 +24,10 @@ namespace funicular::format {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
-    std::vector<Family> rows = {bert_family(),       roberta_family(),    electra_family(),
-                                distilbert_family(), modernbert_family(), xlm_roberta_family(),
-                                camembert_family(),  ernie_family(),      mpnet_family(),
-                                albert_family(),     deberta_v2_family()};
+    std::vector<Family> rows = {
+        bert_family(),        roberta_family(),    electra_family(), distilbert_family(), modernbert_family(),
+        xlm_roberta_family(), camembert_family(),  ernie_family(),   mpnet_family(),      albert_family(),
+        deberta_v2_family(),  nomic_bert_family(), gte_family()};
     for (Family& family : rows) family.defaults.model_type = family.model_type;
     return rows;
   }();
@@ -82,34 +84,55 @@ constexpr Names kOfALayer[] = {
     &WeightNames::attention_norm, &WeightNames::up,  &WeightNames::down,  &WeightNames::gate,
     &WeightNames::output_norm};
 
-/// The neutral name of the family's weight; empty where it has none of this name.
+/// Names that files of one form give to weights.
+struct Naming {
+  const std::string& prefix;
+  const WeightNames& names;
+  const Family::MaskedLm& masked_lm;
+};
+
+/// The names in files of every family, and in older ones.
+const std::vector<Naming>& namings() {
+  static const std::vector<Naming> all = [] {
+    std::vector<Naming> found;
+    for (const Family& family : families()) {
+      found.push_back({family.prefix, family.names, family.masked_lm});
+      for (const Family::OlderNames& older : family.older_names)
+        found.push_back({older.prefix, older.names, older.masked_lm});
+    }
+    return found;
+  }();
+  return all;
+}
+
+/// The neutral name of a weight; empty where `own` has none of this name.
 template <size_t N>
-std::string translated(const std::string& name, const Family& family, const Names (&names)[N]) {
+std::string translated(const std::string& name, const WeightNames& own, const Names (&names)[N]) {
   static const WeightNames neutral;
   for (const Names one : names)
     for (const char* const part : {".weight", ".bias"})
-      if (name == family.names.*one + part) return neutral.*one + part;
+      if (name == own.*one + part) return neutral.*one + part;
   return "";
 }
 
 /// The place behind the layer's number and its point, in the name of a layer's weight. Other names: npos.
-size_t end_of_number(const std::string& name, const Family& family) {
-  const std::string& layers = family.names.layers;
+size_t end_of_number(const std::string& name, const WeightNames& names) {
+  const std::string& layers = names.layers;
   const size_t point = name.starts_with(layers) ? name.find('.', layers.size()) : name.npos;
   return point == name.npos ? point : point + 1;
 }
 
 /// The neutral name, given what follows the layer's number in it.
-std::string in_neutral_layer(const std::string& name, const Family& family, const std::string& part) {
-  const size_t begin = family.names.layers.size();
-  return kNeutralLayers + name.substr(begin, end_of_number(name, family) - begin) + part;
+std::string in_neutral_layer(const std::string& name, const WeightNames& names, const std::string& part) {
+  const size_t begin = names.layers.size();
+  return kNeutralLayers + name.substr(begin, end_of_number(name, names) - begin) + part;
 }
 
-std::string translated(const std::string& name, const Family& family) {
-  const size_t begin = end_of_number(name, family);
-  if (begin == name.npos) return translated(name, family, kOutsideLayers);
-  const std::string part = translated(name.substr(begin), family, kOfALayer);
-  return part.empty() ? "" : in_neutral_layer(name, family, part);
+std::string translated(const std::string& name, const WeightNames& names) {
+  const size_t begin = end_of_number(name, names);
+  if (begin == name.npos) return translated(name, names, kOutsideLayers);
+  const std::string part = translated(name.substr(begin), names, kOfALayer);
+  return part.empty() ? "" : in_neutral_layer(name, names, part);
 }
 
 /// The neutral name of a weight of the masked-LM head; empty where the head has none of this name.
@@ -123,17 +146,24 @@ std::string translated(const std::string& name, const Family::MaskedLm& own) {
   return name == own.decoder_weight ? neutral.decoder_weight : "";
 }
 
-/// Calls found(the name's beginning, family, what follows) if the name is a layer's. Families without joint weights
-/// are left out. What follows ends with ".weight" or ".bias".
+/// The length of the prefix of the encoder's weights, of any family, that the name begins with.
+size_t prefix_size(const std::string& name) {
+  for (const Naming& naming : namings())
+    if (name.starts_with(naming.prefix)) return naming.prefix.size();
+  return 0;
+}
+
+/// Calls found(the name's beginning, names, the rest) if the name is a layer's. Files without joint weights are left
+/// out. The rest ends with ".weight" or ".bias".
 template <class Found>
 void in_joint_layers(const std::string& name, const Found& found) {
-  for (const Family& family : families()) {
-    if (!family.names.joint) continue;
-    const size_t begin = name.starts_with(family.prefix) ? family.prefix.size() : 0;
-    const std::string& layers = family.names.layers;
+  const size_t begin = prefix_size(name);
+  for (const Naming& naming : namings()) {
+    if (!naming.names.joint) continue;
+    const std::string& layers = naming.names.layers;
     const size_t point =
         name.compare(begin, layers.size(), layers) == 0 ? name.find('.', begin + layers.size()) : name.npos;
-    if (point != name.npos) found(name.substr(0, point + 1), family, name.substr(point + 1));
+    if (point != name.npos) found(name.substr(0, point + 1), naming.names, name.substr(point + 1));
   }
 }
 
@@ -141,23 +171,21 @@ struct Joint {
   std::string whole;
   std::vector<std::string> parts;
 };
+/// The joint weights of a layer. A name that is empty is no weight of the files.
 std::vector<Joint> joints_of(const WeightNames& names) {
-  return {{names.query_key_value, {names.query, names.key, names.value}},
-          {names.gate_up, {names.gate, names.up}}};
-}
-
-std::string without_prefix(const std::string& name) {
-  for (const Family& family : families())
-    if (name.starts_with(family.prefix)) return name.substr(family.prefix.size());
-  return name;
+  std::vector<Joint> joints = {{names.query_key_value, {names.query, names.key, names.value}},
+                               {names.gate_up, {names.gate, names.up}}};
+  if (names.up_first) std::swap(joints[1].parts[0], joints[1].parts[1]);
+  std::erase_if(joints, [](const Joint& joint) { return joint.whole.empty(); });
+  return joints;
 }
 
 }  // namespace
 
 std::vector<std::string> parts_of_joint(const std::string& name) {
   std::vector<std::string> parts;
-  in_joint_layers(name, [&](const std::string& layer, const Family& family, const std::string& rest) {
-    for (const Joint& joint : joints_of(family.names))
+  in_joint_layers(name, [&](const std::string& layer, const WeightNames& names, const std::string& rest) {
+    for (const Joint& joint : joints_of(names))
       for (const char* const kind : {".weight", ".bias"})
         if (rest == joint.whole + kind)
           for (const std::string& part : joint.parts) parts.push_back(layer + part + kind);
@@ -167,8 +195,8 @@ std::vector<std::string> parts_of_joint(const std::string& name) {
 
 std::string joint_of_part(const std::string& name) {
   std::string whole;
-  in_joint_layers(name, [&](const std::string& layer, const Family& family, const std::string& rest) {
-    for (const Joint& joint : joints_of(family.names))
+  in_joint_layers(name, [&](const std::string& layer, const WeightNames& names, const std::string& rest) {
+    for (const Joint& joint : joints_of(names))
       for (const std::string& part : joint.parts)
         for (const char* const kind : {".weight", ".bias"})
           if (rest == part + kind) whole = layer + joint.whole + kind;
@@ -177,17 +205,17 @@ std::string joint_of_part(const std::string& name) {
 }
 
 std::string neutral_name(const std::string& name) {
-  std::string own = without_prefix(name);
+  std::string own = name.substr(prefix_size(name));
   for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "weight"}, std::pair{"LayerNorm.beta", "bias"}})
     if (own.ends_with(old)) own.replace(own.rfind('.') + 1, std::string::npos, now);
-  for (const Family& family : families()) {
-    if (std::string neutral = translated(own, family); !neutral.empty()) return neutral;
-    if (std::string neutral = translated(own, family.masked_lm); !neutral.empty()) return neutral;
+  for (const Naming& naming : namings()) {
+    if (std::string neutral = translated(own, naming.names); !neutral.empty()) return neutral;
+    if (std::string neutral = translated(own, naming.masked_lm); !neutral.empty()) return neutral;
   }
   // A weight that no layer has keeps what follows the layer's number.
-  for (const Family& family : families())
-    if (const size_t begin = end_of_number(own, family); begin != own.npos)
-      return in_neutral_layer(own, family, own.substr(begin));
+  for (const Naming& naming : namings())
+    if (const size_t begin = end_of_number(own, naming.names); begin != own.npos)
+      return in_neutral_layer(own, naming.names, own.substr(begin));
   return own;
 }
 

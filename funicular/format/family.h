@@ -69,6 +69,7 @@ struct WeightNames {
   std::string relative_vectors = "encoder.relative_vectors", relative_norm = "encoder.relative_norm";
   /// Files hold query_key_value and gate_up, and not their parts.
   bool joint = false;
+  bool up_first = false;                ///< in gate_up the rows of `up` come before those of `gate`
   std::string pooler = "pooler.dense";  ///< empty: there is none
 };
 
@@ -83,6 +84,12 @@ struct Family {
     std::string decoder_weight = "cls.predictions.decoder.weight";
     std::string decoder_bias = "cls.predictions.decoder.bias";
     bool plain_gelu = false;  ///< the activation is gelu, whatever the encoder's is
+  };
+  /// Names in older files, which are read and never written.
+  struct OlderNames {
+    std::string prefix;  ///< of the encoder's weights in a model with a head
+    WeightNames names = {};
+    MaskedLm masked_lm = {};
   };
   /// The head over the first token: a linear layer, activation, dropout, a linear layer to the classes.
   struct Classifier {
@@ -110,18 +117,23 @@ struct Family {
   ConfigKeys keys = {};
   WeightNames names = {};
   MaskedLm masked_lm = {};
+  std::vector<OlderNames> older_names = {};
   Classifier classifier = {};
   /// The head over words drops with the encoder's hidden dropout; false: with the classifier's.
   bool tags_drop_hidden = false;
   /// The linear layer over the pooler that judges pairs of texts; empty: there is none.
   std::string pair_relation = {};
   ReplacedTokens replaced_tokens = {};
-  std::string spans = "qa_outputs";  ///< the linear layer that gives the ends of answers
+  /// The linear layer that gives the ends of answers; empty: transformers has no such model of the family.
+  std::string spans = "qa_outputs";
   /// Keys that ConfigKeys do not cover: their names, what reads them into a configuration that has all other fields,
   /// and what writes them. Null: there are none.
   std::vector<std::string> more_keys = {};
   void (*read_more)(const ConfigFields& fields, ModelConfig& config) = nullptr;
   void (*write_more)(const ModelConfig& config, Json& json) = nullptr;
+  /// Moves what an older file of the family says under the present keys; changes no other file. Null: there is no older
+  /// form. `fields` are those of the file, and `json` is a copy of it.
+  void (*update)(const ConfigFields& fields, Json& json) = nullptr;
 
   /// The name of one of the encoder's weights in a model with a head.
   std::string in_encoder(const std::string& name) const { return prefix + name; }

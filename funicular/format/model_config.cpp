@@ -60,9 +60,7 @@ std::string advice_instead_of(const std::string& type) {
   static const std::map<std::string, const char*> advice = {
       {"eurobert", "for long texts in several languages take mmBERT, a modernbert"},
       {"neobert", "take ModernBERT or Ettin, both modernbert"},
-      {"deberta", "take DeBERTa-v3, a deberta-v2"},
-      {"nomic_bert", "for vectors of long texts take an embedder that is a modernbert"},
-      {"new", "for vectors of long texts take an embedder that is a modernbert"}};
+      {"deberta", "take DeBERTa-v3, a deberta-v2"}};
   const auto found = advice.find(type);
   return found == advice.end() ? "take a model of one of these" : found->second;
 }
@@ -80,7 +78,9 @@ void refuse_unsupported(const ConfigFields& fields) {
         "\"model_type\": expected one of {}, found \"{}\": models of this family cannot be loaded; {}",
         fmt::join(types, ", "), type, advice_instead_of(type));
   fields.read("position_embedding_type", positions);
-  if (positions != "absolute")
+  const Family& family = family_of(type.empty() ? ModelConfig().model_type : type);
+  const bool rotary = family.defaults.encoder.attention_of(0).rotary_base > 0;
+  if (positions != "absolute" && !(rotary && positions == "rope"))
     fields.fail(
         "\"position_embedding_type\": expected \"absolute\", found \"{}\": positions of this kind are "
         "not supported",
@@ -92,6 +92,15 @@ void refuse_unsupported(const ConfigFields& fields) {
   }
   if (fields.has("pruned_heads") && !fields["pruned_heads"].empty())
     fields.fail("\"pruned_heads\": expected none: save the model without pruned heads first");
+}
+
+/// Returns the configuration under the present keys of its family, whichever form the file has.
+Json under_present_keys(const Json& given, std::string_view origin) {
+  const ConfigFields fields(given, origin);
+  Json json = given;
+  for (const Family& family : families())
+    if (family.update) family.update(fields, json);
+  return json;
 }
 
 void read_labels(const ConfigFields& fields, ModelConfig& config) {
@@ -177,12 +186,6 @@ void check_training(const EncoderSpec& encoder, std::string_view origin) {
   if (encoder.initializer_cutoff != 0 && !(encoder.initializer_cutoff >= Limits::smallest_cutoff))
     throw InputError("config", "{}: expected a cutoff of new weights of 0 or at least {}, found {}", origin,
                      Limits::smallest_cutoff, encoder.initializer_cutoff);
-  // Both dropouts of a layer would draw the same bits.
-  if (encoder.dropouts.feed_forward > 0 && encoder.dropouts.of_feed_forward_output() > 0)
-    throw InputError(
-        "config",
-        "{}: expected dropout before or after the feed-forward part's last product, found {} and {}", origin,
-        encoder.dropouts.feed_forward, encoder.dropouts.of_feed_forward_output());
 }
 
 void check_encoder(const EncoderSpec& encoder, const Family& family, std::string_view origin) {
@@ -334,7 +337,8 @@ void check_model_config(const ModelConfig& config, std::string_view origin) {
                      origin, family.title, family.model_type);
 }
 
-ModelConfig parse_model_config(const Json& json, std::string_view origin) {
+ModelConfig parse_model_config(const Json& given, std::string_view origin) {
+  const Json json = under_present_keys(given, origin);
   const ConfigFields fields(json, origin);
   refuse_unsupported(fields);
   std::string type;

@@ -26,7 +26,7 @@ constexpr std::array<Kin, 5> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
      " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader LayoutLM Lxmert MobileBert "
      "SqueezeBert ",
-     " convbert ernie layoutlm lxmert megatron-bert mobilebert nezha nomic_bert qdqbert "
+     " convbert ernie layoutlm lxmert megatron-bert mobilebert nezha qdqbert "
      "realm retribert squeezebert visual_bert "},
     {TokenizerRules::roberta, "RobertaTokenizer", " Bart LED Longformer Mvp ",
      " roberta-prelayernorm bart data2vec-text ibert led lilt longformer mega mra mvp "},

@@ -302,8 +302,9 @@ void add_layer(Builder& builder, int64_t number, const LayerWeights& weights,
   layer.attention_site = {encoder.dropouts.attention, Purpose::dropout_attention, index};
   layer.projection_site = {encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output, index};
   layer.output_site = {encoder.dropouts.of_feed_forward_output(), Purpose::dropout_output, index};
-  // check_model_config refuses an encoder with both.
-  layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output, index};
+  // Both dropouts of a feed-forward part have one purpose, so this one has the numbers after the last layer's.
+  layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output,
+                      index + static_cast<uint32_t>(format::EncoderLimits::layers)};
   layer.pattern = builder.attention_pattern(number);
   layer.activation = builder.activation();
   layer.channels = encoder.feed_forward.width;

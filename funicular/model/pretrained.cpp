@@ -247,6 +247,9 @@ std::string describe_sharing(const format::EncoderSpec& encoder) {
   if (const auto& relative = encoder.positions.relative)
     text += fmt::format(", distances in {} buckets up to {}", relative->buckets, relative->farthest);
   if (encoder.layer_groups) text += fmt::format(", {} groups of layers", *encoder.layer_groups);
+  // Older versions described runs of ModernBERT without its bases.
+  if (const double base = encoder.attention_of(0).rotary_base; base > 0 && !encoder.norm.first)
+    text += fmt::format(", rotary base {}", base);
   return text;
 }
 

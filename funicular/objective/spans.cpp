@@ -209,6 +209,15 @@ void add_span_reader(model::Builder& builder) {
       });
 }
 
+void require_span_class(const format::ModelConfig& config) {
+  const format::Family& family = format::family_of(config);
+  if (family.spans.empty())
+    throw InputError("spans",
+                     "transformers has no class that reads answers with a {} (\"model_type\" {}), so nothing "
+                     "could load the model; expected a model of another family, such as BERT",
+                     family.title, family.model_type);
+}
+
 }  // namespace
 
 model::Head span_reader() {
@@ -220,7 +229,7 @@ model::Head span_reader() {
           [](const format::ModelConfig& config) {
             return (config.encoder.width + 1) * 2 + model::count_token_layer_parameters(config);
           },
-          {}};
+          require_span_class};
 }
 
 bool is_span_reader(const format::ModelConfig& config) {

@@ -265,7 +265,8 @@ at::Tensor ReferenceEncoder::feed_forward(const at::Tensor& x, int64_t number, u
   const at::Tensor inner = encoder.feed_forward.gated
                                ? activate(linear(x, prefix + names.gate, encoder.biases.up)) * up
                                : activate(up);
-  const at::Tensor kept = drop(inner, encoder.dropouts.feed_forward, Purpose::dropout_output, number, draw);
+  const at::Tensor kept = drop(inner, encoder.dropouts.feed_forward, Purpose::dropout_output,
+                               number + format::EncoderLimits::layers, draw);
   return linear(kept, prefix + names.down, encoder.biases.down);
 }
 

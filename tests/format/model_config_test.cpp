@@ -43,7 +43,7 @@ TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
       {"model_type", "xlnet",
        "expected one of bert, roberta, electra, distilbert, modernbert, xlm-roberta, camembert, ernie, "
        "mpnet, "
-       "albert, deberta-v2, found "
+       "albert, deberta-v2, nomic_bert, gte, found "
        "\"xlnet\""},
       {"model_type", "Bert", "found \"Bert\""},
       {"hidden_size", 385, "multiple of \"num_attention_heads\", found 385 and 12"},
@@ -362,6 +362,151 @@ TEST(ModelConfig, DebertasOfTheThirdVersionAreReadAndOthersRefused) {
     EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
 }
 
+ModelConfig config_of_text(const std::string& text) {
+  return parse_model_config(parse_json(text, "t"), "c");
+}
+
+/// The defaults are those of transformers 5.23.
+TEST(ModelConfig, NomicBertsAndGtesAreReadAndWritten) {
+  const ModelConfig nomic = config_of_text(R"({"model_type": "nomic_bert"})"),
+                    gte = config_of_text(R"({"model_type": "gte"})");
+  EXPECT_EQ(attention_of(nomic).substr(0, 16), "-1/1000 -1/1000 ");
+  EXPECT_EQ(attention_of(gte).substr(0, 20), "-1/160000 -1/160000 ");
+  EXPECT_EQ(nomic.encoder.activation, "silu");
+  EXPECT_EQ(nomic.encoder.vocabulary, 30528);
+  EXPECT_EQ(nomic.encoder.longest_sequence(), 2048);
+  EXPECT_EQ(nomic.encoder.dropouts.hidden, 0);
+  EXPECT_EQ(gte.encoder.vocabulary, 250048);
+  EXPECT_EQ(gte.encoder.longest_sequence(), 8192);
+  EXPECT_EQ(gte.encoder.padding_id, 1);
+  EXPECT_EQ(gte.encoder.dropouts.attention, 0);
+  EXPECT_EQ(gte.encoder.dropouts.feed_forward, 0.1);
+  ModelConfig other =
+      config_of_text(R"({"model_type": "gte", "type_vocab_size": 0, "hidden_dropout_prob": 0.3,
+      "head_dim": 64, "rope_parameters": {"rope_theta": 500, "rope_type": "default"}, "rope_theta": 7})");
+  EXPECT_EQ(attention_of(other).substr(0, 14), "-1/500 -1/500 ") << "rope_parameters decide";
+  EXPECT_EQ(other.encoder.token_types, 0);
+  EXPECT_EQ(other.encoder.dropouts.feed_forward, 0.3);
+  other.encoder.width = 384;
+  const ModelConfig beside =
+      config_of_text(R"({"model_type": "nomic_bert", "rope_theta": 300, "position_embedding_type": "rope",
+                         "hidden_size": 120, "n_embd": 1, "prenorm": true})");
+  EXPECT_EQ(attention_of(beside).substr(0, 14), "-1/300 -1/300 ");
+  EXPECT_EQ(beside.encoder.width, 120) << "transformers 5 ignores older keys beside its own";
+  for (const ModelConfig& one : {nomic, gte, other, beside})
+    EXPECT_EQ(parse_model_config(Json::parse(model_config_json(one).dump()), "again").encoder, one.encoder);
+}
+
+TEST(ModelConfig, NomicBertsAndGtesThatAreComputedOtherwiseAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("rope_scaling": {"factor": 8.0, "type": "ntk"})",
+       "\"rope_scaling\": expected none, found {\"factor"},
+      {R"("rope_parameters": {"rope_type": "dynamic", "factor": 2})", "scaled rotary positions"},
+      {R"("rope_parameters": {"type": "linear"})", "found \"type\": \"linear\""},
+      {R"("rope_parameters": {"full_attention": {"rope_theta": 7}})", "found \"full_attention\""},
+      {R"("rope_parameters": {"rope_theta": null})", "a number as \"rope_theta\""},
+      {R"("rope_parameters": 7)", "an object with \"rope_theta\""},
+      {R"("rope_parameters": {"partial_rotary_factor": 0.5})", "\"partial_rotary_factor\": expected 1"},
+      {R"("partial_rotary_factor": 0.5)", "\"partial_rotary_factor\": expected 1"},
+      {R"("rope_theta": null)", "\"rope_theta\": expected a number"},
+      {R"("rope_theta": 0)", "\"rope_theta\": expected a number of at least 1, found 0"},
+      {R"("head_dim": 32)", "\"head_dim\": expected 64"},
+      {R"("hidden_size": 36)", "an even number, for rotary positions, found 3"},
+      {R"("hidden_act": "glu")", "found \"glu\""},
+      {R"("type_vocab_size": -1)", "\"type_vocab_size\""}};
+  for (const char* const type : {"nomic_bert", "gte"})
+    for (const auto& [keys, expected] : cases) {
+      const std::string message = error_of([&] {
+        config_of_text(std::string(R"({"model_type": ")") + type + R"(", "num_hidden_layers": 2, )" + keys +
+                       "}");
+      });
+      EXPECT_NE(message.find(expected), std::string::npos) << type << ": " << message;
+    }
+  EXPECT_NE(error_of([] {
+              config_of_text(R"({"model_type": "nomic_bert", "type_vocab_size": 0})");
+            }).find("\"type_vocab_size\""),
+            std::string::npos)
+      << "transformers cannot run it";
+}
+
+/// A file of the authors' own program, without its end.
+constexpr const char* kContrastors = R"({"model_type": "nomic_bert", "architectures": ["NomicBertModel"],
+    "n_embd": 96, "n_layer": 3, "n_head": 4, "n_inner": 300, "n_positions": 512, "vocab_size": 30522,
+    "pad_vocab_size_multiple": 64, "activation_function": "geglu", "layer_norm_epsilon": 1e-6, "resid_pdrop": 0.2,
+    "attn_pdrop": 0.3, "rotary_emb_base": 700, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": false,
+    "rotary_emb_scale_base": null, "rotary_scaling_factor": null, "prenorm": false, "parallel_block": false,
+    "qkv_proj_bias": false, "mlp_fc1_bias": false, "mlp_fc2_bias": false, "use_rms_norm": false, "causal": false,
+    "max_trained_positions": 64, "use_flash_attn": true, "auto_map": {"AutoModel": "x--y.Z"})";
+
+TEST(ModelConfig, NomicBertsOfTheirOwnProgramAreReadAndWrittenForTransformers) {
+  const auto read = [](const std::string& more) { return config_of_text(kContrastors + more + "}"); };
+  const ModelConfig config = read("");
+  const EncoderSpec& encoder = config.encoder;
+  EXPECT_EQ(encoder.width, 96);
+  EXPECT_EQ(encoder.layers, 3);
+  EXPECT_EQ(encoder.heads, 4);
+  EXPECT_EQ(encoder.feed_forward.width, 512) << "the program rounds up to multiples of 256";
+  EXPECT_EQ(encoder.vocabulary, 30528);
+  EXPECT_EQ(encoder.longest_sequence(), 512);
+  EXPECT_EQ(encoder.activation, "gelu");
+  EXPECT_EQ(encoder.norm.epsilon, 1e-6);
+  EXPECT_EQ(encoder.dropouts.hidden, 0.2);
+  EXPECT_EQ(encoder.dropouts.attention, 0.3);
+  EXPECT_EQ(attention_of(config), "-1/700 -1/700 -1/700 ");
+  const Json written = Json::parse(model_config_json(config).dump());
+  EXPECT_EQ(parse_model_config(written, "again").encoder, encoder);
+  for (const char* const key : {"n_embd", "n_inner", "rotary_emb_base", "use_flash_attn", "auto_map"})
+    EXPECT_FALSE(written.contains(key)) << key;
+  EXPECT_EQ(read(R"(, "activation_function": "swiglu")").encoder.activation, "silu");
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(, "prenorm": true)", "\"prenorm\": expected false, found true"},
+      {R"(, "parallel_block": true)", "\"parallel_block\""},
+      {R"(, "use_rms_norm": true)", "\"use_rms_norm\""},
+      {R"(, "causal": true)", "\"causal\""},
+      {R"(, "qkv_proj_bias": true)", "\"qkv_proj_bias\""},
+      {R"(, "mlp_fc1_bias": true)", "\"mlp_fc1_bias\""},
+      {R"(, "rotary_emb_fraction": 0.5)", "\"rotary_emb_fraction\": expected 1, found 0.5"},
+      {R"(, "rotary_emb_interleaved": true)", "\"rotary_emb_interleaved\""},
+      {R"(, "rotary_scaling_factor": 2)", "\"rotary_scaling_factor\": expected null, found 2"},
+      {R"(, "moe_every_n_layers": 2)", "\"moe_every_n_layers\": expected 0, found 2"},
+      {R"(, "activation_function": "gelu")", "expected \"swiglu\" or \"geglu\", found \"gelu\""},
+      {R"(, "n_inner": -1)", "\"n_inner\": expected an integer from 0 to"}};
+  for (const auto& [keys, expected] : cases)
+    EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
+  EXPECT_NE(error_of([] {
+              config_of_text(R"({"model_type": "nomic_bert", "n_embd": 96, "rotary_emb_fraction": 1})");
+            }).find("\"qkv_proj_bias\": expected false, found true, the default"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, GtesOfTheirOwnProgramAreReadAndWrittenForTransformers) {
+  const std::string begin = R"({"model_type": "new", "hidden_size": 96, "num_attention_heads": 4,
+      "num_hidden_layers": 2, "intermediate_size": 80, "architectures": ["NewForSequenceClassification"])";
+  const auto read = [&](const std::string& more) { return config_of_text(begin + more + "}"); };
+  const ModelConfig config = read(R"(, "pack_qkv": true, "rope_theta": 500000, "pad_token_id": 3,
+      "position_embedding_type": "rope", "layer_norm_type": "layer_norm", "auto_map": {}, "rope_scaling": null)");
+  EXPECT_EQ(config.model_type, "gte");
+  EXPECT_EQ(attention_of(config), "-1/500000 -1/500000 ");
+  EXPECT_EQ(config.architectures, std::vector<std::string>{"GteForSequenceClassification"});
+  const Json written = Json::parse(model_config_json(config).dump());
+  EXPECT_EQ(written["model_type"], "gte");
+  for (const char* const key : {"pack_qkv", "auto_map", "position_embedding_type"})
+    EXPECT_FALSE(written.contains(key)) << key;
+  EXPECT_EQ(parse_model_config(written, "again").encoder, config.encoder);
+  const EncoderSpec plain = read("").encoder;
+  EXPECT_EQ(plain.vocabulary, 30528) << "the program's defaults";
+  EXPECT_EQ(plain.longest_sequence(), 2048);
+  EXPECT_EQ(plain.padding_id, 0);
+  EXPECT_EQ(plain.attention_of(1).rotary_base, 10000);
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(, "rope_scaling": {"factor": 8.0, "type": "ntk"})", "\"rope_scaling\": expected none"},
+      {R"(, "position_embedding_type": "absolute")", "\"position_embedding_type\": expected \"rope\""},
+      {R"(, "layer_norm_type": "rms_norm")", "\"layer_norm_type\": expected \"layer_norm\""},
+      {R"(, "logn_attention_scale": true)", "\"logn_attention_scale\": expected false"}};
+  for (const auto& [keys, expected] : cases)
+    EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
+}
+
 TEST(ModelConfig, ModernBertsKeysThatSayTheSameTwiceAreRead) {
   const auto read = [](const std::string& keys) {
     const std::string text = R"({"model_type": "modernbert", "num_hidden_layers": 2)" + keys + "}";
@@ -402,14 +547,8 @@ TEST(ModelConfig, NewLayersContinueThePeriodOfTheirAttention) {
   EXPECT_TRUE(bert.encoder.attention.empty());
 }
 
-TEST(ModelConfig, TwoDropoutsOfOneKeyAndCutoffsThatRejectNearlyAllAreRefused) {
+TEST(ModelConfig, CutoffsThatRejectNearlyAllAreRefused) {
   ModelConfig config = default_config("modernbert");
-  config.encoder.dropouts.feed_forward = 0.1;
-  EXPECT_EQ(error_of([&] { check_model_config(config, "x"); }), "");
-  config.encoder.dropouts.feed_forward_output = 0.1;
-  EXPECT_NE(error_of([&] { check_model_config(config, "x"); }).find("expected dropout before or after"),
-            std::string::npos);
-  config = default_config("modernbert");
   config.encoder.initializer_cutoff = 1e-7;
   EXPECT_NE(error_of([&] { check_model_config(config, "x"); }).find("expected a cutoff of new weights"),
             std::string::npos);

@@ -260,8 +260,10 @@ TEST_F(PieceFiles, OtherModelsAreNotReadByTheNameOfTheirFile) {
     EXPECT_NE(error.find(type), std::string::npos) << error;
     EXPECT_NE(error.find("tokenizer_class"), std::string::npos) << error;
   }
-  scratch_.put("config.json", R"({"model_type": "xlm-roberta-xl"})");
-  EXPECT_EQ(ids("a"), (Ids{6}));
+  for (const char* type : {"xlm-roberta-xl", "gte"}) {
+    scratch_.put("config.json", std::string(R"({"model_type": ")") + type + "\"}");
+    EXPECT_EQ(ids("a"), (Ids{6})) << type;
+  }
   scratch_.put("config.json", R"({"model_type": "xlm-roberta"})");
   scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "TokenizersBackend"})");
   EXPECT_EQ(ids("a"), (Ids{6}));

@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from sentence_transformers.util import quantize_embeddings
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, GteConfig, GteModel, NomicBertConfig, NomicBertModel
 
 from small_model import small_model
 
@@ -135,6 +135,21 @@ def poolings(sides):
     compare("Dense layers", sides.ours(sides.saved("dense", peer)), peer.encode(TEXTS))
 
 
+def other_families(sides):
+    """Small random encoders with rotary positions, and texts of more tokens than BERT has positions."""
+    torch.manual_seed(7)
+    for name, model_class, config_class, options in (("nomic", NomicBertModel, NomicBertConfig, {}), ("gte", GteModel, GteConfig, {"pad_token_id": 0})):
+        tokenizer = AutoTokenizer.from_pretrained(str(sides.small))
+        config = config_class(vocab_size=len(tokenizer), hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                              initializer_range=0.2, **options)
+        plain = sides.folder(f"plain-{name}")
+        model_class(config).save_pretrained(plain)
+        tokenizer.save_pretrained(plain)
+        transformer = Transformer(str(plain), max_seq_length=640)
+        peer = SentenceTransformer(modules=[transformer, Pooling(48, "mean"), Normalize()], device="cpu")
+        compare(f"{name}, mean", sides.ours(sides.saved(name, peer)), peer.encode(TEXTS))
+
+
 def prompts(sides):
     for include in (True, False):
         transformer = Transformer(str(sides.small), max_seq_length=32)
@@ -245,7 +260,7 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as scratch:
         sides = Sides(program, copier, model, scratch)
-        for part in (the_model_itself, codes, poolings, prompts, static, made_static, written_folders, scores):
+        for part in (the_model_itself, codes, poolings, other_families, prompts, static, made_static, written_folders, scores):
             if not only or part.__name__ in only:
                 part(sides)
 

@@ -15,7 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
-                          AlbertConfig, BertForPreTraining, BertModel, BertTokenizerFast, DebertaV2Config, DistilBertConfig, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, MPNetConfig, MPNetTokenizer, RobertaConfig)
+                          AlbertConfig, BertForPreTraining, BertModel, BertTokenizerFast, DebertaV2Config, DistilBertConfig, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, GteConfig, MPNetConfig, NomicBertConfig, MPNetTokenizer, RobertaConfig)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -273,6 +273,8 @@ def main():
         worst = max(worst, check_family(program, root, "ALBERT", AlbertConfig, embedding_size=20, hidden_dropout_prob=0.1))
         worst = max(worst, check_family(program, root, "DeBERTa-v2", DebertaV2Config, relative_attention=True, position_buckets=8, share_att_key=True,
                                         norm_rel_ebd="layer_norm", pos_att_type="p2c|c2p", position_biased_input=False))
+        worst = max(worst, check_family(program, root, "nomic-bert", NomicBertConfig))
+        worst = max(worst, check_family(program, root, "GTE", GteConfig, pad_token_id=0))
         check_student_of_another_family(program, root, start, store)
         check_electra_from_bert(program, root, start, store)
         run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--train", f"{root}/ELECTRA-text.tokens", "--objective", "electra",

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "funicular/model/encoder.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/replaced_tokens.h"
+#include "funicular/model/tensor_file.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 
@@ -67,7 +70,7 @@ TEST(Families, AreThoseThatConfigurationsAreReadOf) {
   config.model_type = "xlnet";
   EXPECT_NE(refusal([&] { format::family_of(config); })
                 .find("one of the families bert, roberta, electra, distilbert, modernbert, xlm-roberta, "
-                      "camembert, ernie, mpnet, albert, deberta-v2, found \"xlnet\""),
+                      "camembert, ernie, mpnet, albert, deberta-v2, nomic_bert, gte, found \"xlnet\""),
             std::string::npos);
 }
 
@@ -98,6 +101,12 @@ TEST(Families, WithRelativePositionsHaveThePublishedNumbersOfWeights) {
   EXPECT_EQ(count_parameters(deberta, Head::masked_lm), 184'551'780);
 }
 
+/// nomic-embed-text-v1.5 and gte-multilingual-base.
+TEST(Families, WithRotaryPositionsAndNormsAfterSumsHaveThePublishedNumbersOfWeights) {
+  EXPECT_EQ(count_parameters(format::default_config("nomic_bert"), Head::none), 136'731'648);
+  EXPECT_EQ(count_parameters(format::default_config("gte"), Head::none), 305'368'320);
+}
+
 TEST(Families, AlbertsShareTheWeightsOfALayer) {
   format::ModelConfig albert = format::default_config("albert");
   albert.encoder.width = 768;
@@ -124,6 +133,11 @@ TEST(Families, ARunKnowsTheModelByItsGroupsAndDistances) {
   const std::string one_group = describe_model(albert), far = describe_model(deberta);
   albert.encoder.layer_groups = 2;
   deberta.encoder.positions.relative->farthest = 300;
+  format::ModelConfig gte = small("gte");
+  const std::string turned = describe_model(gte);
+  for (format::LayerAttention& layer : gte.encoder.attention) layer.rotary_base = 7;
+  EXPECT_NE(describe_model(gte), turned);
+  EXPECT_EQ(describe_model(small("modernbert")).find("rotary"), std::string::npos) << "as in older versions";
   EXPECT_NE(describe_model(albert), one_group);
   EXPECT_NE(describe_model(deberta), far);
   EXPECT_TRUE(describe_model(format::ModelConfig()).ends_with("(classifier)")) << "as in older versions";
@@ -197,6 +211,18 @@ TEST(Families, NamesOfWeightsAreTranslatedIntoNeutralOnes) {
        "encoder.layer.1.attention.self.value.weight"},
       {"deberta.encoder.rel_embeddings.weight", "encoder.relative_vectors.weight"},
       {"deberta.encoder.LayerNorm.bias", "encoder.relative_norm.bias"},
+      {"nomic_bert.layers.4.mlp.gate_proj.weight", "encoder.layer.4.intermediate.gate.weight"},
+      {"layers.0.self_attn.k_proj.bias", "encoder.layer.0.attention.self.key.bias"},
+      {"gte.layers.1.post_mlp_layernorm.bias", "encoder.layer.1.output.LayerNorm.bias"},
+      {"gte.pooler.dense.weight", "pooler.dense.weight"},
+      {"bert.encoder.layers.2.attn.Wqkv.key.weight", "encoder.layer.2.attention.self.key.weight"},
+      {"encoder.layers.2.mlp.fc12.weight", "encoder.layer.2.intermediate.gate.weight"},
+      {"encoder.layers.2.mlp.fc11.weight", "encoder.layer.2.intermediate.dense.weight"},
+      {"bert.emb_ln.bias", "embeddings.LayerNorm.bias"},
+      {"cls.predictions.transform.layer_norm.weight", "cls.predictions.transform.LayerNorm.weight"},
+      {"new.encoder.layer.2.attention.v_proj.bias", "encoder.layer.2.attention.self.value.bias"},
+      {"new.encoder.layer.2.attn_ln.weight", "encoder.layer.2.attention.output.LayerNorm.weight"},
+      {"lm_head.norm.weight", "cls.predictions.transform.LayerNorm.weight"},
       {"decoder.bias", "cls.predictions.bias"},
       {"ernie.embeddings.task_type_embeddings.weight", "embeddings.task_type_embeddings.weight"},
       {"classifier.out_proj.weight", "classifier.out_proj.weight"}};
@@ -219,6 +245,95 @@ TEST(Families, WeightsThatFilesHoldAsOneAreCutIntoParts) {
        {"model.layers.3.attn.Wo.weight", "roberta.encoder.layer.0.output.dense.bias"}) {
     EXPECT_TRUE(format::parts_of_joint(name).empty()) << name;
     EXPECT_EQ(format::joint_of_part(name), "") << name;
+  }
+}
+
+/// A form of files beside that of transformers 5.
+struct OlderForm {
+  std::string family;
+  std::vector<std::pair<std::string, std::string>>
+      names;  ///< present parts of names, and those that stand there instead
+  std::vector<std::pair<std::string, std::vector<std::string>>>
+      joints;  ///< weights of a layer, and their parts in order
+};
+
+const std::vector<OlderForm>& older_forms() {
+  static const std::vector<std::string> query_key_value = {"self_attn.q_proj", "self_attn.k_proj",
+                                                           "self_attn.v_proj"};
+  static const std::vector<OlderForm> forms = {
+      {"nomic_bert",
+       {{"nomic_bert.", "bert."},
+        {".embeddings.LayerNorm", ".emb_ln"},
+        {".layers.", ".encoder.layers."},
+        {"self_attn.o_proj", "attn.out_proj"},
+        {"post_attention_layernorm", "norm1"},
+        {"post_mlp_layernorm", "norm2"},
+        {"mlp.gate_proj", "mlp.fc12"},
+        {"mlp.up_proj", "mlp.fc11"},
+        {"mlp.down_proj", "mlp.fc2"}},
+       {{"attn.Wqkv", query_key_value}}},
+      {"gte",
+       {{"gte.", "new."},
+        {".layers.", ".encoder.layer."},
+        {"self_attn.o_proj", "attention.o_proj"},
+        {"post_attention_layernorm", "attn_ln"},
+        {"post_mlp_layernorm", "mlp_ln"},
+        {"lm_head.layer_norm", "lm_head.norm"}},
+       {{"attention.qkv_proj", query_key_value}, {"mlp.up_gate_proj", {"mlp.up_proj", "mlp.gate_proj"}}}}};
+  return forms;
+}
+
+/// The tensors of a file of transformers 5 as the older form holds them.
+std::map<std::string, at::Tensor> under_older_names(std::map<std::string, at::Tensor> tensors,
+                                                    const OlderForm& form) {
+  for (const auto& [whole, parts] : form.joints) {
+    std::map<std::string, std::vector<at::Tensor>> joined;
+    for (const std::string& part : parts)
+      for (auto one = tensors.begin(); one != tensors.end();) {
+        const size_t place = one->first.find(part);
+        if (place != std::string::npos)
+          joined[std::string(one->first).replace(place, part.size(), whole)].push_back(one->second);
+        one = place != std::string::npos ? tensors.erase(one) : std::next(one);
+      }
+    for (const auto& [name, rows] : joined) tensors[name] = at::cat(rows);
+  }
+  std::map<std::string, at::Tensor> renamed;
+  for (const auto& [name, tensor] : tensors) {
+    std::string other = name;
+    for (const auto& [present, older] : form.names)
+      if (const size_t place = other.find(present); place != std::string::npos)
+        other.replace(place, present.size(), older);
+    renamed[other] = tensor;
+  }
+  return renamed;
+}
+
+TEST(Families, OlderFilesOfAFamilyHoldTheSameWeights) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-older-test-" + std::to_string(::getpid()));
+  for (const OlderForm& form : older_forms()) {
+    const format::ModelConfig config = small(form.family);
+    const Model model = build_model({.config = config, .head = Head::masked_lm, .seed = 1});
+    save_pretrained(model, config, Head::masked_lm, folder);
+    std::map<std::string, at::Tensor> tensors;
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        tensors[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+    OlderForm mixed = form;  // as transformers 5 writes them: its own prefix, and the older names behind it
+    mixed.names.erase(mixed.names.begin());
+    for (const OlderForm& one : {form, mixed}) {
+      const std::map<std::string, at::Tensor> older = under_older_names(tensors, one);
+      EXPECT_LT(older.size(), tensors.size());
+      write_tensors(older, folder / "model.safetensors");
+      EXPECT_NO_THROW(check_sizes(config, folder));
+      Model again = build_model({.config = config, .head = Head::masked_lm, .seed = 2});
+      const LoadReport report = load_pretrained(again, folder);
+      EXPECT_TRUE(report.missing.empty()) << report.missing.front();
+      EXPECT_TRUE(report.unexpected.empty()) << report.unexpected.front();
+      for (size_t i = 0; i < model.parameters.size(); ++i)
+        EXPECT_TRUE(at::equal(model.parameters[i]->master, again.parameters[i]->master))
+            << model.parameters[i]->name;
+    }
+    fs::remove_all(folder);
   }
 }
 

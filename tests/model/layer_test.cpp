@@ -86,6 +86,27 @@ TEST(Layers, DropWhatTheSecondProductReads) {
   expect_equal(encoder, Head::classification);
 }
 
+TEST(Layers, DropOnBothSidesOfTheSecondProductByOtherBits) {
+  format::EncoderSpec encoder = small();
+  encoder.feed_forward = {.width = 144,
+                          .gated = true};  // as many channels as the layer, so that masks could be equal
+  encoder.dropouts.feed_forward = encoder.dropouts.hidden;
+  expect_equal(encoder, Head::classification);
+}
+
+TEST(Layers, HaveGatesAndRotationsWithNormsAfterTheSums) {
+  format::EncoderSpec encoder = small();
+  encoder.feed_forward.gated = true;
+  encoder.positions.table = false;
+  encoder.attention = {{.rotary_base = 100}, {.rotary_base = 100}, {.rotary_base = 100}};
+  for (const format::Biases& biases :
+       {format::Biases{.up = false},
+        format::Biases{.query_key_value = false, .attention_output = false, .up = false, .down = false}}) {
+    encoder.biases = biases;
+    expect_equal(encoder, Head::classification);
+  }
+}
+
 TEST(Layers, HaveAllOptionalPartsTogether) {
   format::EncoderSpec encoder = without_biases(small());
   encoder.norm.first = encoder.feed_forward.gated = true;

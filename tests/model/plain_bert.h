@@ -252,7 +252,7 @@ class PlainBert {
     inner = config_.encoder.feed_forward.gated
                 ? at::gelu(linear(middle, prefix + "intermediate.gate")) * inner
                 : at::gelu(inner);
-    inner = inner * row_mask(Site::output, layer, inner_rate, inner.size(0), inner.size(1), draw);
+    inner = inner * row_mask(Site::output, layer + 1024, inner_rate, inner.size(0), inner.size(1), draw);
     const at::Tensor added = linear(inner, prefix + "output.dense");
     return exit(
         attended + added * row_mask(Site::output, layer, last_rate, added.size(0), added.size(1), draw),

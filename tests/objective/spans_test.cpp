@@ -121,6 +121,22 @@ TEST_F(SpanRows, DropWhatTheClassifierOfAModernBertReads) {
   }
 }
 
+TEST_F(SpanRows, AreRefusedByFamiliesWithoutAClassForThem) {
+  const Spans objective(tokenizer, {.max_length = 10, .stride = 2});
+  for (const std::string family : {"nomic_bert", "gte"}) {
+    format::ModelConfig config = format::default_config(family);
+    config.encoder.vocabulary = 31;
+    try {
+      objective.build({.config = config});
+      ADD_FAILURE() << family;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("transformers has no class that reads answers"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 /// The loss beside a softmax over each sequence that is computed alone, and the same sums whatever the micro-batches are.
 TEST_F(SpanRows, HaveALossThatIsASumOverWindows) {
   const Spans objective(tokenizer, {.max_length = 10, .stride = 2});

@@ -282,7 +282,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"own_decoder_deberta", Head::masked_lm}, Case{"long_deberta", Head::masked_lm},
         Case{"deberta_classification", Head::classification},
         Case{"deberta_regression", Head::classification}, Case{"deberta_multi_label", multi_label()},
-        Case{"deberta_tags", token_classifier()}, Case{"deberta_spans", objective::span_reader()}),
+        Case{"deberta_tags", token_classifier()}, Case{"deberta_spans", objective::span_reader()},
+        Case{"nomic_masked_lm", Head::masked_lm}, Case{"odd_nomic_masked_lm", Head::masked_lm},
+        Case{"wide_nomic", Head::masked_lm}, Case{"own_decoder_nomic", Head::masked_lm},
+        Case{"older_nomic", Head::masked_lm}, Case{"long_nomic", Head::masked_lm},
+        Case{"nomic_classification", Head::classification}, Case{"nomic_regression", Head::classification},
+        Case{"nomic_multi_label", multi_label()}, Case{"nomic_tags", token_classifier()},
+        Case{"gte_masked_lm", Head::masked_lm}, Case{"odd_gte_masked_lm", Head::masked_lm},
+        Case{"wide_gte", Head::masked_lm}, Case{"own_decoder_gte", Head::masked_lm},
+        Case{"older_gte", Head::masked_lm}, Case{"long_gte", Head::masked_lm},
+        Case{"gte_classification", Head::classification}, Case{"gte_regression", Head::classification},
+        Case{"gte_multi_label", multi_label()}, Case{"gte_tags", token_classifier()}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

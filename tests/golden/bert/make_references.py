@@ -15,7 +15,7 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import (AlbertForMaskedLM, AlbertForQuestionAnswering, AlbertForSequenceClassification, AlbertForTokenClassification,
                           DebertaV2ForMaskedLM, DebertaV2ForQuestionAnswering, DebertaV2ForSequenceClassification, DebertaV2ForTokenClassification,
                           MPNetForMaskedLM, MPNetForQuestionAnswering, MPNetForSequenceClassification, MPNetForTokenClassification,
@@ -24,13 +24,17 @@ from transformers import (AlbertForMaskedLM, AlbertForQuestionAnswering, AlbertF
                           ElectraForMaskedLM, ElectraForPreTraining, ElectraForQuestionAnswering, ElectraForSequenceClassification,
                           ElectraForTokenClassification,
                           CamembertForMaskedLM, CamembertForSequenceClassification, ErnieForMaskedLM, ErnieForSequenceClassification,
+                          GteForMaskedLM, GteForSequenceClassification, GteForTokenClassification,
+                          NomicBertForMaskedLM, NomicBertForSequenceClassification, NomicBertForTokenClassification,
                           ModernBertForMaskedLM, ModernBertForQuestionAnswering, ModernBertForSequenceClassification,
                           ModernBertForTokenClassification,
                           XLMRobertaForMaskedLM, XLMRobertaForQuestionAnswering, XLMRobertaForSequenceClassification, XLMRobertaForTokenClassification,
                           RobertaForMaskedLM, RobertaForQuestionAnswering, RobertaForSequenceClassification, RobertaForTokenClassification)
 
 from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta
+from transformers.models.gte.modeling_gte import GteRotaryEmbedding
 from transformers.models.modernbert import modeling_modernbert as modernbert
+from transformers.models.nomic_bert.modeling_nomic_bert import NomicBertRotaryEmbedding
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -42,6 +46,8 @@ MPNET = dict(SMALL, layer_norm_eps=1e-5)
 ALBERT = dict(SMALL, embedding_size=20, classifier_dropout_prob=0.0)
 DEBERTA = dict(SMALL, relative_attention=True, position_buckets=16, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
                position_biased_input=False)
+NOMIC = dict(SMALL)
+GTE = dict(SMALL, pad_token_id=1)
 BIASES = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
 # Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
@@ -263,6 +269,52 @@ CASES.update({
                       [65] * 3),
     "modernbert_spans": (ModernBertForQuestionAnswering, dict(MODERNBERT, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
                                                               intermediate_size=50), [29] * 4),
+    # Heads of 12 to 128 channels, other bases, no token types and several; the form of the authors' own programs.
+    "nomic_masked_lm": (NomicBertForMaskedLM, dict(NOMIC, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40),
+                        [5, 1, 130, 64, 65, 17]),
+    "odd_nomic_masked_lm": (NomicBertForMaskedLM, dict(NOMIC, hidden_size=60, num_hidden_layers=3, num_attention_heads=3, intermediate_size=61,
+                                                       hidden_act="gelu", layer_norm_eps=1e-5, type_vocab_size=3,
+                                                       rope_parameters={"rope_type": "default", "rope_theta": 50.0}, present_names=True),
+                            [3, 160, 31, 33]),
+    "wide_nomic": (NomicBertForMaskedLM, dict(NOMIC, hidden_size=128, num_hidden_layers=1, num_attention_heads=1, intermediate_size=48), [9, 12, 150]),
+    "own_decoder_nomic": (NomicBertForMaskedLM, dict(NOMIC, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40,
+                                                     own_decoder=True), [5, 31, 64]),
+    "older_nomic": (NomicBertForMaskedLM, dict(NOMIC, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256,
+                                               rope_theta=300.0, present_names=True, older=True), [5, 31, 64]),
+    "long_nomic": (NomicBertForMaskedLM, dict(NOMIC, max_position_embeddings=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                                              intermediate_size=48), [512, 257, 256, 700, 300, 1]),
+    "nomic_classification": (NomicBertForSequenceClassification, dict(NOMIC, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                                      intermediate_size=50, num_labels=3), [7, 29, 128, 2]),
+    "nomic_regression": (NomicBertForSequenceClassification, dict(NOMIC, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
+                                                                  intermediate_size=20, num_labels=1, problem_type="regression"), [4, 11, 100, 30]),
+    "nomic_multi_label": (NomicBertForSequenceClassification, dict(NOMIC, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                                   intermediate_size=32, num_labels=5,
+                                                                   problem_type="multi_label_classification"), [6, 31, 90, 1, 44, 17, 60, 12]),
+    "nomic_tags": (NomicBertForTokenClassification, dict(NOMIC, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                                                         num_labels=5), [7, 29, 128, 2]),
+    "gte_masked_lm": (GteForMaskedLM, dict(GTE, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40),
+                      [5, 2, 130, 64, 65, 17]),
+    "odd_gte_masked_lm": (GteForMaskedLM, dict(GTE, hidden_size=60, num_hidden_layers=3, num_attention_heads=3, intermediate_size=61, hidden_act="relu",
+                                               layer_norm_eps=1e-5, type_vocab_size=0, rope_parameters={"rope_type": "default", "rope_theta": 50.0},
+                                               present_names=True),
+                          [3, 160, 31, 33]),
+    # With the default base of 160,000 torch's float32 powers for 128 channels are not the nearest ones.
+    "wide_gte": (GteForMaskedLM, dict(GTE, hidden_size=128, num_hidden_layers=1, num_attention_heads=1, intermediate_size=48, type_vocab_size=2,
+                                      rope_theta=1000.0), [9, 12, 150]),
+    "own_decoder_gte": (GteForMaskedLM, dict(GTE, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=40, own_decoder=True),
+                        [5, 31, 64]),
+    "older_gte": (GteForMaskedLM, dict(GTE, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, rope_theta=300.0,
+                                       present_names=True, older=True), [5, 31, 64]),
+    "long_gte": (GteForMaskedLM, dict(GTE, max_position_embeddings=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                                      intermediate_size=48), [512, 257, 256, 700, 300, 2]),
+    "gte_classification": (GteForSequenceClassification, dict(GTE, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50,
+                                                              num_labels=3), [7, 29, 128, 2]),
+    "gte_regression": (GteForSequenceClassification, dict(GTE, hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=20,
+                                                          num_labels=1, problem_type="regression"), [4, 11, 100, 30]),
+    "gte_multi_label": (GteForSequenceClassification, dict(GTE, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                                                           num_labels=5, problem_type="multi_label_classification"), [6, 31, 90, 2]),
+    "gte_tags": (GteForTokenClassification, dict(GTE, hidden_size=36, num_hidden_layers=2, num_attention_heads=3, intermediate_size=50, num_labels=5),
+                 [7, 29, 128, 2]),
 })
 
 
@@ -270,9 +322,10 @@ def turned(query, key, cosine, sine, unsqueeze_dim=1):
     return tuple(x * cosine.unsqueeze(unsqueeze_dim) + modernbert.rotate_half(x) * sine.unsqueeze(unsqueeze_dim) for x in (query, key))
 
 
-def rotations(rotary, x, positions, layer_type):
+def rotations(rotary, x, positions, layer_type=None):
     """transformers' angles, of 32 bits, and their cosines and sines in 64 bits."""
-    angles = (positions[..., None].float() * getattr(rotary, f"{layer_type}_inv_freq").float()).double()
+    frequencies = getattr(rotary, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
+    angles = (positions[..., None].float() * frequencies.float()).double()
     angles = torch.cat((angles, angles), -1)
     return angles.cos(), angles.sin()
 
@@ -289,9 +342,14 @@ def all_in_double():
     scale, deberta.scaled_size_sqrt = deberta.scaled_size_sqrt, lambda query, products: torch.tensor(query.size(-1) * products).double().sqrt()
     kept = modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward
     modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = turned, attention, rotations
+    of_others = {rotary: rotary.forward for rotary in (NomicBertRotaryEmbedding, GteRotaryEmbedding)}
+    for rotary in of_others:
+        rotary.forward = rotations
     try:
         yield
     finally:
+        for rotary, forward in of_others.items():
+            rotary.forward = forward
         modernbert.apply_rotary_pos_emb, modernbert.eager_attention_forward, modernbert.ModernBertRotaryEmbedding.forward = kept
         deberta.scaled_size_sqrt = scale
 
@@ -306,12 +364,68 @@ def rename_keys(folder, old_keys):
         json.dump(config | old_keys, file)
 
 
+# Names of weights in transformers 5, and in files of the authors' own programs; their joint weights, with the parts in order.
+OLDER = {
+    "nomic_bert": ([(".embeddings.LayerNorm", ".emb_ln"), (".layers.", ".encoder.layers."), ("self_attn.o_proj", "attn.out_proj"),
+                    ("post_attention_layernorm", "norm1"), ("post_mlp_layernorm", "norm2"), ("mlp.gate_proj", "mlp.fc12"),
+                    ("mlp.up_proj", "mlp.fc11"), ("mlp.down_proj", "mlp.fc2")],
+                   {"attn.Wqkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]}),
+    "gte": ([("gte.", "new."), (".layers.", ".encoder.layer."), ("self_attn.o_proj", "attention.o_proj"), ("post_attention_layernorm", "attn_ln"),
+             ("post_mlp_layernorm", "mlp_ln"), ("lm_head.layer_norm", "lm_head.norm")],
+            {"attention.qkv_proj": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "mlp.up_gate_proj": ["mlp.up_proj", "mlp.gate_proj"]}),
+}
+
+
+def under_older_names(weights, family):
+    names, joints = OLDER[family]
+    for whole, parts in joints.items():
+        for first in [name for name in weights if parts[0] in name]:
+            weights[first.replace(parts[0], whole)] = torch.cat([weights.pop(first.replace(parts[0], part)) for part in parts])
+    for present, older in names:
+        weights = {name.replace(present, older): value for name, value in weights.items()}
+    return weights
+
+
+def write_older(folder, model):
+    """The files as the authors' own programs have them. transformers reads such encoders, too."""
+    weights, config = under_older_names(load_file(os.path.join(folder, "model.safetensors")), model.config.model_type), model.config
+    encoder = {name.split(".", 1)[1]: value for name, value in weights.items() if name.startswith(("nomic_bert.", "new."))}
+    save_file(encoder, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    read = type(model.base_model).from_pretrained(folder).state_dict()
+    for name, value in model.base_model.state_dict().items():
+        assert torch.equal(value, read[name]), f"transformers reads other weights of older files: {name}"
+    save_file({name.replace("nomic_bert.", "bert."): value for name, value in weights.items()}, os.path.join(folder, "model.safetensors"),
+              {"format": "pt"})
+    if config.model_type == "gte":
+        values = config.to_dict() | {"model_type": "new", "architectures": ["NewForMaskedLM"], "rope_theta": config.rope_parameters["rope_theta"],
+                                     "rope_scaling": None, "position_embedding_type": "rope", "layer_norm_type": "layer_norm", "pack_qkv": True}
+        del values["rope_parameters"]
+    else:
+        values = {"model_type": "nomic_bert", "n_embd": config.hidden_size, "n_layer": config.num_hidden_layers, "n_head": config.num_attention_heads,
+                  "n_inner": config.intermediate_size, "n_positions": config.max_position_embeddings, "vocab_size": config.vocab_size,
+                  "activation_function": "swiglu", "layer_norm_epsilon": config.layer_norm_eps, "resid_pdrop": 0.0, "attn_pdrop": 0.0,
+                  "rotary_emb_base": config.rope_parameters["rope_theta"], "rotary_emb_fraction": 1.0, "qkv_proj_bias": False, "mlp_fc1_bias": False,
+                  "mlp_fc2_bias": False, "type_vocab_size": config.type_vocab_size, "pad_token_id": config.pad_token_id}
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(values, file)
+
+
+def cast(model, dtype):
+    """The weights in this type, and the frequencies of rotary positions in float32, as from_pretrained leaves them."""
+    frequencies = [(module, name, buffer.clone()) for module in model.modules() for name, buffer in module.named_buffers(recurse=False)
+                   if "inv_freq" in name]
+    model = model.to(dtype)
+    for module, name, buffer in frequencies:
+        setattr(module, name, buffer)
+    return model
+
+
 def make_model(model_class, options, minilm):
     if options is None:
         extra = {} if model_class is BertForMaskedLM else {"num_labels": 2}
         return model_class.from_pretrained(minilm, attn_implementation="eager", dtype=torch.float32, **extra)
     own_decoder = "own_decoder" in options
-    options = {name: value for name, value in options.items() if name not in ("own_decoder", "old_keys")} | options.get("old_keys", {})
+    options = {name: value for name, value in options.items() if name not in ("own_decoder", "old_keys", "older", "present_names")} | options.get("old_keys", {})
     model = model_class(model_class.config_class(**options, attn_implementation="eager"))
     if own_decoder:
         decoder = model.get_output_embeddings()
@@ -513,14 +627,17 @@ def main():
         model = make_model(model_class, options, minilm).eval()
         folder = os.path.join(output, name)
         os.makedirs(folder, exist_ok=True)
-        model.save_pretrained(os.path.join(folder, "model"))
+        # transformers 5 writes the names of older files for some families, unless it is told otherwise.
+        model.save_pretrained(os.path.join(folder, "model"), save_original_format="present_names" not in (options or {}))
         if "old_keys" in (options or {}):
             rename_keys(os.path.join(folder, "model"), options["old_keys"])
+        if "older" in (options or {}):
+            write_older(os.path.join(folder, "model"), model)
         ids, types, mask, labels = make_batch(model, lengths, is_masked_lm, generator)
         save_file(packed(ids, types, mask, labels, lengths, is_masked_lm, gives_tags(model), gives_spans(model)), os.path.join(folder, "batch.safetensors"))
         for suffix, dtype in (("fp32", torch.float32), ("fp64", torch.float64), ("bf16", torch.bfloat16)):  # which rounds its weights
             with all_in_double() if dtype == torch.float64 else contextlib.nullcontext():
-                result = expected(model.to(dtype), ids, types, mask, labels, is_masked_lm)
+                result = expected(cast(model, dtype), ids, types, mask, labels, is_masked_lm)
             result = {key: value.float() if dtype == torch.bfloat16 else value for key, value in result.items()}
             save_file(result, os.path.join(folder, f"expected_{suffix}.safetensors"))
         print("wrote", name)

@@ -1,0 +1,28 @@
+#pragma once
+// The rotary positions (Su et al., "RoFormer", 2021) of nomic-bert and GTE, and the names of their weights in
+// transformers 5.
+
+#include <string>
+#include <vector>
+
+#include "funicular/format/family.h"
+
+namespace funicular::format {
+
+/// The keys that read_rotary() reads.
+std::vector<std::string> rotary_keys();
+
+/// Reads the base of the rotations for every layer: "rope_theta", in "rope_parameters" or beside it. If the file lacks
+/// it, the base of the first layer of `encoder` holds. Throws InputError for scaled rotations, and for heads of another
+/// size than hidden_size / num_attention_heads.
+void read_rotary(const ConfigFields& fields, EncoderSpec& encoder);
+
+/// Writes "rope_parameters", and "head_dim" if the source has it.
+void write_rotary(const ModelConfig& config, Json& json);
+
+/// The attention of every layer of `encoder`: a token sees all tokens, and queries and keys are turned.
+std::vector<LayerAttention> rotary_layers(const EncoderSpec& encoder, double base);
+
+WeightNames rotary_names();
+
+}  // namespace funicular::format
