@@ -131,7 +131,7 @@ struct Family {
   std::vector<std::string> more_keys = {};
   void (*read_more)(const ConfigFields& fields, ModelConfig& config) = nullptr;
   void (*write_more)(const ModelConfig& config, Json& json) = nullptr;
-  /// Moves what an older file of the family says under the present keys; changes no other file. Null: there is no older
+  /// Moves the values of an older file of the family to the present keys; changes no other file. Null: there is no older
   /// form. `fields` are those of the file, and `json` is a copy of it.
   void (*update)(const ConfigFields& fields, Json& json) = nullptr;
 

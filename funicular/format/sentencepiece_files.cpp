@@ -51,7 +51,7 @@ const PieceClass* named_class(const TokenizerClass& found) {
   const bool other =
       found.named && found.name != "PreTrainedTokenizerFast" && found.name != "TokenizersBackend";
   const std::string& type = found.model_type;
-  const bool of_xlm_roberta = type == "xlm-roberta-xl" || type == "xmod" || type == "gte";
+  const bool of_xlm_roberta = type == "xlm-roberta-xl" || type == "xmod" || type == "gte" || type == "new";
   for (const PieceClass& one : kClasses)
     if (!other && one.model_type == (of_xlm_roberta ? "xlm-roberta" : type)) return &one;
   return nullptr;

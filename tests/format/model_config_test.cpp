@@ -400,7 +400,8 @@ TEST(ModelConfig, NomicBertsAndGtesAreReadAndWritten) {
 TEST(ModelConfig, NomicBertsAndGtesThatAreComputedOtherwiseAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("rope_scaling": {"factor": 8.0, "type": "ntk"})",
-       "\"rope_scaling\": expected none, found {\"factor"},
+       "\"rope_scaling\": expected \"rope_theta\" and the \"rope_type\" \"default\" only, found \"factor\": "
+       "8.0"},
       {R"("rope_parameters": {"rope_type": "dynamic", "factor": 2})", "scaled rotary positions"},
       {R"("rope_parameters": {"type": "linear"})", "found \"type\": \"linear\""},
       {R"("rope_parameters": {"full_attention": {"rope_theta": 7}})", "found \"full_attention\""},
@@ -458,11 +459,16 @@ TEST(ModelConfig, NomicBertsOfTheirOwnProgramAreReadAndWrittenForTransformers) {
   for (const char* const key : {"n_embd", "n_inner", "rotary_emb_base", "use_flash_attn", "auto_map"})
     EXPECT_FALSE(written.contains(key)) << key;
   EXPECT_EQ(read(R"(, "activation_function": "swiglu")").encoder.activation, "silu");
+  EXPECT_EQ(config.classifier_dropout, 0.1) << "the program takes embd_pdrop, by default GPT-2's";
+  EXPECT_EQ(read(R"(, "embd_pdrop": 0.4)").classifier_dropout, 0.4);
+  EXPECT_EQ(read(R"(, "embd_pdrop": 0.4, "classifier_dropout": 0.3)").classifier_dropout, 0.3);
   const std::pair<const char*, const char*> cases[] = {
       {R"(, "prenorm": true)", "\"prenorm\": expected false, found true"},
       {R"(, "parallel_block": true)", "\"parallel_block\""},
       {R"(, "use_rms_norm": true)", "\"use_rms_norm\""},
       {R"(, "causal": true)", "\"causal\""},
+      {R"(, "norm_mlp": true)", "\"norm_mlp\""},
+      {R"(, "rotary_head_dim": true)", "\"rotary_head_dim\""},
       {R"(, "qkv_proj_bias": true)", "\"qkv_proj_bias\""},
       {R"(, "mlp_fc1_bias": true)", "\"mlp_fc1_bias\""},
       {R"(, "rotary_emb_fraction": 0.5)", "\"rotary_emb_fraction\": expected 1, found 0.5"},
@@ -499,12 +505,20 @@ TEST(ModelConfig, GtesOfTheirOwnProgramAreReadAndWrittenForTransformers) {
   EXPECT_EQ(plain.padding_id, 0);
   EXPECT_EQ(plain.attention_of(1).rotary_base, 10000);
   const std::pair<const char*, const char*> cases[] = {
-      {R"(, "rope_scaling": {"factor": 8.0, "type": "ntk"})", "\"rope_scaling\": expected none"},
+      {R"(, "rope_scaling": {"factor": 8.0, "type": "ntk"})", "found \"factor\": 8.0"},
       {R"(, "position_embedding_type": "absolute")", "\"position_embedding_type\": expected \"rope\""},
       {R"(, "layer_norm_type": "rms_norm")", "\"layer_norm_type\": expected \"layer_norm\""},
       {R"(, "logn_attention_scale": true)", "\"logn_attention_scale\": expected false"}};
   for (const auto& [keys, expected] : cases)
     EXPECT_NE(error_of([&] { read(keys); }).find(expected), std::string::npos) << keys;
+  EXPECT_NE(error_of([] {
+              config_of_text(R"({"model_type": "gte", "logn_attention_scale": true})");
+            }).find("\"logn_attention_scale\""),
+            std::string::npos)
+      << "transformers ignores it";
+  const ModelConfig scaled = config_of_text(R"({"model_type": "gte", "num_hidden_layers": 2, "rope_theta": 9,
+      "rope_scaling": {"rope_type": "default", "rope_theta": 33}})");
+  EXPECT_EQ(attention_of(scaled), "-1/33 -1/33 ") << "as transformers reads it";
 }
 
 TEST(ModelConfig, ModernBertsKeysThatSayTheSameTwiceAreRead) {

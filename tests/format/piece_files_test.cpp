@@ -260,7 +260,7 @@ TEST_F(PieceFiles, OtherModelsAreNotReadByTheNameOfTheirFile) {
     EXPECT_NE(error.find(type), std::string::npos) << error;
     EXPECT_NE(error.find("tokenizer_class"), std::string::npos) << error;
   }
-  for (const char* type : {"xlm-roberta-xl", "gte"}) {
+  for (const char* type : {"xlm-roberta-xl", "gte", "new"}) {
     scratch_.put("config.json", std::string(R"({"model_type": ")") + type + "\"}");
     EXPECT_EQ(ids("a"), (Ids{6})) << type;
   }

@@ -19,11 +19,9 @@ constexpr const char* kNewKeys[] = {
     "logn_attention_clip1",           "pack_qkv",        "unpad_inputs",
     "use_memory_efficient_attention", "auto_map"};
 
-/// Refuses models that GteModel would compute otherwise.
-void refuse_other_news(const ConfigFields& fields) {
-  std::string positions = "rope", norm = "layer_norm";
-  fields.read("position_embedding_type", positions);
-  if (positions != "rope") fields.wrong("position_embedding_type", "\"rope\"");
+/// Refuses models that GteModel would compute otherwise. It ignores these keys.
+void refuse_other_gtes(const ConfigFields& fields) {
+  std::string norm = "layer_norm";
   fields.read("layer_norm_type", norm);
   if (norm != "layer_norm") fields.wrong("layer_norm_type", "\"layer_norm\"");
   bool scaled = false;
@@ -33,8 +31,11 @@ void refuse_other_news(const ConfigFields& fields) {
 
 /// Defaults that differ from GteConfig's are written out. A file without "pad_token_id" has BERT's vocabulary.
 void update_gte(const ConfigFields& fields, Json& json) {
+  refuse_other_gtes(fields);
   if (!fields.has("model_type") || fields["model_type"] != "new") return;
-  refuse_other_news(fields);
+  std::string positions = "rope";
+  fields.read("position_embedding_type", positions);
+  if (positions != "rope") fields.wrong("position_embedding_type", "\"rope\"");
   json["model_type"] = "gte";
   for (const auto& [key, missing] : {std::pair{"vocab_size", 30528},
                                      {"max_position_embeddings", 2048},

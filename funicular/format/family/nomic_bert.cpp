@@ -17,7 +17,7 @@ struct FixedKey {
   Json missing;  ///< what the program takes if the file lacks the key
 };
 
-/// The last key was not seen: it is remembered as that of later models, which are mixtures of experts.
+/// The last key belongs to later models, mixtures of experts, whose files are remembered and not checked.
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> keys = {{"prenorm", false, false},
                                              {"parallel_block", false, false},
@@ -26,6 +26,8 @@ const std::vector<FixedKey>& fixed_keys() {
                                              {"rotary_emb_fraction", 1, 0},
                                              {"rotary_emb_interleaved", false, false},
                                              {"rotary_emb_scale_base", nullptr, nullptr},
+                                             {"rotary_head_dim", false, false},
+                                             {"norm_mlp", false, false},
                                              {"rotary_scaling_factor", nullptr, nullptr},
                                              {"qkv_proj_bias", false, true},
                                              {"mlp_fc1_bias", false, true},
@@ -36,7 +38,6 @@ const std::vector<FixedKey>& fixed_keys() {
 }
 
 constexpr const char* kIdleKeys[] = {"n_ctx",
-                                     "embd_pdrop",
                                      "parallel_block_tied_norm",
                                      "max_trained_positions",
                                      "fused_dropout_add_ln",
@@ -120,6 +121,10 @@ void update_nomic_bert(const ConfigFields& fields, Json& json) {
   move_key(json, "resid_pdrop", "hidden_dropout_prob", 0.1);
   move_key(json, "attn_pdrop", "attention_probs_dropout_prob", 0.1);
   move_key(json, "rotary_emb_base", "rope_theta", 10000);
+  if (fields.has("classifier_dropout"))
+    json.erase("embd_pdrop");
+  else
+    move_key(json, "embd_pdrop", "classifier_dropout", 0.1);
   for (const char* const key : kIdleKeys) json.erase(key);
 }
 

@@ -9,21 +9,20 @@ namespace {
 constexpr const char *kRope = "rope_parameters", *kRopeScaling = "rope_scaling", *kRopeBase = "rope_theta",
                      *kRopePart = "partial_rotary_factor", *kHeadWidth = "head_dim";
 
-/// Returns the object under "rope_parameters", which may be empty. Refuses scaled rotations.
+/// Returns the object under "rope_scaling", an older name that transformers prefers, or "rope_parameters"; it may be
+/// empty. Refuses scaled rotations.
 Json rope_parameters(const ConfigFields& fields) {
-  if (fields.has(kRopeScaling) && !fields[kRopeScaling].empty())
-    fields.fail("\"{}\": expected none, found {}: scaled rotary positions are not supported", kRopeScaling,
-                fields[kRopeScaling].dump().substr(0, 80));
-  if (!fields.has(kRope)) return Json::object();
-  const Json& found = fields[kRope];
-  if (!found.is_object()) fields.wrong(kRope, "an object with \"rope_theta\"");
+  const char* const name = fields.has(kRopeScaling) && !fields[kRopeScaling].empty() ? kRopeScaling : kRope;
+  if (!fields.has(name)) return Json::object();
+  const Json& found = fields[name];
+  if (!found.is_object()) fields.wrong(name, "an object with \"rope_theta\"");
   for (const auto& [key, value] : found.items()) {
     const bool kind = key == "rope_type" || key == "type";
     if (kind ? value == "default" : key == kRopeBase || key == kRopePart) continue;
     fields.fail(
         "\"{}\": expected \"rope_theta\" and the \"rope_type\" \"default\" only, found \"{}\": {}: scaled "
         "rotary positions are not supported",
-        kRope, key, value.dump().substr(0, 80));
+        name, key, value.dump().substr(0, 80));
   }
   return found;
 }
