@@ -67,7 +67,9 @@ void ArrivingText::begin() {
 
 /// Lines of old Macs end in CR alone: without a line end in the first piece, a CR is one.
 void ArrivingText::settle_line_ends() {
-  const auto undecided = [&] { return unread().find('\n') == unread().npos && unread().find('\r') != unread().npos; };
+  const auto undecided = [&] {
+    return unread().find('\n') == unread().npos && unread().find('\r') != unread().npos;
+  };
   while (!ended_ && buffer_.size() < kPiece && undecided()) read();
   if (!has_lone_returns(unread())) return;
   note_lone_returns(name_);

@@ -14,6 +14,7 @@
 #include "funicular/task/evaluate.h"
 #include "funicular/task/held_out.h"
 #include "funicular/task/registry.h"
+#include "funicular/task/teacher_vectors.h"
 
 namespace funicular::task {
 
@@ -193,7 +194,9 @@ OrderedJson FoldsResult::json() const {
 }
 
 FoldsResult train_folds(const FinetuneOptions& options, int64_t count, const std::string& key) {
-  return Folds(options, count, key).run();
+  FinetuneOptions taught = options;
+  take_teacher(taught);  // once for all folds
+  return Folds(taught, count, key).run();
 }
 
 }  // namespace funicular::task

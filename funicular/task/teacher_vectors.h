@@ -1,0 +1,18 @@
+#pragma once
+// A teacher's vectors for the rows of a file: what an embedder learns with --task vectors.
+
+#include "funicular/base/file.h"
+#include "funicular/task/finetune.h"
+
+namespace funicular::task {
+
+/// Within the folder of a run: the vectors that a teacher's folder gave the rows, those of the evaluation behind those
+/// of the training.
+inline constexpr const char* kTeacherFile = "teacher.npy";
+
+/// If `options` name a teacher, the tasks get its vectors (FileOptions::teacher). A folder of an embedder embeds the
+/// rows into OUTPUT/data/teacher.npy, or finds them there. A .npy file has a vector per row of the training file.
+/// Throws InputError for a file that does not fit the rows. Collective.
+void take_teacher(FinetuneOptions& options);
+
+}  // namespace funicular::task
