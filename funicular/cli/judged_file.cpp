@@ -114,8 +114,19 @@ void JudgedFile::add_class(const OrderedJson& object, const std::vector<double>&
 
 void JudgedFile::add_labels(const OrderedJson& object, const std::vector<double>& probabilities,
                             size_t line) {
-  std::vector<bool> given(names_.size());
+  std::vector<bool> given(names_.size()), unknown(names_.size());
   for (const OrderedJson& label : object["labels"]) given[static_cast<size_t>(number_of(label, line))] = true;
+  if (const auto found = object.find("unknown"); found != object.end()) {
+    if (!found->is_array()) refuse(line, "expected a list of labels for the key \"unknown\"");
+    for (const OrderedJson& label : *found) {
+      const auto number = static_cast<size_t>(number_of(label, line));
+      if (given[number])
+        refuse(line,
+               fmt::format("the label {} is both given and unknown; expected one of them", label.dump()));
+      unknown[number] = true;
+    }
+  }
+  labels_.unknown.insert(labels_.unknown.end(), unknown.begin(), unknown.end());
   labels_.given.insert(labels_.given.end(), given.begin(), given.end());
   labels_.probabilities.insert(labels_.probabilities.end(), probabilities.begin(), probabilities.end());
 }

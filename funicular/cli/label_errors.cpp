@@ -79,7 +79,8 @@ class LabelErrors final : public Command {
 
  private:
   /// The estimated share of wrong labels: what the joint counts off its diagonal.
-  static double wrong(const task::JudgedRows& rows) {
+  static OrderedJson wrong(const task::JudgedRows& rows) {
+    if (rows.rows() == 0) return nullptr;  // no row knows the label
     const auto joint = task::confident_joint(rows);
     int64_t right = 0;
     for (size_t label = 0; label < joint.size(); ++label) right += joint[label][label];

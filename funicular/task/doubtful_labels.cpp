@@ -14,6 +14,7 @@ constexpr double kNewest = 0.8;
 double row_quality(const JudgedLabels& rows, int64_t row, SuspectOrder order) {
   std::vector<double> qualities;
   for (int64_t label = 0; label < rows.labels; ++label) {
+    if (!rows.knows(row, label)) continue;
     const double applies = rows.probability(row, label);
     const bool has = rows.has(row, label);
     const double own = has ? applies : 1 - applies, other = has ? 1 - applies : applies;
@@ -30,6 +31,7 @@ double row_quality(const JudgedLabels& rows, int64_t row, SuspectOrder order) {
 JudgedRows JudgedLabels::of(int64_t label) const {
   JudgedRows binary{.classes = 2};
   for (int64_t row = 0; row < rows(); ++row) {
+    if (!knows(row, label)) continue;
     binary.labels.push_back(has(row, label));
     binary.probabilities.push_back(1 - probability(row, label));
     binary.probabilities.push_back(probability(row, label));
@@ -39,9 +41,14 @@ JudgedRows JudgedLabels::of(int64_t label) const {
 
 std::vector<DoubtfulRow> find_doubtful(const JudgedLabels& rows, SuspectFilter filter, SuspectOrder order) {
   std::vector<DoubtfulRow> all(static_cast<size_t>(rows.rows()));
-  for (int64_t label = 0; label < rows.labels; ++label)
+  for (int64_t label = 0; label < rows.labels; ++label) {
+    std::vector<size_t> known;  // the numbers of the rows that are judged
+    for (int64_t row = 0; row < rows.rows(); ++row)
+      if (rows.knows(row, label)) known.push_back(static_cast<size_t>(row));
+    if (known.empty()) continue;
     for (const Suspect& found : find_suspects(rows.of(label), filter, order))
-      all[static_cast<size_t>(found.row)].doubtful.push_back(label);
+      all[known[static_cast<size_t>(found.row)]].doubtful.push_back(label);
+  }
   std::vector<std::pair<double, DoubtfulRow>> unsorted;  // by quality before rounding: ties are cleanlab's
   for (int64_t row = 0; row < rows.rows(); ++row) {
     DoubtfulRow& own = all[static_cast<size_t>(row)];
