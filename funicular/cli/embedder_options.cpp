@@ -102,8 +102,8 @@ void EmbedderOptions::apply(const Arguments& arguments, const std::string& loss,
   const bool negatives = embedding.chosen ? embedding.loss.loss == objective::VectorLoss::multiple_negatives
                                           : name == "pairs" || name == "triplets";
   if (arguments.given("distinct-batches") && distinct_batches_ && !negatives)
-    throw InputError("usage", "--distinct-batches works only with --loss multiple-negatives, found --loss {}",
-                     embedding.chosen ? embedding.loss.name() : "of --task " + name);
+    throw InputError("usage", "--distinct-batches works only with --loss multiple-negatives, found {}",
+                     embedding.chosen ? "--loss " + embedding.loss.name() : "the loss of --task " + name);
   run.trainer.distinct_batches = distinct_batches_ && negatives;
 }
 

@@ -208,10 +208,10 @@ class Finetune final : public Command {
   std::string next_step(const task::RunResult& result) const {
     const std::string run = result.options.output.string(),
                       ending = format::text_ending_of(options_.train_file);
-    if (result.fit.best_evaluation.empty())
-      return fmt::format("funicular evaluate {} labelled{}", run, ending);
     if (options_.task->type().answers.empty())
       return fmt::format("funicular embed --model {} --input texts.txt --output vectors.npy", run);
+    if (result.fit.best_evaluation.empty())
+      return fmt::format("funicular evaluate {} labelled{}", run, ending);
     return fmt::format("funicular predict {} new{}", run, ending);
   }
 

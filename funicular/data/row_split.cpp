@@ -41,7 +41,8 @@ class JoinedTexts {
     }
   }
 
-  /// What joins each text. Many texts have small hashes among them: the hash of the smallest one is as large as any.
+  /// The group of each text: the hash of its smallest hash. The smallest hash itself would be small for large groups,
+  /// so they would be held out first.
   std::unordered_map<uint64_t, uint64_t> groups() {
     std::unordered_map<uint64_t, uint64_t> groups;
     for (const auto& [text, parent] : parents_) {

@@ -83,7 +83,7 @@ class Pretrained {
   /// (`starts_anew` false).
   /// Weights that are called as `head`'s and are another head's are not taken. Of those whose names begin with
   /// `elsewhere` nothing is said, for they are another folder's; nor of what the folder has under names that begin with
-  /// `read_by_caller`. Of a table nothing is copied: load_table does it.
+  /// `read_by_caller`. A table is left as it is: load_table copies it.
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
                   const Head& head = Head::classification, const std::string& elsewhere = "",
                   const std::string& read_by_caller = "") const;

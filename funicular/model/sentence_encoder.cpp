@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json_text.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/builder.h"
@@ -325,11 +326,24 @@ void load_table(Model& model, const fs::path& folder) {
   target.narrow(0, stored.size(0), 1).zero_();
 }
 
+namespace {
+
+/// A folder with a table has no other place for the length of its texts.
+void write_truncation(const fs::path& file, int64_t max_length) {
+  OrderedJson json = parse_json_or_null<OrderedJson>(read_file(file));
+  json["truncation"] = {
+      {"direction", "Right"}, {"max_length", max_length}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  write_file_atomically(file, json_text(json, 2) + "\n");
+}
+
+}  // namespace
+
 void save_table(const at::Tensor& table, const text::Tokenizer& tokenizer, SentenceFolder& modules,
                 const fs::path& folder) {
   format::write_sentence_folder(modules, folder);
   write_tensors({{kStaticTable, table}}, folder / "model.safetensors");
   format::save_tokenizer(folder, tokenizer);
+  if (modules.max_length > 0) write_truncation(folder / "tokenizer.json", modules.max_length);
 }
 
 void save_sentence_steps(const Model& model, const SentenceFolder& modules, const fs::path& folder) {

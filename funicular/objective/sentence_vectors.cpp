@@ -43,7 +43,7 @@ std::string describe_modules(const format::SentenceFolder& modules) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// The labels that collate reads: numbers, of which a teacher's vectors are counted.
+/// The labels that collate reads: numbers. Those of a row with a teacher's vector count the vectors.
 std::vector<data::LabelKind> labels_read(const SentenceVectorOptions& options) {
   const bool read = options.loss.reads_labels() || options.loss.reads_teacher();
   if (!options.labelled || !read) return {};
@@ -161,7 +161,8 @@ std::vector<uint64_t> SentenceVectors::texts_of(const data::Sample& sample) cons
 void SentenceVectors::save_more(const Model& model, const format::ModelConfig& config,
                                 const text::Tokenizer& tokenizer, const fs::path& folder) const {
   format::SentenceFolder modules = options_.modules;
-  if (!modules.is_static) modules.max_length = sequence().max_length;
+  const bool is_limited = sequence().max_length < format::EncoderLimits::positions;
+  modules.max_length = !modules.is_static || is_limited ? sequence().max_length : 0;
   modules.encoder = "";
   for (format::SentenceStep& step : modules.steps) step.folder.clear();
   model::save_sentence_encoder(model, config, tokenizer, modules, folder);

@@ -46,7 +46,9 @@ void take_modules(objective::SentenceVectorOptions& own, const text::Tokenizer& 
     if (own.teacher && !encoder.has_modules())
       own.modules.steps.push_back(format::SentenceStep::normalisation());
   }
-  if (own.teacher) add_adapter(own.modules, hidden, own.teacher->columns());
+  if (!own.teacher) return;
+  own.modules.truncate_dim.reset();  // the student's vectors have the teacher's size
+  add_adapter(own.modules, hidden, own.teacher->columns());
 }
 
 }  // namespace funicular::task

@@ -105,7 +105,8 @@ TaskType Embedders::row(TextGroup group) {
                .options = {"text-column", "label-column", "format", "header", "quotes"},
                .gives = std::string("a vector per text, from ") + own.reads,
                .reads = "TSV, CSV or JSON lines",
-               .answers = ""};
+               .answers = "",
+               .make = nullptr};
   switch (group) {
     case TextGroup::pairs:
       row.owns = owns<TextGroup::pairs>;

@@ -72,12 +72,6 @@ void report_best_metric(const FinetuneOptions& options, const std::string& usual
               options.eval_file.string(), usual);
 }
 
-/// Texts for a table of static embeddings have no special tokens, which other rows are counted with.
-int64_t longest_row(const Task& task, int64_t max_length, const model::Pretrained& model,
-                    const text::Tokenizer& tokenizer) {
-  return task.longest_row(max_length) + (model.is_table() ? tokenizer.sequence().special_count(1) : 0);
-}
-
 void report_start(const Model& model, const model::Pretrained& start, const format::ModelConfig& config) {
   if (!start.is_table()) return model::report_model(model, config);
   log::info("the model: a table of {} tokens with {} numbers each", config.encoder.vocabulary,
@@ -97,6 +91,7 @@ class Finetuning {
   void check_best_metric(const MetricNames& known) const;
   void open_stores();
   void open_own_stores();
+  SequenceLimit limit() const;
   void report_rows() const;
   void describe_model();
   objective::ClassLoss class_loss() const;
@@ -200,12 +195,15 @@ void Finetuning::describe_model() {
   note.store_in(config_);
 }
 
+SequenceLimit Finetuning::limit() const {
+  return {task_.longest_row(max_length_), config_.encoder.longest_sequence(), task_.texts_are_sequences(),
+          pretrained_.is_table()};
+}
+
 void Finetuning::report_rows() const {
   task_.report_training({*train_store_, o_.train_file});
-  report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
-               {longest_row(task_, max_length_, pretrained_, *tokenizer_), config_.encoder.longest_sequence(),
-                task_.texts_are_sequences()},
-               *tokenizer_, task_.labels_follow_texts());
+  report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file, limit(), *tokenizer_,
+               task_.labels_follow_texts());
 }
 
 objective::ClassLoss Finetuning::class_loss() const {
@@ -345,8 +343,7 @@ RunResult Finetuning::run() {
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
   result.baseline = measured_baseline(find_baseline(*train_store_, *eval_store_), metric_names());
-  result.cut = cut_rows(*eval_store_, longest_row(task_, max_length_, pretrained_, *tokenizer_), *tokenizer_,
-                        task_.texts_are_sequences());
+  result.cut = cut_rows(*eval_store_, limit(), *tokenizer_);
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;
 }

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/together.h"
 #include "funicular/core/precision.h"
+#include "funicular/format/sentence_folder.h"
 #include "funicular/task/evaluate.h"
 #include "funicular/task/held_out.h"
 #include "funicular/task/registry.h"
@@ -21,6 +22,16 @@ namespace funicular::task {
 namespace {
 
 using Splits = std::vector<std::shared_ptr<const data::RowSplit>>;
+
+/// Throws InputError for a model whose folds could be trained but not measured.
+void require_measurable(const FinetuneOptions& options) {
+  if (options.task->texts_are_sequences() && format::is_sentence_folder(options.model) &&
+      format::read_sentence_folder(options.model).is_static)
+    throw InputError("usage",
+                     "--folds cannot measure tables of static embeddings yet, found --model {}; give "
+                     "--eval-fraction or --eval FILE instead",
+                     options.model.string());
+}
 
 class Folds {
  public:
@@ -194,6 +205,7 @@ OrderedJson FoldsResult::json() const {
 }
 
 FoldsResult train_folds(const FinetuneOptions& options, int64_t count, const std::string& key) {
+  require_measurable(options);
   FinetuneOptions taught = options;
   take_teacher(taught);  // once for all folds
   return Folds(taught, count, key).run();

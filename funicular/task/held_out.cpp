@@ -51,8 +51,11 @@ void hold_out_rows(FinetuneOptions& options) {
     if (leads)
       log::warning("{}: {}, so the model is not evaluated; {}give rows with --eval FILE",
                    options.train_file.string(),
-                   by_query  ? "no query has so few rows that the share can hold all of them"
-                   : by_text ? "no rows that share texts are so few that the share can hold all of them"
+                   by_query  ? "there are fewer than five rows, or no query has so few rows that the share "
+                               "can hold all of them"
+                   : by_text ? "there are fewer than five rows, or no rows that share texts are so few that "
+                               "the share can hold "
+                               "all of them"
                              : "each label has too few rows to hold some out",
                    by_query || by_text ? "raise --eval-fraction, or " : "");
     return;

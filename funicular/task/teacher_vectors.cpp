@@ -1,5 +1,6 @@
 #include "funicular/task/teacher_vectors.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/base/made_record.h"
 #include "funicular/comm/together.h"
@@ -40,20 +42,24 @@ std::string hash_of_texts(const std::vector<std::string>& texts) {
   return hash_text(hash_bytes(all));
 }
 
-void make_table(const fs::path& file, const fs::path& folder, const FinetuneOptions& options,
-                const std::vector<std::string>& texts) {
+/// Returns the file of the vectors, in `place`. Its name stands for all that decides them, as the names of stores do.
+fs::path make_table(const fs::path& place, const fs::path& folder, const FinetuneOptions& options,
+                    const std::vector<std::string>& texts) {
   const InterruptGuard guard;
   const EmbedderOptions embedding{.precision = options.dtype == at::kDouble ? "fp64" : "fp32",
                                   .device = options.device,
                                   .option = "--teacher"};
+  make_directories(place);
   const Embedder teacher(folder, embedding);
   const Json identity{{"version", 1},
                       {"teacher", hash_of_output(folder)},
                       {"precision", embedding.precision},
                       {"texts", hash_of_texts(texts)}};
+  const fs::path file = place / fmt::format("teacher-{}.npy", hash_text(hash_bytes(identity.dump())));
   const format::NpyFile table = kept_vectors(file, identity, teacher, texts, "finetune");
   log::info("the teacher {} gives vectors of {} numbers ({}) to {} texts", folder.string(), table.columns(),
             teacher.description(), table.rows());
+  return file;
 }
 
 /// Throws InputError unless the table has a vector of finite numbers for each row.
@@ -97,18 +103,22 @@ void take_teacher(FinetuneOptions& options) {
         "--teacher {} holds the vectors of --train, and --eval has other rows; expected --eval-fraction, "
         "or a teacher's folder",
         teacher.string());
-  const fs::path table = is_table ? teacher : options.trainer.output / "data" / kTeacherFile;
-  int64_t trained = 0;
-  for (const bool first : {true, false})
-    comm::together(options.group, [&] {
-      if ((options.group.rank() == 0) != first) return;
-      std::vector<std::string> texts;
-      trained = append_texts(options, options.train_file, texts);
-      if (is_table) return check_table(teacher, trained, options.train_file);
-      if (!options.eval_file.empty()) append_texts(options, options.eval_file, texts);
-      make_directories(table.parent_path());
-      if (first) make_table(table, teacher, options, texts);
-    });
+  // Rank 0 alone reads the texts: all of them are in memory.
+  const Json made = parse_json(
+      comm::from_first(options.group,
+                       [&] {
+                         std::vector<std::string> texts;
+                         const int64_t rows = append_texts(options, options.train_file, texts);
+                         if (is_table) check_table(teacher, rows, options.train_file);
+                         if (!options.eval_file.empty()) append_texts(options, options.eval_file, texts);
+                         const fs::path table =
+                             is_table ? teacher
+                                      : make_table(options.trainer.output / "data", teacher, options, texts);
+                         return Json{{"table", table.string()}, {"trained", rows}}.dump();
+                       }),
+      "the teacher's vectors");
+  const fs::path table = made.at("table").get<std::string>();
+  const auto trained = made.at("trained").get<int64_t>();
   options.task = with_table(*options.task, table, 0);
   if (!options.eval_file.empty()) options.eval_task = with_table(*options.task, table, trained);
 }

@@ -6,13 +6,10 @@
 
 namespace funicular::task {
 
-/// Within the folder of a run: the vectors that a teacher's folder gave the rows, those of the evaluation behind those
-/// of the training.
-inline constexpr const char* kTeacherFile = "teacher.npy";
-
 /// If `options` name a teacher, the tasks get its vectors (FileOptions::teacher). A folder of an embedder embeds the
-/// rows into OUTPUT/data/teacher.npy, or finds them there. A .npy file has a vector per row of the training file.
-/// Throws InputError for a file that does not fit the rows. Collective.
+/// rows into OUTPUT/data/teacher-KEY.npy, or finds them there. The key stands for the teacher and the texts, so a
+/// command with others replaces nothing. A .npy file has a vector per row of the training file. Throws InputError for
+/// a file that does not fit the rows. Collective.
 void take_teacher(FinetuneOptions& options);
 
 }  // namespace funicular::task

@@ -86,8 +86,7 @@ void report_texts(const data::TokenStore& trained, const fs::path& train_file,
                   const text::Tokenizer& tokenizer, bool labels_follow_texts) {
   const auto report = [&](const data::TokenStore& store, const fs::path& file, const char* consequence) {
     report_textless(store, file);
-    report_cut(cut_rows(store, limit.max_length, tokenizer, limit.texts_apart), file.string(), limit,
-               consequence);
+    report_cut(cut_rows(store, limit, tokenizer), file.string(), limit, consequence);
     warn_of_missing_texts(store, tokenizer, file);
   };
   report(trained, train_file, "the model learns from the rest");

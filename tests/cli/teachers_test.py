@@ -1,5 +1,7 @@
 """Embedders that learn a teacher's vectors: the vectors belong to their rows, the adapter is kept, and a table of static embeddings learns."""
 
+import struct
+
 from embedders_test import EmbedderTest
 from harness import *
 from options.embedding import read_npy
@@ -40,6 +42,12 @@ class TeacherTest(EmbedderTest):
         """The first losses, and what the run printed."""
         done = self.train("vectors", train, held_out, "--teacher", teacher, *more, output=output, **{"logging_steps": 1, **options})
         return [json.loads(line)["loss"] for line in (self.folder / output / "metrics.jsonl").read_text().splitlines() if '"eval' not in line], done
+
+
+def numbers_of(folder):
+    """The table of static embeddings."""
+    data = read_safetensors(folder / "model.safetensors")["embedding.weight"][1]
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 STILL = {"num_train_epochs": 1, "learning_rate": 1e-30, "batch_size": 40}
@@ -99,6 +107,14 @@ class Teachers(TeacherTest):
         again = self.taught(texts, teacher, output="again", model=folder, **STILL)[0]
         self.assertLess(again[0], 0.6 * losses[0], "an adapter that is there learns on")
 
+    def test_a_student_that_was_cut_gives_vectors_of_the_teachers_size(self):
+        texts, model = self.texts(count=8), self.embedder()
+        settings = {"similarity_fn_name": "cosine", "truncate_dim": 8}
+        (model / "config_sentence_transformers.json").write_text(json.dumps(settings))
+        self.taught(texts, self.embedder("teacher", 12), **{**STILL, "batch_size": 8})
+        self.assertNotIn("truncate_dim", json.loads((self.folder / "run/model/config_sentence_transformers.json").read_text()))
+        self.assertEqual(len(self.rows(self.vectors(self.folder / "run/model", texts))[0]), 12)
+
     def test_vectors_are_cut_as_the_teachers_are(self):
         model, texts = self.embedder(), self.texts(count=8)
         config = json.loads((model / "config.json").read_text())
@@ -121,6 +137,11 @@ class Teachers(TeacherTest):
         self.assertIn("the vectors are there already", self.succeeds(*words).err)
         vectors = self.vectors(teacher, self.texts("other.jsonl", seed=8), "other.npy")
         self.refuses([*words[:-1], vectors], "teacher was")
+        kept = {path: path.read_bytes() for path in (self.folder / "run/data").glob("teacher-*.npy")}
+        self.assertEqual(len(kept), 1)
+        self.refuses([*words[:-1], self.embedder("stranger", 12, unit=False)], "teacher was")
+        self.assertEqual({path: path.read_bytes() for path in kept}, kept, "another teacher replaces nothing")
+        self.assertIn("the vectors are there already", self.succeeds(*words).err)
 
     def test_folds_measure_against_the_teacher(self):
         self.model()
@@ -198,12 +219,35 @@ class StaticTables(TeacherTest):
             self.assertAlmostEqual(a, b, delta=1e-4 * abs(a) + 1e-6)
 
     def test_texts_without_tokens_have_the_vector_0(self):
-        """They do not learn, and nothing else is learnt of them."""
+        """They do not learn, and nothing else is learnt of them: the table is the one that is learnt without them."""
         table, texts = self.table(), self.write("texts.jsonl", [{"text": "film"}, {"text": "\u200b"}])
         teacher = self.embedder("teacher", 16)
-        self.taught(texts, teacher, model=table, max_length=None, num_train_epochs=3)
+        options = {"model": table, "max_length": None, "num_train_epochs": 3, "learning_rate": 1e-2}
+        self.taught(texts, teacher, **options)
+        self.taught(self.write("film.jsonl", [{"text": "film"}]), teacher, output="without", **options)
+        learnt, expected, start = (numbers_of(folder) for folder in (self.folder / "run/model", self.folder / "without/model", table))
+        self.assertGreater(max(abs(a - b) for a, b in zip(expected, start)), 0.01)
+        self.assertLess(max(abs(a - b) for a, b in zip(learnt, expected)), 1e-4)
         rows = self.rows(self.vectors(self.folder / "run/model", texts))
         self.assertEqual(max(map(abs, rows[1])), 0)
+
+    def test_the_length_of_texts_is_kept(self):
+        table, texts, teacher = self.table(), self.texts(), self.embedder("teacher", 16)
+        done = self.taught(texts, teacher, model=table, max_length=4, num_train_epochs=1)[1]
+        self.assertIn("longer than 4 tokens", done.err)
+        self.assertIn("next: funicular embed", done.err)
+        folder = self.folder / "run/model"
+        self.assertEqual(json.loads((folder / "tokenizer.json").read_text())["truncation"],
+                         {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0})
+        long, short = self.rows(self.vectors(folder, self.write("long.jsonl", [{"text": " ".join(WORDS[:count])} for count in (6, 4)])))
+        self.assertEqual(long, short)
+        self.taught(texts, teacher, model=table, max_length=None, num_train_epochs=1, output="whole")
+        self.assertIsNone(json.loads((self.folder / "whole/model/tokenizer.json").read_text())["truncation"])
+
+    def test_folds_refuse_a_table_before_they_train(self):
+        words = self.words("vectors", self.texts(), model=self.table(), max_length=None)
+        self.refuses([*words, "--teacher", self.embedder("teacher", 16), "--folds", 2], "--folds cannot measure tables", "--eval-fraction")
+        self.assertFalse((self.folder / "run").exists())
 
     def test_a_resumed_run_is_the_same(self):
         table, texts, teacher = self.table(), self.texts(), self.embedder("teacher", 12)
