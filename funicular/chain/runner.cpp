@@ -145,8 +145,8 @@ std::vector<Decision> Chain::plan() {
   return decisions;
 }
 
-/// The earlier results stay until the new ones are there. The output of an interrupted attempt is useless. What somebody
-/// has changed since it was made stays for good, under a name of its own.
+/// The earlier results stay until the new ones are there. The output of an interrupted attempt is useless. What
+/// somebody has changed since it was made stays for good, under a name of its own.
 void Chain::set_aside(const Step& step) {
   const StepRecord& earlier = state_.steps.at(step.name);
   for (const Output& output : step.outputs) {

@@ -30,8 +30,8 @@ int64_t process_memory(const std::string& field) {
 }
 
 /// The time of the products of the timed steps alone, as if their micro-batches all had their mean length,
-/// and the steps' share of it. On a processor the products are the best of several, so the fastest step is compared with them too: on a machine that
-/// is not quiet the other steps are slower for reasons of its own.
+/// and the steps' share of it. On a processor the products are the best of several, so the fastest step is compared
+/// with them too: on a machine that is not quiet the other steps are slower for reasons of its own.
 void add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::StepTimes& times,
                Precision precision, const at::Device& device) {
   const auto mean = [&](int64_t tokens) { return (tokens + times.forwards / 2) / times.forwards; };

@@ -18,8 +18,8 @@ namespace funicular::cli {
 
 namespace {
 
-/// What can follow a command, as assignments of an associative array of bash or zsh: its options under its name, the values of
-/// an option under both.
+/// What can follow a command, as assignments of an associative array of bash or zsh: its options under its name, the
+/// values of an option under both.
 std::string words_of(const Command& command) {
   const std::string& name = command.arguments.command();
   std::string text =
@@ -43,8 +43,8 @@ std::string fish_words_of(const Command& command) {
   return text;
 }
 
-/// A shell that starts reads no more than the names of the commands: what can follow one is asked of the program when it is
-/// first completed, for the commands that need LibTorch take a while to load.
+/// A shell that starts reads no more than the names of the commands: what can follow one is asked of the program when
+/// it is first completed, for the commands that need LibTorch take a while to load.
 constexpr const char* kBashScript =
     R"script(# Completion for funicular. To load it now: source <(funicular completion bash)
 declare -gA _funicular_words  # global, also where a function loads this

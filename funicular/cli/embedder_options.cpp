@@ -16,6 +16,9 @@ namespace {
 constexpr const char* kOptions[] = {"compare",     "scale",           "hardness", "batch-hardness",
                                     "loss-margin", "matryoshka-dims", "pooling",  "distinct-batches"};
 
+/// The tasks whose models give vectors.
+constexpr const char* kTasks = "pairs, triplets, scores or vectors";
+
 std::vector<int64_t> sizes_of(const std::vector<std::string>& texts) {
   std::vector<int64_t> sizes;
   for (const std::string& text : texts) {
@@ -39,7 +42,14 @@ objective::VectorLoss loss_of(const std::string& name, const std::string& task) 
 }  // namespace
 
 void EmbedderOptions::declare(Arguments& arguments) {
-  arguments.section("Embedders (--task pairs, triplets, scores)");
+  arguments.section("Embedders (--task pairs, triplets, scores, vectors)");
+  arguments
+      .add("teacher", "PATH", teacher_, Effect::input,
+           "with --task vectors, the teacher: folder of an embedder, or a .npy file of embed with a vector "
+           "per row of "
+           "--train")
+      .takes_model()
+      .default_text("none");
   arguments.add("compare", "NAME", loss_.comparison, objective::comparison_names(), Effect::result,
                 "with multiple-negatives, compare anchors with positives, or both ways, or all texts in one "
                 "softmax (GTE)");
@@ -75,23 +85,25 @@ void EmbedderOptions::declare(Arguments& arguments) {
 void EmbedderOptions::apply(const Arguments& arguments, const std::string& loss,
                             task::FinetuneOptions& run) const {
   const std::string& name = run.task->type().option;
-  const bool embeds = name == "pairs" || name == "triplets" || name == "scores";
+  const bool embeds = name == "pairs" || name == "triplets" || name == "scores" || name == "vectors";
   for (const char* option : kOptions)
     if (!embeds && arguments.given(option))
-      throw InputError("usage", "--{} works only with --task pairs, triplets or scores, found --task {}",
-                       option, name);
+      throw InputError("usage", "--{} works only with --task {}, found --task {}", option, kTasks, name);
+  if (arguments.given("teacher") && name != "vectors")
+    throw InputError("usage", "--teacher works only with --task vectors, found --task {}", name);
   if (!embeds) return;
+  run.teacher = teacher_;
   task::EmbeddingOptions& embedding = run.embedding;
   embedding.chosen = arguments.given("loss");
   embedding.loss = loss_;
   if (embedding.chosen) embedding.loss.loss = loss_of(loss, name);
   embedding.loss.matryoshka = sizes_of(matryoshka_);
   embedding.pooling = pooling_;
-  const bool negatives =
-      embedding.chosen ? embedding.loss.loss == objective::VectorLoss::multiple_negatives : name != "scores";
+  const bool negatives = embedding.chosen ? embedding.loss.loss == objective::VectorLoss::multiple_negatives
+                                          : name == "pairs" || name == "triplets";
   if (arguments.given("distinct-batches") && distinct_batches_ && !negatives)
-    throw InputError("usage", "--distinct-batches works only with --loss multiple-negatives, found --loss {}",
-                     embedding.loss.name());
+    throw InputError("usage", "--distinct-batches works only with --loss multiple-negatives, found {}",
+                     embedding.chosen ? "--loss " + embedding.loss.name() : "the loss of --task " + name);
   run.trainer.distinct_batches = distinct_batches_ && negatives;
 }
 

@@ -101,7 +101,7 @@ class Finetune final : public Command {
     if (options_.eval_file.empty() && options_.eval_fraction == 0)
       training_.refuse_evaluation_options("--eval FILE or --eval-fraction SHARE");
     training_.apply();
-    training_.check_output({options_.model, options_.train_file, options_.eval_file});
+    training_.check_output({options_.model, options_.train_file, options_.eval_file, losses_.teacher()});
     options_.task = task_.task_of_rows(options_.train_file, arguments);
     if (folds_.count) return folds_.run(options(), arguments);
     if (is_output_guessed_) accept_guessed_output();
@@ -125,8 +125,8 @@ class Finetune final : public Command {
         .default_text("a part of the training rows");
     arguments
         .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
-             "share of the training rows that is held out for evaluation: of each label, equal texts on one "
-             "side; 0: none")
+             "share of the training rows to hold out for evaluation, of each label; rows with an equal text "
+             "stay together; 0: none")
         .common()
         .default_text("0.1; with both --task and --output 0")
         .range(0, 0.9);
@@ -208,10 +208,10 @@ class Finetune final : public Command {
   std::string next_step(const task::RunResult& result) const {
     const std::string run = result.options.output.string(),
                       ending = format::text_ending_of(options_.train_file);
-    if (result.fit.best_evaluation.empty())
-      return fmt::format("funicular evaluate {} labelled{}", run, ending);
     if (options_.task->type().answers.empty())
       return fmt::format("funicular embed --model {} --input texts.txt --output vectors.npy", run);
+    if (result.fit.best_evaluation.empty())
+      return fmt::format("funicular evaluate {} labelled{}", run, ending);
     return fmt::format("funicular predict {} new{}", run, ending);
   }
 

@@ -25,7 +25,8 @@ std::string key_of(const Arguments& arguments, const task::FinetuneOptions& opti
     for (const std::string& value : setting.values) text += value + '\n';
   }
   chain::Contents contents;
-  for (const fs::path& input : {options.model, options.train_file}) text += contents.hash(input) + '\n';
+  for (const fs::path& input : {options.model, options.train_file, options.teacher})
+    if (!input.empty()) text += contents.hash(input) + '\n';
   return hash_text(hash_bytes(text));
 }
 
@@ -80,7 +81,8 @@ int FoldOptions::run(const task::FinetuneOptions& options, const Arguments& argu
   const fs::path& run = options.trainer.output;
   log::info("the answers by models that have not seen the rows are in {}",
             (run / task::kFoldAnswers).string());
-  if (options.task->type().name == "classes") log::info("next: funicular label-errors {}", run.string());
+  if (const std::string& name = options.task->type().name; name == "classes" || name == "labels")
+    log::info("next: funicular label-errors {}", run.string());
   fmt::print("{}\n", json_text(result.json()));
   return 0;
 }

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,94 +12,13 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/judged_file.h"
 #include "funicular/task/confident_learning.h"
 #include "funicular/task/folds.h"
 
 namespace funicular::cli {
 
 namespace {
-
-/// How far from 1 rounding may move the sum of a row's probabilities.
-constexpr double kSumTolerance = 0.05;
-
-/// Rows with labels and probabilities, as JSON lines have them.
-class JudgedFile {
- public:
-  explicit JudgedFile(const fs::path& file) : file_(file) {
-    const std::string text = read_text(file, "predictions with labels");
-    for (size_t begin = 0, line = 1; begin < text.size(); ++line) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      if (end > begin) add(std::string_view(text).substr(begin, end - begin), line);
-      begin = end + 1;
-    }
-    if (lines_.size() < 2)
-      throw InputError("label-errors", "{}: expected two rows or more, one per line; found {}", file.string(),
-                       lines_.size());
-  }
-
-  const task::JudgedRows& rows() const { return rows_; }
-  /// The row's number, label and texts, as far as the file has them.
-  OrderedJson line(int64_t row) const {
-    const OrderedJson& found = lines_.at(static_cast<size_t>(row));
-    OrderedJson line{{"row", found.contains("row") ? found["row"] : OrderedJson(row + 1)}};
-    for (const char* key : {"text", "texts"})
-      if (found.contains(key) && found[key].is_string())
-        line["text"] = found[key];
-      else if (found.contains(key) && found[key].is_array())
-        for (size_t i = 0; i < found[key].size(); ++i)
-          line[i == 0 ? "text" : fmt::format("text_{}", i + 1)] = found[key][i];
-    return line;
-  }
-  const std::string& name(int64_t label) const { return names_.at(static_cast<size_t>(label)); }
-
- private:
-  [[noreturn]] void refuse(size_t line, const std::string& problem) const {
-    throw InputError("label-errors", "{}:{}: {}", file_.string(), line, problem);
-  }
-
-  void add(std::string_view text, size_t line) {
-    const auto object = parse_json_or_null<OrderedJson>(text);
-    if (!object.is_object() || !object.contains("label") || !object["label"].is_string() ||
-        !object.contains("probabilities") || !object["probabilities"].is_object())
-      refuse(line,
-             "expected an object with the row's label and probabilities, such as {\"label\": \"pro\", "
-             "\"probabilities\": {\"contra\": 0.1, \"pro\": 0.9}}; funicular finetune --folds and evaluate "
-             "--predictions write such lines for classes");
-    if (names_.empty()) take_names(object["probabilities"], line);
-    const auto label = std::find(names_.begin(), names_.end(), object["label"].get<std::string>());
-    if (label == names_.end())
-      refuse(line, fmt::format("the label {} has no probability", object["label"].dump()));
-    if (object["probabilities"].size() != names_.size())
-      refuse(line, fmt::format("expected {} probabilities as in the lines before, found {}", names_.size(),
-                               object["probabilities"].size()));
-    for (const std::string& name : names_) {
-      const auto found = object["probabilities"].find(name);
-      if (found == object["probabilities"].end() || !found->is_number() || !(found->get<double>() >= 0) ||
-          !(found->get<double>() <= 1))
-        refuse(line, fmt::format("expected a probability from 0 to 1 of \"{}\"", name));
-      rows_.probabilities.push_back(found->get<double>());
-    }
-    const double sum =
-        std::accumulate(rows_.probabilities.end() - std::ssize(names_), rows_.probabilities.end(), 0.0);
-    if (std::abs(sum - 1) > kSumTolerance)
-      refuse(line, fmt::format("the probabilities sum to {:.4g}; expected 1, or within {} of it", sum,
-                               kSumTolerance));
-    rows_.labels.push_back(label - names_.begin());
-    lines_.push_back(object);
-    lines_.back().erase("probabilities");
-  }
-
-  void take_names(const OrderedJson& probabilities, size_t line) {
-    for (const auto& [name, value] : probabilities.items()) names_.push_back(name);
-    if (names_.size() < 2) refuse(line, "expected probabilities of at least two classes");
-    rows_.classes = std::ssize(names_);
-  }
-
-  fs::path file_;
-  std::vector<std::string> names_;
-  std::vector<OrderedJson> lines_;
-  task::JudgedRows rows_;
-};
 
 class LabelErrors final : public Command {
  public:
@@ -116,8 +33,9 @@ class LabelErrors final : public Command {
     arguments.unnamed({"predictions"});
     arguments
         .add("predictions", "RUN|FILE", predictions_, Effect::input,
-             "folder of a run in folds, or JSON lines with the keys label and probabilities, and perhaps row "
-             "and texts")
+             "folder of a run in folds, or JSON lines with the keys label (labels: a list) and "
+             "probabilities, and "
+             "perhaps row and texts")
         .required();
     arguments
         .add("output", "FILE", output_, Effect::output,
@@ -148,28 +66,46 @@ class LabelErrors final : public Command {
                        output_.string());
     const AnswerFormat format = answer_format(output_, "output");
     const JudgedFile judged(file);
-    const std::vector<task::Suspect> suspects = task::find_suspects(judged.rows(), filter_, order_);
-    write(judged, suspects, format);
-    log::info("{} of {} labels are suspected; {} has the most certain ones first", suspects.size(),
-              judged.rows().rows(), output_.string());
-    fmt::print("{}\n", json_text(OrderedJson{{"rows", judged.rows().rows()},
-                                             {"suspects", suspects.size()},
-                                             {"wrong", wrong(judged.rows())}}));
+    const std::vector<OrderedJson> suspects =
+        judged.has_lists() ? doubtful_rows(judged) : suspects_of(judged);
+    write(suspects, format, judged);
+    log::info("{} of {} {} are suspected; {} has the most certain ones first", suspects.size(), judged.rows(),
+              judged.has_lists() ? "rows" : "labels", output_.string());
+    fmt::print("{}\n",
+               json_text(OrderedJson{
+                   {"rows", judged.rows()}, {"suspects", suspects.size()}, {"wrong", wrong(judged)}}));
     return 0;
   }
 
  private:
   /// The estimated share of wrong labels: what the joint counts off its diagonal.
-  static double wrong(const task::JudgedRows& rows) {
+  static OrderedJson wrong(const task::JudgedRows& rows) {
+    if (rows.rows() == 0) return nullptr;  // no row knows the label
     const auto joint = task::confident_joint(rows);
     int64_t right = 0;
     for (size_t label = 0; label < joint.size(); ++label) right += joint[label][label];
     return 1 - static_cast<double>(right) / static_cast<double>(rows.rows());
   }
 
-  static OrderedJson suspect(const JudgedFile& judged, const task::Suspect& found) {
-    const std::span<const double> probabilities = judged.rows().of(found.row);
-    const int64_t label = judged.rows().labels[static_cast<size_t>(found.row)];
+  /// With several labels a share for each.
+  static OrderedJson wrong(const JudgedFile& judged) {
+    if (!judged.has_lists()) return wrong(judged.classes());
+    OrderedJson shares = OrderedJson::object();
+    for (int64_t label = 0; label < judged.labels().labels; ++label)
+      shares[judged.name(label)] = wrong(judged.labels().of(label));
+    return shares;
+  }
+
+  std::vector<OrderedJson> suspects_of(const JudgedFile& judged) const {
+    std::vector<OrderedJson> lines;
+    for (const task::Suspect& found : task::find_suspects(judged.classes(), filter_, order_))
+      lines.push_back(line_of(judged, found));
+    return lines;
+  }
+
+  static OrderedJson line_of(const JudgedFile& judged, const task::Suspect& found) {
+    const std::span<const double> probabilities = judged.classes().of(found.row);
+    const int64_t label = judged.classes().labels[static_cast<size_t>(found.row)];
     OrderedJson line = judged.line(found.row);
     line["label"] = judged.name(label);
     line["suggested"] = judged.name(found.suggested);
@@ -179,15 +115,46 @@ class LabelErrors final : public Command {
     return line;
   }
 
-  void write(const JudgedFile& judged, const std::vector<task::Suspect>& suspects,
-             AnswerFormat format) const {
+  std::vector<OrderedJson> doubtful_rows(const JudgedFile& judged) const {
+    std::vector<OrderedJson> lines;
+    for (const task::DoubtfulRow& found : task::find_doubtful(judged.labels(), filter_, order_))
+      lines.push_back(line_of(judged, found));
+    return lines;
+  }
+
+  static OrderedJson line_of(const JudgedFile& judged, const task::DoubtfulRow& found) {
+    const task::JudgedLabels& rows = judged.labels();
+    std::vector<std::string> given, suggested, doubtful;
+    std::vector<double> probabilities;
+    for (int64_t label = 0; label < rows.labels; ++label) {
+      const bool has = rows.has(found.row, label);
+      const bool doubts =
+          std::find(found.doubtful.begin(), found.doubtful.end(), label) != found.doubtful.end();
+      if (has) given.push_back(judged.name(label));
+      if (has != doubts) suggested.push_back(judged.name(label));
+      if (!doubts) continue;
+      doubtful.push_back(judged.name(label));
+      probabilities.push_back(rows.probability(found.row, label));
+    }
+    OrderedJson line = judged.line(found.row);
+    line["labels"] = given;
+    line["suggested"] = suggested;
+    line["doubtful"] = doubtful;
+    line["doubtful_probabilities"] = probabilities;
+    line["certainty"] = found.certainty;
+    return line;
+  }
+
+  /// `judged` gives the columns of a table without suspects.
+  void write(const std::vector<OrderedJson>& suspects, AnswerFormat format, const JudgedFile& judged) const {
     std::string lines;
     std::vector<std::string> texts{"row"};  // columns of a table: the number, and the texts of any suspect
-    OrderedJson last = suspect(judged, {});
-    for (const task::Suspect& found : suspects) {
-      last = suspect(judged, found);
-      lines += json_text(last) + "\n";
-      for (const auto& [key, value] : last.items())
+    OrderedJson last =
+        judged.has_lists() ? line_of(judged, task::DoubtfulRow()) : line_of(judged, task::Suspect());
+    for (const OrderedJson& found : suspects) {
+      last = found;
+      lines += json_text(found) + "\n";
+      for (const auto& [key, value] : found.items())
         if (key.starts_with("text") && std::find(texts.begin(), texts.end(), key) == texts.end())
           texts.push_back(key);
     }

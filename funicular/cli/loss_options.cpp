@@ -18,17 +18,22 @@ void LossOptions::declare(Arguments& arguments) {
            "compared, "
            "whatever the micro-batches and ranks")
       .choices(names)
-      .default_text("multiple-negatives for pairs and triplets, cosent for scores, bce for reranker");
+      .default_text(
+          "multiple-negatives for pairs and triplets, cosent for scores, squared-distance for vectors, bce "
+          "for "
+          "reranker");
   embedding_.declare(arguments);
   reranking_.declare(arguments);
 }
 
 void LossOptions::apply(const Arguments& arguments, task::FinetuneOptions& run) const {
   const std::string& name = run.task->type().option;
-  const bool several = name == "pairs" || name == "triplets" || name == "scores" || name == "reranker";
+  const bool several =
+      name == "pairs" || name == "triplets" || name == "scores" || name == "vectors" || name == "reranker";
   if (!several && arguments.given("loss"))
     throw InputError(
-        "usage", "--loss works only with --task pairs, triplets, scores or reranker, found --task {}", name);
+        "usage",
+        "--loss works only with --task pairs, triplets, scores, vectors or reranker, found --task {}", name);
   embedding_.apply(arguments, loss_, run);
   reranking_.apply(arguments, loss_, run);
 }

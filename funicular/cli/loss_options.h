@@ -16,6 +16,8 @@ class LossOptions {
   void declare(Arguments& arguments);
   /// Gives them to a run whose task is known. Throws InputError for a task that has one loss.
   void apply(const Arguments& arguments, task::FinetuneOptions& run) const;
+  /// The teacher of an embedder; may be empty.
+  const fs::path& teacher() const { return embedding_.teacher(); }
 
  private:
   std::string loss_;

@@ -152,8 +152,8 @@ std::string memory_text(const std::string& reason, std::string_view command = ""
       command == "vocabulary" ? "--max-words" : "--micro-batch-tokens or --micro-batch-size", reason);
 }
 
-/// For exceptions that nothing catches, of threads and of libraries while they are loaded: a message and exit code 1, where
-/// the process would abort.
+/// For exceptions that nothing catches, of threads and of libraries while they are loaded: a message and exit code 1,
+/// where the process would abort.
 [[noreturn]] void end_by_uncaught_exception() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);

@@ -31,6 +31,41 @@ class LabelNumbers {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
+/// Texts that rows have in common, by their hashes. The smallest hash stands for all texts that are joined.
+class JoinedTexts {
+ public:
+  void join(std::span<const uint64_t> texts) {
+    for (const uint64_t text : texts) {
+      const uint64_t a = root(texts.front()), b = root(text);
+      parents_[std::max(a, b)] = std::min(a, b);
+    }
+  }
+
+  /// The group of each text: the hash of its smallest hash. The smallest hash itself would be small for large groups,
+  /// so they would be held out first.
+  std::unordered_map<uint64_t, uint64_t> groups() {
+    std::unordered_map<uint64_t, uint64_t> groups;
+    for (const auto& [text, parent] : parents_) {
+      const uint64_t smallest = root(text);
+      groups[text] = hash_bytes(&smallest, sizeof(smallest));
+    }
+    return groups;
+  }
+
+ private:
+  uint64_t root(uint64_t text) {
+    auto at = parents_.try_emplace(text, text).first;
+    while (at->second != at->first) {
+      const auto parent = parents_.find(at->second);
+      at->second = parent->second;  // halves the path
+      at = parent;
+    }
+    return at->first;
+  }
+
+  std::unordered_map<uint64_t, uint64_t> parents_;
+};
+
 /// How many rows of a label may be held out.
 uint64_t share_of(uint64_t rows, double fraction) {
   if (rows < kFewestRows) return 0;
@@ -66,16 +101,44 @@ RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of, size_t columns)
     : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
 std::string RowSplit::key() const {
-  const std::string columns = columns_ > 0 ? fmt::format(" by {} columns", columns_) : "";
+  const std::string columns = columns_ == kAnyColumn ? " by any column"
+                              : columns_ > 0         ? fmt::format(" by {} columns", columns_)
+                                                     : "";
   if (fold_.count > 1)
     return fmt::format("fold {} of {}, {} comparable{}", fold_.number, fold_.count, seed_, columns);
   return fmt::format("{:g} {} comparable{}", fraction_, seed_, columns);
 }
 
 uint64_t RowSplit::hash_of(const SourceRow& row) const {
-  std::string text(reinterpret_cast<const char*>(&seed_), sizeof(seed_));
+  if (columns_ == kAnyColumn) {
+    const uint64_t first = hashes_of_texts(row).front();
+    if (!groups_) return first;
+    const auto group = groups_->find(first);
+    return group == groups_->end() ? first : group->second;
+  }
   const size_t compared = columns_ > 0 ? std::min(columns_, row.columns.size()) : row.columns.size();
-  for (const std::string_view written : row.columns.first(compared)) {
+  return hash_of_columns(row.columns.first(compared));
+}
+
+/// The texts of a row, each by itself. At least one.
+std::vector<uint64_t> RowSplit::hashes_of_texts(const SourceRow& row) const {
+  std::vector<uint64_t> hashes;
+  for (size_t column = 0; column < row.columns.size(); ++column)
+    if (!row.columns[column].empty()) hashes.push_back(hash_of_columns(row.columns.subspan(column, 1)));
+  if (hashes.empty()) hashes.push_back(hash_of_columns({}));
+  return hashes;
+}
+
+void RowSplit::join_rows(const RowSource& rows) const {
+  JoinedTexts texts;
+  for (size_t piece = 0; piece < rows.pieces(); ++piece)
+    rows.read(piece, [&](const SourceRow& row) { texts.join(hashes_of_texts(row)); });
+  groups_ = std::make_shared<const Groups>(texts.groups());
+}
+
+uint64_t RowSplit::hash_of_columns(std::span<const std::string_view> columns) const {
+  std::string text(reinterpret_cast<const char*>(&seed_), sizeof(seed_));
+  for (const std::string_view written : columns) {
     const std::string column = comparable(written);
     const uint64_t size = column.size();  // so that ("ab", "c") differs from ("a", "bc")
     text.append(reinterpret_cast<const char*>(&size), sizeof(size));
@@ -86,6 +149,7 @@ uint64_t RowSplit::hash_of(const SourceRow& row) const {
 
 std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,
                                                  std::vector<std::string>& names) const {
+  if (columns_ == kAnyColumn) join_rows(rows);
   std::vector<Text> texts;
   std::unordered_map<uint64_t, size_t> places;
   LabelNumbers numbers;
@@ -177,7 +241,10 @@ std::vector<std::shared_ptr<const RowSplit>> RowSplit::all_folds(const RowSource
   const std::vector<Text> texts = splits.front()->read_texts(rows, rows_of_label, names);
   const std::vector<size_t> fold_of = splits.front()->assign_folds(texts, rows_of_label, names);
   for (size_t text = 0; text < texts.size(); ++text) splits[fold_of[text]]->hold_out(texts[text]);
-  for (const auto& split : splits) std::call_once(split->chosen_, [] {});
+  for (const auto& split : splits) {
+    split->groups_ = splits.front()->groups_;
+    std::call_once(split->chosen_, [] {});
+  }
   return splits;
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -29,8 +30,11 @@ struct Fold {
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
-  /// 0 < fraction < 1. `columns`: the first columns of a row, which are its text; 0: all.
+  /// 0 < fraction < 1. `columns`: the first columns of a row, which are its text; 0: all; kAnyColumn: see there.
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
+  /// Each column is a text of its own. Rows that have any text in common are on one side, and so are all rows that a
+  /// chain of such rows joins.
+  static constexpr size_t kAnyColumn = SIZE_MAX;
   RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
   /// Holds out one fold. Each row is in one fold. Folds have about as many rows of each label.
   /// A named label of one text makes choose() throw InputError: without that text no model could learn it.
@@ -62,6 +66,9 @@ class RowSplit {
   std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,
                                std::vector<std::string>& names) const;
   uint64_t hash_of(const SourceRow& row) const;
+  uint64_t hash_of_columns(std::span<const std::string_view> columns) const;
+  std::vector<uint64_t> hashes_of_texts(const SourceRow& row) const;
+  void join_rows(const RowSource& rows) const;
   void choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const;
   /// The fold of each text.
   std::vector<size_t> assign_folds(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
@@ -74,6 +81,9 @@ class RowSplit {
   uint64_t seed_;
   LabelsOf labels_of_;
   size_t columns_;
+  /// With kAnyColumn: what joins the rows of each text.
+  using Groups = std::unordered_map<uint64_t, uint64_t>;
+  mutable std::shared_ptr<const Groups> groups_;
   mutable std::once_flag chosen_;
   mutable std::unordered_set<uint64_t> held_out_;
   mutable uint64_t held_out_rows_ = 0;

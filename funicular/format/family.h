@@ -132,7 +132,7 @@ struct Family {
   void (*read_more)(const ConfigFields& fields, ModelConfig& config) = nullptr;
   void (*write_more)(const ModelConfig& config, Json& json) = nullptr;
   /// Moves the values of an older file of the family to the present keys; changes no other file. Null: there is no older
-  /// form. `fields` are those of the file, and `json` is a copy of it.
+  /// form. `fields` has the file's keys, and `json` is a copy of the file.
   void (*update)(const ConfigFields& fields, Json& json) = nullptr;
 
   /// The name of one of the encoder's weights in a model with a head.

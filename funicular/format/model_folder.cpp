@@ -69,8 +69,11 @@ fs::path find_model_folder(const fs::path& given) {
     const fs::path snapshot = hub_snapshot(given.string());
     return snapshot.empty() ? given : snapshot;
   }
-  const bool is_run = !fs::exists(given / kConfig, ignored) && fs::exists(given / "model" / kConfig, ignored);
-  return is_run ? given / "model" : given;
+  const auto holds_model = [&](const fs::path& folder) {
+    // A table of static embeddings has modules alone.
+    return fs::exists(folder / kConfig, ignored) || fs::exists(folder / "modules.json", ignored);
+  };
+  return !holds_model(given) && holds_model(given / "model") ? given / "model" : given;
 }
 
 }  // namespace funicular::format

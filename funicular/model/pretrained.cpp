@@ -17,6 +17,7 @@
 #include "funicular/format/weight_files.h"
 #include "funicular/model/own_decoder.h"
 #include "funicular/model/own_tokenizer.h"
+#include "funicular/model/static_embedding.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/nn/quantized.h"
 
@@ -129,6 +130,20 @@ Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_
   if (config_.tie_word_embeddings) config_.tie_word_embeddings = !has_own_decoder(config_, path_);
 }
 
+Pretrained Pretrained::of_table(const fs::path& folder) {
+  const std::vector<int64_t> shape = static_table_shape(folder);
+  Pretrained table;
+  table.path_ = folder;
+  table.has_weights_ = table.is_table_ = true;
+  format::EncoderSpec& spec = table.config_.encoder;
+  spec.vocabulary = shape[0];
+  spec.width = shape[1];
+  spec.layers = 0;
+  spec.token_types = 0;
+  spec.positions.rows = format::EncoderLimits::positions;
+  return table;
+}
+
 void Pretrained::read_as_electra() {
   const format::ModelConfig bert = config_;
   if (!has_weights_ || bert.model_type != format::ModelConfig().model_type) return;
@@ -184,6 +199,11 @@ void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequen
 
 ModelOptions Pretrained::options(at::ScalarType dtype, at::Device device,
                                  const std::string& replaceable) const {
+  if (is_table_)
+    return {.config = config_,
+            .dtype = dtype,
+            .loaded = [](const std::string& name) { return name == kStaticTable; },
+            .device = device};
   if (has_weights_) check_sizes(config_, path_);
   return {.config = config_,
           .dtype = dtype,
@@ -193,6 +213,7 @@ ModelOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable, const Head& head,
                             const std::string& elsewhere, const std::string& read_by_caller) const {
+  if (is_table_) return {};
   const std::string other =
       !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
   check_decoder(model, config_, path_);
@@ -241,7 +262,8 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
 
 namespace {
 
-/// Describes what only some families have; empty for a family without it, so that runs of older versions can be resumed.
+/// Describes what only some families have; empty for a family without it, so that runs of older versions can be
+/// resumed.
 std::string describe_sharing(const format::EncoderSpec& encoder) {
   std::string text;
   if (const auto& relative = encoder.positions.relative)

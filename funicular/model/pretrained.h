@@ -50,6 +50,11 @@ class Pretrained {
   /// Throws InputError unless there is a configuration; `option` names it in the message.
   explicit Pretrained(fs::path path, Expect expect = Expect::folder, const char* option = "--model");
 
+  /// A table of static embeddings (model/static_embedding.h), which has no config.json. It is described as an encoder
+  /// without layers.
+  static Pretrained of_table(const fs::path& folder);
+  bool is_table() const { return is_table_; }
+
   const fs::path& path() const { return path_; }
   const format::ModelConfig& config() const { return config_; }
   TaskNote note() const { return TaskNote::from(config_); }
@@ -78,7 +83,7 @@ class Pretrained {
   /// (`starts_anew` false).
   /// Weights that are called as `head`'s and are another head's are not taken. Of those whose names begin with
   /// `elsewhere` nothing is said, for they are another folder's; nor of what the folder has under names that begin with
-  /// `read_by_caller`.
+  /// `read_by_caller`. A table is left as it is: load_table copies it.
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
                   const Head& head = Head::classification, const std::string& elsewhere = "",
                   const std::string& read_by_caller = "") const;
@@ -89,7 +94,9 @@ class Pretrained {
  private:
   fs::path path_;
   format::ModelConfig config_;
-  bool has_weights_ = false;
+  bool has_weights_ = false, is_table_ = false;
+
+  Pretrained() = default;
 };
 
 /// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.

@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json_text.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/builder.h"
@@ -64,7 +65,7 @@ std::vector<StepWeights> add_steps(const SentenceFolder& modules, const Add& add
 
 /// Applies the steps to the pooled rows and hands the vectors out.
 Activations finish(at::Tensor rows, const std::vector<StepWeights>& steps, const Pass& pass,
-                   const std::function<void(const at::Tensor&, const Pass&)>& use) {
+                   const VectorUse& use) {
   for (const StepWeights& step : steps) rows = step(rows);
   pass.taps(kVectors, rows);
   pass.loss.output(kVectors, rows);
@@ -215,7 +216,7 @@ SentenceEncoder::SentenceEncoder(const fs::path& folder, std::vector<format::Poo
   if (is_static())
     static_shape_ = static_table_shape(encoder_folder());
   else
-    encoder_.emplace(encoder_folder(), Pretrained::Expect::folder, option);
+    encoder_.emplace(modules_.encoder.empty() ? path_ : encoder_folder(), Pretrained::Expect::folder, option);
 }
 
 int64_t SentenceEncoder::max_length() const {
@@ -245,38 +246,11 @@ std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
   return tokenizer;
 }
 
-Model SentenceEncoder::load_static(at::ScalarType dtype, at::Device device) const {
-  Model model;
-  const at::Tensor stored = read_static_table(encoder_folder());
-  const at::Tensor rows = at::cat({stored, at::zeros({1, stored.size(1)})});
-  Parameter* const table = model.add_parameter(kStaticTable, rows.to(device, dtype), ParameterKind::vector);
-  const auto options = at::TensorOptions(dtype).device(device);
-  const std::vector<StepWeights> steps =
-      add_steps(modules_, [&](const std::string& name, const SentenceStep& step) {
-        LinearWeights made;
-        made.weight = model.add_parameter(name + ".weight", at::empty({step.outputs, step.inputs}, options),
-                                          ParameterKind::matrix);
-        made.no_bias = at::zeros({step.outputs}, options);
-        if (step.bias)
-          made.bias =
-              model.add_parameter(name + ".bias", at::empty({step.outputs}, options), ParameterKind::vector);
-        return made;
-      });
-  Segment segment{
-      .name = "sentence", .inputs = {of_tokens("token_ids")}, .outputs = {vectors_port(width(), dtype)}};
-  for (const auto& parameter : model.parameters) segment.parameters.push_back(parameter.get());
-  segment.forward = [table, steps](Activations in, const Pass& pass) {
-    return finish(static_means(table->compute, in.at("token_ids"), pass.batch.packing), steps, pass, {});
-  };
-  model.segments.push_back(std::move(segment));
-  model.low_precision = true;
-  return model;
-}
-
 Model SentenceEncoder::load(at::ScalarType dtype, at::Device device) const {
   Model model;
   if (is_static()) {
-    model = load_static(dtype, device);
+    model = build_table(modules_, Pretrained::of_table(encoder_folder()).options(dtype, device));
+    load_table(model, encoder_folder());
   } else {
     ModelOptions options = encoder_->options(dtype, device);
     options.head = sentence_head(modules_, {.pooler = has_pooler(*encoder_), .folder = path_});
@@ -291,13 +265,14 @@ Pretrained open_encoder(const fs::path& folder, bool reads_modules) {
   if (!format::is_sentence_folder(folder) || (!reads_modules && fs::exists(folder / "config.json")))
     return Pretrained(folder);
   const SentenceFolder modules = format::read_sentence_folder(folder);
-  if (modules.is_static)
-    throw InputError(
-        "model",
-        "--model {}: a table of static embeddings cannot be trained yet; expected the folder of an "
-        "encoder. To measure the table, give evaluate --task retrieval or similarity",
-        folder.string());
-  return Pretrained(modules.encoder.empty() ? folder : folder / modules.encoder);
+  const fs::path place = modules.encoder.empty() ? folder : folder / modules.encoder;
+  if (!modules.is_static) return Pretrained(place);
+  if (!reads_modules)
+    throw InputError("model",
+                     "--model {}: a table of static embeddings learns only --task pairs, triplets, scores or "
+                     "vectors. To measure it, give evaluate --task retrieval or similarity",
+                     folder.string());
+  return Pretrained::of_table(place);
 }
 
 void require_case(const SentenceFolder& modules, const text::Tokenizer& tokenizer, const fs::path& folder) {
@@ -323,14 +298,71 @@ void load_sentence_steps(Model& model, const SentenceFolder& modules, const fs::
       load_step(model, step, folder / modules.steps[step].folder);
 }
 
-void save_sentence_encoder(const Model& model, const format::ModelConfig& config,
-                           const text::Tokenizer& tokenizer, SentenceFolder modules, const fs::path& folder) {
-  modules.width = config.encoder.width;
-  save_folder(model, config, sentence_head(modules), tokenizer, folder);
+Model build_table(const SentenceFolder& modules, const ModelOptions& options, VectorUse use) {
+  Builder builder(options);
+  const int64_t rows = options.config.encoder.vocabulary, width = options.config.encoder.width;
+  Parameter* const table = builder.add_weight(kStaticTable, rows + 1, width);
+  table->kind = ParameterKind::vector;  // low precision would round every number of it
+  table->weight_decay = true;
+  const std::vector<StepWeights> steps =
+      add_steps(modules, [&](const std::string& name, const SentenceStep& step) {
+        return builder.add_linear(name, step.outputs, step.inputs, step.bias);
+      });
+  builder.add_segment(
+      "sentence", {of_tokens("token_ids")}, {vectors_port(modules.vector_width(width), options.dtype)},
+      [=](Activations in, const Pass& pass) {
+        return finish(static_means(table->compute, in.at("token_ids"), pass.batch.packing, rows), steps, pass,
+                      use);
+      });
+  Model model = builder.finish();
+  model.low_precision = true;
+  return model;
+}
+
+void load_table(Model& model, const fs::path& folder) {
+  const at::NoGradGuard no_gradient;
+  const at::Tensor stored = read_static_table(folder), target = model.find(kStaticTable)->master;
+  target.narrow(0, 0, stored.size(0)).copy_(stored);
+  target.narrow(0, stored.size(0), 1).zero_();
+}
+
+namespace {
+
+/// A folder with a table has no other place for the length of its texts.
+void write_truncation(const fs::path& file, int64_t max_length) {
+  OrderedJson json = parse_json_or_null<OrderedJson>(read_file(file));
+  json["truncation"] = {
+      {"direction", "Right"}, {"max_length", max_length}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  write_file_atomically(file, json_text(json, 2) + "\n");
+}
+
+}  // namespace
+
+void save_table(const at::Tensor& table, const text::Tokenizer& tokenizer, SentenceFolder& modules,
+                const fs::path& folder) {
   format::write_sentence_folder(modules, folder);
+  write_tensors({{kStaticTable, table}}, folder / "model.safetensors");
+  format::save_tokenizer(folder, tokenizer);
+  if (modules.max_length > 0) write_truncation(folder / "tokenizer.json", modules.max_length);
+}
+
+void save_sentence_steps(const Model& model, const SentenceFolder& modules, const fs::path& folder) {
   for (size_t step = 0; step < modules.steps.size(); ++step)
     if (modules.steps[step].kind == SentenceStep::Kind::dense)
       write_tensors(tensors_of_step(model, step), folder / modules.steps[step].folder / "model.safetensors");
+}
+
+void save_sentence_encoder(const Model& model, const format::ModelConfig& config,
+                           const text::Tokenizer& tokenizer, SentenceFolder modules, const fs::path& folder) {
+  if (modules.is_static) {
+    const at::Tensor table = model.find(kStaticTable)->master.detach();
+    save_table(table.narrow(0, 0, table.size(0) - 1), tokenizer, modules, folder);
+    return save_sentence_steps(model, modules, folder);
+  }
+  modules.width = config.encoder.width;
+  save_folder(model, config, sentence_head(modules), tokenizer, folder);
+  format::write_sentence_folder(modules, folder);
+  save_sentence_steps(model, modules, folder);
 }
 
 }  // namespace funicular::model

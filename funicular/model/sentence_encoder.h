@@ -28,14 +28,16 @@ inline constexpr const char* kSentenceWeights = "sentence.";
 /// x / max(‖x‖, 1e-12) for each row.
 at::Tensor normalise_rows(const at::Tensor& rows);
 
+/// Gets the vectors of a batch: a loss.
+using VectorUse = std::function<void(const at::Tensor& vectors, const Pass& pass)>;
+
 /// How sentence_head builds its head.
 struct SentenceHeadOptions {
   /// Makes the encoder's pooler, which nothing reads, so that the folder that is written holds what transformers'
   /// BertModel expects.
   bool pooler = false;
   fs::path folder = {};  ///< where the modules were read; messages name it
-  /// Gets the vectors of a batch: a loss. Null: there is none.
-  std::function<void(const at::Tensor& vectors, const Pass& pass)> use = {};
+  VectorUse use = {};    ///< null: there is none
 };
 
 /// The head that pools and applies the steps. Gives the activation and the output kVectors. The batch may hold
@@ -62,7 +64,7 @@ class SentenceEncoder {
   const Pretrained& encoder() const { return *encoder_; }
   /// Tokens of a text at most, special tokens included; 0: any number.
   int64_t max_length() const;
-  /// Rows of the table of a static model. load() adds one of zeros, which stands for a text without tokens.
+  /// Rows of the table of a static model. The model has one more, of zeros, which stands for a text without tokens.
   int64_t static_rows() const { return static_shape_[0]; }
   /// Numbers of a vector.
   int64_t width() const;
@@ -74,7 +76,6 @@ class SentenceEncoder {
   Model load(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU) const;
 
  private:
-  Model load_static(at::ScalarType dtype, at::Device device) const;
   fs::path encoder_folder() const { return path_ / modules_.encoder; }
 
   fs::path path_;
@@ -85,8 +86,8 @@ class SentenceEncoder {
 };
 
 /// The encoder of a folder that training starts from, which may lie below a sentence folder. `reads_modules`: false for
-/// a task that needs the encoder alone; modules.json is then read only if `folder` has no config.json. Throws InputError
-/// for a table of static embeddings.
+/// a task that needs the encoder alone; modules.json is then read only if `folder` has no config.json. A table of static
+/// embeddings is Pretrained::of_table; such a task gets an InputError for it.
 Pretrained open_encoder(const fs::path& folder, bool reads_modules);
 
 /// Throws InputError if the folder asks for lower case and the tokeniser tells upper case from lower case.
@@ -100,8 +101,17 @@ std::string hash_sentence_steps(const format::SentenceFolder& modules, const fs:
 /// missing or has another shape. Steps that are not stored keep their values.
 void load_sentence_steps(Model& model, const format::SentenceFolder& modules, const fs::path& folder);
 
-/// Writes a folder that sentence-transformers reads: the encoder's weights and configuration, the tokeniser, the
-/// modules, and the weights of the Dense steps.
+/// The model of a table of static embeddings and the steps behind it. `options`: of Pretrained::of_table. It has a row
+/// more than the table, for texts without tokens: their vector is 0 before the steps, and the row does not learn.
+Model build_table(const format::SentenceFolder& modules, const ModelOptions& options, VectorUse use = {});
+/// Copies the table of `folder` into a model of build_table.
+void load_table(Model& model, const fs::path& folder);
+/// Writes a folder of static embeddings that sentence-transformers reads, but for the weights of the Dense steps.
+void save_table(const at::Tensor& table, const text::Tokenizer& tokenizer, format::SentenceFolder& modules,
+                const fs::path& folder);
+
+/// Writes a folder that sentence-transformers reads. It holds the encoder with its configuration, or the table of static
+/// embeddings, the tokeniser, the modules, and the weights of the Dense steps.
 void save_sentence_encoder(const Model& model, const format::ModelConfig& config,
                            const text::Tokenizer& tokenizer, format::SentenceFolder modules,
                            const fs::path& folder);

@@ -78,7 +78,8 @@ at::Tensor read_static_table(const fs::path& folder) {
   return table;
 }
 
-at::Tensor static_means(const at::Tensor& table, const at::Tensor& ids, const Packing& packing) {
+at::Tensor static_means(const at::Tensor& table, const at::Tensor& ids, const Packing& packing,
+                        std::optional<int64_t> none) {
   if (packing.sequences() == 0) return table.narrow(0, 0, 0);
   if (const int64_t most = ids.max().item<int64_t>(); most >= table.size(0))
     throw InputError(
@@ -86,7 +87,9 @@ at::Tensor static_means(const at::Tensor& table, const at::Tensor& ids, const Pa
         most, table.size(0));
   constexpr int64_t kMean = 1;
   const at::Tensor starts = packing.offsets.narrow(0, 0, packing.sequences()).to(at::kLong);
-  return std::get<0>(at::embedding_bag(table, ids, starts, /*scale_grad_by_freq=*/false, kMean));
+  return std::get<0>(at::embedding_bag(table, ids, starts, /*scale_grad_by_freq=*/false, kMean,
+                                       /*sparse=*/false,
+                                       /*per_sample_weights=*/{}, /*include_last_offset=*/false, none));
 }
 
 }  // namespace funicular::model

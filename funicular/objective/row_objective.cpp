@@ -11,7 +11,11 @@ namespace funicular::objective {
 
 RowObjective::RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
                            std::vector<data::LabelKind> labels)
-    : sequence_(sequence), form_(tokenizer.sequence()), own_stores_(tokenizer, std::move(labels)) {
+    : RowObjective(tokenizer, sequence, std::move(labels), tokenizer.sequence()) {}
+
+RowObjective::RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
+                           std::vector<data::LabelKind> labels, text::SequenceTemplate form)
+    : sequence_(sequence), form_(std::move(form)), own_stores_(tokenizer, std::move(labels)) {
   check_sequence_options(form_, sequence);
   if (sequence.stride) window_cut(form_, sequence);  // refuses a stride that does not fit
 }

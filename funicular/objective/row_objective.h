@@ -19,6 +19,9 @@ class RowObjective : public Objective {
   /// the special tokens, and for a length without room for text.
   RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
                std::vector<data::LabelKind> labels);
+  /// With another template of sequences than the tokeniser's.
+  RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
+               std::vector<data::LabelKind> labels, text::SequenceTemplate form);
   int64_t length(const data::Sample& sample) const override;
   /// Each row, or each window of a row, is one.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "funicular/format/npy.h"
 #include "funicular/format/sentence_folder.h"
+#include "funicular/model/sentence_encoder.h"
 #include "funicular/objective/row_objective.h"
 #include "funicular/objective/vector_losses.h"
 
@@ -18,15 +20,22 @@ struct SentenceVectorOptions {
   SequenceOptions sequence;
   VectorLossOptions loss;
   bool labelled = true;  ///< false: labels are not read, and there is no loss of labels
-  bool scored = false;   ///< rows are two texts and a number; otherwise anchor, positive and negatives
+  /// A teacher's vectors, float32, for a loss that reads them. The label of a row is its vector's number in the table.
+  std::shared_ptr<const format::NpyFile> teacher = {};
+  bool scored = false;  ///< rows are two texts and a number; otherwise anchor, positive and negatives
   format::SentenceFolder modules = {};  ///< how hidden states become a vector
   bool pooler = true;    ///< keeps the encoder's pooler, which nothing reads, see model::SentenceHeadOptions
   fs::path folder = {};  ///< holds the weights of Dense steps that are stored; empty: there are none
+  /// Of a table of static embeddings (modules.is_static): the token that stands for a text without tokens.
+  uint32_t no_token = 0;
 };
 
+/// Texts for a table of static embeddings get no special tokens.
+///
 /// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, the C texts of a row side by side;
 /// `row_draws` [R] int64; `labels` [R] float64 where the loss reads them; `present_texts` [R, C] where rows have
-/// several negatives, some of which may be missing. The draw of a sequence is its row's draw times C plus the column,
+/// several negatives, some of which may be missing; `teacher_vectors` [R, D] float32 where the loss reads them, of length
+/// 1 where the model's vectors are. The draw of a sequence is its row's draw times C plus the column,
 /// so that no two texts drop the same units. Count: R, by the name of the loss.
 ///
 /// In an evaluation only losses of single rows are terms: VectorMetrics compares rows.
@@ -51,6 +60,10 @@ class SentenceVectors : public RowObjective {
   bool is_labelled() const { return options_.labelled; }
 
  private:
+  data::Sample sample_of_text(const data::Sample& row, size_t column) const;
+  model::VectorUse loss_of_vectors() const;
+  at::Tensor teacher_vectors(std::span<const data::Sample> samples) const;
+
   SentenceVectorOptions options_;
   std::shared_ptr<const VectorLossOfRows> loss_;
 };

@@ -145,6 +145,13 @@ at::Tensor contrastive_losses(const at::Tensor& distances, const at::Tensor& lab
   return 0.5 * (same * distances.square() + (1 - same) * (margin - distances).relu().square());
 }
 
+/// The distances of the first D numbers of each teacher's vector. `vectors` [N, 1, D]: cut and normalised already where
+/// the size is one of Matryoshka's, as the teacher's vectors then are.
+at::Tensor teacher_distances(VectorLoss loss, const at::Tensor& vectors, const at::Tensor& teacher) {
+  if (loss == VectorLoss::cosine_distance) return 1 - teacher_cosines(vectors, teacher);
+  return (vectors.select(1, 0) - teacher.to(vectors.scalar_type())).square().sum(1);
+}
+
 const at::Tensor& labels_of(const TensorMap& rows) {
   const at::Tensor* const labels = find_rows(rows, kRowLabels);
   if (!labels) throw InputError("loss", "the loss reads a label per row, and the rows have none");
@@ -157,8 +164,8 @@ const at::Tensor& labels_of(const TensorMap& rows) {
 
 const std::vector<std::string>& vector_loss_names() {
   static const std::vector<std::string> names{
-      "multiple-negatives", "triplet",           "margin-mse", "cosent", "angle", "cosine",
-      "contrastive",        "online-contrastive"};
+      "multiple-negatives", "triplet",          "margin-mse",     "cosent", "angle", "cosine", "contrastive",
+      "online-contrastive", "squared-distance", "cosine-distance"};
   return names;
 }
 
@@ -173,7 +180,11 @@ bool VectorLossOptions::compares_rows() const {
 }
 
 bool VectorLossOptions::reads_labels() const {
-  return loss != VectorLoss::multiple_negatives && loss != VectorLoss::triplet;
+  return loss != VectorLoss::multiple_negatives && loss != VectorLoss::triplet && !reads_teacher();
+}
+
+bool VectorLossOptions::reads_teacher() const {
+  return loss == VectorLoss::squared_distance || loss == VectorLoss::cosine_distance;
 }
 
 bool VectorLossOptions::reads_classes() const {
@@ -329,6 +340,12 @@ at::Tensor VectorLossOfRows::of_rows(const TensorMap& rows) const {
         return margin_losses(cut, present, labels_of(rows));
       case VectorLoss::cosine:
         return (pair_cosines(cut) - labels_of(rows).to(cut.scalar_type())).square();
+      case VectorLoss::squared_distance:
+      case VectorLoss::cosine_distance: {
+        const at::Tensor& teacher = rows.at(kTeacherVectors);
+        return teacher_distances(options_.loss, cut,
+                                 options_.matryoshka.empty() ? teacher : cut_to(teacher, cut.size(-1)));
+      }
       case VectorLoss::contrastive:
         return contrastive_losses(1 - pair_cosines(cut), labels_of(rows), options_.margin.value_or(0.5));
       default:
@@ -347,6 +364,10 @@ at::Tensor VectorLossOfRows::of_rows(const TensorMap& rows) const {
 
 at::Tensor pair_cosines(const at::Tensor& vectors) {
   return (unit_rows(vectors.select(1, 0)) * unit_rows(vectors.select(1, 1))).sum(1);
+}
+
+at::Tensor teacher_cosines(const at::Tensor& vectors, const at::Tensor& teacher) {
+  return (unit_rows(vectors.select(1, 0)) * unit_rows(teacher.to(vectors.scalar_type()))).sum(1);
 }
 
 at::Tensor ranks_of_positives(const at::Tensor& vectors, const at::Tensor& present) {

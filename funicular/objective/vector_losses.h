@@ -1,5 +1,6 @@
 #pragma once
-// Losses on the vectors of texts, as sentence-transformers 6.2 defines them: pairs, triplets and scored pairs.
+// Losses on the vectors of texts, as sentence-transformers 6.2 defines them: pairs, triplets, scored pairs, and texts with
+// a teacher's vectors.
 //
 // Sources: Henderson et al., "Efficient Natural Language Response Suggestion for Smart Reply", 2017 (multiple
 // negatives); Günther et al., "Jina Embeddings 2", 2023 (symmetric); Li et al., "Towards General Text Embeddings with
@@ -7,7 +8,8 @@
 // "EmbeddingGemma", 2025 (hardness); Su, "CoSENT", 2022; Li and Li, "AnglE-optimized Text Embeddings", 2023; Hadsell,
 // Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006 (contrastive); Hofstätter et al.,
 // "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation", 2020 (MarginMSE);
-// Kusupati et al., "Matryoshka Representation Learning", 2022.
+// Kusupati et al., "Matryoshka Representation Learning", 2022; Vujanic and Rueckstiess, "LEAF: Knowledge Distillation of
+// Text Embedding Models with Teacher-Aligned Representations", 2025 (squared distance to a teacher's vector).
 
 #include <ATen/core/Tensor.h>
 
@@ -25,6 +27,7 @@ namespace funicular::objective {
 inline constexpr const char* kRowLabels = "labels";  ///< [R]
 inline constexpr const char* kPresentTexts =
     "present_texts";  ///< [R, C]: 1, or 0 where a row has fewer texts
+inline constexpr const char* kTeacherVectors = "teacher_vectors";  ///< [R, D]
 
 enum class VectorLoss {
   multiple_negatives,
@@ -34,7 +37,9 @@ enum class VectorLoss {
   angle,
   cosine,
   contrastive,
-  online_contrastive
+  online_contrastive,
+  squared_distance,  ///< Σ (s - t)² to the teacher's vector
+  cosine_distance    ///< 1 - cos to the teacher's vector
 };
 /// In the order of VectorLoss, as --loss takes them.
 const std::vector<std::string>& vector_loss_names();
@@ -65,6 +70,8 @@ struct VectorLossOptions {
   bool compares_rows() const;
   /// Whether the loss reads a label per row.
   bool reads_labels() const;
+  /// Whether the loss reads a teacher's vector per row.
+  bool reads_teacher() const;
   /// Whether labels must be 0 or 1.
   bool reads_classes() const;
   std::string name() const { return vector_loss_names().at(static_cast<size_t>(loss)); }
@@ -73,12 +80,13 @@ struct VectorLossOptions {
 };
 
 /// The loss of rows of texts. `rows`: kRowVectors [N, C, D], anchor, positive and negatives or two texts; kRowLabels
-/// where reads_labels(); kPresentTexts where rows have different numbers of negatives.
+/// where reads_labels(); kPresentTexts where rows have different numbers of negatives. Where reads_teacher(), C is 1, and
+/// kTeacherVectors is there.
 class VectorLossOfRows final : public BatchLoss {
  public:
   explicit VectorLossOfRows(VectorLossOptions options);
   const VectorLossOptions& options() const { return options_; }
-  std::vector<std::string> reads() const override { return {kRowLabels, kPresentTexts}; }
+  std::vector<std::string> reads() const override { return {kRowLabels, kPresentTexts, kTeacherVectors}; }
   Result compute(const TensorMap& rows, int64_t begin, int64_t end, bool differentiate) const override;
   /// The loss of each row, differentiable. Only for a loss that does not compare rows.
   at::Tensor of_rows(const TensorMap& rows) const;
@@ -89,6 +97,9 @@ class VectorLossOfRows final : public BatchLoss {
 
 /// The cosine of both texts of each row, [N].
 at::Tensor pair_cosines(const at::Tensor& vectors);
+
+/// The cosine of each row's only text and its teacher's vector, [N].
+at::Tensor teacher_cosines(const at::Tensor& vectors, const at::Tensor& teacher);
 
 /// For each row the rank of its own positive among all positives and negatives, from 1, by cosine with the anchor. A
 /// text that is as similar counts as a better one.

@@ -28,6 +28,11 @@ const std::vector<std::string>& positive_metric_names() {
   return names;
 }
 
+const std::vector<std::string>& teacher_metric_names() {
+  static const std::vector<std::string> names{"cosine"};
+  return names;
+}
+
 void VectorMetrics::start() {
   waiting_.clear();
   rows_waiting_ = 0;
@@ -39,11 +44,19 @@ void VectorMetrics::start() {
 void VectorMetrics::add(const TensorMap& outputs) {
   const auto vectors = outputs.find(kRowVectors);
   if (vectors == outputs.end()) return;
-  for (const char* name : {kRowVectors, kRowLabels, kPresentTexts})
+  for (const char* name : {kRowVectors, kRowLabels, kPresentTexts, kTeacherVectors})
     if (const auto found = outputs.find(name); found != outputs.end())
       waiting_[name].push_back(found->second.detach().cpu());
   rows_waiting_ += vectors->second.size(0);
   while (rows_waiting_ >= kRowsCompared) compare(kRowsCompared);
+}
+
+at::Tensor VectorMetrics::answers_to(const TensorMap& group) const {
+  const at::Tensor& vectors = group.at(kRowVectors);
+  if (taught()) return teacher_cosines(vectors, group.at(kTeacherVectors));
+  if (scored_) return pair_cosines(vectors);
+  const auto present = group.find(kPresentTexts);
+  return ranks_of_positives(vectors, present == group.end() ? at::Tensor() : present->second);
 }
 
 /// Takes the first rows that wait.
@@ -55,11 +68,7 @@ void VectorMetrics::compare(int64_t rows) {
     parts = {all.slice(0, rows).clone()};
   }
   rows_waiting_ -= rows;
-  const at::Tensor& vectors = group.at(kRowVectors);
-  const auto present = group.find(kPresentTexts);
-  append_numbers(answers_, scored_ ? pair_cosines(vectors)
-                                   : ranks_of_positives(
-                                         vectors, present == group.end() ? at::Tensor() : present->second));
+  append_numbers(answers_, answers_to(group));
   if (scored_ && group.contains(kRowLabels)) append_numbers(labels_, group.at(kRowLabels));
   const bool can_compare = !loss_->options().reads_labels() || group.contains(kRowLabels);
   if (loss_->options().compares_rows() && can_compare)
@@ -76,6 +85,10 @@ std::map<std::string, double> VectorMetrics::finish(double loss) {
     constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
     found["spearmanr"] = defined ? spearmanr(answers_, labels_) : kUndefined;
     found["pearson"] = defined ? pearson(answers_, labels_) : kUndefined;
+    return found;
+  }
+  if (taught()) {
+    for (const double cosine : answers_) found["cosine"] += cosine / rows;
     return found;
   }
   for (const double rank : answers_) {

@@ -23,6 +23,9 @@ const std::vector<std::string>& scored_pair_metric_names();
 /// accuracy: how often the own positive is the most similar text of kRowsCompared rows. mrr: the mean of 1 / its rank.
 const std::vector<std::string>& positive_metric_names();
 
+/// cosine: the mean cosine of a text's vector and its teacher's.
+const std::vector<std::string>& teacher_metric_names();
+
 /// Reads the outputs of VectorLossOfRows. For a loss that compares rows also "loss", its mean over groups of
 /// kRowsCompared rows.
 class VectorMetrics final : public Metrics {
@@ -33,14 +36,17 @@ class VectorMetrics final : public Metrics {
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
-  /// The cosine of both texts of each row, or the rank of its positive; after finish().
+  /// The cosine of both texts of each row or with the teacher's vector, or the rank of its positive; after finish().
   const std::vector<double>& answers() const { return answers_; }
   /// The labels of scored pairs.
   const std::vector<double>& labels() const { return labels_; }
   bool scored() const { return scored_; }
+  /// Whether texts are compared with a teacher's vectors.
+  bool taught() const { return loss_->options().reads_teacher(); }
 
  private:
   void compare(int64_t rows);
+  at::Tensor answers_to(const TensorMap& group) const;
 
   std::shared_ptr<const VectorLossOfRows> loss_;
   bool scored_;

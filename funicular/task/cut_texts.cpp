@@ -20,11 +20,12 @@ std::string part_of(int64_t part, int64_t all, double share, std::string_view wh
 
 }  // namespace
 
-data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer,
-                       bool texts_apart) {
-  const auto room_of = [&](int texts) { return max_length - tokenizer.sequence().special_count(texts); };
-  return texts_apart ? data::count_cut_texts(store, room_of(1))
-                     : data::count_cut_rows(store, room_of(store.meta().columns));
+data::CutRows cut_rows(const data::TokenStore& store, SequenceLimit limit, const text::Tokenizer& tokenizer) {
+  const auto room_of = [&](int texts) {
+    return limit.max_length - (limit.no_special ? 0 : tokenizer.sequence().special_count(texts));
+  };
+  return limit.texts_apart ? data::count_cut_texts(store, room_of(1))
+                           : data::count_cut_rows(store, room_of(store.meta().columns));
 }
 
 void report_cut(const data::CutRows& cut, std::string_view of, SequenceLimit limit,

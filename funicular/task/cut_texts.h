@@ -14,12 +14,11 @@ namespace funicular::task {
 struct SequenceLimit {
   int64_t max_length, longest;  ///< longest: INT32_MAX if the model takes any number
   bool texts_apart = false;  ///< each text of a row is a sequence of its own, see Task::texts_are_sequences
+  bool no_special = false;   ///< sequences have no special tokens: those for a table of static embeddings
 };
 
-/// The rows of a store that are longer than a model's sequences of `max_length` tokens. `texts_apart`: as in
-/// SequenceLimit.
-data::CutRows cut_rows(const data::TokenStore& store, int64_t max_length, const text::Tokenizer& tokenizer,
-                       bool texts_apart = false);
+/// The rows of a store that are longer than a model's sequences.
+data::CutRows cut_rows(const data::TokenStore& store, SequenceLimit limit, const text::Tokenizer& tokenizer);
 
 /// If rows of `of` are cut, says how many, how much of the texts is left out, and what helps. The message is a
 /// warning if more than one twentieth of the tokens or words is left out. `consequence`: a clause such as "have the

@@ -333,7 +333,7 @@ DistillResult Distilling::run() {
   const train::DatasetSource evaluated(unseen, *held_out);
   const auto metrics = unseen.metrics();
   result.fit = fit(model, o_, result.options, source, {&evaluated, metrics.get()}, save);
-  if (!general()) result.cut = cut_rows(*eval_store_, max_length_, *tokenizer_);
+  if (!general()) result.cut = cut_rows(*eval_store_, {max_length_, longest_sequence()}, *tokenizer_);
   return result;
 }
 

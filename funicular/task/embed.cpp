@@ -114,7 +114,7 @@ int64_t Embedder::prompt_tokens() const {
 }
 
 Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
-    : encoder_(folder, options.poolings),
+    : encoder_(folder, options.poolings, options.option),
       tokenizer_(encoder_.tokenizer()),
       prompt_(choose_prompt(options)),
       max_length_(length_of(encoder_, options.max_length)),

@@ -15,8 +15,8 @@
 #include "funicular/core/loss_watch.h"
 #include "funicular/format/family.h"
 #include "funicular/model/sentence_encoder.h"
-#include "funicular/objective/sentence_vectors.h"
 #include "funicular/objective/vector_metrics.h"
+#include "funicular/task/embedder_modules.h"
 #include "funicular/task/text_groups.h"
 #include "funicular/task/text_report.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 using objective::VectorLoss;
 
-/// What differs between the three tasks.
+/// What differs between the tasks.
 struct GroupRow {
   const char* name;
   std::vector<std::string> columns;  ///< by default
@@ -48,7 +48,12 @@ const GroupRow& row_of(TextGroup group) {
        2,
        {VectorLoss::cosent, VectorLoss::angle, VectorLoss::cosine, VectorLoss::contrastive,
         VectorLoss::online_contrastive},
-       "two texts and their similarity per row"}};
+       "two texts and their similarity per row"},
+      {"vectors",
+       {"text"},
+       1,
+       {VectorLoss::squared_distance, VectorLoss::cosine_distance},
+       "a text per row and a teacher"}};
   return rows[static_cast<size_t>(group)];
 }
 
@@ -100,7 +105,8 @@ TaskType Embedders::row(TextGroup group) {
                .options = {"text-column", "label-column", "format", "header", "quotes"},
                .gives = std::string("a vector per text, from ") + own.reads,
                .reads = "TSV, CSV or JSON lines",
-               .answers = ""};
+               .answers = "",
+               .make = nullptr};
   switch (group) {
     case TextGroup::pairs:
       row.owns = owns<TextGroup::pairs>;
@@ -117,6 +123,12 @@ TaskType Embedders::row(TextGroup group) {
       row.make = make<TextGroup::scores>;
       row.foreign = {"sts"};
       break;
+    case TextGroup::vectors:
+      row.owns = owns<TextGroup::vectors>;
+      row.make = make<TextGroup::vectors>;
+      row.options = {"text-column", "format", "header", "quotes"};
+      row.foreign = {"embedding-distillation", "leaf"};
+      break;
   }
   return row;
 }
@@ -131,11 +143,17 @@ std::unique_ptr<data::RowSource> Embedders::open_rows(const fs::path& file,
   data::TextFileSourceOptions columns = columns_;
   columns.bad_rows = options.bad_rows;
   if (!options.labelled) columns.label_column.reset();
-  return std::make_unique<TextGroupSource>(file, std::move(columns));
+  std::unique_ptr<data::RowSource> rows = std::make_unique<TextGroupSource>(file, std::move(columns));
+  if (options.labelled && !files().teacher.empty())
+    rows = std::make_unique<NumberedRows>(std::move(rows), files().first_vector);
+  if (!files().split) return rows;
+  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
 }
 
 std::string Embedders::row_key(const std::string& bad_rows, const std::string& style) const {
-  return " groups of texts" + bad_rows + style;
+  const std::string numbers =
+      files().teacher.empty() ? "" : fmt::format(" numbered from {}", files().first_vector);
+  return " groups of texts" + numbers + bad_rows + style;
 }
 
 Json Embedders::note() const {
@@ -147,6 +165,7 @@ Json Embedders::note() const {
 
 MetricNames Embedders::metrics(const std::vector<std::string>& /*labels*/) const {
   if (group_ == TextGroup::scores) return {objective::scored_pair_metric_names(), "spearmanr"};
+  if (group_ == TextGroup::vectors) return {objective::teacher_metric_names(), "cosine"};
   return {objective::positive_metric_names(), "mrr"};
 }
 
@@ -176,18 +195,14 @@ objective::VectorLossOptions Embedders::loss_of(const ObjectiveOptions& options)
 std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer& tokenizer,
                                                            const format::ModelConfig& config,
                                                            const ObjectiveOptions& options) const {
-  objective::SentenceVectorOptions own{.sequence = options.sequence,
-                                       .loss = loss_of(options),
-                                       .labelled = options.labelled && is_labelled(),
-                                       .scored = group_ == TextGroup::scores,
-                                       .folder = options.embedding.folder};
-  if (!options.embedding.folder.empty()) {
-    std::vector<format::Pooling> plain;
-    if (!options.embedding.pooling.empty())
-      plain.push_back(format::parse_pooling(options.embedding.pooling, "--pooling"));
-    own.modules = model::SentenceEncoder(options.embedding.folder, std::move(plain)).modules();
-    model::require_case(own.modules, tokenizer, options.embedding.folder);
-  }
+  objective::SentenceVectorOptions own{
+      .sequence = options.sequence,
+      .loss = loss_of(options),
+      .labelled = options.labelled && is_labelled(),
+      .teacher = open_teacher(files(), options.labelled && group_ == TextGroup::vectors),
+      .scored = group_ == TextGroup::scores,
+      .folder = options.embedding.folder};
+  take_modules(own, tokenizer, options.embedding, config.encoder.width);
   // A vector as a whole must stay good, too.
   const int64_t width = own.modules.vector_width(config.encoder.width);
   own.loss.check_width(width);
@@ -198,8 +213,11 @@ std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer
 }
 
 int64_t Embedders::default_length(const fs::path& model) const {
-  const int64_t said = format::is_sentence_folder(model) ? format::read_sentence_folder(model).max_length : 0;
-  return said > 0 ? said : Task::default_length(model);
+  if (!format::is_sentence_folder(model)) return Task::default_length(model);
+  const format::SentenceFolder modules = format::read_sentence_folder(model);
+  const int64_t otherwise =
+      modules.is_static ? format::EncoderLimits::positions : Task::default_length(model);
+  return modules.max_length > 0 ? modules.max_length : otherwise;
 }
 
 /// Stores know no lines: for the message the file is read again.
@@ -254,7 +272,8 @@ void Embedders::describe_in(format::ModelConfig& config, const std::vector<std::
 
 void Embedders::check_training(const FileRows& rows) const {
   require_texts(rows.store, rows.file);
-  if (group_ != TextGroup::scores && rows.store.rows() < 2)
+  const bool compares = group_ == TextGroup::pairs || group_ == TextGroup::triplets;
+  if (compares && rows.store.rows() < 2)
     throw InputError(
         "task", "{}: found one row; expected at least two, since a row's negatives are other rows' texts",
         rows.file.string());
@@ -285,7 +304,7 @@ class VectorSheet final : public Sheet {
   void add_details(OrderedJson& /*found*/) const override {}
   OrderedJson mistakes(const EvaluatedRows& rows) const override {
     OrderedJson found = OrderedJson::array();
-    if (vectors().scored()) return found;
+    if (vectors().scored() || vectors().taught()) return found;
     const std::vector<double>& ranks = vectors().answers();
     std::vector<size_t> order(ranks.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -302,8 +321,8 @@ class VectorSheet final : public Sheet {
     const std::vector<int64_t> numbers = rows.numbers(std::ssize(answers));
     for (size_t i = 0; i < answers.size(); ++i) {
       OrderedJson line = {{"row", numbers.at(i)}};
-      if (vectors().scored()) {
-        if (i < vectors().labels().size()) line["label"] = vectors().labels()[i];
+      if (vectors().scored() || vectors().taught()) {
+        if (i < vectors().labels().size() && vectors().scored()) line["label"] = vectors().labels()[i];
         line["cosine"] = std::round(answers[i] * 1e6) / 1e6;
       } else {
         line["rank"] = static_cast<int64_t>(answers[i]);

@@ -1,5 +1,6 @@
 #pragma once
-// The tasks of sentence embedders: pairs and triplets of related texts, and pairs with scores.
+// The tasks of sentence embedders: pairs and triplets of related texts, pairs with scores, and texts with a teacher's
+// vectors.
 
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace funicular::task {
 enum class TextGroup {
   pairs,     ///< an anchor and a positive
   triplets,  ///< an anchor, a positive, and one or more negatives
-  scores     ///< two texts and how similar they are
+  scores,    ///< two texts and how similar they are
+  vectors    ///< a text; a teacher gives the vector (FileOptions::teacher)
 };
 
 class Embedders final : public Task {
@@ -31,6 +33,9 @@ class Embedders final : public Task {
     return columns_;
   }
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
+  bool splits_rows() const override { return true; }
+  /// Rows that share a text are on one side.
+  size_t split_columns() const override { return data::RowSplit::kAnyColumn; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override;
   bool texts_are_sequences() const override { return true; }
@@ -44,6 +49,7 @@ class Embedders final : public Task {
   /// Throws InputError for rows that the loss cannot learn from; it names the line of a wrong label.
   TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                       std::shared_ptr<const data::TokenStore> store, const fs::path& file) const override;
+  bool labels_follow_texts() const override { return files().teacher.empty(); }  // else they are row numbers
   double diverged_at() const override;
   void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
   void check_training(const FileRows& rows) const override;
@@ -54,8 +60,8 @@ class Embedders final : public Task {
     return {};
   }
   bool scores_classes() const override { return false; }
-  /// Lines: {"row": 1, "label": …, "cosine": …}, or {"row": 1, "rank": …}. Mistakes are the rows whose positive is not
-  /// the most similar text, the worst first.
+  /// Lines: {"row": 1, "label": …, "cosine": …}, {"row": 1, "rank": …}, or {"row": 1, "cosine": …}. Mistakes are the rows
+  /// whose positive is not the most similar text, the worst first.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
   /// Throws InputError: `funicular embed` gives vectors.
@@ -63,7 +69,7 @@ class Embedders final : public Task {
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 
  private:
-  bool is_labelled() const { return columns_.label_column.has_value(); }
+  bool is_labelled() const { return columns_.label_column.has_value() || !files().teacher.empty(); }
   void check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const;
   objective::VectorLossOptions loss_of(const ObjectiveOptions& options) const;
 

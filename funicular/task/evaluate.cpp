@@ -325,7 +325,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                                     {.labels = labels, .verify = verify, .bad_rows = options.bad_rows});
                 });
   const SequenceLimit limit{length, config.encoder.longest_sequence(), task.texts_are_sequences()};
-  found.cut = cut_rows(*store, task.longest_row(length), tokenizer, limit.texts_apart);
+  found.cut = cut_rows(*store, {task.longest_row(length), limit.longest, limit.texts_apart}, tokenizer);
   TaskSamples rows = task.samples(*plain, tokenizer, store, options.data);
   if (measurement.leads() && !options.quiet) {
     task.report_evaluation(labels, pretrained);

@@ -25,6 +25,7 @@
 #include "funicular/task/label_report.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/store.h"
+#include "funicular/task/teacher_vectors.h"
 #include "funicular/task/text_report.h"
 #include "funicular/task/window_scores.h"
 
@@ -71,6 +72,12 @@ void report_best_metric(const FinetuneOptions& options, const std::string& usual
               options.eval_file.string(), usual);
 }
 
+void report_start(const Model& model, const model::Pretrained& start, const format::ModelConfig& config) {
+  if (!start.is_table()) return model::report_model(model, config);
+  log::info("the model: a table of {} tokens with {} numbers each", config.encoder.vocabulary,
+            config.encoder.width);
+}
+
 class Finetuning {
  public:
   explicit Finetuning(const FinetuneOptions& options);
@@ -84,6 +91,7 @@ class Finetuning {
   void check_best_metric(const MetricNames& known) const;
   void open_stores();
   void open_own_stores();
+  SequenceLimit limit() const;
   void report_rows() const;
   void describe_model();
   objective::ClassLoss class_loss() const;
@@ -114,7 +122,7 @@ Finetuning::Finetuning(const FinetuneOptions& options)
   if (!trains_exits()) check_best_metric(task_.metrics(task_.label_names()));
   max_length_ = o_.max_length.value_or(task_.default_length(o_.model));
   pretrained_.fit_max_length(max_length_, o_.max_length.has_value());
-  model::check_sizes(config_, pretrained_.path());
+  if (!pretrained_.is_table()) model::check_sizes(config_, pretrained_.path());
   tokenizer_ = pretrained_.tokenizer();
   pretrained_.check_columns(task_.texts(), tokenizer_->sequence());
   open_stores();
@@ -187,12 +195,15 @@ void Finetuning::describe_model() {
   note.store_in(config_);
 }
 
+SequenceLimit Finetuning::limit() const {
+  return {task_.longest_row(max_length_), config_.encoder.longest_sequence(), task_.texts_are_sequences(),
+          pretrained_.is_table()};
+}
+
 void Finetuning::report_rows() const {
   task_.report_training({*train_store_, o_.train_file});
-  report_texts(
-      *train_store_, o_.train_file, eval_store_.get(), o_.eval_file,
-      {task_.longest_row(max_length_), config_.encoder.longest_sequence(), task_.texts_are_sequences()},
-      *tokenizer_);
+  report_texts(*train_store_, o_.train_file, eval_store_.get(), o_.eval_file, limit(), *tokenizer_,
+               task_.labels_follow_texts());
 }
 
 objective::ClassLoss Finetuning::class_loss() const {
@@ -260,7 +271,7 @@ Model Finetuning::make_model(const objective::Objective& objective) const {
   encoder.repeatable = o_.repeatable;
   if (!trains_exits() || o_.early_exit.training == ExitTraining::joint) model::check_repeatable(encoder);
   Model model = objective.build(encoder);
-  model::report_model(model, config_);
+  report_start(model, pretrained_, config_);
   load(model, head);
   return model;
 }
@@ -320,7 +331,7 @@ RunResult Finetuning::run() {
   const auto save = [&](const fs::path& folder) {
     format::ModelConfig saved = config_;
     saved.source["funicular"].update(metrics->kept());
-    model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
+    if (!pretrained_.is_table()) model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
     objective->save_more(model, saved, *tokenizer_, folder);
   };
   if (!eval_store_) {
@@ -332,8 +343,7 @@ RunResult Finetuning::run() {
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
   result.baseline = measured_baseline(find_baseline(*train_store_, *eval_store_), metric_names());
-  result.cut =
-      cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_, task_.texts_are_sequences());
+  result.cut = cut_rows(*eval_store_, limit(), *tokenizer_);
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;
 }
@@ -342,6 +352,7 @@ RunResult Finetuning::run() {
 
 RunResult finetune(const FinetuneOptions& given) {
   FinetuneOptions options = given;
+  take_teacher(options);
   hold_out_rows(options);
   // Weights are for training: rows to evaluate on need none.
   if (!options.eval_task && !options.task->files().shares.weight.empty()) {

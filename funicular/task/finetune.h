@@ -30,6 +30,8 @@ struct FinetuneOptions : RunOptions {
   /// Without eval_file: the share of train_file's rows that is held out for evaluation; 0: none.
   double eval_fraction = 0;
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
+  /// Whose vectors the task "vectors" learns: an embedder's folder, or a table of vectors (.npy), one per training row.
+  fs::path teacher{};
 
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
   std::string truncation = "longest_first";  ///< how a pair longer than that is shortened

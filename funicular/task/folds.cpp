@@ -11,15 +11,27 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/together.h"
 #include "funicular/core/precision.h"
+#include "funicular/format/sentence_folder.h"
 #include "funicular/task/evaluate.h"
 #include "funicular/task/held_out.h"
 #include "funicular/task/registry.h"
+#include "funicular/task/teacher_vectors.h"
 
 namespace funicular::task {
 
 namespace {
 
 using Splits = std::vector<std::shared_ptr<const data::RowSplit>>;
+
+/// Throws InputError for a model whose folds could be trained but not measured.
+void require_measurable(const FinetuneOptions& options) {
+  if (options.task->texts_are_sequences() && format::is_sentence_folder(options.model) &&
+      format::read_sentence_folder(options.model).is_static)
+    throw InputError("usage",
+                     "--folds cannot measure tables of static embeddings yet, found --model {}; give "
+                     "--eval-fraction or --eval FILE instead",
+                     options.model.string());
+}
 
 class Folds {
  public:
@@ -193,7 +205,10 @@ OrderedJson FoldsResult::json() const {
 }
 
 FoldsResult train_folds(const FinetuneOptions& options, int64_t count, const std::string& key) {
-  return Folds(options, count, key).run();
+  require_measurable(options);
+  FinetuneOptions taught = options;
+  take_teacher(taught);  // once for all folds
+  return Folds(taught, count, key).run();
 }
 
 }  // namespace funicular::task

@@ -31,8 +31,8 @@ struct FoldsResult {
   OrderedJson json() const;
 };
 
-/// Trains on all folds but one, for each of them, without choosing a model by the held-out rows, and then measures it on these.
-/// The run of a fold is OUTPUT/fold-N. A finished fold is not trained again. `key` tells all that decides the results:
+/// Trains on all folds but one, for each of them, without choosing a model by the held-out rows, and then measures it on
+/// these. The run of a fold is OUTPUT/fold-N. A finished fold is not trained again. `key` tells all that decides the results:
 /// throws InputError if the folder has folds of another key. Throws InputError for a task whose rows cannot be split.
 /// Several ranks call it with the same options.
 FoldsResult train_folds(const FinetuneOptions& options, int64_t count, const std::string& key);

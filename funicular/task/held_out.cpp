@@ -43,16 +43,21 @@ void hold_out_rows(FinetuneOptions& options) {
                      whole.type().asked_for());
   const auto split = std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed,
                                                       split_labels(whole), whole.split_columns());
-  const bool by_query = whole.split_columns() > 0;
+  const bool by_text = whole.split_columns() == data::RowSplit::kAnyColumn;
+  const bool by_query = whole.split_columns() > 0 && !by_text;
   split->choose(*whole.open_rows(options.train_file, {.bad_rows = options.bad_rows}));
   const bool leads = options.group.rank() == 0;
   if (split->held_out_rows() == 0) {
     if (leads)
       log::warning("{}: {}, so the model is not evaluated; {}give rows with --eval FILE",
                    options.train_file.string(),
-                   by_query ? "no query has so few rows that the share can hold all of them"
-                            : "each label has too few rows to hold some out",
-                   by_query ? "raise --eval-fraction, or " : "");
+                   by_query  ? "there are fewer than five rows, or no query has so few rows that the share "
+                               "can hold all of them"
+                   : by_text ? "there are fewer than five rows, or no rows that share texts are so few that "
+                               "the share can hold "
+                               "all of them"
+                             : "each label has too few rows to hold some out",
+                   by_query || by_text ? "raise --eval-fraction, or " : "");
     return;
   }
   options.eval_file = options.train_file;
@@ -61,7 +66,9 @@ void hold_out_rows(FinetuneOptions& options) {
   if (leads)
     log::info("{}: {} rows are held out for evaluation, {}; --eval FILE gives other rows",
               options.train_file.string(), split->held_out_rows(),
-              by_query ? "each query with all its rows" : "as large a share of each label");
+              by_query  ? "each query with all its rows"
+              : by_text ? "each text with all rows that have it"
+                        : "as large a share of each label");
 }
 
 }  // namespace funicular::task

@@ -170,12 +170,14 @@ class LabelSheet final : public ClassedSheet {
     }
   }
   void add_answer(int64_t row, OrderedJson& line) const override {
-    OrderedJson truth = OrderedJson::array(), predicted = OrderedJson::array();
+    OrderedJson truth = OrderedJson::array(), predicted = truth, unknown = truth;
     for (int64_t column = 0; column < columns(); ++column) {
+      if (!knows(row, column)) unknown.push_back(label(column));
       if (has(row, column)) truth.push_back(label(column));
       if (gives(row, column)) predicted.push_back(label(column));
     }
     line["labels"] = truth;
+    if (!unknown.empty()) line["unknown"] = unknown;
     line["predicted"] = predicted;
     add_probabilities(row, line);
   }

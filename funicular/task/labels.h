@@ -26,7 +26,8 @@ class Labels final : public TextTask {
                          const model::Pretrained& model) const override;
   void report_trained(const FileRows& evaluated) const override;
   /// Details: "confusion_matrices": {"NAME": [has the label or not][is given it or not], …}, 0 for not. Lines:
-  /// {"row": 1, "labels": […], "predicted": […], "probabilities": {…}}. A mistake's label_score is the probability
+  /// {"row": 1, "labels": […], "predicted": […], "probabilities": {…}}, with "unknown": […] if labels of the row are
+  /// unknown. A mistake's label_score is the probability
   /// of the decision that the row contradicts most.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;

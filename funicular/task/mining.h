@@ -88,7 +88,8 @@ struct MinedQuery {
 /// How many candidates each rule has dropped.
 using DroppedCandidates = std::map<std::string, int64_t>;
 
-/// Chooses negatives of one query from its candidates, the best `count` of all documents. `count`: NegativeRules::candidates().
+/// Chooses negatives of one query from its candidates, the best `count` of all documents.
+/// `count`: NegativeRules::candidates().
 std::vector<Neighbour> choose_negatives(const NegativeRules& rules, int64_t count,
                                         std::vector<Neighbour> candidates,
                                         const std::vector<size_t>& positives,

@@ -188,7 +188,8 @@ ProbeResult Probing::run() {
   result.run.fit =
       fit(model, o_, result.run.options, rows, {&unseen, metrics.get()},
           [&](const fs::path& folder) { objective->save_more(model, config_, *tokenizer_, folder); });
-  result.run.cut = cut_rows(*eval_store_, task_.longest_row(max_length_), *tokenizer_);
+  result.run.cut = cut_rows(
+      *eval_store_, {task_.longest_row(max_length_), config_.encoder.longest_sequence()}, *tokenizer_);
   if (result.run.fit.interrupted) return result;
   result.probe = table(result.run.fit.best_evaluation);
   const OrderedJson record{{"model", o_.model.string()},

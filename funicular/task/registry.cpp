@@ -22,6 +22,7 @@ const std::vector<TaskType>& task_types() {
                                           Embedders::row(TextGroup::pairs),
                                           Embedders::row(TextGroup::triplets),
                                           Embedders::row(TextGroup::scores),
+                                          Embedders::row(TextGroup::vectors),
                                           Rerankers::row(),
                                           Labels::row(),
                                           Numbers::row(),

@@ -10,11 +10,8 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/temporary.h"
 #include "funicular/format/sentence_folder.h"
-#include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/sentence_encoder.h"
-#include "funicular/model/static_embedding.h"
-#include "funicular/model/tensor_file.h"
 #include "funicular/objective/text_rows.h"
 
 namespace funicular::task {
@@ -106,9 +103,7 @@ int64_t make_static_vectors(const StaticVectorOptions& options, const fs::path& 
   const fs::path place = (fs::absolute(output) / "").lexically_normal().parent_path();
   make_directories(place.parent_path());
   const Temporary folder(place, Temporary::Kind::folder);
-  write_sentence_folder(modules, folder.path());
-  model::write_tensors({{model::kStaticTable, table}}, folder.path() / "model.safetensors");
-  format::save_tokenizer(folder.path(), *tokenizer);
+  model::save_table(table, *tokenizer, modules, folder.path());
   std::error_code ignored;
   fs::remove_all(put_in_place(folder.path(), place), ignored);
   return count;

@@ -46,6 +46,10 @@ struct FileOptions {
   /// The rows that are read: one side of a split. Null: all.
   std::shared_ptr<const data::RowSplit> split = {};
   bool held_out = false;  ///< the side of `split`
+  /// A table of vectors (.npy) that a teacher gave the rows (task/teacher_vectors.h). The file's first row has the
+  /// vector `first_vector`. Empty: there is no teacher.
+  fs::path teacher = {};
+  int64_t first_vector = 0;
 
   /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no
   /// sense.
@@ -189,6 +193,8 @@ class Task {
   virtual bool reads_shares() const { return false; }
   /// Whether its rows may have weights (data::ShareColumns::weight).
   virtual bool weighs_rows() const { return false; }
+  /// Whether rows of one text are expected to have one label.
+  virtual bool labels_follow_texts() const { return true; }
   /// A loss that is this many times the first one ends a training.
   virtual double diverged_at() const;
   /// Writes into the configuration what a model with these classes is.

@@ -47,10 +47,12 @@ Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names
                       i < 2 ? ": write a row per text" : ", or lists in the last column alone"));
     for (const std::string_view element : format::split_list(text, ",")) texts.push_back(element);
   }
-  for (size_t i = 0; i < 2; ++i)
+  const size_t needed = std::min<size_t>(names.size(), 2);
+  for (size_t i = 0; i < needed; ++i)
     if (is_blank(texts[i]))
       throw data::BadRow(fmt::format("the column {} is empty; expected a text in each row", names[i]));
-  texts.erase(std::remove_if(texts.begin() + 2, texts.end(), is_blank), texts.end());
+  texts.erase(std::remove_if(texts.begin() + static_cast<ptrdiff_t>(needed), texts.end(), is_blank),
+              texts.end());
   if (names.size() > 2 && texts.size() < 3)
     throw data::BadRow(
         fmt::format("the column {} has no text; expected a negative in each row", names.back()));
@@ -79,6 +81,23 @@ uint64_t TextGroupSource::read(size_t piece, const data::RowSink& sink) const {
     texts.resize(static_cast<size_t>(columns()));
     data::SourceRow given = row;
     given.columns = texts;
+    sink(given);
+  });
+}
+
+NumberedRows::NumberedRows(std::unique_ptr<data::RowSource> rows, int64_t first) : rows_(std::move(rows)) {
+  for (size_t piece = 0; piece < rows_->pieces(); ++piece) {
+    first_of_piece_.push_back(first);
+    if (piece + 1 < rows_->pieces()) rows_->read(piece, [&](const data::SourceRow& /*row*/) { ++first; });
+  }
+}
+
+uint64_t NumberedRows::read(size_t piece, const data::RowSink& sink) const {
+  int64_t number = first_of_piece_[piece];
+  return rows_->read(piece, [&](const data::SourceRow& row) {
+    const std::string label = std::to_string(number++);
+    data::SourceRow given = row;
+    given.label = label;
     sink(given);
   });
 }

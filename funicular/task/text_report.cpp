@@ -39,8 +39,8 @@ std::string counted(const data::Repeats& found) {
   return fmt::format("{}{} of {} rows", found.is_estimate ? "about " : "", found.repeated, found.rows);
 }
 
-void report_within(const data::TextIndex& index, const fs::path& file) {
-  const data::Repeats found = index.within();
+void report_within(data::Repeats found, const fs::path& file, bool labels_follow_texts = true) {
+  if (!labels_follow_texts) found.other_label = 0;
   if (found.repeated == 0) return;
   const std::string text =
       fmt::format("{}: {} repeat the text of another row", file.string(), counted(found));
@@ -48,9 +48,9 @@ void report_within(const data::TextIndex& index, const fs::path& file) {
   log::warning("{}, {} of them with another label", text, found.other_label);
 }
 
-void report_shared(const data::TextIndex& evaluated, const fs::path& eval_file,
-                   const data::TextIndex& trained, const fs::path& train_file) {
-  const data::Repeats found = evaluated.shared_with(trained);
+void report_shared(data::Repeats found, const fs::path& eval_file, const fs::path& train_file,
+                   bool labels_follow_texts = true) {
+  if (!labels_follow_texts) found.other_label = 0;
   if (found.repeated == 0) return;
   std::error_code ignored;
   const bool same_file = fs::equivalent(eval_file, train_file, ignored);
@@ -69,34 +69,35 @@ void report_shared(const data::TextIndex& evaluated, const fs::path& eval_file,
 }  // namespace
 
 void report_repeats(const data::TokenStore& trained, const fs::path& train_file,
-                    const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown) {
+                    const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown,
+                    bool labels_follow_texts) {
   const data::TextIndex rows(trained, unknown);
-  report_within(rows, train_file);
+  report_within(rows.within(), train_file, labels_follow_texts);
   if (!evaluated) return;
   const data::TextIndex held_out(*evaluated, unknown);
   std::error_code ignored;
-  if (!fs::equivalent(eval_file, train_file, ignored)) report_within(held_out, eval_file);
-  report_shared(held_out, eval_file, rows, train_file);
+  if (!fs::equivalent(eval_file, train_file, ignored))
+    report_within(held_out.within(), eval_file, labels_follow_texts);
+  report_shared(held_out.shared_with(rows), eval_file, train_file, labels_follow_texts);
 }
 
 void report_texts(const data::TokenStore& trained, const fs::path& train_file,
                   const data::TokenStore* evaluated, const fs::path& eval_file, SequenceLimit limit,
-                  const text::Tokenizer& tokenizer) {
+                  const text::Tokenizer& tokenizer, bool labels_follow_texts) {
   const auto report = [&](const data::TokenStore& store, const fs::path& file, const char* consequence) {
     report_textless(store, file);
-    report_cut(cut_rows(store, limit.max_length, tokenizer, limit.texts_apart), file.string(), limit,
-               consequence);
+    report_cut(cut_rows(store, limit, tokenizer), file.string(), limit, consequence);
     warn_of_missing_texts(store, tokenizer, file);
   };
   report(trained, train_file, "the model learns from the rest");
   if (evaluated) report(*evaluated, eval_file, "the scores cover the rest");
-  report_repeats(trained, train_file, evaluated, eval_file, tokenizer.special().unknown);
+  report_repeats(trained, train_file, evaluated, eval_file, tokenizer.special().unknown, labels_follow_texts);
 }
 
 void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file, const fs::path& model,
                     int32_t unknown) {
   const data::TextIndex rows(evaluated, unknown);
-  report_within(rows, eval_file);
+  report_within(rows.within(), eval_file);
   std::error_code ignored;
   const fs::path run = fs::weakly_canonical(model, ignored).parent_path();
   if (!fs::is_regular_file(run / "run.json", ignored)) return;
@@ -109,7 +110,7 @@ void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file
     try {
       const auto trained = data::TokenStore::open(entry.path(), {.verify = false});
       if (trained->meta().tokenizer_fingerprint == evaluated.meta().tokenizer_fingerprint)
-        report_shared(rows, eval_file, data::TextIndex(*trained, unknown), train_file);
+        report_shared(rows.shared_with(data::TextIndex(*trained, unknown)), eval_file, train_file);
     } catch (const InputError&) {
       log::debug("{} cannot be read; its rows are not compared with the rows of {}", entry.path().string(),
                  eval_file.string());

@@ -19,13 +19,15 @@ void report_textless(const data::TokenStore& store, const fs::path& file);
 
 /// Tells how many rows repeat a text within `train_file`, within `eval_file`, and how many rows of `eval_file`
 /// stand in `train_file`. `evaluated`: null if there is no such file. Rows with the token `unknown` are left out.
+/// `labels_follow_texts`: see Task; it tells how many have another label.
 void report_repeats(const data::TokenStore& trained, const fs::path& train_file,
-                    const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown);
+                    const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown,
+                    bool labels_follow_texts = true);
 
 /// Calls report_textless, report_repeats, report_cut and warn_of_missing_texts for the files of a training.
 void report_texts(const data::TokenStore& trained, const fs::path& train_file,
                   const data::TokenStore* evaluated, const fs::path& eval_file, SequenceLimit limit,
-                  const text::Tokenizer& tokenizer);
+                  const text::Tokenizer& tokenizer, bool labels_follow_texts = true);
 
 /// Tells how many rows repeat a text within a file that is evaluated. If the training file is known, also tells
 /// how many rows stand in it. It is known if `model` lies in the folder of a run that still has the store of that

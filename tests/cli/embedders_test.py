@@ -174,10 +174,27 @@ class Embedders(EmbedderTest):
             broken = self.write("broken.jsonl", [bad, *classes.read_text().splitlines()])
             self.refuses([*self.words("scores", broken), "--loss", "contrastive", "--skip-bad-rows"], "broken.jsonl: row 2 of the rows that are read",
                          "the label 0.5")
-        self.refuses([*self.words("pairs", pairs), "--eval-fraction", 0.5], "cannot hold out rows for --task pairs yet")
-        self.refuses([*self.words("custom", self.custom_files()[0]), "--scale", 10], "--scale works only with --task pairs, triplets or scores")
+        self.refuses([*self.words("custom", self.custom_files()[0]), "--scale", 10], "--scale works only with --task pairs, triplets, scores or vectors")
         self.refuses(self.words("pairs", self.pairs("one.jsonl", 1)), "one.jsonl", "expected at least two")
         self.refuses([*self.words("pair", pairs)], "--task", "pairs")
+
+    def test_rows_that_share_a_text_are_held_out_together(self):
+        rows = [{"anchor": a, "positive": p} for a, p, _ in related(40, 1)]
+        rows += [{"anchor": row["positive"].upper(), "positive": f"the song {number}"} for number, row in enumerate(rows[:20])]
+        train = self.write("shared.jsonl", rows)
+        done = self.train("pairs", train, None, "--eval-fraction", 0.2, num_train_epochs=1)
+        self.assertIn("12 rows are held out for evaluation, each text with all rows that have it", done.err)
+        self.assertGreater(done.json()["mrr"], 0)
+        self.assertNotIn("stands in the training file", done.err)
+        for task, train in (("triplets", self.triplets(lists=True)), ("scores", self.scores())):
+            done = self.train(task, train, None, "--eval-fraction", 0.25, output=task, num_train_epochs=1)
+            self.assertRegex(done.err, r"1\d rows are held out")
+            self.assertIn({"triplets": "mrr", "scores": "spearmanr"}[task], done.json())
+        hub = self.write("hub.jsonl", [{"anchor": "the film", "positive": f"film {number}"} for number in range(20)])
+        done = self.train("pairs", hub, None, "--eval-fraction", 0.2, output="hub", num_train_epochs=1)
+        self.assertIn("no rows that share texts are so few that the share can hold all of them", done.err)
+        found = self.succeeds(*self.words("pairs", self.pairs(), output="folds", num_train_epochs=1), "--folds", 2).json()
+        self.assertEqual(len(found["mrr"]["values"]), 2)
 
     def test_one_margin_is_not_given_to_several_negatives(self):
         rows = [{"anchor": a, "positive": p, "negative": [n, "not " + n], "margin": 0.5} for a, p, n in related(8, 1)]
@@ -238,7 +255,6 @@ class SentenceFolders(EmbedderTest):
         self.assertEqual(self.length_of("run"), 12)
         self.succeeds("evaluate", "--model", self.folder / "run/model", "--data", self.pairs())
         (folder / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]))
-        self.refuses(self.words("pairs", self.pairs(), model=folder), "a table of static embeddings cannot be trained yet")
         self.refuses(["evaluate", "--model", folder, "--data", self.pairs()], "--task retrieval or similarity")
 
     def test_a_table_of_static_embeddings_tells_what_it_cuts(self):

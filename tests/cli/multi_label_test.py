@@ -48,6 +48,22 @@ class MultiLabel(ProgramTest):
         self.assertEqual(list(config["id2label"].values()), sorted(LABELS.values()))
         self.assertEqual(len(config["funicular"]["thresholds"]), 4)
 
+    def test_unknown_labels_are_not_judged(self):
+        """They are neither given nor missing in the answers of folds, and no suspects."""
+        path = self.folder / "known.jsonl"
+        shares = [{"praise": 1, "blame": 0} if number % 2 else {"praise": 0, "blame": 1} for number in range(12)]
+        del shares[3]["blame"], shares[4]["praise"]
+        path.write_text("".join(json.dumps({"text": f"film {number}", "label": row}) + "\n" for number, row in enumerate(shares)))
+        words = self.finetune_words(self.model(), train=path, eval=None, output="folds", max_steps=1, num_train_epochs=None)
+        told = self.succeeds(*words, "--multi-label", "--soft-labels", "--folds", 2)
+        answers = [json.loads(line) for line in (self.folder / "folds/predictions.jsonl").read_text().splitlines()]
+        self.assertEqual({answer["row"]: answer["unknown"] for answer in answers if "unknown" in answer}, {4: ["blame"], 5: ["praise"]})
+        self.assertEqual(answers[3]["labels"], ["praise"])
+        self.assertIn("next: funicular label-errors", told.err)
+        found = self.succeeds("label-errors", self.folder / "folds").json()
+        self.assertEqual(found["rows"], 12)
+        self.assertEqual(set(found["wrong"]), {"praise", "blame"})
+
     def test_a_run_of_version_0_1_keeps_the_metric_that_it_began_with(self):
         few = {"num_train_epochs": None, "max_steps": 4}
         self.train(**few, metric_for_best_model="micro_f1")

@@ -276,14 +276,14 @@ class Rerankers(RerankerTest):
                 (lists, ["--loss", "lambda", "--loss-top-k", 0], ["--loss-top-k"]),
                 (lists, ["--loss", "lambda", "--weighting", "ndcg"], ["--weighting", "ndcg-loss2++"]),
                 (lists, ["--activation", "tanh"], ["--activation", "sigmoid"]),
-                (lists, ["--scale", 3], ["--scale works only with --task pairs, triplets or scores", "reranker"]),
+                (lists, ["--scale", 3], ["--scale works only with --task pairs, triplets, scores or vectors", "reranker"]),
                 (lists, ["--text-column", "query"], ["expected two of --text-column", "found 1"]),
                 (pairs, ["--loss", "lambda"], ["--loss lambda compares the texts of a query", "apart.jsonl", "funicular mine"]),
                 (lists, ["--eval", lists, "--metric-for-best-model", "f1"], ["ndcg@10"]),
         ):
             self.refuses([*self.words(train, resume="never"), *options], *phrases)
         self.refuses([*self.words(lists, task="pairs"), "--sigma", 2], "--sigma works only with --task reranker, found --task pairs")
-        self.refuses([*self.words(self.custom_files()[0], task="custom"), "--loss", "bce"], "--loss works only with --task pairs, triplets, scores or reranker")
+        self.refuses([*self.words(self.custom_files()[0], task="custom"), "--loss", "bce"], "--loss works only with --task pairs, triplets, scores, vectors or reranker")
         self.refuses([*self.words(lists, task="ranking")], "--task", "write --task reranker")
 
     def test_wrong_input_of_predict_is_named(self):

@@ -67,6 +67,62 @@ TEST(RowSplit, RowsWithTheSameFirstColumnsAreOnOneSide) {
   EXPECT_EQ(RowSplit(0.25, 3).key(), "0.25 3 comparable") << "stores of earlier runs are found";
 }
 
+/// Groups of three rows: the second shares a text with the first, and another one with the third.
+Rows chained(int groups) {
+  Rows rows;
+  for (int n = 0; n < groups; ++n) {
+    const std::string name = std::to_string(n);
+    rows.push_back({{"anchor " + name, "Shared  " + name, ""}, "1"});
+    rows.push_back({{"shared " + name, "positive " + name, "third " + name}, "1"});
+    rows.push_back({{"other " + name, "fourth " + name, "third " + name}, "1"});
+  }
+  return rows;
+}
+
+TEST(RowSplit, RowsThatShareAnyTextAreOnOneSide) {
+  Rows rows = chained(40);
+  const auto split = std::make_shared<RowSplit>(0.2, 5, nullptr, RowSplit::kAnyColumn);
+  const Rows held_out = side(rows, split, true);
+  EXPECT_EQ(held_out.size(), 24u);
+  std::set<std::string> groups;
+  for (const auto& row : held_out) groups.insert(row.columns[0].substr(row.columns[0].find(' ') + 1));
+  EXPECT_EQ(groups.size(), 8u) << "three rows each";
+  EXPECT_EQ(held_out.size() + side(rows, split, false).size(), rows.size());
+  EXPECT_EQ(split->key(), "0.2 5 comparable by any column");
+
+  std::reverse(rows.begin(), rows.end());
+  const auto again = std::make_shared<RowSplit>(0.2, 5, nullptr, RowSplit::kAnyColumn);
+  EXPECT_EQ(texts(side(rows, again, true)), texts(held_out)) << "the order of the rows does not matter";
+}
+
+/// The smallest of many hashes is small: large groups would come first.
+TEST(RowSplit, LargeGroupsAreHeldOutNoSoonerThanSmallOnes) {
+  Rows rows;
+  for (int n = 0; n < 200; ++n)
+    for (int row = 0; row < (n % 2 == 0 ? 1 : 9); ++row)
+      rows.push_back({{"text " + std::to_string(n), std::to_string(n) + " " + std::to_string(row)}, "1"});
+  const auto split = std::make_shared<RowSplit>(0.5, 11, nullptr, RowSplit::kAnyColumn);
+  int large = 0, small = 0;
+  for (const auto& row : side(rows, split, true)) ++(std::stoi(row.columns[1]) % 2 == 0 ? small : large);
+  EXPECT_GT(small, 30) << "of 100";
+  EXPECT_GT(large / 9, 30) << "of 100";
+}
+
+TEST(RowSplit, FoldsKeepRowsThatShareATextTogether) {
+  const Rows rows = chained(30);
+  const MemorySource source(rows, 3, true);
+  const auto folds =
+      RowSplit::all_folds(source, {.count = 3, .needs_two_texts = false}, 2, nullptr, RowSplit::kAnyColumn);
+  std::map<std::string, std::set<size_t>> found;
+  for (size_t fold = 0; fold < folds.size(); ++fold) {
+    EXPECT_EQ(folds[fold]->held_out_rows(), 30u);
+    for (const auto& row : side(rows, folds[fold], true))
+      found[row.columns[0].substr(row.columns[0].find(' ') + 1)].insert(fold);
+  }
+  EXPECT_EQ(found.size(), 30u);
+  for (const auto& [group, in] : found) EXPECT_EQ(in.size(), 1u) << group;
+}
+
 TEST(RowSplit, EachRowIsOnOneSide) {
   const Rows rows = labelled({{"a", 50}, {"b", 50}});
   const auto split = std::make_shared<RowSplit>(0.3, 1, one_label());

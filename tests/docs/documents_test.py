@@ -220,6 +220,7 @@ def readers_folder(test):
     test.addCleanup(shutil.rmtree, folder, ignore_errors=True)
     harness.write_model(folder / "MODEL", max_position_embeddings=LONGEST,
                         extra_shapes={"embeddings.position_embeddings.weight": [LONGEST, harness.HIDDEN]})
+    shutil.copytree(folder / "MODEL", folder / "TEACHER")
     rows = harness.sentiment_rows(40)
     for name in ("train.tsv", "eval.tsv", "test.tsv", "calibration.tsv"):
         harness.write_rows(folder / name, ("label", "text"), rows)

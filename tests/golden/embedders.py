@@ -135,6 +135,91 @@ def compare(case, found, expected):
     return worst
 
 
+def taught_rows(program, teacher, place, size):
+    """Texts, and the first `size` numbers of the teacher's vectors as embed gives them."""
+    texts = sentences(ROWS, 5)
+    (place / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    run(program, "embed", "--model", teacher, "--input", place / "texts.jsonl", "--output", place / "teacher.npy", "--precision", "fp32", "--overwrite",
+        *(["--truncate-dim", size] if size else []))
+    return texts, torch.from_numpy(numpy.load(place / "teacher.npy")).double()
+
+
+def taught_step(program, student, teacher, place, name, rate, *options):
+    """The loss of a step of plain SGD at this rate, and the folder that it leaves."""
+    output = place / name
+    run(program, "finetune", "--model", student, "--task", "vectors", "--train", place / "texts.jsonl", "--teacher", teacher, "--output", output,
+        "--max-steps", 1, "--batch-size", ROWS, "--micro-batch-size", MICRO_BATCH, "--optim", "sgd", "--momentum", 0, "--learning-rate", rate,
+        "--lr-scheduler-type", "constant", "--weight-decay", 0, "--max-grad-norm", 0, "--precision", "fp64", "--logging-steps", 1, *options)
+    return json.loads((output / "metrics.jsonl").read_text().splitlines()[0])["loss"], output / "model"
+
+
+def tensors_of(folder):
+    return {f"{path.parent.relative_to(folder)}/{name.removeprefix('bert.')}": value.double()
+            for path in folder.rglob("model.safetensors") for name, value in load_file(path).items()}
+
+
+def check_taught(program, student, teacher, place, name, distance, *options, size=None):
+    """Loss and gradients of a step, written by hand in float64, and the vectors of the folder that is left."""
+    texts, wanted = taught_rows(program, teacher, place, size)
+    teacher = place / "teacher.npy" if size else teacher
+    _, before = taught_step(program, student, teacher, place, f"{name}-before", 1e-30, *options)
+    loss, after = taught_step(program, student, teacher, place, f"{name}-after", 1, *options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = SentenceTransformer(str(before), device="cpu").double()
+    model.train()
+    features = model.preprocess(texts) if hasattr(model, "preprocess") else model.tokenize(texts)
+    found = model(features)["sentence_embedding"]
+    expected = distance(found, wanted)
+    expected.backward()
+    theirs = {}
+    for at, module in enumerate(model):
+        for weight, parameter in module.named_parameters():
+            if parameter.grad is None:
+                continue
+            place_of = f"{at}_Dense/" if type(module).__name__ == "Dense" else "./"
+            theirs[place_of + weight.removeprefix("auto_model.").removeprefix("model.")] = parameter.grad
+    first, last = tensors_of(before), tensors_of(after)
+    missing = theirs.keys() - first.keys()
+    if missing:
+        sys.exit(f"{name}: the folder lacks {sorted(missing)}")
+    worst = compare(name, (loss, {key: first[key] - last[key] for key in theirs}), (expected.item(), theirs))
+    kinds = [entry["type"].split(".")[-1] for entry in json.loads((after / "modules.json").read_text())]
+    run(program, "embed", "--model", after, "--input", place / "texts.jsonl", "--output", place / f"{name}.npy", "--precision", "fp32")
+    gap = numpy.abs(numpy.load(place / f"{name}.npy") - check_folder(after).encode(texts)).max()
+    if gap > 2e-5:
+        sys.exit(f"{name}: sentence-transformers gives other vectors, by {gap:.1e}")
+    print(f"{name}: loss {loss:.6f}, gradients within {worst:.1e}, {', '.join(kinds)}, vectors within {gap:.1e}")
+
+
+def normalised(rows):
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def check_teachers(program, folder, place):
+    """A student of the teacher's size and one of another; a table of static embeddings; a plain encoder."""
+    def squares(found, wanted):
+        return ((found - normalised(wanted)) ** 2).sum(1).mean()
+
+    def cosines(found, wanted):
+        return losses.EmbedDistillLoss(None, distance_metric="cosine").compute_loss_from_embeddings([found], [wanted])
+
+    def peers_squares(found, wanted):
+        return found.shape[1] * losses.EmbedDistillLoss(None, distance_metric="mse").compute_loss_from_embeddings([found], [normalised(wanted)])
+
+    teacher = place / "teacher"
+    run(program, "vectors", "--from", folder, "--output", teacher, "--size", 48)  # a table may teach, too
+    run(program, "vectors", "--from", folder, "--output", place / "narrow", "--size", 20)
+    for name, student, its_teacher, distance, options in (
+            ("adapter, squared distance", folder, teacher, squares, []),
+            ("adapter, sentence-transformers' mse", folder, teacher, peers_squares, []),
+            ("adapter, cosine", folder, teacher, cosines, ["--loss", "cosine-distance"]),
+            ("table of another size, squared distance", place / "narrow", teacher, squares, []),
+            ("table of another size, cosine", place / "narrow", folder, cosines, ["--loss", "cosine-distance"])):
+        check_taught(program, student, its_teacher, place, name, distance, *options)
+    check_taught(program, place / "narrow", folder, place, "table of the teacher's size", squares, size=20)
+
+
 def check_folder(folder):
     """No warning, the same vectors as from the weights, and the files of the older form."""
     with warnings.catch_warnings():
@@ -162,6 +247,7 @@ def main():
         vectors = model.encode(texts)
         if vectors.shape != (ROWS, 384) or not numpy.allclose(numpy.linalg.norm(vectors, axis=1), 1, atol=1e-5):
             sys.exit("the saved folder does not normalise, as the folder that training began with did")
+        check_teachers(program, folder, place)
 
 
 main()

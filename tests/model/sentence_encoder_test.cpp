@@ -239,5 +239,17 @@ TEST(StaticEmbedding, ATextIsTheMeanOfItsRowsWhateverTheFileShares) {
             std::string::npos);
 }
 
+TEST(StaticEmbedding, TheTokenThatStandsForNoneIsLeftOutAndDoesNotLearn) {
+  const at::Tensor table = numbers(4, 2).to(at::kDouble).requires_grad_(true);
+  const MicroBatch batch = batch_of({1, 3});
+  const at::Tensor ids = at::tensor(std::vector<int64_t>{3, 0, 3, 2}, at::kLong);
+  const at::Tensor found = static_means(table, ids, batch.packing, 3);
+  EXPECT_EQ(found[0].abs().max().item<double>(), 0);
+  EXPECT_LT((found[1] - (table[0] + table[2]) / 2).abs().max().item<double>(), 1e-12);
+  found.sum().backward();
+  EXPECT_EQ(table.grad()[3].abs().max().item<double>(), 0);
+  EXPECT_NEAR(table.grad()[0][1].item<double>(), 0.5, 1e-12);
+}
+
 }  // namespace
 }  // namespace funicular::model::sentence_encoder_tests

@@ -36,6 +36,10 @@ TensorMap rows_of(const std::string& group) {
   if (group == "scores") rows[kRowLabels] = at::tensor({0.9, 0.2, 0.55}, at::kFloat).to(kDouble);
   if (group == "classes") rows[kRowLabels] = at::tensor({1.0, 0.0, 1.0}, kDouble);
   if (group == "margins") rows[kRowLabels] = at::tensor({3.0, 1.0, 0.5}, kDouble);
+  if (group == "taught") {
+    rows[kRowVectors] = anchors().unsqueeze(1);
+    rows[kTeacherVectors] = positives;
+  }
   return rows;
 }
 
@@ -49,6 +53,14 @@ struct Golden {
 /// Values and gradients of sentence-transformers 6.2, in float64.
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all{
+      // By hand: 2, 4 and 3, and the cosines 24 / √600, 4 / 6 and 7 / √66.
+      {"teacher_squares", "taught", {.loss = VectorLoss::squared_distance}, 3, {{0, 2.0 / 3, 0, 2.0 / 3}}},
+      {"teacher_cosine",
+       "taught",
+       {.loss = VectorLoss::cosine_distance},
+       1 - (24 / std::sqrt(600.0) + 4.0 / 6 + 7 / std::sqrt(66.0)) / 3,
+       {{-1 / (15 * std::sqrt(600.0)), 1 / (5 * std::sqrt(600.0)), -1 / (5 * std::sqrt(600.0)),
+         1 / (15 * std::sqrt(600.0))}}},
       {"mnrl_pairs",
        "pairs",
        {},
@@ -155,12 +167,13 @@ TEST(VectorLosses, ValuesAndGradientsAreThoseOfSentenceTransformers) {
 
 /// Three rows say little about blocks of rows: these are more than one block.
 TensorMap many_rows(const std::string& group, int64_t count = 300) {
-  const int64_t texts = group == "triplets" || group == "margins" ? 4 : 2;
+  const int64_t texts = group == "triplets" || group == "margins" ? 4 : group == "taught" ? 1 : 2;
   TensorMap rows{
       {kRowVectors, at::sin(at::arange(count * texts * 6, kDouble) * 1.7).view({count, texts, 6})}};
   const at::Tensor numbers = at::arange(count, kDouble);
   if (group == "scores" || group == "margins") rows[kRowLabels] = numbers.remainder(7) / 7;
   if (group == "classes") rows[kRowLabels] = numbers.remainder(2);
+  if (group == "taught") rows[kTeacherVectors] = at::cos(at::arange(count * 6, kDouble)).view({count, 6});
   if (texts == 4) {
     at::Tensor present = at::ones({count, texts}, kDouble);
     present.select(1, 3).copy_(numbers.remainder(3).ne(0));
@@ -209,12 +222,14 @@ TEST(VectorLosses, AreDifferentiatedAsTheirValuesSay) {
 
 TEST(VectorLosses, OfRowsAloneAreTheSameWithAndWithoutOtherRows) {
   for (const VectorLoss kind :
-       {VectorLoss::triplet, VectorLoss::margin_mse, VectorLoss::cosine, VectorLoss::contrastive}) {
+       {VectorLoss::triplet, VectorLoss::margin_mse, VectorLoss::cosine, VectorLoss::contrastive,
+        VectorLoss::squared_distance, VectorLoss::cosine_distance}) {
     const VectorLossOfRows loss({.loss = kind, .matryoshka = {4, 3}});
     EXPECT_FALSE(loss.options().compares_rows());
-    const TensorMap rows = rows_of(kind == VectorLoss::margin_mse ? "margins"
-                                   : kind == VectorLoss::triplet  ? "triplets"
-                                                                  : "scores");
+    const TensorMap rows = rows_of(kind == VectorLoss::margin_mse   ? "margins"
+                                   : kind == VectorLoss::triplet    ? "triplets"
+                                   : loss.options().reads_teacher() ? "taught"
+                                                                    : "scores");
     const at::Tensor together = loss.of_rows(rows);
     for (int64_t row = 0; row < 3; ++row) {
       TensorMap one;
@@ -229,6 +244,32 @@ TEST(VectorLosses, OfRowsAloneAreTheSameWithAndWithoutOtherRows) {
 TEST(VectorLosses, MatryoshkaIsTheSumOverSizesOfNormalisedVectors) {
   const TensorMap rows = rows_of("pairs");
   EXPECT_NEAR(mean_of_parts({.matryoshka = {4, 2}}, rows, 1).values.item<double>(), 5.493478378371799, 1e-10);
+}
+
+/// Squared distances of vectors of length 1 are twice the cosine's: of cut vectors, too.
+TEST(VectorLosses, ATeachersVectorsAreCutAsTheStudentsAre) {
+  const TensorMap rows = rows_of("taught");
+  const auto value = [&](VectorLoss loss, std::vector<int64_t> sizes) {
+    return VectorLossOfRows({.loss = loss, .matryoshka = std::move(sizes)}).of_rows(rows);
+  };
+  const at::Tensor squares = value(VectorLoss::squared_distance, {4, 2});
+  EXPECT_LT((squares - 2 * value(VectorLoss::cosine_distance, {4, 2})).abs().max().item<double>(), 1e-12);
+  EXPECT_GT((squares - value(VectorLoss::squared_distance, {4})).abs().max().item<double>(), 1e-3);
+}
+
+TEST(VectorMetrics, OfATeacherAreTheMeanCosine) {
+  const auto loss =
+      std::make_shared<VectorLossOfRows>(VectorLossOptions{.loss = VectorLoss::squared_distance});
+  VectorMetrics metrics(loss, false);
+  metrics.start();
+  const TensorMap rows = rows_of("taught");
+  metrics.add(rows);
+  const std::map<std::string, double> found = metrics.finish(0.5);
+  const at::Tensor a = rows.at(kRowVectors).select(1, 0), b = rows.at(kTeacherVectors);
+  const at::Tensor cosines = (a * b).sum(1) / (a.norm(2, {1}) * b.norm(2, {1}));
+  EXPECT_NEAR(found.at("cosine"), cosines.mean().item<double>(), 1e-12);
+  EXPECT_EQ(found.at("loss"), 0.5);
+  EXPECT_EQ(metrics.answers().size(), 3u);
 }
 
 /// Cosines would not show it: distances do.

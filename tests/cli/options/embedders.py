@@ -52,6 +52,18 @@ def loss(lab):
     lab.assertAlmostEqual(first(lab, "scores", scores(lab), loss="cosine"), sum((score - own) ** 2 for own, score in zip(found, SCORES)) / 4, places=5)
 
 
+@EMBEDDERS.row("--teacher", "a text's vector becomes the teacher's")
+def teacher(lab):
+    path = rows_file(lab, "texts.jsonl", [{"text": text} for pair in PAIRS for text in pair])
+    lab.succeeds("embed", "--model", lab.plain_model(), "--input", path, "--output", lab.folder / "theirs.npy", "--overwrite")
+    for given in (lab.plain_model(), lab.folder / "theirs.npy"):
+        run = lab.train(task="vectors", train=path, teacher=given, learning_rate=NOTHING, batch_size=8)
+        lab.assertLess(run.each("loss")[0], 1e-9)
+    other = lab.train(task="vectors", train=path, teacher=lab.teacher(), learning_rate=NOTHING, batch_size=8)
+    lab.assertGreater(other.each("loss")[0], 1e-3)
+    lab.refuses_to_train("--teacher works only with --task vectors", task="scores", train=scores(lab), teacher=lab.plain_model())
+
+
 @EMBEDDERS.row("--scale", "cosines are multiplied by it")
 def scale(lab):
     lab.assertAlmostEqual(first(lab, "scores", scores(lab), scale=3), cosent(cosines(lab), 3), places=4)
