@@ -40,8 +40,11 @@ inline format::ModelConfig config_of(const std::string& family) {
   config.encoder.activation = "relu";
   config.id2label = {"a", "b", "c"};
   config.num_labels = 3;
-  if (family == "albert" || family == "nomic_bert")  // whose defaults drop nothing
+  if (family == "albert")  // whose defaults drop nothing
     config.encoder.dropouts = {.hidden = 0.1, .attention = 0.2, .feed_forward_output = 0};
+  if (family == "nomic_bert")  // whose defaults drop nothing
+    config.encoder.dropouts = {.hidden = 0.1, .attention = 0.2};
+  if (family == "gte") config.encoder.dropouts.attention = 0.2;
   if (family == "modernbert") {  // whose defaults drop nothing, and whose windows are longer than these rows
     config.encoder.padding_id = 0;
     config.encoder.dropouts = {.hidden = 0.1,
