@@ -22,8 +22,8 @@ std::vector<int64_t> static_table_shape(const fs::path& folder);
 /// has its row. Throws InputError for another file.
 at::Tensor read_static_table(const fs::path& folder);
 
-/// The mean of the rows of each sequence's tokens. table [V, D], ids [T] int64 → [S, D]. The token `none` is left out,
-/// and 0 is the mean of no token. Throws InputError for an id outside the table.
+/// The mean of the rows of each sequence's tokens. table [V, D], ids [T] int64 → [S, D]. The token `none` is left
+/// out, and 0 is the mean of no token. Throws InputError for an id outside the table.
 at::Tensor static_means(const at::Tensor& table, const at::Tensor& ids, const Packing& packing,
                         std::optional<int64_t> none = {});
 

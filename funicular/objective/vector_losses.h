@@ -80,8 +80,8 @@ struct VectorLossOptions {
 };
 
 /// The loss of rows of texts. `rows`: kRowVectors [N, C, D], anchor, positive and negatives or two texts; kRowLabels
-/// where reads_labels(); kPresentTexts where rows have different numbers of negatives. Where reads_teacher(), C is 1, and
-/// kTeacherVectors is there.
+/// where reads_labels(); kPresentTexts where rows have different numbers of negatives. Where reads_teacher(), C is
+/// 1, and kTeacherVectors is there.
 class VectorLossOfRows final : public BatchLoss {
  public:
   explicit VectorLossOfRows(VectorLossOptions options);
