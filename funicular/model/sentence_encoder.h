@@ -86,8 +86,8 @@ class SentenceEncoder {
 };
 
 /// The encoder of a folder that training starts from, which may lie below a sentence folder. `reads_modules`: false for
-/// a task that needs the encoder alone; modules.json is then read only if `folder` has no config.json. A table of static
-/// embeddings is Pretrained::of_table; such a task gets an InputError for it.
+/// a task that needs the encoder alone; modules.json is then read only if `folder` has no config.json. A table of
+/// static embeddings is Pretrained::of_table; such a task gets an InputError for it.
 Pretrained open_encoder(const fs::path& folder, bool reads_modules);
 
 /// Throws InputError if the folder asks for lower case and the tokeniser tells upper case from lower case.
