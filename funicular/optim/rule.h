@@ -28,9 +28,10 @@ FUNICULAR_RULE double square_root(double value) {
 
 /// Whether the first of a layer's two sums is the number of its elements, and not the squares of its parameters.
 template <class Update>
-inline constexpr bool kCountsElements = requires {
-  Update::kCountsElements;
-};
+inline constexpr bool kCountsElements = [] {
+  if constexpr (requires { Update::kCountsElements; }) return Update::kCountsElements;
+  return false;
+}();
 
 /// Indices of the states of an element.
 template <class Update>

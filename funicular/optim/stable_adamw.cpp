@@ -12,7 +12,7 @@ namespace funicular::optim {
 
 namespace {
 
-/// 1 / max(1, r), where the norms are those of g / max(sqrt(v), epsilon) and of as many ones.
+/// 1 / max(1, r). `norms.other`: the norm of g / max(sqrt(v), epsilon); `norms.parameter`: the root of its length.
 double stable_share(const LayerNorms& norms) {
   return norms.other > norms.parameter ? norms.parameter / norms.other : 1;
 }
@@ -97,8 +97,8 @@ const OptimizerKind& StableAdamW::kind() {
                    weight_decay_setting(&StableAdamW::weight_decay),
                    field("decouple_lr", &StableAdamW::decouple_lr)
                        .of_option("decouple-lr", "",
-                                  "--weight-decay is the share that a step at the peak rate takes, and "
-                                  "is not multiplied by the rate")},
+                                  "divide --weight-decay by the peak learning rate: it is the share that "
+                                  "a step at the peak takes")},
       .states = [](const StableAdamW&) -> std::vector<std::string> {
         return {"exp_avg", "exp_avg_sq"};
       },

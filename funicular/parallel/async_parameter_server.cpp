@@ -63,10 +63,10 @@ void check_training(const MatrixTypes& types, const optim::Optimizer& optimizer,
         "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
         "bf16 or fp32");
   if (optimizer.needs_layer_norms() && servers > 1)
-    throw InputError(
-        "strategy",
-        "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
-        "part; expected another optimiser, or --servers 1");
+    throw InputError("strategy",
+                     "LAMB, LARS and StableAdamW need the norms of whole layers, and each asynchronous "
+                     "server holds a part of "
+                     "them; expected another optimiser, or --servers 1");
 }
 
 /// The first parameter whose gradient is not finite; "" if there is none.

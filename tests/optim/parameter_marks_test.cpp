@@ -56,7 +56,7 @@ std::vector<OptimizerSpec> specs(double decay) {
 }
 
 bool has_trust_ratio(const OptimizerSpec& spec) {
-  return spec.kind().layer_norms && !spec.as<StableAdamW>();  // whose share follows from the gradient alone
+  return spec.kind().layer_norms && !spec.as<StableAdamW>();  // which looks at the gradient alone
 }
 
 TEST(ParameterMarks, AreThoseOfTheKindUnlessGiven) {
