@@ -108,7 +108,7 @@ def check_family(program, root, name, config_class, **options):
     run(program, "finetune", "--model", f"{pretrained}-fp32/model", "--task", "custom", "--train", f"{root}/rows.tsv", "--eval",
         f"{root}/rows.tsv", "--text-column", "text", "--label-column", "label", "--output", tuned, *common)
     worst = check_predictions(program, f"{tuned}/model", sentences(60))
-    check_predictions(program, f"{tuned}/model", sentences(60), 0.03, "bf16")
+    check_predictions(program, f"{tuned}/model", sentences(60), 0.05, "bf16")  # 0.039 was seen with AVX2
     # Models as small as this one lose more: up to 0.055 was seen after training in fp32, 0.044 after bf16.
     check_predictions(program, f"{tuned}/model", sentences(60), 0.08, "int8")
     # Once more from there, with the classes in another order: their rows of the last layer follow their names.
