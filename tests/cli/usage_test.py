@@ -382,9 +382,9 @@ class Completion(ProgramTest):
 
     def test_what_follows_a_command_is_written_as_each_shell_reads_it(self):
         bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
-        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans pairs triplets scores reranker"\n', bash)
+        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans pairs triplets scores vectors reranker"\n', bash)
         self.assertEqual(zsh, bash)
-        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans pairs triplets scores reranker\n", fish)
+        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte qnli qqp mnli wnli custom tags spans pairs triplets scores vectors reranker\n", fish)
         self.assertEqual(fish.count("\n"), bash.count("\n"))
 
     def recorder(self):
