@@ -112,6 +112,10 @@ TEST_F(TableGuesses, AGuessThatMayBeWrongIsRefused) {
                      "--label-column topic"),
             std::string::npos)
       << two;
+  const std::string names = guess("a.csv", table("text,category,score", [](int i) {
+                                    return prose(i) + "," + kind(i) + "," + std::to_string(i) + ".5";
+                                  }));
+  EXPECT_NE(names.find("--label-column category or --label-column score"), std::string::npos) << names;
   const std::string texts = guess(
       "a.csv", table("one,other,label", [](int i) { return prose(i) + ",x " + prose(i) + "," + kind(i); }));
   EXPECT_NE(texts.find("which column is the text?"), std::string::npos) << texts;
