@@ -18,7 +18,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What can follow a command, as assignments of an associative array of bash or zsh: its options under its name, the
+/// The words that can follow a command, as assignments of an associative array of bash or zsh: options under its name, the
 /// values of an option under both.
 std::string words_of(const Command& command) {
   const std::string& name = command.arguments.command();

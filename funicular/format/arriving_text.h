@@ -30,9 +30,9 @@ class ArrivingText {
   /// Counts the first `bytes` of unread() as taken.
   void take(size_t bytes) { begin_ += bytes; }
   std::string_view unread() const { return std::string_view(buffer_).substr(begin_); }
-  /// What was taken since the last read(), and unread() behind it.
+  /// The bytes taken since the last read(), and unread() behind them.
   std::string_view held() const { return buffer_; }
-  /// Where unread() begins in the whole text, in bytes of UTF-8, from its byte-order mark on.
+  /// The offset of unread() in the whole text: bytes of UTF-8, a byte-order mark included.
   uint64_t offset() const { return base_ + begin_; }
   bool ended() const { return ended_; }
   /// The whole text, where a file is mapped.

@@ -26,7 +26,7 @@ struct SentenceVectorOptions {
   format::SentenceFolder modules = {};  ///< how hidden states become a vector
   bool pooler = true;    ///< keeps the encoder's pooler, which nothing reads, see model::SentenceHeadOptions
   fs::path folder = {};  ///< holds the weights of Dense steps that are stored; empty: there are none
-  /// Of a table of static embeddings (modules.is_static): the token that stands for a text without tokens.
+  /// The token that stands for a text without tokens, if the model is a table of static embeddings (modules.is_static).
   uint32_t no_token = 0;
 };
 

@@ -26,7 +26,7 @@ namespace {
 
 using objective::VectorLoss;
 
-/// What differs between the tasks.
+/// Properties of a task that differ from those of the other tasks.
 struct GroupRow {
   const char* name;
   std::vector<std::string> columns;  ///< by default
