@@ -18,8 +18,8 @@ namespace funicular::cli {
 
 namespace {
 
-/// The words that can follow a command, as assignments of an associative array of bash or zsh: options under its name, the
-/// values of an option under both.
+/// The words that can follow a command, as assignments of an associative array of bash or zsh: options under its name,
+/// the values of an option under both.
 std::string words_of(const Command& command) {
   const std::string& name = command.arguments.command();
   std::string text =
