@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -134,7 +135,7 @@ class Switches(unittest.TestCase):
                    mutant("head", "if (b == 7) result", "if (b == 3) result")]
         tree = Tree(ENTRY, PROGRAM)
         folder = pathlib.Path(tree.folder.name)
-        (folder / "mutated.cpp").write_text(catalogue.switched(tree.root, "base/sum.cpp", mutants), encoding="utf-8")
+        (folder / "mutated.cpp").write_text(catalogue.switched(tree.root, "base/sum.cpp", mutants)[0], encoding="utf-8")
         (folder / "switch.cpp").write_text(build.SWITCH, encoding="utf-8")
         subprocess.run(["c++", "-std=c++20", "-o", "program", "mutated.cpp", "switch.cpp"], cwd=folder, check=True)
 
@@ -147,6 +148,27 @@ class Switches(unittest.TestCase):
         self.assertEqual({one.name: output(one.number) for one in mutants}, expected)
         self.assertIn("result = a - b;", catalogue.replaced(tree.root, mutants[0]))
         tree.folder.cleanup()
+
+    def variant_of(self, source: str, mutants: list) -> build.Variant:
+        tree = Tree(ENTRY, source)
+        self.addCleanup(tree.folder.cleanup)
+        compiler = ["c++", "-DORDINARY"]
+        ordinary = types.SimpleNamespace(root=tree.root, folder=tree.root, jobs=2, owners={}, isa="baseline", compiler=lambda target, source: compiler)
+        made = build.Variant(ordinary, tree.root / "all", mutants)
+        made.write_sources()
+        made.compile()
+        return made
+
+    def test_what_none_can_be_compiled_with_is_built_alone_and_the_others_are_not(self):
+        mutants = [mutant("sum", "a + b", "a * b"), mutant("type", "long sum", "int sum"), mutant("name", "product", "outcome")]
+        made = self.variant_of("long sum(int a, int b) {\n  return a + b;\n}\nlong product(int a) { return a; }\n", mutants)
+        self.assertEqual((made.separate, made.broken), ({"type", "name"}, {}))
+        self.assertEqual([item.exists() for item in made.objects["funicular_base"]], [True])
+
+    def test_an_error_elsewhere_is_told(self):
+        made = self.variant_of("int sum(int a, int b) {\n  return a + b;\n}\nint wrong = no_such_name;\n", [mutant("sum", "a + b", "a * b")])
+        self.assertEqual(made.separate, set())
+        self.assertIn("no_such_name", made.broken["base/sum.cpp"])
 
 
 class Verdicts(unittest.TestCase):

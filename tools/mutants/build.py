@@ -116,12 +116,20 @@ class Build:
         return not mutant.isa or ISAS.index(mutant.isa) <= ISAS.index(self.isa)
 
 
+class Failed(Invalid):
+    """A command failed; `output` is all that it said."""
+
+    def __init__(self, what: str, output: str):
+        super().__init__(what)
+        self.output = output
+
+
 def run(command, cwd: Path, what: str):
     done = subprocess.run(command, cwd=cwd, shell=isinstance(command, str), text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         errors = [line for line in done.stdout.splitlines() if "error" in line or "undefined" in line][:8]
-        raise Invalid(f"{what}:\n  " + "\n  ".join(errors or done.stdout.splitlines()[-8:]))
+        raise Failed(f"{what}:\n  " + "\n  ".join(errors or done.stdout.splitlines()[-8:]), done.stdout)
 
 
 class Variant:
@@ -132,6 +140,8 @@ class Variant:
         self.objects: dict[str, list[Path]] = {}  # of each target of the ordinary build
         self.programs: dict[str, Path] = {}
         self.broken: dict[str, str] = {}  # why the mutants of a source cannot be judged
+        self.lines: dict[str, dict[str, range]] = {}  # of the mutants of a file
+        self.separate: set[str] = set()  # names of mutants that no `if` can switch: each needs a library of its own
 
     def make(self):
         shutil.rmtree(self.out, ignore_errors=True)
@@ -140,17 +150,21 @@ class Variant:
         self.link_library()
 
     def write_sources(self):
-        files: dict[str, list[Mutant]] = {}
-        for mutant in self.mutants:
-            files.setdefault(mutant.file, []).append(mutant)
-        for file, mutants in files.items():
-            path = self.out / "src/funicular" / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            root = self.build.root
-            path.write_text(replaced(root, mutants[0]) if self.alone else switched(root, file, mutants), encoding="utf-8")
+        for file in sorted({mutant.file for mutant in self.mutants}):
+            self.write_source(file)
         (self.out / "objects").mkdir(parents=True, exist_ok=True)
         (self.out / "switch.cpp").write_text(SWITCH, encoding="utf-8")
         (self.out / "last.cpp").write_text(LAST, encoding="utf-8")
+
+    def write_source(self, file: str):
+        path = self.out / "src/funicular" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mutants = [mutant for mutant in self.mutants if mutant.file == file and mutant.name not in self.separate]
+        if self.alone:
+            text = replaced(self.build.root, mutants[0])
+        else:
+            text, self.lines[file] = switched(self.build.root, file, mutants)
+        path.write_text(text, encoding="utf-8")
 
     def compile(self):
         through: dict[str, list[Mutant]] = {}
@@ -160,15 +174,38 @@ class Variant:
         tasks = [(source, target, mutants) for source, mutants in through.items() for target in self.targets(source, mutants)]
         # Kernels take the longest.
         tasks.sort(key=lambda task: "/kernels/" not in task[0])
+        failures = self.compile_all(tasks)
+        while failures and not self.alone:
+            found = [(task, error, self.culprits(error)) for task, error in failures]
+            self.broken |= {task[0]: str(error) for task, error, mutants in found if not mutants}
+            wrong = [mutant for _, _, mutants in found for mutant in mutants]
+            self.separate |= {mutant.name for mutant in wrong}
+            for file in {mutant.file for mutant in wrong}:
+                self.write_source(file)
+            failures = self.compile_all([task for task, _, mutants in found if mutants])
+        self.broken |= {task[0]: str(error) for task, error in failures}
+        for name in ("switch", "last"):
+            run(["c++", "-O2", "-fPIC", "-c", str(self.out / f"{name}.cpp"), "-o", str(self.out / f"objects/{name}.o")],
+                self.out, f"{name}.cpp of the mutants cannot be compiled")
+
+    def compile_all(self, tasks: list) -> list[tuple[tuple, Invalid]]:
+        """Returns what failed, and why."""
+        failures = []
         with concurrent.futures.ThreadPoolExecutor(self.build.jobs) as pool:
             for task, future in [(task, pool.submit(self.compile_one, *task)) for task in tasks]:
                 try:
                     future.result()
                 except Invalid as error:
-                    self.broken[task[0]] = str(error)
-        for name in ("switch", "last"):
-            run(["c++", "-O2", "-fPIC", "-c", str(self.out / f"{name}.cpp"), "-o", str(self.out / f"objects/{name}.o")],
-                self.out, f"{name}.cpp of the mutants cannot be compiled")
+                    failures.append((task, error))
+        return failures
+
+    def culprits(self, error: Invalid) -> list[Mutant]:
+        """The mutants in whose lines the compiler found errors."""
+        wrong: dict[str, set[int]] = {}
+        for file, line in re.findall(r"/funicular/(\S+?):(\d+):\d+: error:", getattr(error, "output", "")):
+            wrong.setdefault(file, set()).add(int(line))
+        return [mutant for mutant in self.mutants
+                if not wrong.get(mutant.file, set()).isdisjoint(self.lines.get(mutant.file, {}).get(mutant.name, ()))]
 
     def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
         layer, folder = source.split("/")[0], source.split("/")[-2]

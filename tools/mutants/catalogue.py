@@ -161,16 +161,21 @@ def choose(mutants: list[Mutant], only: str = "", sample: int = 0, seed: str = "
     return able[:sample]
 
 
-def switched(root: Path, file: str, mutants: list[Mutant]) -> str:
-    """The file's text with all of its mutants in it, each behind an `if` on its number."""
+def switched(root: Path, file: str, mutants: list[Mutant]) -> tuple[str, dict[str, range]]:
+    """The file's text with all of its mutants in it, each behind an `if` on its number; and the lines of each, by its name."""
     path = root / "funicular" / file
     text = path.read_text(encoding="utf-8")
     by_place: dict[tuple[int, int], list[Mutant]] = {}
     for mutant in mutants:
         by_place.setdefault(place(root, mutant), []).append(mutant)
-    for (begin, end), group in sorted(by_place.items(), reverse=True):
-        text = text[:begin] + switch(text[begin:end], group) + text[end:]
-    return f'extern "C" int funicular_mutant;\n#line 1 "{path}"\n' + text
+    changed, copied, lines = "", 0, {}
+    for (begin, end), group in sorted(by_place.items()):
+        changed += text[copied:begin]
+        first = changed.count("\n") + 1
+        changed += switch(text[begin:end], group)
+        copied = end
+        lines |= {mutant.name: range(first, changed.count("\n") + 2) for mutant in group}
+    return f'extern "C" int funicular_mutant;\n#line 1 "{path}"\n' + changed + text[copied:], lines
 
 
 def condition_of(text: str) -> tuple[str, str, str] | None:

@@ -168,7 +168,7 @@ class Judge:
         if not self.build.can_run(mutant):
             return Verdict(mutant, "not testable here", f"needs {mutant.isa}")
         variant = self.common
-        if mutant.alone:
+        if mutant.alone or mutant.name in self.common.separate:
             variant = Variant(self.build, self.out / "alone" / mutant.name, [mutant], alone=True)
             variant.make()
         why = [variant.broken[source] for source in mutant.through if source in variant.broken]
@@ -176,11 +176,11 @@ class Judge:
         try:
             return Verdict(mutant, "broken", why[0]) if why else self.verdict(mutant, variant)
         finally:
-            if mutant.alone:
+            if variant.alone:
                 shutil.rmtree(variant.out, ignore_errors=True)
 
     def verdict(self, mutant: Mutant, variant: Variant) -> Verdict:
-        number = 0 if mutant.alone else mutant.number
+        number = 0 if variant.alone else mutant.number
         able = [test for test in mutant.tests if self.unmutated[test, mutant.isa].tests]
         if not able:
             return Verdict(mutant, "not testable here", "its tests are skipped here")
