@@ -215,16 +215,24 @@ TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) {
   check({at::kFloat, "fp64", 2e-5, 2e-5, 2e-5, false, "expected_fp32.safetensors"});
 }
 
+constexpr Comparison kInBfloat16{at::kFloat, "fp64", 0, 0, 0, true, "expected_bf16.safetensors"};
+
 TEST_P(BertGolden, InBfloat16FollowsTransformersInFloat64) {
-  const Comparison narrow{at::kFloat, "fp64", 0, 0, 0, true, "expected_bf16.safetensors"};
-  check(narrow);
-  // Rows of up to 512 tokens, windows and turned heads by the kernels for tensor cores.
-  for (const char* name : {"long_masked_lm", "long_modernbert"})
-    if (GetParam().name == std::string_view(name)) {
-      const TeamKernels kernels;
-      check(narrow, kernels.place());
-    }
+  check(kInBfloat16);
 }
+
+class LongBertGolden : public BertGolden {};
+
+/// The kernels for tensor cores: rows of up to 512 tokens, windows and turned heads.
+TEST_P(LongBertGolden, InBfloat16FollowsTransformersByTeams) {
+  const TeamKernels kernels;
+  check(kInBfloat16, kernels.place());
+}
+
+INSTANTIATE_TEST_SUITE_P(, LongBertGolden,
+                         testing::Values(Case{"long_masked_lm", Head::masked_lm},
+                                         Case{"long_modernbert", Head::masked_lm}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // Made when they are asked for: heads of the library may not be there while this file's constants are made.
 Head multi_label() {
