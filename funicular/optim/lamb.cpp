@@ -3,59 +3,26 @@
 #include <cmath>
 
 #include "funicular/optim/common_settings.h"
-#include "funicular/optim/device/passes.h"
-#include "funicular/optim/layers.h"
-#include "funicular/optim/optimizer_kind.h"
+#include "funicular/optim/layer_optimizer.h"
 
 namespace funicular::optim {
 
 namespace {
 
-class LambOptimizer final : public Optimizer {
+class LambOptimizer final : public LayerOptimizer<LambOptimizer, Lamb> {
  public:
-  explicit LambOptimizer(const Lamb& options) : options_(options) {}
-  std::unique_ptr<Optimizer> another() const override { return std::make_unique<LambOptimizer>(options_); }
-
-  using Optimizer::attach;
-  void attach(std::shared_ptr<const UpdateTarget> target) override {
-    check_updatable(*target);
-    layers_ = std::make_unique<LayerPass>(target);
-    target_ = std::move(target);
-    passes_ = device::make_passes(target_);
-    states_ = {make_state(*target_), make_state(*target_)};
-  }
+  explicit LambOptimizer(const Lamb& options) : LayerOptimizer(options) {}
 
   void step(const StepInput& input) override {
     const LambUpdate without = constants(input);
     LambUpdate with = without;
     with.decay = options_.weight_decay;
-    if (passes_) return step_on_device(input, {with, without});
-    update_layers(
-        *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
-        [&](const auto& block, double* squares) {
-          measure_one(block, states_, block.decay ? with : without, squares);
-        },
-        [&](const FlatLayout::Layer& layer, const LayerNorms& norms) { return trust_ratio(layer, norms); },
-        {.read_gradient = false},
-        [&](const auto& block, double ratio) {
-          apply_one(block, states_, block.decay ? with : without, input.learning_rate * ratio);
-        });
-  }
-
-  bool needs_layer_norms() const override { return Lamb::kind().layer_norms; }
-  std::vector<std::pair<std::string, at::Tensor>> state() const override {
-    return {{"exp_avg", states_[0]}, {"exp_avg_sq", states_[1]}};
+    step_in_two_passes(input, with, without, [&](const FlatLayout::Layer& layer, const LayerNorms& norms) {
+      return trust_ratio(layer, norms);
+    });
   }
 
  private:
-  void step_on_device(const StepInput& input, const device::Both<LambUpdate>& constants) {
-    const auto norms = passes_->measure<LambUpdate>(constants, states_, input.zero_gradients);
-    std::vector<double> ratios;
-    for (const FlatLayout::Layer& layer : target_->layout->layers())
-      ratios.push_back(trust_ratio(layer, norms[ratios.size()]));
-    passes_->apply<LambUpdate>(constants, states_, input.learning_rate, ratios);
-  }
-
   LambUpdate constants(const StepInput& input) const {
     const double t = static_cast<double>(input.step);
     LambUpdate result;
@@ -77,12 +44,6 @@ class LambOptimizer final : public Optimizer {
       return 1;
     return options_.trust_bounds.clamp(weight / norms.other);
   }
-
-  Lamb options_;
-  std::shared_ptr<const UpdateTarget> target_;
-  std::unique_ptr<LayerPass> layers_;
-  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
-  std::vector<at::Tensor> states_;
 };
 
 }  // namespace

@@ -3,9 +3,7 @@
 #include <cmath>
 
 #include "funicular/optim/common_settings.h"
-#include "funicular/optim/device/passes.h"
-#include "funicular/optim/layers.h"
-#include "funicular/optim/optimizer_kind.h"
+#include "funicular/optim/layer_optimizer.h"
 #include "funicular/optim/sgd.h"
 
 namespace funicular::optim {
@@ -14,20 +12,9 @@ namespace {
 
 /// Update: MomentumUpdate, or DescentUpdate where there is no momentum.
 template <class Update>
-class LarsOptimizer final : public Optimizer {
+class LarsOptimizer final : public LayerOptimizer<LarsOptimizer<Update>, Lars> {
  public:
-  explicit LarsOptimizer(const Lars& options) : options_(options) {}
-  std::unique_ptr<Optimizer> another() const override { return std::make_unique<LarsOptimizer>(options_); }
-
-  using Optimizer::attach;
-  void attach(std::shared_ptr<const UpdateTarget> target) override {
-    check_updatable(*target);
-    layers_ = std::make_unique<LayerPass>(target);
-    target_ = std::move(target);
-    passes_ = device::make_passes(target_);
-    states_.clear();
-    for (int i = 0; i < Update::kStates; ++i) states_.push_back(make_state(*target_));
-  }
+  explicit LarsOptimizer(const Lars& options) : LayerOptimizer<LarsOptimizer, Lars>(options) {}
 
   void step(const StepInput& input) override {
     if (passes_) return step_on_device(input);
@@ -46,14 +33,6 @@ class LarsOptimizer final : public Optimizer {
           const double share = options_.rate_in_momentum ? ratio * input.learning_rate : ratio;
           update_one(block, states_, descent(input, block.decay, share));
         });
-  }
-
-  bool needs_layer_norms() const override { return Lars::kind().layer_norms; }
-  std::vector<std::pair<std::string, at::Tensor>> state() const override {
-    std::vector<std::pair<std::string, at::Tensor>> named;
-    for (const std::string& name : velocity_states(options_.momentum))
-      named.emplace_back(name, states_.front());
-    return named;
   }
 
  private:
@@ -91,11 +70,11 @@ class LarsOptimizer final : public Optimizer {
     return rate > 0 ? std::fmin(ratio / rate, 1.0) : 1;
   }
 
-  Lars options_;
-  std::shared_ptr<const UpdateTarget> target_;
-  std::unique_ptr<LayerPass> layers_;
-  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
-  std::vector<at::Tensor> states_;
+  using LayerOptimizer<LarsOptimizer, Lars>::options_;
+  using LayerOptimizer<LarsOptimizer, Lars>::target_;
+  using LayerOptimizer<LarsOptimizer, Lars>::layers_;
+  using LayerOptimizer<LarsOptimizer, Lars>::passes_;
+  using LayerOptimizer<LarsOptimizer, Lars>::states_;
 };
 
 }  // namespace

@@ -1,12 +1,9 @@
 #include "funicular/optim/stable_adamw.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "funicular/optim/common_settings.h"
-#include "funicular/optim/device/passes.h"
-#include "funicular/optim/layers.h"
-#include "funicular/optim/optimizer_kind.h"
+#include "funicular/optim/layer_optimizer.h"
 
 namespace funicular::optim {
 
@@ -17,53 +14,20 @@ double stable_share(const LayerNorms& norms) {
   return norms.other > norms.parameter ? norms.parameter / norms.other : 1;
 }
 
-class StableAdamWOptimizer final : public Optimizer {
+class StableAdamWOptimizer final : public LayerOptimizer<StableAdamWOptimizer, StableAdamW> {
  public:
-  explicit StableAdamWOptimizer(const StableAdamW& options) : options_(options) {}
-  std::unique_ptr<Optimizer> another() const override {
-    return std::make_unique<StableAdamWOptimizer>(options_);
-  }
-
-  using Optimizer::attach;
-  void attach(std::shared_ptr<const UpdateTarget> target) override {
-    check_updatable(*target);
-    layers_ = std::make_unique<LayerPass>(target);
-    target_ = std::move(target);
-    passes_ = device::make_passes(target_);
-    states_ = {make_state(*target_), make_state(*target_)};
-  }
+  explicit StableAdamWOptimizer(const StableAdamW& options) : LayerOptimizer(options) {}
 
   void step(const StepInput& input) override {
     const StableAdamWUpdate without = constants(input);
     StableAdamWUpdate with = without;
     with.decay = decay();
-    if (passes_) return step_on_device(input, {with, without});
-    update_layers(
-        *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
-        [&](const auto& block, double* squares) {
-          measure_one(block, states_, block.decay ? with : without, squares);
-        },
-        [](const FlatLayout::Layer&, const LayerNorms& norms) { return stable_share(norms); },
-        {.read_gradient = false},
-        [&](const auto& block, double share) {
-          apply_one(block, states_, block.decay ? with : without, input.learning_rate * share);
-        });
-  }
-
-  bool needs_layer_norms() const override { return StableAdamW::kind().layer_norms; }
-  std::vector<std::pair<std::string, at::Tensor>> state() const override {
-    return {{"exp_avg", states_[0]}, {"exp_avg_sq", states_[1]}};
+    step_in_two_passes(input, with, without, [](const FlatLayout::Layer&, const LayerNorms& norms) {
+      return stable_share(norms);
+    });
   }
 
  private:
-  void step_on_device(const StepInput& input, const device::Both<StableAdamWUpdate>& constants) {
-    std::vector<double> shares;
-    for (const LayerNorms& norms :
-         passes_->measure<StableAdamWUpdate>(constants, states_, input.zero_gradients))
-      shares.push_back(stable_share(norms));
-    passes_->apply<StableAdamWUpdate>(constants, states_, input.learning_rate, shares);
-  }
-
   StableAdamWUpdate constants(const StepInput& input) const {
     const double t = static_cast<double>(input.step);
     return {.gradient_scale = input.gradient_scale,
@@ -77,12 +41,6 @@ class StableAdamWOptimizer final : public Optimizer {
     if (!options_.decouple_lr) return options_.weight_decay;
     return options_.learning_rate > 0 ? options_.weight_decay / options_.learning_rate : 0;
   }
-
-  StableAdamW options_;
-  std::shared_ptr<const UpdateTarget> target_;
-  std::unique_ptr<LayerPass> layers_;
-  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
-  std::vector<at::Tensor> states_;
 };
 
 }  // namespace
