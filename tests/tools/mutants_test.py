@@ -165,9 +165,14 @@ class Switches(unittest.TestCase):
         self.assertEqual((made.separate, made.broken), ({"type", "name"}, {}))
         self.assertEqual([item.exists() for item in made.objects["funicular_base"]], [True])
 
+    def test_an_error_behind_the_mutant_is_its_own(self):
+        made = self.variant_of("int sum(int a, int b) {\n  int result = a;\n  return result + b;\n}\n",
+                               [mutant("result", "int result = a;", "int result = b;")])
+        self.assertEqual((made.separate, made.broken), ({"result"}, {}))
+
     def test_an_error_elsewhere_is_told(self):
         made = self.variant_of("int sum(int a, int b) {\n  return a + b;\n}\nint wrong = no_such_name;\n", [mutant("sum", "a + b", "a * b")])
-        self.assertEqual(made.separate, set())
+        self.assertEqual(made.separate, {"sum"})
         self.assertIn("no_such_name", made.broken["base/sum.cpp"])
 
 

@@ -86,14 +86,13 @@ class Build:
         except OSError as error:
             raise Invalid(f"{folder} is not a build of this tree ({error}); ./run build makes it") from None
         self.compilers: dict[str, list[str]] = {}
-        self.owners: dict[str, str] = {}  # the target of a source of cli/, which are those of the program and those of a library
+        self.owners: dict[str, set[str]] = {}  # the targets of a source of cli/: the program, a library, a test program
         for entry in entries:
             target = re.search(r"/?CMakeFiles/([^/]+)\.dir/", entry["command"].rpartition(" -o ")[2])
             if target and "cmake_pch" not in entry["file"]:
                 self.compilers.setdefault(target[1], shlex.split(entry["command"].rpartition(" -o ")[0]))
                 for source in sources_of(Path(entry["file"])):
-                    if target[1].startswith("funicular") or source not in self.owners:  # a test may compile one, too
-                        self.owners[source] = target[1]
+                    self.owners.setdefault(source, set()).add(target[1])
         self.links: dict[str, str] = {}
 
     def compiler(self, target: str, source: str) -> list[str]:
@@ -176,7 +175,7 @@ class Variant:
         tasks.sort(key=lambda task: "/kernels/" not in task[0])
         failures = self.compile_all(tasks)
         while failures and not self.alone:
-            found = [(task, error, self.culprits(error)) for task, error in failures]
+            found = [(task, error, self.culprits(error) or self.left(task[2])) for task, error in failures]
             self.broken |= {task[0]: str(error) for task, error, mutants in found if not mutants}
             wrong = [mutant for _, _, mutants in found for mutant in mutants]
             self.separate |= {mutant.name for mutant in wrong}
@@ -207,12 +206,16 @@ class Variant:
         return [mutant for mutant in self.mutants
                 if not wrong.get(mutant.file, set()).isdisjoint(self.lines.get(mutant.file, {}).get(mutant.name, ()))]
 
+    def left(self, mutants: list[Mutant]) -> list[Mutant]:
+        """Those that are still behind a switch: an error may lie far behind the mutant that causes it."""
+        return [mutant for mutant in mutants if mutant.name not in self.separate]
+
     def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
         layer, folder = source.split("/")[0], source.split("/")[-2]
         if folder == "bytes":  # which of them a processor takes is its own business (funicular/base/isa.h)
             return sorted(target for target in self.build.compilers if re.fullmatch(f"funicular_{layer}_.*vnni.*", target))
         if folder != "kernels":
-            return [self.build.owners.get(source, f"funicular_{layer}")]
+            return sorted(self.build.owners.get(source, {f"funicular_{layer}"}))
         return sorted({self.kernels(layer, mutant.isa or self.build.isa) for mutant in mutants})
 
     def kernels(self, layer: str, isa: str) -> str:
