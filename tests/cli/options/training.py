@@ -79,6 +79,8 @@ def batch_warmup_start(lab):
     for start in lab.few((1, 3)):
         run = lab.train(batch_size=4, batch_warmup_steps=1, batch_warmup_start=start, max_steps=2)
         lab.assertEqual(run.tokens, [sum(TOKENS[:start]), sum(TOKENS[start:start + 4])])
+    growing = lab.train(optim="sgd", batch_warmup_steps=5, batch_warmup_start=3)
+    lab.assertEqual(growing.weights, lab.train(optim="sgd", batch_size=3).weights, "the mean is over the rows that the batch has")
     lab.refuses_to_train("a batch of 5; expected 1 to 4", batch_warmup_steps=4, batch_warmup_start=5)
     lab.refuses_to_train("--batch-warmup-steps and --batch-warmup-start", batch_warmup_start=2)
 
