@@ -45,7 +45,8 @@ FAMILIES = {
     "gte": ("Gte", {"pad_token_id": 0, "hidden_dropout_prob": 0.1}),
 }
 LENGTH = ["--max-length", "24", "--batch-size", "8"]
-KILLED_STEPS, RANK_STEPS = 40, 4
+KILLED_STEPS, RANK_STEPS = 120, 4
+CHECKPOINT = "step-" + 6 * "[0-9]"  # a checkpoint that is still being written has a longer name
 
 
 class Failed(Exception):
@@ -104,7 +105,7 @@ class Family:
         self.run(*self.pretrain("whole", "fp32", KILLED_STEPS))
         words = self.pretrain("killed", "fp32", KILLED_STEPS)
         process = subprocess.Popen([self.program, *words], cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not list((self.root / "killed/checkpoints").glob("step-*")):
+        while process.poll() is None and not list((self.root / "killed/checkpoints").glob(CHECKPOINT)):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         if process.wait() != -signal.SIGKILL:
