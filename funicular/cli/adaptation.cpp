@@ -50,7 +50,7 @@ void apply_recipe(const std::string& name, const Arguments& arguments, TrainingO
     return true;
   };
   const bool both = arguments.given("micro-batch-size") && arguments.given("gradient-accumulation-steps");
-  if (open({"batch-size"}) && !both) training.run.batch_size = recipe.batch_size;
+  if (open({"batch-size", "tokens-per-batch"}) && !both) training.run.batch_size = recipe.batch_size;
   if (open({"max-steps", "num-train-epochs"})) {
     training.run.max_steps = recipe.max_steps;
     training.run.num_train_epochs = recipe.epochs;

@@ -12,6 +12,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/output_paths.h"
 #include "funicular/comm/together.h"
+#include "funicular/data/batch_sizes.h"
 #include "funicular/launch/environment.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/optim/optimizer_kind.h"
@@ -25,6 +26,19 @@ namespace funicular::cli {
 
 namespace {
 
+void declare_batch_warmup(TrainingOptions& options, Arguments& arguments) {
+  arguments
+      .add("batch-warmup-steps", "STEPS", options.run.batch_warmup_steps, Effect::result,
+           "steps over which the batch grows from --batch-warmup-start to its full size")
+      .default_text("0")
+      .range(0, data::BatchSizes::kMost);
+  arguments
+      .add("batch-warmup-start", "N", options.run.batch_warmup_start, Effect::result,
+           "first batch, in sequences or, with --tokens-per-batch, in tokens; for --batch-warmup-steps")
+      .default_text("none")
+      .range(1);
+}
+
 void declare_batch(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Batches and length");
   arguments
@@ -35,6 +49,13 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
       .common()
       .default_text("32")
       .range(1);
+  arguments
+      .add("tokens-per-batch", "TOKENS", options.run.batch_tokens, Effect::result,
+           "real tokens per optimiser step at most, over all devices, in place of --batch-size")
+      .default_text("by --batch-size")
+      .range(1);
+  arguments.rivals({"batch-size", "tokens-per-batch"});
+  declare_batch_warmup(options, arguments);
   arguments
       .add("micro-batch-size", "SEQUENCES", options.run.micro_batch_size, Effect::result,
            "sequences per forward pass")

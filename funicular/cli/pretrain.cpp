@@ -14,6 +14,7 @@
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/pretraining_data.h"
+#include "funicular/cli/rotary_options.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
@@ -92,6 +93,7 @@ class Pretrain final : public Command {
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);
+    rotary_.declare(arguments);
     generator_.declare(arguments);
     declare_freezing(arguments, freeze_steps_, head_rate_);
     masking_.declare(arguments);
@@ -154,6 +156,7 @@ class Pretrain final : public Command {
     if (!recipe_.empty() && !pretrained_->has_weights())
       throw InputError("usage", "--recipe {} adapts a model, and {} has no weights; leave it out", recipe_,
                        model_.string());
+    rotary_.apply(*pretrained_, max_length_);
     pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     if (objective_name_ == "electra") generator_.choose(arguments, *pretrained_, training_.starts_anew());
@@ -181,6 +184,7 @@ class Pretrain final : public Command {
                                                  {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
                                                  {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}});
     if (const std::string weights = data_.weights(); !weights.empty()) all["data_weights"] = weights;
+    if (const std::string rotary = rotary_.identity(); !rotary.empty()) all["rotary"] = rotary;
     return all;
   }
 
@@ -195,6 +199,7 @@ class Pretrain final : public Command {
     options.output = training_.run.output / kHeadRun;
     options.max_steps = freeze_steps_;
     options.num_train_epochs = 0;
+    options.batch_warmup_steps = options.batch_warmup_start = 0;
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
     options.whole_model_after = true;  // all weights are trained next
@@ -255,6 +260,7 @@ class Pretrain final : public Command {
   int64_t max_length_ = 128, freeze_steps_ = 0;
   MaskingOptions masking_;
   GeneratorOptions generator_;
+  RotaryOptions rotary_;
   TrainingOptions training_;
 
   std::optional<model::Pretrained> pretrained_;

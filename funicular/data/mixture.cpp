@@ -109,12 +109,11 @@ int64_t MixedSampler::batches_per_epoch() const {
   return full + (!options_.drop_last && mixture_.samples() % options_.batch_size != 0);
 }
 
-std::vector<Draw> MixedSampler::batch(int64_t batch) const {
+std::vector<Draw> MixedSampler::draws(int64_t begin, int64_t end) const {
   std::map<std::pair<int64_t, int64_t>, Permutation> orders;  // by part and epoch
   std::vector<Draw> draws;
-  draws.reserve(static_cast<size_t>(options_.batch_size));
-  const int64_t begin = batch * options_.batch_size;
-  for (int64_t draw = begin; draw < begin + options_.batch_size; ++draw) {
+  draws.reserve(static_cast<size_t>(end - begin));
+  for (int64_t draw = begin; draw < end; ++draw) {
     const auto [part, ordinal] = mixture_.place(draw);
     const int64_t samples = mixture_.parts()[static_cast<size_t>(part)].samples;
     const int64_t epoch = ordinal / samples;

@@ -53,7 +53,11 @@ class MixedSampler {
  public:
   MixedSampler(Mixture mixture, Sampler::Options options);
   int64_t batches_per_epoch() const;
-  std::vector<Draw> batch(int64_t batch) const;
+  /// The draws [begin, end) of the run.
+  std::vector<Draw> draws(int64_t begin, int64_t end) const;
+  std::vector<Draw> batch(int64_t batch) const {
+    return draws(batch * options_.batch_size, (batch + 1) * options_.batch_size);
+  }
   const Mixture& mixture() const { return mixture_; }
 
  private:

@@ -26,6 +26,8 @@ class Sampler {
   Sampler(int64_t size, Options options);
 
   int64_t batches_per_epoch() const;
+  /// The draws [begin, end) of the run, epoch after epoch.
+  std::vector<Draw> draws(int64_t begin, int64_t end) const;
   /// The draws of global batch `batch` (0-based over the whole run).
   std::vector<Draw> batch(int64_t batch) const;
   int64_t epoch_of(int64_t batch) const { return batch / batches_per_epoch(); }

@@ -153,6 +153,27 @@ void Pretrained::read_as_electra() {
     config_.source.erase(key);
 }
 
+void Pretrained::set_rotary(const RotaryBases& bases, int64_t longest) {
+  format::EncoderSpec& encoder = config_.encoder;
+  const auto set = [&](const std::optional<double>& base, bool local) {
+    bool found = false;
+    for (format::LayerAttention& layer : encoder.attention) {
+      if (layer.rotary_base == 0 || layer.window.has_value() != local) continue;
+      found = true;
+      if (base) layer.rotary_base = *base;
+    }
+    if (base && !found)
+      throw InputError("model",
+                       "{} {:g}: {} is a {} without rotary positions in layers {}; expected a model such as "
+                       "ModernBERT, or leave the option out",
+                       local ? "--local-rope-theta" : "--rope-theta", *base, path_.string(),
+                       format::family_of(config_).title, local ? "with a window" : "that see all tokens");
+  };
+  set(bases.full, false);
+  set(bases.local, true);
+  encoder.positions.rows = std::max(encoder.positions.rows, longest + encoder.first_position());
+}
+
 std::string Pretrained::weights_hash() const {
   if (fs::is_directory(path_) && format::has_weight_files(path_)) {
     const std::vector<fs::path> files = format::WeightFiles(path_).files();

@@ -2,6 +2,7 @@
 // Hugging Face model folders: opened, loaded from and written.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,14 @@ void check_positions(int64_t max_length, const format::ModelConfig& config);
 /// fewer positions.
 void fit_positions(int64_t& max_length, bool given, const format::ModelConfig& config);
 
+/// Bases of rotary positions; none: a model's own stays.
+struct RotaryBases {
+  static constexpr double kMost = 1e12;
+  std::optional<double> full{};   ///< of layers that see all tokens, from 1 to kMost
+  std::optional<double> local{};  ///< of layers that see a window
+  bool any() const { return full || local; }
+};
+
 /// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read
 /// when they are asked for.
 class Pretrained {
@@ -62,6 +71,10 @@ class Pretrained {
   /// for masked tokens keeps its weights and computes gelu, whatever activation the BERT has. Other heads are left out.
   /// Other families stay as they are, and so does a folder without weights.
   void read_as_electra();
+  /// Gives layers other rotary bases, for a stage with longer sequences (Warner et al., arXiv:2412.13663). The model
+  /// then has positions for `longest` tokens at least. Throws InputError unless the model has layers that each
+  /// base is for, and no table of positions.
+  void set_rotary(const RotaryBases& bases, int64_t longest);
   /// Whether there are weights in any format, including formats that cannot be loaded.
   bool has_weights() const { return has_weights_; }
   /// Tells weights apart; "none" where there are none.

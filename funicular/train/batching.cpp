@@ -33,10 +33,50 @@ void check_batch_sizes(const TrainerOptions& options) {
   check_positive("a micro-batch size", options.micro_batch_size);
   check_positive("a gradient accumulation", options.gradient_accumulation);
   check_positive("a micro-batch token limit", options.micro_batch_tokens);
+  check_positive("a batch of tokens", options.batch_tokens);
+  check_positive("a batch warm-up", options.batch_warmup_steps);
+  check_positive("a first batch of the warm-up", options.batch_warmup_start);
+  if ((options.batch_warmup_steps > 0) != (options.batch_warmup_start > 0))
+    throw InputError("trainer",
+                     "a batch warm-up of {} steps from a batch of {}: expected both to be at least 1; give "
+                     "--batch-warmup-steps and --batch-warmup-start, or neither",
+                     options.batch_warmup_steps, options.batch_warmup_start);
 }
 
-BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
-  check_batch_sizes(options);
+namespace {
+
+/// The plan of a batch in tokens.
+BatchPlan plan_tokens(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
+  const int64_t all = options.batch_tokens;
+  if (options.batch_size > 0)
+    throw InputError("trainer",
+                     "batches of {} sequences and of {} tokens are both given; give either --batch-size or "
+                     "--tokens-per-batch",
+                     options.batch_size, all);
+  if (options.gradient_accumulation > 0)
+    throw InputError(
+        "trainer",
+        "--gradient-accumulation-steps {} divides a batch of sequences, and this batch has {} tokens; "
+        "give --micro-batch-tokens instead",
+        options.gradient_accumulation, all);
+  if (options.batch_rate.rule != optim::RateScaling::none)
+    throw InputError(
+        "trainer",
+        "--scale-learning-rate compares batches of sequences, and this batch has {} tokens; give the "
+        "learning rate itself",
+        all);
+  BatchPlan plan{.batch = all, .micro_batch = all, .tokens = options.micro_batch_tokens, .batch_tokens = all};
+  if (options.micro_batch_size > 0) plan.micro_batch = std::min(all, options.micro_batch_size);
+  const int64_t piece = divide_up(all, ranks * pieces);
+  if (pieces > 1) plan.tokens = plan.tokens > 0 ? std::min(plan.tokens, piece) : piece;
+  const int64_t each = divide_up(all, ranks);
+  plan.accumulation =
+      std::max(divide_up(each, plan.micro_batch), plan.tokens > 0 ? divide_up(each, plan.tokens) : 1);
+  return plan;
+}
+
+/// The plan of a batch in sequences.
+BatchPlan plan_sequences(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
   BatchPlan plan{options.batch_size, options.micro_batch_size, options.gradient_accumulation,
                  options.micro_batch_tokens};
   if (plan.batch == 0 && plan.micro_batch > 0)
@@ -62,6 +102,20 @@ BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pie
                      plan.batch, plan.micro_batch, plan.accumulation, plan.batch, plan.micro_batch,
                      accumulation, of_ranks(ranks));
   plan.accumulation = accumulation;
+  return plan;
+}
+
+}  // namespace
+
+data::BatchSizes sizes_of(const TrainerOptions& options, const BatchPlan& plan) {
+  return {.full = plan.batch, .first = options.batch_warmup_start, .warmup = options.batch_warmup_steps};
+}
+
+BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
+  check_batch_sizes(options);
+  const BatchPlan plan =
+      options.batch_tokens > 0 ? plan_tokens(options, ranks, pieces) : plan_sequences(options, ranks, pieces);
+  sizes_of(options, plan).check();
   return plan;
 }
 
@@ -91,9 +145,14 @@ int64_t longest_sample(const Source& source) {
   return longest;
 }
 
+int64_t most_tokens(const BatchPlan& plan, const Source& source) {
+  const int64_t longest = longest_sample(source);
+  return plan.batch_tokens > 0 ? std::max(plan.batch_tokens, longest) : longest * plan.batch;
+}
+
 bool may_accumulate(const BatchPlan& plan, const Source& source) {
   if (plan.accumulation > 1) return true;
-  return plan.tokens > 0 && longest_sample(source) * plan.batch > plan.tokens;
+  return plan.tokens > 0 && most_tokens(plan, source) > plan.tokens;
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "funicular/data/batch_sizes.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/source.h"
 
@@ -13,24 +14,31 @@ namespace funicular::train {
 
 struct TrainerOptions;
 
-/// The sizes that a run uses, in sequences.
+/// The sizes that a run uses, in sequences unless a field says tokens.
 struct BatchPlan {
   int64_t batch = 0;        ///< global, per optimiser step
   int64_t micro_batch = 0;  ///< most sequences of one forward pass
   int64_t accumulation =
       0;               ///< micro-batches of a full batch on one rank (more where a token limit cuts first)
   int64_t tokens = 0;  ///< most tokens of one forward pass; 0: no limit
+  int64_t batch_tokens = 0;  ///< most tokens of an optimiser step; `batch` is then as large. 0: rows count
 };
 
 /// Completes what the options leave open, for so many ranks that share each batch; throws InputError for
 /// sizes below 1 and for contradictions. If options give neither a micro-batch nor an accumulation, a rank's
 /// share is cut into `pieces` (Strategy::pieces).
 BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1, int64_t pieces = 1);
-/// Throws InputError for sizes below 0, whatever the number of ranks.
+/// Throws InputError for sizes below 0 and for half a batch warm-up, whatever the number of ranks.
 void check_batch_sizes(const TrainerOptions& options);
+
+/// The sizes of the run's batches, in sequences or, with plan.batch_tokens, in tokens.
+data::BatchSizes sizes_of(const TrainerOptions& options, const BatchPlan& plan);
 
 /// Tokens of the longest sample. Reads every row's length.
 int64_t longest_sample(const Source& source);
+
+/// The most tokens that a global batch may have. Reads every row's length.
+int64_t most_tokens(const BatchPlan& plan, const Source& source);
 
 /// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length where
 /// tokens decide.

@@ -52,11 +52,14 @@ std::vector<Cut> cuts_of(const Training& training) {
   if (plan.micro_batch * parts < plan.batch)
     cuts.push_back(
         {fmt::format("micro-batches of {} row{}", plan.micro_batch, plan.micro_batch == 1 ? "" : "s"),
-         fmt::format("set micro_batch_size to {} and gradient_accumulation to 1", plan.batch)});
+         plan.batch_tokens > 0
+             ? "leave micro_batch_size out"
+             : fmt::format("set micro_batch_size to {} and gradient_accumulation to 1", plan.batch)});
   if (plan.tokens > 0)
-    if (const int64_t longest = longest_sample(training.data) * plan.batch; longest > plan.tokens)
+    if (const int64_t longest = most_tokens(plan, training.data); longest > plan.tokens)
       cuts.push_back(limit_of_tokens("micro-batches", plan.tokens, longest));
-  if (!training.evaluation.data) return cuts;
+  // A batch of tokens has no number of rows that an evaluation could have, too.
+  if (!training.evaluation.data || plan.batch_tokens > 0) return cuts;
   if (options.eval_batch_size > 0 && options.eval_batch_size != plan.batch)
     cuts.push_back({fmt::format("an evaluation in batches of {} rows", options.eval_batch_size),
                     fmt::format("set eval_batch_size to {}", plan.batch)});
@@ -104,9 +107,9 @@ class SeededGenerator {
   at::Tensor before_;
 };
 
-/// The first rows of the first batch, an even number of them; none if there is nothing to be cut.
+/// The first rows of the first batch of full size, an even number of them; none if there is nothing to be cut.
 std::vector<data::Draw> some_rows(const Training& training) {
-  std::vector<data::Draw> rows = training.draws.batch(0);
+  std::vector<data::Draw> rows = training.draws.batch(training.draws.first_full());
   size_t count = 0;
   int64_t tokens = 0;
   for (; count < rows.size() && count < static_cast<size_t>(kMostRows); ++count) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -13,6 +14,20 @@
 #include "funicular/base/log.h"
 
 namespace funicular::train {
+
+namespace {
+
+constexpr int64_t kRowsOfTokens = 512;  // of a forward pass at most, where the training counts tokens
+
+/// The cut of an evaluation: the training's, unless the options say another.
+BatchPlan cut_of_evaluation(const TrainerOptions& options, const BatchPlan& plan) {
+  if (options.eval_batch_size > 0) return evaluation_plan(options.eval_batch_size, plan.tokens);
+  if (plan.batch_tokens == 0) return evaluation_plan(plan.micro_batch, plan.tokens);
+  return evaluation_plan(std::min(kRowsOfTokens, plan.micro_batch),
+                         plan.tokens > 0 ? plan.tokens : plan.batch_tokens);
+}
+
+}  // namespace
 
 bool EvaluationRounds::due() const {
   if (!training_.evaluation.data || state_.step == 0 || state_.evaluated_step == state_.step) return false;
@@ -38,9 +53,7 @@ void EvaluationRounds::evaluate() {
 std::map<std::string, double> EvaluationRounds::measure() {
   const Evaluation& evaluation = training_.evaluation;
   parallel::Strategy& strategy = *training_.strategy;
-  const int64_t batch_size =
-      options_.eval_batch_size > 0 ? options_.eval_batch_size : training_.plan.micro_batch;
-  const BatchPlan plan = evaluation_plan(batch_size, training_.plan.tokens);
+  const BatchPlan plan = cut_of_evaluation(options_, training_.plan);
   std::map<std::string, double> found;
   if (training_.group.size() > 1) {
     try {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,7 +13,10 @@
 #include "funicular/data/distinct_sampler.h"
 #include "funicular/data/joined_dataset.h"
 #include "funicular/data/mixture.h"
+#include "funicular/data/stream_sampler.h"
+#include "funicular/train/batching.h"
 #include "funicular/train/source.h"
+#include "funicular/train/trainer_options.h"
 
 namespace funicular::train {
 
@@ -62,13 +64,21 @@ class MixedDatasetSource final : public MixedSource {
   data::Mixture mixture_;
 };
 
-/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler, or of DistinctSampler.
+/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler, or of DistinctSampler. If
+/// batches grow or count tokens, StreamSampler cuts the same draws. The source must outlive it.
 class Draws {
  public:
-  /// `distinct`: see TrainerOptions::distinct_batches. Throws InputError for that with a MixedSource.
-  Draws(const Source& source, const data::Sampler::Options& options, bool distinct = false);
+  /// Throws InputError for distinct batches of a MixedSource, and for distinct batches that grow or count tokens.
+  Draws(const Source& source, const TrainerOptions& options, const BatchPlan& plan);
+  /// Returns the batches of the first epoch. Batches that grow or count tokens are fewer or more in later epochs.
   int64_t batches_per_epoch() const;
+  /// Returns the batches of so many epochs, at least 1.
+  int64_t batches_of(double epochs) const;
+  /// Returns how many epochs the first `batches` batches are.
+  double epochs_of(int64_t batches) const;
   std::vector<data::Draw> batch(int64_t batch) const;
+  /// Returns the number of the first batch that has the full size: the steps of the batch warm-up.
+  int64_t first_full() const { return first_full_; }
   /// Rows that the first epoch leaves out, since one of their texts stood in every batch that had room.
   int64_t left_out() const { return distinct_ ? distinct_->left_out(0) : 0; }
   /// How many samples of each corpus the first `batches` batches have; empty where there is one.
@@ -80,10 +90,17 @@ class Draws {
   std::vector<std::string> describe_corpora(int64_t batches) const;
 
  private:
+  std::unique_ptr<const data::StreamSampler> stream_of(const Source& source, const TrainerOptions& options,
+                                                       const BatchPlan& plan) const;
+
   data::Sampler::Options options_;
-  std::optional<data::Sampler> sampler_;
-  std::optional<data::MixedSampler> mixed_;
+  int64_t samples_ = 0;  ///< draws of an epoch
+  int64_t first_full_ = 0;
+  /// Never moved: the stream draws from them.
+  std::shared_ptr<const data::Sampler> sampler_;
+  std::shared_ptr<const data::MixedSampler> mixed_;
   std::unique_ptr<const data::DistinctSampler> distinct_;
+  std::unique_ptr<const data::StreamSampler> stream_;
 };
 
 }  // namespace funicular::train

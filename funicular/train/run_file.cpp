@@ -40,13 +40,32 @@ OrderedJson describe_batch_rate(const Run& run) {
           {"base_learning_rate", run.base_rate}};
 }
 
+/// Sizes in sequences are left out where a batch counts tokens and nothing limits its sequences.
+OrderedJson describe_batch(const Run& run) {
+  const TrainerOptions& o = run.options;
+  const bool tokens = run.plan.batch_tokens > 0;
+  OrderedJson batch = OrderedJson::object();
+  batch[tokens ? "batch_tokens" : "batch_size"] = run.plan.batch;
+  if (!tokens || o.micro_batch_size > 0) batch["micro_batch_size"] = run.plan.micro_batch;
+  if (!tokens) batch["gradient_accumulation"] = run.plan.accumulation;
+  batch["micro_batch_tokens"] = run.plan.tokens;
+  batch["shuffle"] = o.shuffle;
+  batch["drop_last"] = o.drop_last;
+  if (o.distinct_batches) batch["distinct"] = true;
+  if (o.batch_warmup_steps > 0)
+    batch["warmup"] = {{"start", o.batch_warmup_start}, {"steps", o.batch_warmup_steps}};
+  return batch;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const Run& run) {
   const TrainerOptions& o = run.options;
   std::map<std::string, std::string> identity = o.identity;
   identity["data"] = describe_data(run.train);
-  identity["batch_size"] = std::to_string(run.plan.batch);
+  identity[o.batch_tokens > 0 ? "batch_tokens" : "batch_size"] = std::to_string(run.plan.batch);
+  if (o.batch_warmup_steps > 0)
+    identity["batch_warmup"] = fmt::format("from {} in {} steps", o.batch_warmup_start, o.batch_warmup_steps);
   identity["seed"] = std::to_string(o.seed);
   identity["shuffle"] = o.shuffle ? "true" : "false";
   identity["drop_last"] = o.drop_last ? "true" : "false";
@@ -84,13 +103,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["optimizer"] = optim::describe(run.optimizer);
   if (o.batch_rate.rule != optim::RateScaling::none) file["learning_rate_scaling"] = describe_batch_rate(run);
   file["schedule"] = optim::describe(run.schedule, run.max_steps);
-  file["batch"] = {{"batch_size", run.plan.batch},
-                   {"micro_batch_size", run.plan.micro_batch},
-                   {"gradient_accumulation", run.plan.accumulation},
-                   {"micro_batch_tokens", run.plan.tokens},
-                   {"shuffle", o.shuffle},
-                   {"drop_last", o.drop_last}};
-  if (o.distinct_batches) file["batch"]["distinct"] = true;
+  file["batch"] = describe_batch(run);
   file["ranks"] = run.ranks;
   file["strategy"] = run.strategy;
   if (run.devices > 1) file["devices"] = run.devices;

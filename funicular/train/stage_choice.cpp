@@ -12,6 +12,7 @@
 #include "funicular/parallel/segment_costs.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/mixture.h"
 
 namespace funicular::train {
 
@@ -87,12 +88,10 @@ void tell(const parallel::MeasuredCut& cut, const std::vector<int64_t>& begins, 
 OrderedJson measured_choice(Model& model, const Source& source, const TrainerOptions& options,
                             const parallel::Layout& layout, const Asked& asked, double bytes_per_second) {
   const BatchPlan plan = plan_batches(options, layout.data, layout.pipeline);
-  const data::Sampler sampler(source.size(), {.seed = options.seed,
-                                              .shuffle = options.shuffle,
-                                              .batch_size = plan.batch,
-                                              .drop_last = options.drop_last});
+  const Draws draws(source, options, plan);
   const at::ScalarType floating = master_type(options.precision);
-  GlobalBatch batch = collate(sampler.batch(0), source, plan, {options.seed, /*training=*/true}, floating);
+  GlobalBatch batch =
+      collate(draws.batch(draws.first_full()), source, plan, {options.seed, /*training=*/true}, floating);
   const auto micro_batches = static_cast<int>(batch.micro_batches.size()) / std::max(1, layout.data);
   if (batch.micro_batches.size() > kMeasured) batch.micro_batches.resize(kMeasured);
   convert(model, floating);

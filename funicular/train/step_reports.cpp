@@ -27,6 +27,11 @@ void StepReports::begin() {
           training_.schedule, optim::peak_learning_rate(training_.optimizer), training_.max_steps);
       !warning.empty())
     log::warning("{}", warning);
+  if (const int64_t steps = training_.options.batch_warmup_steps; steps >= training_.max_steps && steps > 0)
+    log::warning(
+        "the batch warm-up takes {} steps and the run has {}: no batch reaches the full size; give a "
+        "smaller --batch-warmup-steps",
+        steps, training_.max_steps);
 }
 
 /// " = 0.0001 × 4 (linear: a batch of 128 against 32)"; "" where the rate does not follow the batch.
@@ -43,20 +48,22 @@ std::string StepReports::describe_scaling() const {
 std::string StepReports::describe_steps() const {
   const BatchPlan& plan = training_.plan;
   const int64_t ranks = training_.strategy->data_share().count;
-  std::string batch = fmt::format("a batch of {} sequences", plan.batch);
-  const bool divided = plan.accumulation > 1 || ranks > 1;
+  std::string batch = plan.batch_tokens > 0 ? fmt::format("a batch of at most {} tokens", plan.batch_tokens)
+                                            : fmt::format("a batch of {} sequences", plan.batch);
+  const bool divided = plan.batch_tokens == 0 && (plan.accumulation > 1 || ranks > 1);
   if (divided && plan.micro_batch * plan.accumulation * ranks == plan.batch) {
     batch += fmt::format(" = {}", plan.micro_batch);
     if (plan.accumulation > 1) batch += fmt::format(" × {} accumulated", plan.accumulation);
     if (ranks > 1) batch += fmt::format(" × {} ranks", ranks);
   }
+  if (const TrainerOptions& o = training_.options; o.batch_warmup_steps > 0)
+    batch += fmt::format(", which grows from {} in {} steps", o.batch_warmup_start, o.batch_warmup_steps);
   const optim::Schedule& schedule = training_.schedule;
   const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
-  return fmt::format("{}, {} steps per epoch, {} in all, learning rate {:g}{}, {}{}", batch,
-                     training_.draws.batches_per_epoch(), training_.max_steps,
-                     optim::peak_learning_rate(training_.optimizer), describe_scaling(),
-                     optim::schedule_name(schedule.kind),
-                     warmup > 0 ? fmt::format(", warm-up {} steps", warmup) : "");
+  return fmt::format(
+      "{}, {} steps per epoch, {} in all, learning rate {:g}{}, {}{}", batch, training_.steps_per_epoch,
+      training_.max_steps, optim::peak_learning_rate(training_.optimizer), describe_scaling(),
+      optim::schedule_name(schedule.kind), warmup > 0 ? fmt::format(", warm-up {} steps", warmup) : "");
 }
 
 void StepReports::end() {

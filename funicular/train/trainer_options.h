@@ -31,6 +31,13 @@ struct TrainerOptions {
   int64_t batch_size = 0;             ///< sequences of an optimiser step, over all ranks
   int64_t micro_batch_size = 0;       ///< sequences of a forward pass at most
   int64_t gradient_accumulation = 0;  ///< micro-batches of an optimiser step
+  /// Tokens of an optimiser step at most, over all ranks, in place of batch_size (data/stream_sampler.h). Ranks and
+  /// micro_batch_tokens cut it. 0: batch_size counts.
+  int64_t batch_tokens = 0;
+  /// The batch grows to its full size over so many steps (data/batch_sizes.h); 0: all batches are full. Batches that
+  /// grow, and batches of batch_tokens, continue in the next epoch where one ends.
+  int64_t batch_warmup_steps = 0;
+  int64_t batch_warmup_start = 0;  ///< the first batch of a warm-up: sequences, or tokens with batch_tokens
   int64_t micro_batch_tokens =
       0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
   int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training

@@ -13,10 +13,9 @@ namespace funicular::train {
 
 namespace {
 
-int64_t steps_of(const TrainerOptions& options, int64_t steps_per_epoch) {
+int64_t steps_of(const TrainerOptions& options, const Draws& draws) {
   if (options.max_steps > 0) return options.max_steps;
-  const double epochs = options.num_train_epochs > 0 ? options.num_train_epochs : 3;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch))));
+  return draws.batches_of(options.num_train_epochs > 0 ? options.num_train_epochs : 3);
 }
 
 }  // namespace
@@ -35,18 +34,14 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
       base_rate(optim::peak_learning_rate(spec)),
       optimizer(optim::scale_rate(spec, options.batch_rate, plan.batch)),
       schedule(optim::scale_rate(options.schedule, options.batch_rate, plan.batch)),
-      draws(data,
-            {.seed = options.seed,
-             .shuffle = options.shuffle,
-             .batch_size = plan.batch,
-             .drop_last = options.drop_last},
-            options.distinct_batches),
+      draws(data, options, plan),
+      steps_per_epoch(draws.batches_per_epoch()),
       floating(master_type(options.precision)),
-      max_steps(steps_of(options, draws.batches_per_epoch())),
+      max_steps(steps_of(options, draws)),
       meetings(*strategy, {.records = options.logging_steps,
                            .saves = options.save_steps,
                            .evaluations = evaluation.data ? evaluation_steps() : 0,
-                           .epoch = draws.batches_per_epoch(),
+                           .epoch = steps_per_epoch,
                            .last_step = max_steps}),
       run{options,
           base_rate,
@@ -57,7 +52,7 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
           evaluation,
           plan,
           max_steps,
-          draws.batches_per_epoch(),
+          steps_per_epoch,
           group.size(),
           strategy->name(),
           strategy->device_count(),

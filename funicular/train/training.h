@@ -35,16 +35,12 @@ struct Training {
   /// Whether the run leaves files at all; rank 0 writes them, of checkpoints each rank its part.
   bool leaves_files() const { return !options.output.empty(); }
   bool writes() const { return leaves_files() && first(); }
-  double epoch(int64_t step) const {
-    return static_cast<double>(step) / static_cast<double>(draws.batches_per_epoch());
-  }
+  double epoch(int64_t step) const { return draws.epochs_of(step); }
   /// The learning rate of a step, counted from 1.
   double rate(int64_t step) const;
   bool due(int64_t every) const { return every > 0 && state.step % every == 0; }
   /// Steps between evaluations.
-  int64_t evaluation_steps() const {
-    return options.eval_steps > 0 ? options.eval_steps : draws.batches_per_epoch();
-  }
+  int64_t evaluation_steps() const { return options.eval_steps > 0 ? options.eval_steps : steps_per_epoch; }
   bool out_of_patience() const;
   bool finished() const { return state.step >= max_steps || out_of_patience(); }
   int64_t skipped_steps() const { return scaler ? scaler->skipped_steps() : 0; }
@@ -64,6 +60,7 @@ struct Training {
   const optim::OptimizerSpec optimizer;  ///< with the rate that the batch asks for
   const optim::Schedule schedule;        ///< the same
   const Draws draws;
+  const int64_t steps_per_epoch;  ///< of the first epoch
   const at::ScalarType floating;
   const int64_t max_steps;
   Meetings meetings;

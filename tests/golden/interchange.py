@@ -15,7 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
-                          AlbertConfig, BertForPreTraining, BertModel, BertTokenizerFast, DebertaV2Config, DistilBertConfig, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, GteConfig, MPNetConfig, NomicBertConfig, MPNetTokenizer, RobertaConfig)
+                          AlbertConfig, BertForPreTraining, BertModel, BertTokenizerFast, DebertaV2Config, DistilBertConfig, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, GteConfig, ModernBertConfig, MPNetConfig, NomicBertConfig, MPNetTokenizer, RobertaConfig)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -218,6 +218,36 @@ def check_electra_from_bert(program, root, start, store):
     check_tokenizer(f"{out}/model", start)
 
 
+def check_second_stage(program, root, store, name, config_class, bases, **options):
+    """Other rotary bases and more positions, through a second pre-training and fine-tuning, in transformers' model."""
+    start, longer, tuned, other = (f"{root}/{name}-{part}" for part in ("first-stage", "longer", "longer-tuned", "other-bases"))
+    write_start(start, config_class, **options)
+    short = ["--max-steps", 1, "--batch-size", 16, "--learning-rate", 1e-4, "--max-length", 64]
+    run(program, "pretrain", "--model", start, "--train", store, "--output", longer, *short,
+        *(word for option, base in bases.items() for word in (f"--{option}", base)))
+    config = load(AutoModelForMaskedLM, f"{longer}/model").config
+    parameters = lambda values: [values] if "rope_theta" in values else list(values.values())
+    found = [values["rope_theta"] for values in parameters(config.rope_parameters)]
+    assert found == list(bases.values()) and config.max_position_embeddings == 64, config
+    assert AutoTokenizer.from_pretrained(f"{longer}/model").model_max_length == 64
+    run(program, "finetune", "--model", longer, "--task", "custom", "--train", f"{root}/rows.tsv", "--text-column", "text", "--label-column",
+        "label", "--output", tuned, *short)
+    texts = [" ".join(sentences(9)[i:i + 5]) for i in range(4)]  # beyond the positions and windows of the first stage
+    worst = check_predictions(program, f"{tuned}/model", texts)
+    shutil.copytree(f"{tuned}/model", other)
+    with open(f"{other}/config.json") as file:
+        values = json.load(file)
+    for one in parameters(values["rope_parameters"]):
+        one["rope_theta"] *= 100
+    with open(f"{other}/config.json", "w") as file:
+        json.dump(values, file)
+    with torch.no_grad():
+        rows = AutoTokenizer.from_pretrained(other)(texts[0], return_tensors="pt")
+        logits = [load(AutoModelForSequenceClassification, folder)(**rows).logits for folder in (f"{tuned}/model", other)]
+    assert (logits[0] - logits[1]).abs().max() > 1e-3, "the bases do not matter here"
+    return worst
+
+
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as root:
@@ -275,6 +305,10 @@ def main():
                                         norm_rel_ebd="layer_norm", pos_att_type="p2c|c2p", position_biased_input=False))
         worst = max(worst, check_family(program, root, "nomic-bert", NomicBertConfig))
         worst = max(worst, check_family(program, root, "GTE", GteConfig, pad_token_id=0))
+        worst = max(worst, check_second_stage(program, root, store, "ModernBERT", ModernBertConfig, {"rope-theta": 700, "local-rope-theta": 30},
+                                              pad_token_id=0, cls_token_id=2, bos_token_id=2, sep_token_id=3, eos_token_id=3,
+                                              local_attention=8, global_attn_every_n_layers=2))
+        worst = max(worst, check_second_stage(program, root, store, "nomic", NomicBertConfig, {"rope-theta": 700}))
         check_student_of_another_family(program, root, start, store)
         check_electra_from_bert(program, root, start, store)
         run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--train", f"{root}/ELECTRA-text.tokens", "--objective", "electra",

@@ -320,7 +320,7 @@ TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
 
 std::string name_of(const ::testing::TestParamInfo<Trained>& info) {
   std::string name = info.param.family;
-  std::erase_if(name, [](char letter) { return letter == '-' || letter == '_'; });
+  std::erase_if(name, [](char letter) { return letter == '-' || letter == '_' || letter == '/'; });
   bool starts = true;  // a word of the objective's name, of which only letters may stay
   for (const char letter : info.param.objective) {
     if (letter != '-') name += static_cast<char>(starts ? std::toupper(letter) : letter);
@@ -341,7 +341,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Heads, SharedWeights,
                          ::testing::Values(Trained{"mpnet", kMaskedLm}, Trained{"albert", kMaskedLm},
-                                           Trained{"deberta-v2", kMaskedLm}, Trained{"gte", kMaskedLm}),
+                                           Trained{"albert/two-groups", kMaskedLm},
+                                           Trained{"deberta-v2", kMaskedLm}, Trained{"gte", kMaskedLm},
+                                           Trained{"modernbert/alternating", kMaskedLm}),
                          name_of);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -352,7 +354,8 @@ INSTANTIATE_TEST_SUITE_P(
         Trained{"electra", kClassification}, Trained{"distilbert", kMaskedLm},
         Trained{"distilbert", kClassification}, Trained{"modernbert", kMaskedLm},
         Trained{"modernbert", kClassification}, Trained{"modernbert", kTags}, Trained{"mpnet", kMaskedLm},
-        Trained{"albert", kTags}, Trained{"deberta-v2", kClassification}, Trained{"nomic_bert", kMaskedLm},
+        Trained{"albert", kTags}, Trained{"deberta-v2", kClassification},
+        Trained{"deberta-v2/few-buckets", kMaskedLm}, Trained{"nomic_bert", kMaskedLm},
         Trained{"gte", kMaskedLm}, Trained{"gte", kClassification}, Trained{"bert", kElectra},
         Trained{"electra", kElectra}, Trained{"bert", kMacBert}, Trained{"bert", kTags},
         Trained{"electra", kTags}, Trained{"bert", kMultiLabel}, Trained{"roberta", kMultiLabel},

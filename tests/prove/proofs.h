@@ -5,6 +5,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -27,12 +28,31 @@ using funicular::test::TemporaryFolder;
 
 inline const ProofTask kTask{.steps = 3, .batch_size = 10};
 
-/// A family's encoder in the sizes that a proof without a model has.
-inline format::ModelConfig config_of(const std::string& family) {
+/// Layers, groups of layers or buckets that are not the family's usual ones. `variant` is the part after the slash.
+inline void change_layers(format::EncoderSpec& encoder, const std::string& variant) {
+  if (variant == "alternating") {  // each of two stages has a layer of either kind
+    encoder.set_layers(2);
+    encoder.set_layers(4);
+  }
+  if (variant == "two-groups") {
+    encoder.set_layers(4);
+    encoder.layer_groups = 2;
+  }
+  if (variant == "few-buckets") {  // distances of these rows share buckets, and some lie beyond the farthest
+    encoder.positions.relative->buckets = 16;
+    encoder.positions.relative->farthest = 40;
+  }
+}
+
+/// The encoder of "family" or "family/variant" in the sizes that a proof without a model has.
+inline format::ModelConfig config_of(const std::string& name) {
+  const size_t slash = std::min(name.find('/'), name.size());
+  const std::string family = name.substr(0, slash);
   format::ModelConfig config = format::default_config(family);
   config.encoder.vocabulary = 997;
   config.encoder.width = 48;
   config.encoder.set_layers(3);
+  if (slash < name.size()) change_layers(config.encoder, name.substr(slash + 1));
   config.encoder.heads = 4;
   config.encoder.feed_forward.width = 200;
   config.encoder.positions.rows = 128;

@@ -58,6 +58,52 @@ TEST(Batching, AnyTwoOfTheThreeSizesImplyTheThird) {
   EXPECT_THROW(plan(-1, 0, 0), InputError);
 }
 
+TEST(Batching, ABatchInTokensIsCutByTokensOrSequences) {
+  TrainerOptions options;
+  options.batch_tokens = 1000;
+  const auto plan = [&](int64_t ranks = 1, int64_t pieces = 1) {
+    const BatchPlan made = plan_batches(options, ranks, pieces);
+    EXPECT_EQ(made.batch_tokens, 1000);
+    return std::array<int64_t, 3>{made.micro_batch, made.tokens, made.accumulation};
+  };
+  using Sizes = std::array<int64_t, 3>;
+  EXPECT_EQ(plan(), (Sizes{1000, 0, 1}));
+  EXPECT_EQ(plan(2, 4), (Sizes{1000, 125, 4})) << "stages wait unless there are pieces";
+  options.micro_batch_tokens = 300;
+  EXPECT_EQ(plan(), (Sizes{1000, 300, 4}));
+  EXPECT_EQ(plan(2, 4), (Sizes{1000, 125, 4}));
+  options.micro_batch_tokens = 100;
+  EXPECT_EQ(plan(2, 4), (Sizes{1000, 100, 5}));
+  options.micro_batch_size = 3;
+  EXPECT_EQ(plan()[0], 3);
+  EXPECT_GT(plan()[2], 1);
+  const Lengths source({3, 4, 9});
+  EXPECT_EQ(most_tokens(plan_batches(options), source), 1000);
+  options.batch_tokens = 5;
+  EXPECT_EQ(most_tokens(plan_batches(options), source), 9) << "a row that is longer stands alone";
+  for (const auto field : {&TrainerOptions::batch_size, &TrainerOptions::gradient_accumulation}) {
+    TrainerOptions both = options;
+    both.*field = 2;
+    EXPECT_THROW(plan_batches(both), InputError);
+  }
+  TrainerOptions scaled = options;
+  scaled.batch_rate = {.rule = optim::RateScaling::linear, .base_batch = 4};
+  EXPECT_THROW(plan_batches(scaled), InputError);
+}
+
+TEST(Batching, AWarmUpNeedsStepsAndAFirstBatch) {
+  TrainerOptions options;
+  options.batch_warmup_steps = 5;
+  EXPECT_THROW(check_batch_sizes(options), InputError);
+  options.batch_warmup_start = 2;
+  EXPECT_NO_THROW(check_batch_sizes(options));
+  EXPECT_EQ(plan_batches(options).batch, 32);
+  options.batch_warmup_start = 33;
+  EXPECT_THROW(plan_batches(options), InputError) << "the default batch has 32 rows";
+  options.batch_warmup_steps = 0;
+  EXPECT_THROW(check_batch_sizes(options), InputError);
+}
+
 TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
   const Lengths source({3, 4, 9, 2, 2, 2, 8});
   const std::vector<data::Draw> draws = source.draws();

@@ -113,6 +113,19 @@ std::string refusal_of_stages(const CutRun& run, const SequentialLoss& loss, Los
   return error_of([&] { trainer.fit(model, data); });
 }
 
+TEST(CutCheck, AGrowingBatchIsComparedAtItsFullSize) {
+  CutRun run{options_of([](auto& o) {
+    o.micro_batch_size = 4;
+    o.batch_warmup_steps = o.batch_warmup_start = 1;
+  })};
+  EXPECT_EQ(refusal(run, squares), "");
+  EXPECT_NE(refusal(run, contrast), "");
+  run.options.batch_size = 0;
+  run.options.batch_tokens = 8;
+  EXPECT_EQ(refusal(run, squares), "");
+  EXPECT_NE(refusal(run, contrast).find("leave micro_batch_size out"), std::string::npos);
+}
+
 TEST(CutCheck, RefusesEveryCutOfALossThatComparesRows) {
   for (const auto& [what, run] : cut_runs()) {
     SCOPED_TRACE(what);

@@ -49,7 +49,8 @@ struct Job {
   std::string precision = "fp64";
   std::string reduce = "own";
   int64_t logging = 1;
-  bool finds_replaced = false;  ///< ELECTRA's objective; false: masked words
+  std::string batches = "rows";  ///< or "growing", "tokens", "growing tokens"
+  bool finds_replaced = false;   ///< ELECTRA's objective; false: masked words
   fs::path again{};  ///< where the same processes then go on from the third step, as a run of its own
 
   void tell() const {
@@ -64,6 +65,7 @@ struct Job {
     set("TEST_REDUCE", reduce);
     set("TEST_REPLACED", finds_replaced ? "1" : "0");
     set("TEST_LOGGING", std::to_string(logging));
+    set("TEST_BATCHES", batches);
     set("TEST_AGAIN", again.string());
   }
   static Job told() {
@@ -79,6 +81,7 @@ struct Job {
     job.reduce = get("TEST_REDUCE");
     job.finds_replaced = get("TEST_REPLACED") == "1";
     job.logging = std::stoll(get("TEST_LOGGING"));
+    job.batches = get("TEST_BATCHES");
     job.again = get("TEST_AGAIN");
     return job;
   }
@@ -116,6 +119,13 @@ inline TrainerOptions options_for(const Job& job) {
   options.batch_size = kDealtBatch;  // 7 rows on 2, 3, 4 ranks: never as many on each
   options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
+  const bool tokens = job.batches.ends_with("tokens");
+  if (tokens) options.batch_size = 0;
+  if (tokens) options.batch_tokens = 170;
+  if (job.batches.starts_with("growing")) {
+    options.batch_warmup_steps = 4;
+    options.batch_warmup_start = tokens ? 30 : 2;
+  }
   options.precision = parse_precision(job.precision);
   options.loss_scale.initial_scale = 0x1p19;  // of fp16: the first step overflows, the others do not
   options.loss_scale.hysteresis = 1;

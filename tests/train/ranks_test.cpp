@@ -51,6 +51,34 @@ TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
   }
 }
 
+TEST_F(TrainingOnRanks, BatchesThatGrowOrCountTokensAreTheSameOnAnyRanksAndAfterAResume) {
+  if (is_rank()) return run_rank();
+  for (const std::string batches : {"growing", "tokens", "growing tokens"}) {
+    const auto job = [&](const Place& place) {
+      return Job{.strategy = place.strategy,
+                 .ranks = place.ranks,
+                 .output = folder / (batches + place.name()),
+                 .batches = batches};
+    };
+    const Job single = job({"single", 1});
+    expect_done(single);
+    for (const Place& place :
+         {Place{"ddp", 2}, Place{"zero3", 4}, Place{"pipeline+1f1b+2", 2}, Place{"tensor", 2}}) {
+      SCOPED_TRACE(batches + " " + place.name());
+      expect_done(job(place));
+      EXPECT_LT(model_difference(job(place).output, single.output, kDealtSteps), 1e-10);
+      EXPECT_EQ(read_json(job(place).output / "run.json").at("result").at("tokens"),
+                read_json(single.output / "run.json").at("result").at("tokens"));
+    }
+    Job resumed = single;
+    resumed.resume = (single.output / "checkpoints" / checkpoint_name(3)).string();
+    resumed.output = folder / (batches + "resumed");
+    expect_done(resumed);
+    EXPECT_EQ(resumed_from(resumed.output), 3);
+    EXPECT_EQ(model_difference(resumed.output, single.output, kDealtSteps), 0) << batches;
+  }
+}
+
 /// Whatever the layout, the same checkpoint becomes the same: slices do not change the recurrence of PipeDream-2BW.
 TEST_F(TrainingOnRanks, CheckpointsGoBetweenSchedulesWithAndWithoutAFlush) {
   if (is_rank()) return run_rank();

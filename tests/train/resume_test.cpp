@@ -118,6 +118,11 @@ TEST_F(Resume, IsRefusedWithTheNamesOfWhatDiffers) {
   const std::string data_message = error_of([&] { run(options, 0, 0, make_data(kRows, 9)); });
   EXPECT_NE(data_message.find("data was 22 samples, hash "), std::string::npos) << data_message;
   other = options;
+  other.batch_warmup_steps = 3;
+  other.batch_warmup_start = 2;
+  EXPECT_NE(error_of([&] { run(other); }).find("batch_warmup was nothing and is from 2 in 3 steps"),
+            std::string::npos);
+  other = options;
   other.identity["tokenizer"] = "abc";
   EXPECT_NE(error_of([&] { run(other); }).find("tokenizer was nothing and is abc"), std::string::npos);
   other = options;

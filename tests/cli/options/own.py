@@ -216,6 +216,44 @@ def electra(lab):
                                                         attention_probs_dropout_prob=0.0))
 
 
+def modern(lab):
+    """The config.json of a ModernBERT for rows of 16 tokens at most."""
+    values = {"model_type": "modernbert", "vocab_size": len(VOCABULARY), "pad_token_id": 0, "hidden_size": HIDDEN, "num_hidden_layers": 4,
+              "num_attention_heads": 2, "intermediate_size": HIDDEN, "max_position_embeddings": 16, "local_attention": 8}
+    return lab.once("modern.json", lambda path: path.write_text(json.dumps(values)) and path)
+
+
+def rotary(lab, **options):
+    """A run of a ModernBERT, and the rotary bases and positions in what it leaves."""
+    run = lab.train(**{"model": modern(lab), "tokenizer": lab.plain_model(), "max_length": 16, **options})
+    written = json.loads((run.folder / "model" / "config.json").read_text())
+    bases = {kind.split("_")[0]: values["rope_theta"] for kind, values in written["rope_parameters"].items()}
+    return run, bases, written["max_position_embeddings"]
+
+
+@PRETRAIN.row("--rope-theta", "full layers turn by that base, and the positions reach as far as --max-length")
+def rope_theta(lab):
+    first, bases, positions = rotary(lab)
+    lab.assertEqual((bases, positions), ({"full": 160000, "sliding": 10000}, 16))
+    lab.refuses_to_train("--max-length 24 is more than the model's 16 positions", model=first.folder, max_length=24)
+    second, bases, positions = rotary(lab, model=first.folder, tokenizer=None, rope_theta=320000, max_length=24)
+    lab.assertEqual((bases, positions), ({"full": 320000, "sliding": 10000}, 24))
+    lab.assertIn("base 320000, in layers with a window as it was; 24 positions, were 16", second.err)
+    same = rotary(lab, model=first.folder, tokenizer=None, rope_theta=160000, max_length=24)[0]
+    lab.assertNotEqual(second.each("loss"), same.each("loss"))
+    longer = {"model": first.folder, "max_length": 24, "rope_theta": 2e5}
+    lab.refuses(lab.words(second.folder, longer), "rotary was 320000, local the model's and is 200000")
+    lab.refuses_to_train("is a BERT without rotary positions in layers that see all tokens", rope_theta=160000)
+
+
+@PRETRAIN.row("--local-rope-theta", "layers with a window turn by that base")
+def local_rope_theta(lab):
+    run, bases, positions = rotary(lab, local_rope_theta=160000)
+    lab.assertEqual((bases, positions), ({"full": 160000, "sliding": 160000}, 16))
+    lab.assertNotEqual(run.each("loss"), rotary(lab)[0].each("loss"))
+    lab.refuses_to_train("--local-rope-theta 5000: ", "is a BERT", local_rope_theta=5000)
+
+
 @PRETRAIN.row("--generator-size", "the generator's layers have that share of the width")
 def generator_size(lab):
     for size, width in ((None, HIDDEN // 4), (0.5, HIDDEN // 2), (1, HIDDEN)):

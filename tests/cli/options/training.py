@@ -44,6 +44,47 @@ def micro_batch_tokens(lab):
     lab.assertEqual(lab.train(optim="sgd", micro_batch_tokens=sum(TOKENS[:4])).weights, lab.train(optim="sgd").weights)
 
 
+def cut_in_order(fits):
+    """Tokens of each step: it takes the next rows, epoch after epoch, while fits(step, rows, tokens) holds."""
+    steps, place = [], 0
+    for step in range(6):
+        rows, tokens = 0, 0
+        while rows == 0 or fits(step, rows + 1, tokens + TOKENS[place % COUNT]):
+            rows, tokens, place = rows + 1, tokens + TOKENS[place % COUNT], place + 1
+        steps.append(tokens)
+    return steps
+
+
+@BATCHES.row("--tokens-per-batch", "a step takes sequences while they have no more tokens; the gradient is that of such a batch")
+def tokens_per_batch(lab):
+    run = lab.train(batch_size=None, tokens_per_batch=40, max_steps=6)
+    lab.assertEqual(run.tokens, cut_in_order(lambda step, rows, tokens: tokens <= 40))
+    lab.assertEqual(lab.train(batch_size=None, tokens_per_batch=sum(TOKENS[:4]), optim="sgd").weights, lab.train(optim="sgd").weights)
+    lab.refuses_to_train("--tokens-per-batch", "--batch-size", tokens_per_batch=40)
+    lab.refuses_to_train("--gradient-accumulation-steps 2", "--micro-batch-tokens", batch_size=None, tokens_per_batch=40, gradient_accumulation_steps=2)
+
+
+@BATCHES.row("--batch-warmup-steps", "the batch grows to its full size in so many steps")
+def batch_warmup_steps(lab):
+    run = lab.train(batch_size=6, batch_warmup_steps=4, batch_warmup_start=2, max_steps=6)
+    lab.assertEqual(run.tokens, cut_in_order(lambda step, rows, tokens: rows <= min(6, 2 + step)))
+    run = lab.train(batch_size=None, tokens_per_batch=50, batch_warmup_steps=5, batch_warmup_start=25, max_steps=6)
+    lab.assertEqual(run.tokens, cut_in_order(lambda step, rows, tokens: tokens <= min(50, 25 + 5 * step)))
+    lab.assertIn("no batch reaches the full size", lab.train(batch_warmup_steps=2, batch_warmup_start=1, max_steps=2).err)
+    lab.refuses_to_train("--batch-warmup-steps and --batch-warmup-start", batch_warmup_steps=4)
+
+
+@BATCHES.row("--batch-warmup-start", "the first batch has that size")
+def batch_warmup_start(lab):
+    for start in lab.few((1, 3)):
+        run = lab.train(batch_size=4, batch_warmup_steps=1, batch_warmup_start=start, max_steps=2)
+        lab.assertEqual(run.tokens, [sum(TOKENS[:start]), sum(TOKENS[start:start + 4])])
+    growing = lab.train(optim="sgd", batch_warmup_steps=5, batch_warmup_start=3)
+    lab.assertEqual(growing.weights, lab.train(optim="sgd", batch_size=3).weights, "the mean is over the rows that the batch has")
+    lab.refuses_to_train("a batch of 5; expected 1 to 4", batch_warmup_steps=4, batch_warmup_start=5)
+    lab.refuses_to_train("--batch-warmup-steps and --batch-warmup-start", batch_warmup_start=2)
+
+
 @BATCHES.row("--eval-batch-size", "so many sequences go into a pass of an evaluation, whose loss is rounded once")
 def eval_batch_size(lab):
     def loss(**options):
