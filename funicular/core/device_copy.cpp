@@ -1,76 +1,112 @@
 #include "funicular/core/device_copy.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
-#include <mutex>
 
 namespace funicular {
 
 namespace {
 
-constexpr int64_t kCopyAlignment = 64;
+constexpr int64_t kCopyAlignment = 64, kSmallestBuffer = 4096;
 
-/// The stream for copies to a GPU. It is always the same one, so that the allocator keeps one pool of memory for it.
-c10::Stream copy_stream(const c10::impl::VirtualGuardImpl& gpu, const at::Device& device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const std::lock_guard lock(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end()) return found->second;
-  return streams.emplace(device.index(), gpu.getStreamFromGlobalPool(device)).first->second;
+/// Where tensors lie in a buffer that holds them all.
+struct Places {
+  std::vector<int64_t> begins;
+  int64_t bytes = 0;
+
+  explicit Places(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      begins.push_back(bytes);
+      bytes += (static_cast<int64_t>(tensor.nbytes()) + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
+    }
+  }
+};
+
+void fill(const at::Tensor& buffer, const std::vector<at::Tensor>& tensors, const Places& places) {
+  auto* const memory = static_cast<unsigned char*>(buffer.data_ptr());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].nbytes() > 0)
+      std::memcpy(memory + places.begins[i], tensors[i].contiguous().const_data_ptr(), tensors[i].nbytes());
 }
 
-/// Copies pinned memory on the stream for copies. Later work of the current stream waits for it.
-at::Tensor send(const at::Tensor& pinned, at::Device device) {
-  const c10::impl::VirtualGuardImpl gpu(device.type());
-  if (!device.has_index()) device = gpu.getDevice();
-  const c10::Stream current = gpu.getStream(device), side = copy_stream(gpu, device);
-  c10::Event copied(device.type());
-  at::Tensor there;
-  {
-    const c10::StreamGuard guard(side);
-    there = pinned.to(device, /*non_blocking=*/true);
-    copied.record(side);
+std::vector<at::Tensor> parts_of(const at::Tensor& buffer, const std::vector<at::Tensor>& tensors,
+                                 const Places& places) {
+  const at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor part = buffer.narrow(0, places.begins[i], static_cast<int64_t>(tensors[i].nbytes()));
+    parts.push_back(part.view(tensors[i].scalar_type()).view(tensors[i].sizes()).variable_data());
   }
-  copied.block(current);
-  there.record_stream(current);  // its memory belongs to the side stream
-  return there;
+  return parts;
+}
+
+/// One for each device, whose stream is always the same: the allocator keeps one pool of memory for it. They are never
+/// deleted, since CUDA may be gone when the process ends.
+Sender& sender_to(const at::Device& device) {
+  static std::mutex mutex;
+  static auto* const senders = new std::map<c10::DeviceIndex, std::unique_ptr<Sender>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Sender>& sender = (*senders)[device.index()];
+  if (!sender) sender = std::make_unique<Sender>(device::make_stream(device));
+  return *sender;
 }
 
 }  // namespace
 
+Sender::Buffer& Sender::free_buffer(int64_t bytes) {
+  auto found = std::find_if(buffers_.begin(), buffers_.end(),
+                            [](const Buffer& buffer) { return !buffer.copied || buffer.copied->done(); });
+  if (found == buffers_.end()) found = buffers_.emplace(buffers_.end());
+  if (!found->memory.defined() || found->memory.numel() < bytes) {
+    const auto size = std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kSmallestBuffer)));
+    found->memory = device::empty_host(static_cast<int64_t>(size), copies_->device());
+  }
+  return *found;
+}
+
+std::vector<at::Tensor> Sender::send(const std::vector<at::Tensor>& tensors, device::Stream& reader) {
+  const Places places(tensors);
+  const std::lock_guard lock(mutex_);
+  Buffer& buffer = free_buffer(places.bytes);
+  fill(buffer.memory, tensors, places);
+  const at::Tensor there = copies_->empty(places.bytes, reader);
+  copies_->copy(there, buffer.memory.narrow(0, 0, places.bytes));
+  buffer.copied = copies_->record();
+  reader.wait_for(buffer.copied);
+  return parts_of(there, tensors, places);
+}
+
 at::Tensor to_device(const at::Tensor& tensor, const at::Device& device) {
-  if (!device.is_cuda() || !tensor.is_cpu()) return tensor.to(device);
-  return tensor.pin_memory().to(device, /*non_blocking=*/true);
+  const bool dense = tensor.layout() == at::kStrided && !tensor.requires_grad();
+  if (!device.is_cuda() || !tensor.is_cpu() || !dense) return tensor.to(device);
+  return copy_together({tensor}, device).front();
 }
 
 std::vector<at::Tensor> copy_together(const std::vector<at::Tensor>& tensors, const at::Device& device) {
-  const at::NoGradGuard no_gradient;
-  std::vector<int64_t> begins;
-  int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) {
-    begins.push_back(bytes);
-    bytes += (static_cast<int64_t>(tensor.nbytes()) + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
+  if (device.is_cuda()) {
+    const at::Device card = device::with_number(device);
+    return sender_to(card).send(tensors, *device::current_stream(card));
   }
-  const at::Tensor host =
-      at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
-  auto* const memory = static_cast<unsigned char*>(host.data_ptr());
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].nbytes() > 0)
-      std::memcpy(memory + begins[i], tensors[i].contiguous().const_data_ptr(), tensors[i].nbytes());
-  const at::Tensor there = device.is_cuda() ? send(host, device) : host;
-  std::vector<at::Tensor> copies;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor part = there.narrow(0, begins[i], static_cast<int64_t>(tensors[i].nbytes()));
-    copies.push_back(part.view(tensors[i].scalar_type()).view(tensors[i].sizes()).variable_data());
-  }
-  return copies;
+  const Places places(tensors);
+  const at::Tensor host = device::empty_host(places.bytes, device);
+  fill(host, tensors, places);
+  return parts_of(host, tensors, places);
+}
+
+Arriving::Arriving(at::Tensor tensor)
+    : there_(std::move(tensor)), here_(device::empty_host_like(there_, there_.device())) {
+  const std::shared_ptr<device::Stream> stream = device::current_stream(there_.device());
+  stream->copy(here_, there_);
+  copied_ = stream->record();
+}
+
+const at::Tensor& Arriving::wait() const {
+  copied_->wait();
+  return here_;
 }
 
 }  // namespace funicular

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/model/builder.h"
 
 namespace funicular::model {
@@ -112,7 +113,7 @@ void Remaining::keep(const std::vector<int64_t>& sequences) {
   places_ = std::move(places);
   if (places_.empty()) return;
   const at::Device device = model_.device();
-  const at::Tensor kept = at::tensor(rows, at::kLong).to(device);
+  const at::Tensor kept = to_device(at::tensor(rows, at::kLong), device);
   for (auto& [name, value] : activations_) value = value.index_select(0, kept);
   // Layers read the packing and the hidden states, and no other tensor of the batch.
   MicroBatch smaller;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "funicular/core/device_copy.h"
 #include "funicular/nn/device/attention_choice.h"
 #include "funicular/nn/disentangled.h"
 
@@ -37,7 +38,7 @@ RelativeWeights::Vectors RelativeWeights::within(int64_t longest, at::ScalarType
   const auto first = own.min().item<int64_t>(), last = own.max().item<int64_t>();
   const at::Tensor values = nn::rows_of(vectors->compute, first, last - first + 1);
   return {nn::residual_norm(values, {}, {}, norm.weights(), nn::RowKeys(), {}).to(type),
-          (own - first).to(values.device())};
+          to_device(own - first, values.device())};
 }
 
 RelativeWeights add_relative_weights(Builder& builder) {

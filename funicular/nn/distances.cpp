@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
 #include "funicular/runtime/device_kernels.h"
@@ -177,7 +178,7 @@ std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, co
     SequenceRun of = all;
     of.count = static_cast<int64_t>(run.size());
     of.longest = length_of(packing, run.front());
-    const at::Tensor numbers = at::tensor(run, at::kLong).to(device);
+    const at::Tensor numbers = to_device(at::tensor(run, at::kLong), device);
     const at::Tensor begins = packing.offsets.index_select(0, numbers).to(at::kLong).unsqueeze(1),
                      ends = packing.offsets.index_select(0, numbers + 1).to(at::kLong).unsqueeze(1);
     const at::Tensor places = begins + at::arange(of.longest, numbers.options());

@@ -311,11 +311,16 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     return at::scalar_tensor(sum, at::kDouble);
   }
 
-  /// gradient += sum * factor, some rows at a time: LibTorch copies what it has to convert.
-  static void add_scaled(const at::Tensor& gradient, const at::Tensor& sum, double factor) {
+  /// gradient += sum * factor, some rows at a time: LibTorch copies what it has to convert. On a GPU the factor is not
+  /// read.
+  static void add_scaled(const at::Tensor& gradient, const at::Tensor& sum, const at::Tensor& factor) {
     for (int64_t begin = 0; begin < sum.size(0); begin += kLogitRows) {
       const int64_t count = std::min(kLogitRows, sum.size(0) - begin);
-      gradient.narrow(0, begin, count).add_(sum.narrow(0, begin, count), factor);
+      const at::Tensor part = sum.narrow(0, begin, count), target = gradient.narrow(0, begin, count);
+      if (sum.is_cpu())
+        target.add_(part, factor.item<double>());
+      else
+        target.addcmul_(part, factor.to(part.scalar_type()));
     }
   }
 
@@ -359,7 +364,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     accumulate_weight_gradient(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (weight_sum.defined())
       if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
-        add_scaled(gradient, weight_sum, factor.item<double>());
+        add_scaled(gradient, weight_sum, factor);
     if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
       const at::Tensor sum = bias_sum.defined() ? bias_sum : at::zeros_like(bias);
       add_column_sum(logits, sum);

@@ -9,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/format/column_list.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
@@ -88,7 +89,7 @@ struct LayerTerms {
 };
 
 at::Tensor first_rows(const at::Tensor& hidden, const MicroBatch& batch) {
-  return hidden.index_select(0, model::first_tokens(batch).to(hidden.device()));
+  return hidden.index_select(0, to_device(model::first_tokens(batch), hidden.device()));
 }
 
 /// Rows of length 1, wide enough for sums.

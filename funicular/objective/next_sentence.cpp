@@ -7,6 +7,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/random.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/data/datasets.h"
 #include "funicular/format/family.h"
 #include "funicular/model/builder.h"
@@ -45,7 +46,7 @@ at::Tensor rows_of_both(const MicroBatch& batch) {
 
 /// Where each of `wanted`, ascending, stands in `rows`, ascending.
 at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at::Device& device) {
-  return at::searchsorted(rows, wanted).to(device);
+  return to_device(at::searchsorted(rows, wanted), device);
 }
 
 void add_pretraining_head(model::Builder& builder, const std::string& name) {

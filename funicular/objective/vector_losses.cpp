@@ -279,7 +279,7 @@ class OneSize {
                                 ? hard_pairs_loss(1 - leaf, labels_of(rows_), options_.margin.value_or(0.5))
                                 : ordered_scores_loss(leaf, labels_of(rows_), options_.scale);
     at::Tensor losses = at::zeros({all}, leaf.options().requires_grad(false));
-    losses.slice(0, begin, end).fill_(loss.item());
+    losses.slice(0, begin, end).copy_(loss.detach());
     if (!differentiate_) return losses;
     (loss * static_cast<double>(all)).backward();
     at::Tensor own = at::zeros_like(losses);

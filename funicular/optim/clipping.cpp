@@ -1,6 +1,8 @@
 #include "funicular/optim/clipping.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -69,11 +71,15 @@ std::vector<std::optional<double>> sums_of_layers(const UpdateTarget& target, co
   return sums;
 }
 
-/// Of what lies on a GPU, which is waited for once.
-double norm_on_device(const std::vector<at::Tensor>& flats) {
+at::Tensor square_sum_on_device(const std::vector<at::Tensor>& flats) {
   std::vector<at::Tensor> sums;
   for (const at::Tensor& flat : flats) sums.push_back(device::square_sums(flat));
-  return std::sqrt(at::cat(sums).sum().item<double>());
+  return at::cat(sums).sum();
+}
+
+/// Of what lies on a GPU, which is waited for once.
+double norm_on_device(const std::vector<at::Tensor>& flats) {
+  return std::sqrt(square_sum_on_device(flats).item<double>());
 }
 
 }  // namespace
@@ -115,6 +121,14 @@ double global_norm(const UpdateTarget& target, const GradientSquares* known) {
   double total = 0;
   for (int64_t i = 0; i < parts.numel(); ++i) total += sums[i];
   return std::sqrt(total);
+}
+
+at::Tensor device_norm(const UpdateTarget& target) {
+  return square_sum_on_device({target.matrix_gradient, target.vector_gradient}).sqrt();
+}
+
+at::Tensor device_clip_factor(const at::Tensor& norm, double max_norm) {
+  return max_norm > 0 ? ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1) : at::ones_like(norm);
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -19,8 +19,13 @@ double global_norm(const at::Tensor& flat);
 /// targets that hold all blocks.
 double global_norm(const UpdateTarget& target, const GradientSquares* known = nullptr);
 
+/// The norm of a target whose gradients lie on a GPU, there: one double, for which nobody waits.
+at::Tensor device_norm(const UpdateTarget& target);
+
 /// Factor of the gradients: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if
 /// max_norm is 0.
 double clip_factor(double norm, double max_norm);
+/// As above, of a norm on a GPU: one double there.
+at::Tensor device_clip_factor(const at::Tensor& norm, double max_norm);
 
 }  // namespace funicular::optim

@@ -9,13 +9,14 @@
 #include "funicular/optim/device/passes.h"
 #include "funicular/optim/flat_update.h"
 #include "funicular/optim/optimizer_kind.h"
+#include "funicular/optim/scale_on_device.h"
 
 namespace funicular::optim {
 
 /// Update is one of FUNICULAR_UPDATES (optim/registry.h). It is made of settings.update(input, decays), for weights
 /// with weight decay and for weights without.
 template <class Update, class Settings>
-class ElementOptimizer final : public Optimizer {
+class ElementOptimizer final : public Optimizer, public ScaleOnDevice {
  public:
   explicit ElementOptimizer(const Settings& settings) : settings_(settings) {}
   std::unique_ptr<Optimizer> another() const override {
@@ -33,8 +34,8 @@ class ElementOptimizer final : public Optimizer {
   }
 
   void step(const StepInput& input) override {
+    if (passes_) return step_scaled(input, {});
     const Update with{settings_.update(input, true)}, without{settings_.update(input, false)};
-    if (passes_) return passes_->update<Update>({with, without}, states_, input.zero_gradients);
     BlockPass pass{.zero_gradient = input.zero_gradients};
     if (takes_row_gradients() && settings_.weight_decay == 0) {  // else rows without gradients move, too
       awake_.wake(*target_, states_);
@@ -45,6 +46,12 @@ class ElementOptimizer final : public Optimizer {
   }
 
   bool takes_row_gradients() const override { return Settings::kind().row_gradients; }
+
+  bool takes_scale() const override { return passes_ != nullptr; }
+  void step_scaled(const StepInput& input, const at::Tensor& scale) override {
+    const Update with{settings_.update(input, true)}, without{settings_.update(input, false)};
+    passes_->update<Update>({with, without}, states_, input.zero_gradients, {}, scale);
+  }
 
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
     awake_.forget();  // whoever asks may load a checkpoint into it

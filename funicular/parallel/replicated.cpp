@@ -18,6 +18,7 @@
 #include "funicular/core/autocast.h"
 #include "funicular/core/gradient_squares.h"
 #include "funicular/optim/clipping.h"
+#include "funicular/parallel/clipped_update.h"
 #include "funicular/parallel/state_visits.h"
 #include "funicular/parallel/term_sums.h"
 #include "funicular/parallel/weight_hashes.h"
@@ -204,28 +205,24 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
   norms_.end();
   finish_backward_of_slices();
   parts.finish_gradients();
+  const bool queues = group_.size() == 1 && !slices_ && takes_queued_updates(*optimizer_);
   StepResult result;
-  add_losses(result, add_over_ranks(group_, sums.totals()), global);
-  {
+  if (queues) {
+    result = queue_update(*target_, *optimizer_, sums, global, settings);
+  } else {
+    add_losses(result, add_over_ranks(group_, sums.totals()), global);
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
     const double norm = optim::global_norm(*target_, squares ? &*squares : nullptr);
     result.gradient_norm = norm_of_first(group_, *target_, norm) / settings.loss_scale;
     squares.reset();  // which holds gradients that are freed after the update
+    if (settings.inspect) settings.inspect();
   }
-  if (settings.inspect) settings.inspect();
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (!result.finite) {
     result.non_finite_gradient = first_non_finite_gradient(group_);
     return result;
   }
-  {
-    RECORD_FUNCTION("funicular::optimizer", c10::ArrayRef<const c10::IValue>{});
-    const double clip = optim::clip_factor(result.gradient_norm, settings.max_gradient_norm);
-    optimizer_->step({.learning_rate = settings.learning_rate,
-                      .gradient_scale = clip / settings.loss_scale,
-                      .step = settings.update,
-                      .zero_gradients = true});
-  }
+  if (!queues) clip_and_update(*optimizer_, result, settings);
   parts.finish_update();
   if (options_.compare_every > 0 && group_.size() > 1 && settings.update % options_.compare_every == 0) {
     settle();

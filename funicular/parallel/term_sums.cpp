@@ -1,6 +1,7 @@
 #include "funicular/parallel/term_sums.h"
 
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <vector>
 
@@ -46,11 +47,24 @@ void TermSums::add(const std::string& name, const at::Tensor& value, double weig
 }
 
 std::map<std::string, TermSums::Total> TermSums::totals() const {
-  std::map<std::string, Total> totals;
-  if (sums_.empty()) return totals;
+  return sums_.empty() ? std::map<std::string, Total>() : totals(values().cpu());  // a GPU is waited for once
+}
+
+at::Tensor TermSums::values() const {
   std::vector<at::Tensor> values;
   for (const auto& [name, sum] : sums_) values.push_back(sum.value.reshape({}));
-  const at::Tensor host = at::stack(values).cpu();  // a GPU is waited for once
+  return values.empty() ? at::Tensor() : at::stack(values);
+}
+
+TermSums TermSums::counted(const Counts& counts) const {
+  TermSums counted = *this;
+  for (auto& [name, sum] : counted.sums_)
+    if (count_of(counts, name) == 0) sum.value = at::zeros_like(sum.value);
+  return counted;
+}
+
+std::map<std::string, TermSums::Total> TermSums::totals(const at::Tensor& host) const {
+  std::map<std::string, Total> totals;
   int64_t number = 0;
   for (const auto& [name, sum] : sums_) totals[name] = {host[number++].item<double>(), sum.weight};
   return totals;

@@ -23,6 +23,12 @@ class TermSums {
   };
   /// Over the micro-batches of this rank.
   std::map<std::string, Total> totals() const;
+  /// The sums where they lie, [terms] of double in the order of the terms' names; undefined if there are none.
+  at::Tensor values() const;
+  /// totals() of values() that have come to the host.
+  std::map<std::string, Total> totals(const at::Tensor& host) const;
+  /// With zero for each term of which the global batch has nothing: whatever its sum is, it counts for nothing.
+  TermSums counted(const Counts& counts) const;
 
  private:
   struct Sum {

@@ -30,6 +30,10 @@ bool takes(const at::Tensor& tensor) {
   return tensor.is_cuda() || on_host.load(std::memory_order_relaxed);
 }
 
+bool runs_on_host(const at::Tensor& tensor) {
+  return tensor.is_cpu() || on_host.load(std::memory_order_relaxed);
+}
+
 bool has_cuda_kernels() {
 #ifdef FUNICULAR_CUDA
   return true;
@@ -39,7 +43,7 @@ bool has_cuda_kernels() {
 }
 
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
-  if (!where.is_cuda()) return kHostThreads;
+  if (runs_on_host(where)) return kHostThreads;
   return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(32, (parts + 31) / 32 * 32)));
 }
 

@@ -12,8 +12,8 @@
 
 namespace funicular::device {
 
-/// For tests: as long as it lives, the kernels for GPUs compute on tensors of the CPU too, a few threads
-/// being the team.
+/// For tests: as long as it lives, a few threads are the team of the kernels for GPUs. These kernels then compute on
+/// tensors of the CPU, and of the stand-in of a card (tests/card/stand_in.h), whose memory is the host's.
 class UseOnHost {
  public:
   explicit UseOnHost(bool on = true);
@@ -24,6 +24,9 @@ class UseOnHost {
 
 /// Whether the kernels for GPUs are to compute on this tensor.
 bool takes(const at::Tensor& tensor);
+
+/// Whether the threads that compute on this tensor are the processor's.
+bool runs_on_host(const at::Tensor& tensor);
 
 /// Whether this build has them for CUDA.
 bool has_cuda_kernels();
@@ -45,7 +48,7 @@ void check_launch();
 template <class Kernel>
 void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
 #ifdef FUNICULAR_CUDA
-  if (where.is_cuda()) {
+  if (!runs_on_host(where)) {
     const c10::DeviceGuard guard(where.device());
     how.stream = current_stream(where);
     run_on_cuda(how, kernel);
@@ -53,7 +56,7 @@ void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
     return;
   }
 #endif
-  if (!where.is_cpu())
+  if (!runs_on_host(where))
     throw InputError("device", "this build has no kernels for {}; see docs/how_to/gpu.md",
                      where.device().str());
   run_on_host(how, kernel);

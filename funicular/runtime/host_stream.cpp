@@ -1,6 +1,7 @@
 #include "funicular/runtime/host_stream.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <utility>
 
@@ -33,6 +34,10 @@ class HostEvent final : public Event {
   bool done_ = false;
 };
 
+at::Tensor empty_bytes(int64_t bytes) {
+  return at::empty({bytes}, at::kByte);
+}
+
 void copy_now(const at::Tensor& to, const at::Tensor& from) {
   const at::NoGradGuard no_gradient;
   to.copy_(from);
@@ -49,6 +54,7 @@ class CallingThread final : public Stream {
     return event;
   }
   void wait_for(std::shared_ptr<Event> event) override { event->wait(); }
+  at::Tensor empty(int64_t bytes, Stream& /*reader*/) override { return empty_bytes(bytes); }
   void copy(const at::Tensor& to, const at::Tensor& from) override { copy_now(to, from); }
 };
 
@@ -100,6 +106,10 @@ std::shared_ptr<Event> HostStream::record() {
 
 void HostStream::wait_for(std::shared_ptr<Event> event) {
   queue([event = std::move(event)] { event->wait(); });
+}
+
+at::Tensor HostStream::empty(int64_t bytes, Stream& /*reader*/) {
+  return empty_bytes(bytes);
 }
 
 void HostStream::copy(const at::Tensor& to, const at::Tensor& from) {

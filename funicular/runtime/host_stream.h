@@ -26,6 +26,7 @@ class HostStream final : public Stream {
   void* handle() override { return this; }
   std::shared_ptr<Event> record() override;
   void wait_for(std::shared_ptr<Event> event) override;
+  at::Tensor empty(int64_t bytes, Stream& reader) override;
   void copy(const at::Tensor& to, const at::Tensor& from) override;
 
  private:

@@ -39,6 +39,14 @@ class DeviceStream final : public Stream {
     else
       event->wait();
   }
+  /// The allocator gives memory of one stream to later work of that stream alone. It has to know of other readers.
+  at::Tensor empty(int64_t bytes, Stream& reader) override {
+    const c10::StreamGuard guard(stream_);
+    const at::Tensor memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device()));
+    if (const auto* const other = dynamic_cast<const DeviceStream*>(&reader))
+      memory.record_stream(other->stream_);
+    return memory;
+  }
   void copy(const at::Tensor& to, const at::Tensor& from) override {
     const at::NoGradGuard no_gradient;
     const c10::StreamGuard guard(stream_);
@@ -72,6 +80,10 @@ std::shared_ptr<Stream> current_stream(const at::Device& device) {
 at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device) {
   return at::empty(tensor.sizes(),
                    at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(!device.is_cpu()));
+}
+
+at::Tensor empty_host(int64_t bytes, const at::Device& device) {
+  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(!device.is_cpu()));
 }
 
 }  // namespace funicular::device

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace funicular::device {
@@ -32,6 +33,8 @@ class Stream {
   /// Work that is queued from now on waits for the event. The host does not wait, unless this is its own thread
   /// (current_stream() of the CPU).
   virtual void wait_for(std::shared_ptr<Event> event) = 0;
+  /// Memory of the stream's device for `bytes` bytes. This stream writes to it first, and `reader` uses it afterwards.
+  virtual at::Tensor empty(int64_t bytes, Stream& reader) = 0;
   /// Queues a copy between tensors of equal sizes and types, of which one may be pinned memory of the host. Both live
   /// until it is done.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
@@ -48,5 +51,7 @@ std::shared_ptr<Stream> current_stream(const at::Device& device);
 /// A buffer of the host that `device` copies without blocking the host: pinned, unless the device is the CPU. It has
 /// the sizes and the type of `tensor`.
 at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device);
+/// As above, of `bytes` bytes.
+at::Tensor empty_host(int64_t bytes, const at::Device& device);
 
 }  // namespace funicular::device

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/train/eval_codec.h"
 
 namespace funicular::train {
@@ -53,7 +54,7 @@ class Table {
       std::vector<int64_t> shape = value.sizes().vec();
       shape.at(0) = places_.size();
       if (!whole.defined()) whole = at::empty(shape, value.options());
-      whole.index_copy_(0, at.to(value.device()), value);
+      whole.index_copy_(0, to_device(at, value.device()), value);
     }
     filled_ += at.numel();
   }
@@ -136,7 +137,7 @@ void add_vector_gradients(const BatchLoss& loss, GlobalBatch& batch, parallel::S
       loss.compute(rows, places.size() * rank / ranks, places.size() * (rank + 1) / ranks, true);
   if (divided) add_over_ranks(result, group);
   for (MicroBatch& micro_batch : batch.micro_batches) {
-    const at::Tensor at = places.of(micro_batch.on_host(kRowDraws)).to(result.values.device());
+    const at::Tensor at = to_device(places.of(micro_batch.on_host(kRowDraws)), result.values.device());
     micro_batch.tensors[kVectorGradients] = result.gradients.index_select(0, at);
     micro_batch.tensors[kRowLosses] = result.values.index_select(0, at);
   }

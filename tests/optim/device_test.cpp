@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/optim/scale_on_device.h"
 #include "tests/optim/helpers.h"
 #include "tests/team_kernels.h"
 
@@ -80,6 +83,77 @@ TEST(DevicePasses, UpdateAsThoseOfTheProcessor) {
       expect_same(spec, at::kFloat, {half, std::nullopt});
     }
   }
+}
+
+/// Weights, states and gradients after a step with a rate of a tenth.
+std::vector<at::Tensor> scaled_step(const OptimizerSpec& spec, double gradient_scale,
+                                    std::optional<double> device_scale) {
+  const TeamKernels kernels;
+  Model model = make_model(at::kDouble, kernels.place());
+  parallel::Holding flat(model, {});
+  const auto optimizer = make_optimizer(spec);
+  optimizer->attach(flat.target());
+  set_gradients(model, 1);
+  const StepInput input{
+      .learning_rate = 0.1, .gradient_scale = gradient_scale, .step = 1, .zero_gradients = true};
+  if (device_scale) {
+    auto* const scaled = dynamic_cast<ScaleOnDevice*>(optimizer.get());
+    EXPECT_TRUE(scaled && scaled->takes_scale());
+    scaled->step_scaled(input,
+                        at::full({}, *device_scale, at::TensorOptions(at::kDouble).device(kernels.place())));
+  } else {
+    optimizer->step(input);
+  }
+  std::vector<at::Tensor> result{masters_of(flat)};
+  for (const auto& [name, value] : optimizer->state()) result.push_back(value);
+  for (const auto kind : {ParameterKind::matrix, ParameterKind::vector})
+    result.push_back(flat.gradients(kind));
+  for (at::Tensor& value : result) value = value.cpu().clone();
+  return result;
+}
+
+TEST(DevicePasses, TakeAScaleFromTheDevice) {
+  for (const OptimizerSpec& spec : {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Adam{}),
+                                    OptimizerSpec(Lion{}), OptimizerSpec(Sgd{.momentum = 0.9})}) {
+    const auto scaled = scaled_step(spec, 0.5, 0.125), plain = scaled_step(spec, 0.0625, std::nullopt);
+    ASSERT_EQ(scaled.size(), plain.size());
+    for (size_t i = 0; i < plain.size(); ++i)
+      EXPECT_TRUE(at::equal(scaled[i], plain[i])) << optimizer_name(spec) << " " << i;
+  }
+}
+
+/// All parts of a model of several blocks, of its states and of its gradients.
+TEST(DevicePasses, ChangeNothingByAScaleThatIsNotFinite) {
+  const TeamKernels kernels;
+  Model model = make_model(at::kDouble);
+  parallel::Holding flat(model, {});
+  set_gradients(model, 1);
+  for (const double scale : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    const auto after = scaled_step(AdamW{.weight_decay = 0.1}, 1, scale);
+    EXPECT_TRUE(at::equal(after[0], masters_of(flat)));
+    EXPECT_FALSE(after[1].any().item<bool>());
+    EXPECT_FALSE(after[2].any().item<bool>());
+    EXPECT_TRUE(at::equal(after[3], flat.gradients(ParameterKind::matrix)));
+    EXPECT_TRUE(at::equal(after[4], flat.gradients(ParameterKind::vector)));
+  }
+}
+
+TEST(DevicePasses, AScaleIsTakenOnlyOnADevice) {
+  Model model = make_model(at::kDouble);
+  parallel::Holding flat(model, {});
+  const auto optimizer = make_optimizer(AdamW{});
+  optimizer->attach(flat.target());
+  EXPECT_FALSE(dynamic_cast<ScaleOnDevice&>(*optimizer).takes_scale());
+}
+
+TEST(DevicePasses, GiveTheClipFactor) {
+  const TeamKernels kernels;
+  for (const double largest : {0.0, 0.5, 3.0})
+    for (const double norm : {0.0, 0.25, 2.0, 1e20}) {
+      const at::Tensor factor = device_clip_factor(
+          at::full({}, norm, at::TensorOptions(at::kDouble).device(kernels.place())), largest);
+      EXPECT_NEAR(factor.item<double>() / clip_factor(norm, largest), 1, 1e-15) << norm << " " << largest;
+    }
 }
 
 /// Of more numbers than a team adds up, and of none.

@@ -18,7 +18,7 @@ namespace funicular::nn::device {
 
 namespace {
 
-/// The arguments of the attention kernels, and the tensor that is made for them.
+/// The arguments of the attention kernels, and the tensors that are made for them.
 template <class S>
 struct Arranged {
   PackedAttention<S> a;
@@ -54,7 +54,7 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
     a.score_terms = data<Compute<S>>(arranged.by_distance);
   }
   if (call.score_terms.defined()) {
-    arranged.term_blocks = at::tensor(call.term_blocks(), at::kLong).to(qkv.device());
+    arranged.term_blocks = to_device(at::tensor(call.term_blocks(), at::kLong), qkv.device());
     a.term_blocks = arranged.term_blocks.template data_ptr<int64_t>();
     a.score_terms = data<Compute<S>>(call.score_terms);
   }
@@ -105,7 +105,7 @@ void with_width(int64_t head_size, Body body) {
 template <class S>
 int strip_threads(const at::Tensor& qkv, PackedAttention<S>& a) {
   const int count = threads(qkv, kStripThreads, kStripThreads);
-  a.tile = kStrip * (qkv.is_cuda() ? count / kLanes : count);
+  a.tile = kStrip * (funicular::device::runs_on_host(qkv) ? count : count / kLanes);
   return count;
 }
 

@@ -9,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/nn/device/attention.h"
+#include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn::device {
@@ -73,7 +74,7 @@ AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& ca
   needs.turned = call.pattern.rotations.defined();
   needs.score_terms = call.pattern.distance_table.defined() || call.score_terms.defined();
   // Only a card has FlashAttention, and LibTorch refuses a batch without rows.
-  needs.repeatable = call.repeatable || !qkv.is_cuda() || call.rows() == 0;
+  needs.repeatable = call.repeatable || funicular::device::runs_on_host(qkv) || call.rows() == 0;
   return choose_attention(needs);
 }
 

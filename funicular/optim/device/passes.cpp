@@ -118,12 +118,13 @@ std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& t
 
 template <class Update>
 void Passes::update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
-                    const std::vector<double>& shares) const {
+                    const std::vector<double>& shares, const at::Tensor& scale) const {
   const at::Tensor by_number = shares.empty() ? at::Tensor() : by_block(shares);
   run_typed(*target_, blocks_, {states, zero_gradients}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
     funicular::device::run(
         blocks_, a_team_a_block(*target_),
-        UpdateBlocks<Update, T, G, S>{b, updates.with, updates.without, data<const double>(by_number)});
+        UpdateBlocks<Update, T, G, S>{b, updates.with, updates.without, data<const double>(by_number),
+                                      data<const double>(scale)});
   });
 }
 
@@ -186,7 +187,7 @@ std::vector<LayerNorms> Passes::roots(const at::Tensor& sums) const {
 
 #define FUNICULAR_INSTANTIATE(Update)                                                     \
   template void Passes::update(const Both<Update>&, const std::vector<at::Tensor>&, bool, \
-                               const std::vector<double>&) const;
+                               const std::vector<double>&, const at::Tensor&) const;
 FUNICULAR_UPDATES(FUNICULAR_INSTANTIATE)
 #undef FUNICULAR_INSTANTIATE
 #define FUNICULAR_INSTANTIATE(Update)                                                                   \

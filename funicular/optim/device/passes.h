@@ -24,10 +24,10 @@ class Passes {
   explicit Passes(std::shared_ptr<const UpdateTarget> target);
 
   /// Runs one of FUNICULAR_UPDATES (optim/registry.h). optim::make_state makes the states. `shares`: one per layer if
-  /// the update has times(), or none.
+  /// the update has times(), or none. `scale`: ScaleOnDevice::step_scaled.
   template <class Update>
   void update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
-              const std::vector<double>& shares = {}) const;
+              const std::vector<double>& shares = {}, const at::Tensor& scale = {}) const;
   /// Norms of parameters and gradients of each layer.
   std::vector<LayerNorms> norms() const;
   /// Measures one of FUNICULAR_DIRECTIONS: updates the states, returns each layer's norms of parameters and direction.

@@ -74,18 +74,21 @@ FUNICULAR_DEVICE const Block& over_elements(const Buffers<T, G, S>& buffers, con
 }
 
 /// Runs an update of single elements. If the update has times(), as LARS's has, block b takes the share shares[b]
-/// (null: 1).
+/// (null: 1). `scale` (null: 1) multiplies the gradients. If it is not finite, nothing changes.
 template <class Update, class T, class G, class S>
 struct UpdateBlocks {
   using Rule = typename Update::template Rule<T>;
   Buffers<T, G, S> buffers;
   Update with, without;  ///< weight decay
   const double* shares = nullptr;
+  const double* scale = nullptr;
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
+    if (scale && *scale - *scale != 0) return;  // infinity - infinity is no number
     const Block& block = buffers.blocks[team.row()];
     Update update = block.decay ? with : without;
+    if (scale) update.gradient_scale *= *scale;
     if constexpr (requires { update.times(1.0); })
       if (shares) update.times(shares[block.number]);
     const Rule rule(update);

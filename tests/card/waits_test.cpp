@@ -1,0 +1,146 @@
+// How often a training step makes the host wait for a GPU, counted on a stand-in of a card.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <string>
+#include <vector>
+
+#include "funicular/bench/timed_rows.h"
+#include "funicular/bench/training_step.h"
+#include "funicular/core/device_copy.h"
+#include "funicular/model/encoder.h"
+#include "funicular/objective/next_sentence.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/runtime/device_kernels.h"
+#include "stand_in.h"
+
+namespace funicular::card {
+namespace {
+
+/// While it lives, our kernels compute on the card, too.
+struct Card {
+  Card() { plug_in(); }
+  device::UseOnHost kernels;
+};
+
+constexpr int64_t kWords = 40;
+
+struct Step {
+  std::string name;
+  model::Head head = model::Head::masked_lm;
+  optim::OptimizerSpec optimizer = optim::AdamW{};
+  Recompute recompute = Recompute::none;
+};
+
+bench::TrainingStep make_step(const Step& step, at::Device place) {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = kWords;
+  options.config.encoder.width = 16;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 2;
+  options.config.encoder.feed_forward.width = 24;
+  options.config.encoder.positions.rows = 34;
+  options.head = step.head;
+  options.device = place;
+  return {model::build_model(options),
+          {Precision::fp32, step.recompute, true},
+          optim::make_optimizer(step.optimizer)};
+}
+
+/// `parts` micro-batches of two rows, with what any of the heads reads.
+train::GlobalBatch make_batch(int64_t number, int64_t parts) {
+  const bench::Rows rows = bench::make_rows({.longest = 34, .batch_size = 2 * parts, .vocabulary = kWords},
+                                            static_cast<uint64_t>(number));
+  train::GlobalBatch batch = bench::make_batch(rows, number, 2, 5);
+  for (MicroBatch& one : batch.micro_batches)
+    for (const char* const labels : {"labels", "next_sentence_labels"})
+      one.tensors[labels] = at::ones({2}, at::kLong);
+  return batch;
+}
+
+std::string text_of(const std::vector<std::string>& found) {
+  std::string text;
+  for (const std::string& one : found) text += "\n  " + one;
+  return text;
+}
+
+std::vector<Step> steps() {
+  return {{.name = "masked words"},
+          {.name = "recomputed", .recompute = Recompute::full},
+          {.name = "next sentences", .head = objective::pretraining_head("next_sentence")},
+          {.name = "classes",
+           .head = model::with_classes(model::Head::classification, 2),
+           .optimizer = optim::Lion{}},
+          {.name = "momentum", .optimizer = optim::Sgd{.momentum = 0.9}}};
+}
+
+/// The host waits once, for the loss and the norm, when the update is queued; however many micro-batches there are.
+TEST(CardWaits, AStepWaitsOnceAndCopiesNothingPageable) {
+  const Card card;
+  for (const Step& kind : steps()) {
+    bench::TrainingStep step = make_step(kind, at::kCUDA);
+    for (const int64_t parts : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << kind.name << ", micro-batches " << parts);
+      const train::GlobalBatch batch = make_batch(parts, parts);
+      reset_counts();
+      EXPECT_TRUE(step.run(batch).finite);
+      const Counts found = counts();
+      EXPECT_EQ(found.waits.size(), 1U) << text_of(found.waits);
+      EXPECT_EQ(found.pageable.size(), 0U) << text_of(found.pageable);
+      EXPECT_EQ(found.downloads, 1);
+      EXPECT_GE(found.uploads, parts);
+    }
+  }
+}
+
+TEST(CardWaits, ABatchIsOneCopy) {
+  const Card card;
+  const train::GlobalBatch batch = make_batch(0, 1);
+  reset_counts();
+  const MicroBatch moved = batch.micro_batches[0].to(at::kCUDA);
+  EXPECT_EQ(counts().uploads, 1);
+  EXPECT_TRUE(counts().pageable.empty()) << text_of(counts().pageable);
+  for (const auto& [name, tensor] : batch.micro_batches[0].tensors) {
+    EXPECT_TRUE(moved[name].is_cuda()) << name;
+    EXPECT_TRUE(at::equal(moved[name].cpu(), tensor)) << name;
+  }
+  EXPECT_TRUE(at::equal(moved.packing.offsets.cpu(), batch.micro_batches[0].packing.offsets));
+  EXPECT_TRUE(at::equal(moved.packing.token_draws.cpu(), batch.micro_batches[0].packing.token_draws));
+}
+
+/// The stand-in computes what the processor does by the same kernels.
+TEST(CardWaits, TheCardTrainsAsTheProcessor) {
+  const Card card;
+  const Step kind = steps()[2];
+  bench::TrainingStep there = make_step(kind, at::kCUDA), here = make_step(kind, at::kCPU);
+  for (int64_t i = 0; i < 3; ++i) {
+    const parallel::StepResult a = there.run(make_batch(i, 2)), b = here.run(make_batch(i, 2));
+    EXPECT_NEAR(a.loss / b.loss, 1, 1e-5);
+    EXPECT_NEAR(a.gradient_norm / b.gradient_norm, 1, 1e-4);
+  }
+}
+
+/// Else the tests above would show nothing.
+TEST(CardWaits, TheStandInSeesWhatWaits) {
+  const Card card;
+  const at::Tensor there = at::ones({4}, at::kCUDA), mask = there.gt(0);
+  const auto waits = [](const auto& call) {
+    reset_counts();
+    call();
+    return counts().waits.size();
+  };
+  EXPECT_EQ(waits([&] { there.sum().item<double>(); }), 1U);
+  EXPECT_EQ(waits([&] { there.cpu(); }), 1U);
+  EXPECT_EQ(waits([&] { there.nonzero(); }), 1U);
+  EXPECT_EQ(waits([&] { there.masked_select(mask); }), 1U);
+  EXPECT_GE(waits([&] { there.index({mask}); }), 1U);
+  EXPECT_EQ(waits([&] { Arriving(there).wait(); }), 1U);
+  EXPECT_EQ(waits([&] { (void)(there + 1); }), 0U);
+  EXPECT_EQ(waits([&] { at::ones({4}).to(at::kCUDA); }), 0U);
+  EXPECT_EQ(counts().pageable.size(), 1U);
+  EXPECT_ANY_THROW((void)(there + at::ones({4})));
+}
+
+}  // namespace
+}  // namespace funicular::card
