@@ -46,7 +46,11 @@ FAMILIES = {
 }
 LENGTH = ["--max-length", "24", "--batch-size", "8"]
 KILLED_STEPS, RANK_STEPS = 120, 4
+KILLS = 3  # attempts: on a busy machine a run may end before it is killed
 CHECKPOINT = "step-" + 6 * "[0-9]"  # a checkpoint that is still being written has a longer name
+
+
+STEPS = ("resumed", "two_ranks", "int8", "distilled")
 
 
 class Failed(Exception):
@@ -101,21 +105,30 @@ class Family:
         return ["pretrain", "--model", "model", "--train", "text.tokens", "--output", output, "--max-steps", str(steps), "--save-steps", "4",
                 "--learning-rate", "1e-3", "--precision", precision, *LENGTH]
 
-    def resumed(self) -> str:
-        self.run(*self.pretrain("whole", "fp32", KILLED_STEPS))
-        words = self.pretrain("killed", "fp32", KILLED_STEPS)
-        process = subprocess.Popen([self.program, *words], cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not list((self.root / "killed/checkpoints").glob(CHECKPOINT)):
+    def kill(self, output: str) -> bool:
+        """Kills a pre-training after its first checkpoint. Returns False if it has taken all its steps before."""
+        process = subprocess.Popen([self.program, *self.pretrain(output, "fp32", KILLED_STEPS)], cwd=self.root, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        checkpoints = self.root / output / "checkpoints"
+        while process.poll() is None and not list(checkpoints.glob(CHECKPOINT)):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        if process.wait() != -signal.SIGKILL:
-            raise Failed("the run ended before it was killed")
-        self.run(*words)
-        step = self.json_of("killed/run.json")["resumed_from"]
+        code = process.wait()
+        if code not in (0, -signal.SIGKILL):
+            raise Failed(f"the run that was to be killed ended with exit code {code}")
+        return code != 0 and not (checkpoints / f"step-{KILLED_STEPS:06}").exists()
+
+    def resumed(self) -> str:
+        self.run(*self.pretrain("whole", "fp32", KILLED_STEPS))
+        output = next((name for name in (f"killed-{number}" for number in range(KILLS)) if self.kill(name)), None)
+        if output is None:
+            raise Failed(f"{KILLS} runs ended before they were killed")
+        self.run(*self.pretrain(output, "fp32", KILLED_STEPS))
+        step = self.json_of(f"{output}/run.json")["resumed_from"]
         if not 0 < step < KILLED_STEPS:
             raise Failed(f"the second command began at step {step}")
         for file in ("model.safetensors", "optimizer.safetensors"):
-            whole, killed = ((self.root / run / f"checkpoints/step-{KILLED_STEPS:06}" / file).read_bytes() for run in ("whole", "killed"))
+            whole, killed = ((self.root / run / f"checkpoints/step-{KILLED_STEPS:06}" / file).read_bytes() for run in ("whole", output))
             if whole != killed:
                 raise Failed(f"{file} of the resumed run differs")
         return f"same bytes, from step {step}"
@@ -158,14 +171,21 @@ class Family:
         return f"{losses[0]:.3f} to {losses[-1]:.3f}"
 
 
+FAULTS = (Failed, OSError, KeyError)  # the last two: a file or a field that a command should have written
+
+
+def described(failure: Exception) -> str:
+    return str(failure) if isinstance(failure, Failed) else repr(failure)
+
+
 def table_row(family: Family, failures: list[str]) -> list[str]:
     """Runs all steps; a step that fails leaves the other steps as they are."""
     cells = []
-    for step in (family.resumed, family.two_ranks, family.int8, family.distilled):
+    for step in STEPS:
         try:
-            cells.append(step())
-        except Failed as failure:
-            failures.append(f"{family.root.name}, {step.__name__}: {failure}")
+            cells.append(getattr(family, step)())
+        except FAULTS as failure:
+            failures.append(f"{family.root.name}, {step}: {described(failure)}")
             cells.append("FAILED")
     return cells
 
@@ -181,9 +201,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as root:
         for name in arguments.only:
             start = time.monotonic()
-            cells = table_row(Family(os.path.abspath(arguments.funicular), name, Path(root)), failures)
+            try:
+                family = Family(os.path.abspath(arguments.funicular), name, Path(root))
+            except FAULTS as failure:
+                failures.append(f"{name}, its models and files: {described(failure)}")
+                cells = ["FAILED"] * len(STEPS)
+            else:
+                cells = table_row(family, failures)
             print(f"| {name} | {' | '.join(cells)} | {time.monotonic() - start:.0f} |", flush=True)
-    print("\n".join(failures), file=sys.stderr)
+    if failures:
+        print("\n".join(failures), file=sys.stderr)
     return 1 if failures else 0
 
 

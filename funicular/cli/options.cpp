@@ -53,7 +53,7 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
       .add("tokens-per-batch", "TOKENS", options.run.batch_tokens, Effect::result,
            "real tokens per optimiser step at most, over all devices, in place of --batch-size")
       .default_text("by --batch-size")
-      .range(1);
+      .range(1, data::BatchSizes::kMost);
   arguments.rivals({"batch-size", "tokens-per-batch"});
   declare_batch_warmup(options, arguments);
   arguments
@@ -374,6 +374,8 @@ void TrainingOptions::warn_of_idle_options() const {
   belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", schedule, warming);
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
+  if (run.drop_last && train::continues_epochs(run))
+    log::warning("--drop-last has no effect: batches that grow or count tokens continue in the next epoch");
   RankOptions::warn_of_idle_options(*arguments_);
 }
 

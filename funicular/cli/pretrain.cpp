@@ -156,7 +156,7 @@ class Pretrain final : public Command {
     if (!recipe_.empty() && !pretrained_->has_weights())
       throw InputError("usage", "--recipe {} adapts a model, and {} has no weights; leave it out", recipe_,
                        model_.string());
-    rotary_.apply(*pretrained_, max_length_);
+    rotary_.apply(*pretrained_, arguments.given("max-length") ? max_length_ : 0);
     pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     if (objective_name_ == "electra") generator_.choose(arguments, *pretrained_, training_.starts_anew());

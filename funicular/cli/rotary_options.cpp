@@ -1,6 +1,9 @@
 #include "funicular/cli/rotary_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
 
 #include "funicular/base/log.h"
 
@@ -24,10 +27,12 @@ void RotaryOptions::apply(model::Pretrained& pretrained, int64_t max_length) con
   if (!bases.any()) return;
   const int64_t before = pretrained.config().encoder.positions.rows;
   pretrained.set_rotary(bases, max_length);
-  log::info("rotary positions: base {}, in layers with a window {}; {} positions, were {}",
-            bases.full ? fmt::format("{:g}", *bases.full) : "as it was",
-            bases.local ? fmt::format("{:g}", *bases.local) : "as it was",
-            pretrained.config().encoder.positions.rows, before);
+  std::vector<std::string> changes;
+  if (bases.full) changes.push_back(fmt::format("base {}", *bases.full));
+  if (bases.local) changes.push_back(fmt::format("base {} in layers with a window", *bases.local));
+  if (const int64_t after = pretrained.config().encoder.positions.rows; after != before)
+    changes.push_back(fmt::format("{} positions instead of {}", after, before));
+  log::info("rotary positions: {}", fmt::join(changes, ", "));
 }
 
 std::string RotaryOptions::identity() const {

@@ -74,9 +74,7 @@ void move_tensors(const std::vector<at::Tensor*>& tensors, const at::Device& dev
   std::vector<at::Tensor> host;
   for (at::Tensor* const tensor : tensors) {
     if (!tensor->defined()) continue;
-    const bool joins =
-        device.is_cuda() && tensor->is_cpu() && tensor->layout() == at::kStrided && !tensor->requires_grad();
-    if (!joins) {
+    if (!joins_copies(*tensor, device)) {
       *tensor = tensor->to(device);
       continue;
     }

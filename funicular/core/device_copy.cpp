@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kCopyAlignment = 64, kSmallestBuffer = 4096;
 
-/// Where tensors lie in a buffer that holds them all.
+/// The places of tensors in a joined buffer.
 struct Places {
   std::vector<int64_t> begins;
   int64_t bytes = 0;
@@ -44,8 +44,8 @@ std::vector<at::Tensor> parts_of(const at::Tensor& buffer, const std::vector<at:
   return parts;
 }
 
-/// One for each device, whose stream is always the same: the allocator keeps one pool of memory for it. They are never
-/// deleted, since CUDA may be gone when the process ends.
+/// Returns the device's only sender. The allocator keeps one pool of memory per stream. Senders are never deleted:
+/// CUDA may be gone when the process ends.
 Sender& sender_to(const at::Device& device) {
   static std::mutex mutex;
   static auto* const senders = new std::map<c10::DeviceIndex, std::unique_ptr<Sender>>;
@@ -58,13 +58,21 @@ Sender& sender_to(const at::Device& device) {
 }  // namespace
 
 Sender::Buffer& Sender::free_buffer(int64_t bytes) {
-  auto found = std::find_if(buffers_.begin(), buffers_.end(),
-                            [](const Buffer& buffer) { return !buffer.copied || buffer.copied->done(); });
-  if (found == buffers_.end()) found = buffers_.emplace(buffers_.end());
-  if (!found->memory.defined() || found->memory.numel() < bytes) {
-    const auto size = std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kSmallestBuffer)));
-    found->memory = device::empty_host(static_cast<int64_t>(size), copies_->device());
+  const auto serves_better = [bytes](const Buffer& a, const Buffer& b) {
+    const int64_t size_a = a.memory.numel(), size_b = b.memory.numel();
+    if (size_a < bytes || size_b < bytes) return size_a > size_b;
+    return size_a < size_b;
+  };
+  Buffer* found = nullptr;
+  for (Buffer& buffer : buffers_) {
+    const bool is_free = !buffer.copied || buffer.copied->done();
+    if (is_free && (!found || serves_better(buffer, *found))) found = &buffer;
   }
+  if (found && found->memory.numel() >= bytes) return *found;
+  const auto size = std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kSmallestBuffer)));
+  const at::Tensor memory = device::empty_host(static_cast<int64_t>(size), copies_->device());
+  if (!found) found = &buffers_.emplace_back();
+  found->memory = memory;
   return *found;
 }
 
@@ -80,9 +88,12 @@ std::vector<at::Tensor> Sender::send(const std::vector<at::Tensor>& tensors, dev
   return parts_of(there, tensors, places);
 }
 
+bool joins_copies(const at::Tensor& tensor, const at::Device& device) {
+  return device.is_cuda() && tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.requires_grad();
+}
+
 at::Tensor to_device(const at::Tensor& tensor, const at::Device& device) {
-  const bool dense = tensor.layout() == at::kStrided && !tensor.requires_grad();
-  if (!device.is_cuda() || !tensor.is_cpu() || !dense) return tensor.to(device);
+  if (!joins_copies(tensor, device)) return tensor.to(device);
   return copy_together({tensor}, device).front();
 }
 

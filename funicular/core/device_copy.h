@@ -22,20 +22,27 @@ class Sender {
 
   /// Copies dense tensors as copy_together does. Work that `reader` gets from now on waits for the copy.
   std::vector<at::Tensor> send(const std::vector<at::Tensor>& tensors, device::Stream& reader);
-  /// How many buffers there are: as many as copies have waited at a time.
-  size_t buffers() const { return buffers_.size(); }
+  /// The number of buffers: the most copies that were under way at once. For tests.
+  size_t buffers() const {
+    const std::lock_guard lock(mutex_);
+    return buffers_.size();
+  }
 
  private:
   struct Buffer {
     at::Tensor memory;
     std::shared_ptr<device::Event> copied;
   };
+  /// Returns the smallest free buffer that fits. If none fits, the largest free one grows.
   Buffer& free_buffer(int64_t bytes);
 
   std::shared_ptr<device::Stream> copies_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Buffer> buffers_;
 };
+
+/// Whether to_device sends the tensor by copy_together: a dense tensor of the host that needs no gradient, to a GPU.
+bool joins_copies(const at::Tensor& tensor, const at::Device& device);
 
 /// Copies a dense tensor of the host to `device` as copy_together does. Other tensors go as Tensor::to sends them.
 at::Tensor to_device(const at::Tensor& tensor, const at::Device& device);

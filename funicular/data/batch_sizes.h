@@ -14,7 +14,7 @@ struct BatchSizes {
   int64_t warmup = 0;  ///< batches smaller than `full`; 0: all have the full size
 
   bool grow() const { return warmup > 0; }
-  /// Throws InputError unless 1 <= first <= full, and where a number is above kMost.
+  /// Throws InputError for a warm-up outside 0 to kMost. If batches grow, also unless 1 <= first <= full <= kMost.
   void check() const;
   /// Size of batch `batch` >= 0: first + floor((full - first) * batch / warmup), at most `full`.
   int64_t of(int64_t batch) const;

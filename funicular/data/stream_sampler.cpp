@@ -11,7 +11,7 @@ StreamSampler::StreamSampler(BatchSizes sizes, Draws draws, Length length)
   sizes_.check();
 }
 
-/// Where the first batch ends that has not been counted.
+/// Returns the draw after the first batch that has not been counted.
 int64_t StreamSampler::next_begin() const {
   constexpr int64_t kChunk = 64;  // draws that are made at a time
   const int64_t most = sizes_.of(static_cast<int64_t>(begins_.size()) - 1);
@@ -47,8 +47,14 @@ int64_t StreamSampler::batches_of(int64_t draws) const {
   return enough;
 }
 
+bool StreamSampler::estimates(int64_t batch) const {
+  if (!length_ || batch <= kExact) return false;
+  const std::lock_guard lock(mutex_);
+  return std::ssize(begins_) <= batch;
+}
+
 int64_t StreamSampler::about_before(int64_t batch) const {
-  if (!length_ || batch <= kExact) return before(batch);
+  if (!estimates(batch)) return before(batch);
   const double share = static_cast<double>(sizes_.before(batch)) / static_cast<double>(sizes_.before(kExact));
   return std::llround(static_cast<double>(before(kExact)) * share);
 }

@@ -11,10 +11,10 @@
 
 namespace funicular::data {
 
-/// Cuts the draws of a run, epoch after epoch, into batches. Where an epoch ends, a batch continues with the next
-/// epoch, so all batches are full. Sizes in rows: batch n has sizes.of(n) draws. Sizes in tokens: a batch takes the
-/// next draws while they have at most sizes.of(n) tokens. A row that has more is a batch of its own. The batches are a
-/// pure function of the draws, the lengths and the batch's number, whatever ranks and threads do.
+/// Cuts the draws of a run, epoch after epoch, into batches. A batch continues into the next epoch, so all
+/// batches are full. Sizes in rows: batch n has sizes.of(n) draws. Sizes in tokens: a batch takes the next draws while
+/// they have at most sizes.of(n) tokens. A row that has more is a batch of its own. The batches are a pure function of
+/// the draws, the lengths and the batch's number, whatever ranks and threads do.
 class StreamSampler {
  public:
   /// Returns the draws [begin, end) of the run; thread-safe.
@@ -30,8 +30,11 @@ class StreamSampler {
   int64_t before(int64_t batch) const;
   /// The least number of batches that have at least so many draws.
   int64_t batches_of(int64_t draws) const;
-  /// before(batch), which is estimated from the first kExact batches where lengths would have to be read.
+  /// Returns before(batch), or an estimate from the first kExact batches if estimates(batch).
   int64_t about_before(int64_t batch) const;
+  /// Whether about_before(batch) estimates: sizes count tokens, and the rows before a batch beyond kExact have not
+  /// been counted.
+  bool estimates(int64_t batch) const;
   static constexpr int64_t kExact = 1000;
 
  private:

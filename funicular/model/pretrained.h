@@ -73,7 +73,7 @@ class Pretrained {
   void read_as_electra();
   /// Gives layers other rotary bases, for a stage with longer sequences (Warner et al., arXiv:2412.13663). The model
   /// then has positions for `longest` tokens at least. Throws InputError unless the model has layers that each
-  /// base is for, and no table of positions.
+  /// base is for.
   void set_rotary(const RotaryBases& bases, int64_t longest);
   /// Whether there are weights in any format, including formats that cannot be loaded.
   bool has_weights() const { return has_weights_; }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular::objective {
 
@@ -23,7 +24,9 @@ void ClassLoss::check(const char* component, size_t classes) const {
 
 at::Tensor ClassLoss::sum(const at::Tensor& logits, const at::Tensor& labels, bool training) const {
   const at::Tensor scale =
-      training && !weights.empty() ? at::tensor(weights, at::kDouble).to(logits.options()) : at::Tensor();
+      training && !weights.empty()
+          ? to_device(at::tensor(weights, at::kDouble).to(logits.scalar_type()), logits.device())
+          : at::Tensor();
   return at::cross_entropy_loss(logits, labels, scale, at::Reduction::Sum, /*ignore_index=*/-100,
                                 training ? smoothing : 0);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular::objective {
 
@@ -68,9 +69,10 @@ at::Tensor class_losses(const at::Tensor& logits, const MicroBatch& batch, const
                         const SoftLabels& soft) {
   const bool training = is_training(batch);
   const auto shares = batch.tensors.find(kShares);
-  const at::Tensor scale = training && !loss.weights.empty()
-                               ? at::tensor(loss.weights, at::kDouble).to(logits.options())
-                               : at::Tensor();
+  const at::Tensor scale =
+      training && !loss.weights.empty()
+          ? to_device(at::tensor(loss.weights, at::kDouble).to(logits.scalar_type()), logits.device())
+          : at::Tensor();
   if (shares == batch.tensors.end())
     return at::cross_entropy_loss(logits, batch["labels"], scale, at::Reduction::None, /*ignore_index=*/-100,
                                   training ? loss.smoothing : 0);

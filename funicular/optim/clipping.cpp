@@ -77,7 +77,7 @@ at::Tensor square_sum_on_device(const std::vector<at::Tensor>& flats) {
   return at::cat(sums).sum();
 }
 
-/// Of what lies on a GPU, which is waited for once.
+/// The norm of tensors on a GPU. The host waits once.
 double norm_on_device(const std::vector<at::Tensor>& flats) {
   return std::sqrt(square_sum_on_device(flats).item<double>());
 }
@@ -128,7 +128,7 @@ at::Tensor device_norm(const UpdateTarget& target) {
 }
 
 at::Tensor device_clip_factor(const at::Tensor& norm, double max_norm) {
-  return max_norm > 0 ? ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1) : at::ones_like(norm);
+  return max_norm > 0 ? (max_norm / (norm + 1e-6)).clamp_max(1) : at::ones_like(norm);
 }
 
 double clip_factor(double norm, double max_norm) {

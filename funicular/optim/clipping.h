@@ -19,7 +19,7 @@ double global_norm(const at::Tensor& flat);
 /// targets that hold all blocks.
 double global_norm(const UpdateTarget& target, const GradientSquares* known = nullptr);
 
-/// The norm of a target whose gradients lie on a GPU, there: one double, for which nobody waits.
+/// The norm of a target whose gradients lie on a GPU: one double there. The host does not wait.
 at::Tensor device_norm(const UpdateTarget& target);
 
 /// Factor of the gradients: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if

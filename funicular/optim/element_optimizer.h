@@ -34,7 +34,7 @@ class ElementOptimizer final : public Optimizer, public ScaleOnDevice {
   }
 
   void step(const StepInput& input) override {
-    if (passes_) return step_scaled(input, {});
+    if (passes_) return step_scaled(input, {});  // an undefined scale is 1
     const Update with{settings_.update(input, true)}, without{settings_.update(input, false)};
     BlockPass pass{.zero_gradient = input.zero_gradients};
     if (takes_row_gradients() && settings_.weight_decay == 0) {  // else rows without gradients move, too

@@ -12,8 +12,8 @@ class ScaleOnDevice {
   virtual ~ScaleOnDevice() = default;
   /// Whether this optimiser computes on a GPU; only then may step_scaled be called.
   virtual bool takes_scale() const = 0;
-  /// As Optimizer::step, with gradients multiplied by `scale`, too: one double on the GPU. If it is not finite, neither
-  /// parameters nor states nor gradients change.
+  /// As Optimizer::step, with gradients multiplied by `scale`, too. If it is not finite, neither parameters nor states
+  /// nor gradients change. `scale`: one double on the GPU, or undefined for 1.
   virtual void step_scaled(const StepInput& input, const at::Tensor& scale) = 0;
 };
 

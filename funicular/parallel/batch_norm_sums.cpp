@@ -107,7 +107,8 @@ BatchNormSums::BatchNormSums(const Model& model, BatchStatistics over, const com
         "strategy",
         "BatchNorm normalises by the rows of all ranks: one rank has {} micro-batches in this step where "
         "another has {}. "
-        "Let ranks times micro_batch_size divide batch_size, set drop_last, and leave out micro_batch_tokens",
+        "Let ranks times micro_batch_size divide batch_size, set drop_last, and leave out "
+        "micro_batch_tokens, batch_tokens and the batch warm-up",
         fewest, found);
 }
 

@@ -33,7 +33,8 @@ StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer,
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
     norm = optim::device_norm(target) / settings.loss_scale;
     const at::Tensor losses = terms.values();
-    numbers = losses.defined() ? at::cat({losses, norm.reshape({1})}) : norm.reshape({1});
+    numbers =
+        losses.defined() ? at::cat({to_device(losses, norm.device()), norm.reshape({1})}) : norm.reshape({1});
   }
   const Arriving arriving(numbers);
   if (settings.inspect) settings.inspect();
@@ -47,7 +48,11 @@ StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer,
                                                                 .zero_gradients = true},
                                                                clip);
   }
-  const at::Tensor& here = arriving.wait();
+  at::Tensor here;
+  {
+    RECORD_FUNCTION("funicular::wait", c10::ArrayRef<const c10::IValue>{});
+    here = arriving.wait();
+  }
   StepResult result;
   add_losses(result, terms.totals(here), global);
   result.gradient_norm = here[-1].item<double>();

@@ -211,10 +211,12 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
     result = queue_update(*target_, *optimizer_, sums, global, settings);
   } else {
     add_losses(result, add_over_ranks(group_, sums.totals()), global);
-    RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
-    const double norm = optim::global_norm(*target_, squares ? &*squares : nullptr);
-    result.gradient_norm = norm_of_first(group_, *target_, norm) / settings.loss_scale;
-    squares.reset();  // which holds gradients that are freed after the update
+    {
+      RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
+      const double norm = optim::global_norm(*target_, squares ? &*squares : nullptr);
+      result.gradient_norm = norm_of_first(group_, *target_, norm) / settings.loss_scale;
+      squares.reset();  // which holds gradients that are freed after the update
+    }
     if (settings.inspect) settings.inspect();
   }
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);

@@ -27,7 +27,7 @@ class TermSums {
   at::Tensor values() const;
   /// totals() of values() that have come to the host.
   std::map<std::string, Total> totals(const at::Tensor& host) const;
-  /// With zero for each term of which the global batch has nothing: whatever its sum is, it counts for nothing.
+  /// Returns a copy in which terms without items in the global batch are zero. Their sums may be NaN.
   TermSums counted(const Counts& counts) const;
 
  private:

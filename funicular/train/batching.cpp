@@ -48,6 +48,9 @@ namespace {
 /// The plan of a batch in tokens.
 BatchPlan plan_tokens(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
   const int64_t all = options.batch_tokens;
+  if (all > data::BatchSizes::kMost)
+    throw InputError("trainer", "expected a batch of at most {} tokens, found {}", data::BatchSizes::kMost,
+                     all);
   if (options.batch_size > 0)
     throw InputError("trainer",
                      "batches of {} sequences and of {} tokens are both given; give either --batch-size or "
@@ -68,7 +71,8 @@ BatchPlan plan_tokens(const TrainerOptions& options, int64_t ranks, int64_t piec
   BatchPlan plan{.batch = all, .micro_batch = all, .tokens = options.micro_batch_tokens, .batch_tokens = all};
   if (options.micro_batch_size > 0) plan.micro_batch = std::min(all, options.micro_batch_size);
   const int64_t piece = divide_up(all, ranks * pieces);
-  if (pieces > 1) plan.tokens = plan.tokens > 0 ? std::min(plan.tokens, piece) : piece;
+  if (pieces > 1 && options.micro_batch_size == 0)
+    plan.tokens = plan.tokens > 0 ? std::min(plan.tokens, piece) : piece;
   const int64_t each = divide_up(all, ranks);
   plan.accumulation =
       std::max(divide_up(each, plan.micro_batch), plan.tokens > 0 ? divide_up(each, plan.tokens) : 1);
@@ -106,6 +110,10 @@ BatchPlan plan_sequences(const TrainerOptions& options, int64_t ranks, int64_t p
 }
 
 }  // namespace
+
+bool continues_epochs(const TrainerOptions& options) {
+  return options.batch_tokens > 0 || options.batch_warmup_steps > 0;
+}
 
 data::BatchSizes sizes_of(const TrainerOptions& options, const BatchPlan& plan) {
   return {.full = plan.batch, .first = options.batch_warmup_start, .warmup = options.batch_warmup_steps};
@@ -146,12 +154,12 @@ int64_t longest_sample(const Source& source) {
 }
 
 int64_t most_tokens(const BatchPlan& plan, const Source& source) {
-  const int64_t longest = longest_sample(source);
-  return plan.batch_tokens > 0 ? std::max(plan.batch_tokens, longest) : longest * plan.batch;
+  return longest_sample(source) * plan.batch;
 }
 
 bool may_accumulate(const BatchPlan& plan, const Source& source) {
   if (plan.accumulation > 1) return true;
+  if (plan.batch_tokens > 0) return plan.tokens > 0 && plan.batch_tokens > plan.tokens;
   return plan.tokens > 0 && most_tokens(plan, source) > plan.tokens;
 }
 

@@ -24,12 +24,15 @@ struct BatchPlan {
   int64_t batch_tokens = 0;  ///< most tokens of an optimiser step; `batch` is then as large. 0: rows count
 };
 
-/// Completes what the options leave open, for so many ranks that share each batch; throws InputError for
-/// sizes below 1 and for contradictions. If options give neither a micro-batch nor an accumulation, a rank's
-/// share is cut into `pieces` (Strategy::pieces).
+/// Completes what the options leave open, for so many ranks that share each batch. Throws InputError for sizes below 1,
+/// contradictions, and a batch in tokens above data::BatchSizes::kMost. If options give neither a micro-batch nor an
+/// accumulation, a rank's share is cut into `pieces` (Strategy::pieces).
 BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1, int64_t pieces = 1);
 /// Throws InputError for sizes below 0 and for half a batch warm-up, whatever the number of ranks.
 void check_batch_sizes(const TrainerOptions& options);
+
+/// Whether a batch continues into the next epoch, since batches grow or count tokens. Then no batch is shorter.
+bool continues_epochs(const TrainerOptions& options);
 
 /// The sizes of the run's batches, in sequences or, with plan.batch_tokens, in tokens.
 data::BatchSizes sizes_of(const TrainerOptions& options, const BatchPlan& plan);
@@ -37,11 +40,11 @@ data::BatchSizes sizes_of(const TrainerOptions& options, const BatchPlan& plan);
 /// Tokens of the longest sample. Reads every row's length.
 int64_t longest_sample(const Source& source);
 
-/// The most tokens that a global batch may have. Reads every row's length.
+/// Returns the most tokens that a global batch in sequences may have. Reads every row's length.
 int64_t most_tokens(const BatchPlan& plan, const Source& source);
 
-/// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length where
-/// tokens decide.
+/// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length if a batch in
+/// sequences has a limit of tokens.
 bool may_accumulate(const BatchPlan& plan, const Source& source);
 
 /// One rank's part of an optimiser step: its micro-batches, and their counts, known before the first forward.

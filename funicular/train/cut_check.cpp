@@ -35,9 +35,36 @@ struct Cut {
   std::string what, remedy;
 };
 
-Cut limit_of_tokens(const char* whose, int64_t limit, int64_t longest) {
-  return {fmt::format("{} of at most {} tokens, where a batch may have {}", whose, limit, longest),
-          fmt::format("set micro_batch_tokens to 0, or to at least {}", longest)};
+std::string remedy_of_micro_batches(const BatchPlan& plan) {
+  return plan.batch_tokens > 0
+             ? fmt::format("set micro_batch_size to {}", plan.batch_tokens)
+             : fmt::format("set micro_batch_size to {} and gradient_accumulation to 1", plan.batch);
+}
+
+/// A limit that is not the option's comes from a pipeline, which cuts a batch in tokens unless micro_batch_size is set.
+Cut limit_of_tokens(const char* whose, const BatchPlan& plan, const TrainerOptions& options,
+                    int64_t longest) {
+  const bool by_pipeline = plan.batch_tokens > 0 && plan.tokens != options.micro_batch_tokens;
+  return {fmt::format("{} of at most {} tokens, where a batch may have {}", whose, plan.tokens, longest),
+          by_pipeline ? remedy_of_micro_batches(plan)
+                      : fmt::format("set micro_batch_tokens to 0, or to at least {}", longest)};
+}
+
+/// Adds the cuts of the batches of an evaluation during the training.
+void add_cuts_of_evaluation(const Training& training, std::vector<Cut>& cuts) {
+  if (!training.evaluation.data) return;
+  const BatchPlan& plan = training.plan;
+  const int64_t rows = training.options.eval_batch_size;
+  if (plan.batch_tokens == 0 && rows > 0 && rows != plan.batch) {
+    cuts.push_back({fmt::format("an evaluation in batches of {} rows", rows),
+                    fmt::format("set eval_batch_size to {}", plan.batch)});
+    return;
+  }
+  // If batches count tokens, only eval_batch_size gives an evaluation a number of rows to keep together.
+  const int64_t kept_rows = plan.batch_tokens > 0 ? rows : plan.batch;
+  if (plan.tokens == 0 || kept_rows == 0) return;
+  if (const int64_t longest = longest_sample(*training.evaluation.data) * kept_rows; longest > plan.tokens)
+    cuts.push_back(limit_of_tokens("an evaluation in batches", plan, training.options, longest));
 }
 
 std::vector<Cut> cuts_of(const Training& training) {
@@ -52,20 +79,12 @@ std::vector<Cut> cuts_of(const Training& training) {
   if (plan.micro_batch * parts < plan.batch)
     cuts.push_back(
         {fmt::format("micro-batches of {} row{}", plan.micro_batch, plan.micro_batch == 1 ? "" : "s"),
-         plan.batch_tokens > 0
-             ? "leave micro_batch_size out"
-             : fmt::format("set micro_batch_size to {} and gradient_accumulation to 1", plan.batch)});
-  if (plan.tokens > 0)
-    if (const int64_t longest = most_tokens(plan, training.data); longest > plan.tokens)
-      cuts.push_back(limit_of_tokens("micro-batches", plan.tokens, longest));
-  // A batch of tokens has no number of rows that an evaluation could have, too.
-  if (!training.evaluation.data || plan.batch_tokens > 0) return cuts;
-  if (options.eval_batch_size > 0 && options.eval_batch_size != plan.batch)
-    cuts.push_back({fmt::format("an evaluation in batches of {} rows", options.eval_batch_size),
-                    fmt::format("set eval_batch_size to {}", plan.batch)});
-  else if (plan.tokens > 0)
-    if (const int64_t longest = longest_sample(*training.evaluation.data) * plan.batch; longest > plan.tokens)
-      cuts.push_back(limit_of_tokens("an evaluation in batches", plan.tokens, longest));
+         remedy_of_micro_batches(plan)});
+  if (plan.tokens > 0) {
+    const int64_t longest = plan.batch_tokens > 0 ? plan.batch_tokens : most_tokens(plan, training.data);
+    if (longest > plan.tokens) cuts.push_back(limit_of_tokens("micro-batches", plan, options, longest));
+  }
+  add_cuts_of_evaluation(training, cuts);
   return cuts;
 }
 
@@ -107,9 +126,12 @@ class SeededGenerator {
   at::Tensor before_;
 };
 
-/// The first rows of the first batch of full size, an even number of them; none if there is nothing to be cut.
+/// Returns an even number of rows of the first batch of full size that has two rows at least. Returns none if the first
+/// 16 batches of full size have one row each.
 std::vector<data::Draw> some_rows(const Training& training) {
-  std::vector<data::Draw> rows = training.draws.batch(training.draws.first_full());
+  std::vector<data::Draw> rows;
+  for (int64_t i = 0; i < 16 && rows.size() < 2; ++i)
+    rows = training.draws.batch(training.draws.first_full() + i);
   size_t count = 0;
   int64_t tokens = 0;
   for (; count < rows.size() && count < static_cast<size_t>(kMostRows); ++count) {
@@ -208,6 +230,10 @@ class Comparison {
   Sums whole_, halves_;
 };
 
+const char* unit_of(const BatchPlan& plan) {
+  return plan.batch_tokens > 0 ? "tokens" : "rows";
+}
+
 constexpr const char* kDeclare =
     "LossOver::batch if it compares rows, LossOver::rows if each row stands alone";
 
@@ -233,10 +259,11 @@ void compare_cuts(const Training& training, const std::vector<Cut>& cuts) {
     return;
   }
   throw InputError("loss",
-                   "{}. This run cuts its batches of {} rows, which would give another loss: {}. If the loss "
+                   "{}. This run cuts its batches of {} {}, which would give another loss: {}. If the loss "
                    "compares rows of a batch, declare LossOver::batch, and {}. If a cut is harmless, declare "
                    "LossOver::rows",
-                   difference, training.plan.batch, joined(cuts, &Cut::what), joined(cuts, &Cut::remedy));
+                   difference, training.plan.batch, unit_of(training.plan), joined(cuts, &Cut::what),
+                   joined(cuts, &Cut::remedy));
 }
 
 }  // namespace
@@ -257,8 +284,8 @@ void check_cuts(const Training& training) {
     throw InputError(
         "loss",
         "the loss is over a whole batch (LossOver::batch), and this run would cut its batches of "
-        "{} rows, which gives another loss: {}. To train, {}",
-        training.plan.batch, joined(cuts, &Cut::what), joined(cuts, &Cut::remedy));
+        "{} {}, which gives another loss: {}. To train, {}",
+        training.plan.batch, unit_of(training.plan), joined(cuts, &Cut::what), joined(cuts, &Cut::remedy));
   together(training.group, [&] {
     if (training.first()) compare_cuts(training, cuts);
   });

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t kRowsOfTokens = 512;  // of a forward pass at most, where the training counts tokens
 
-/// The cut of an evaluation: the training's, unless the options say another.
+/// Returns the micro-batches of an evaluation: eval_batch_size, else the training's. If the training counts tokens, at
+/// most kRowsOfTokens rows.
 BatchPlan cut_of_evaluation(const TrainerOptions& options, const BatchPlan& plan) {
   if (options.eval_batch_size > 0) return evaluation_plan(options.eval_batch_size, plan.tokens);
   if (plan.batch_tokens == 0) return evaluation_plan(plan.micro_batch, plan.tokens);

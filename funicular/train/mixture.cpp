@@ -28,7 +28,7 @@ Draws::Draws(const Source& source, const TrainerOptions& options, const BatchPla
   if (mixed && options.distinct_batches)
     throw InputError("trainer",
                      "batches of distinct texts are not made of several corpora; join them into one");
-  const bool streams = options.batch_tokens > 0 || options.batch_warmup_steps > 0;
+  const bool streams = continues_epochs(options);
   if (streams && options.distinct_batches)
     throw InputError("trainer",
                      "batches of distinct texts have one number of rows; leave out the batch warm-up and the "
@@ -82,12 +82,19 @@ std::vector<data::Draw> Draws::batch(int64_t batch) const {
 
 std::vector<int64_t> Draws::drawn(int64_t batches) const {
   if (!mixed_) return {};
-  return mixed_->mixture().drawn(stream_ ? stream_->about_before(batches) : batches * options_.batch_size);
+  return mixed_->mixture().drawn(stream_ ? stream_->before(batches) : batches * options_.batch_size);
+}
+
+Draws::Planned Draws::planned(int64_t batches) const {
+  if (!mixed_) return {};
+  if (!stream_) return {drawn(batches), /*estimated=*/false};
+  const bool estimated = stream_->estimates(batches);
+  return {mixed_->mixture().drawn(stream_->about_before(batches)), estimated};
 }
 
 OrderedJson Draws::corpora(int64_t batches) const {
   if (!mixed_) return {};
-  const std::vector<int64_t> counts = drawn(batches);
+  const auto [counts, estimated] = planned(batches);
   OrderedJson all = OrderedJson::array();
   for (size_t i = 0; i < counts.size(); ++i) {
     const data::MixturePart& part = mixed_->mixture().parts()[i];
@@ -96,17 +103,19 @@ OrderedJson Draws::corpora(int64_t batches) const {
                    {"weight", part.weight},
                    {"draws", counts[i]},
                    {"epochs", epochs_of_part(counts[i], part)}});
+    if (estimated) all.back()["draws_estimated"] = true;
   }
   return all;
 }
 
 std::vector<std::string> Draws::describe_corpora(int64_t batches) const {
   std::vector<std::string> lines;
-  const std::vector<int64_t> counts = drawn(batches);
+  const auto [counts, estimated] = planned(batches);
   for (size_t i = 0; i < counts.size(); ++i) {
     const data::MixturePart& part = mixed_->mixture().parts()[i];
-    lines.push_back(fmt::format("{}: {} sequences, weight {:.6g}: {} draws, {:.2f} epochs", part.name,
-                                part.samples, part.weight, counts[i], epochs_of_part(counts[i], part)));
+    lines.push_back(fmt::format("{}: {} sequences, weight {:.6g}: {}{} draws, {:.2f} epochs", part.name,
+                                part.samples, part.weight, estimated ? "about " : "", counts[i],
+                                epochs_of_part(counts[i], part)));
   }
   return lines;
 }

@@ -81,22 +81,31 @@ class Draws {
   int64_t first_full() const { return first_full_; }
   /// Rows that the first epoch leaves out, since one of their texts stood in every batch that had room.
   int64_t left_out() const { return distinct_ ? distinct_->left_out(0) : 0; }
-  /// How many samples of each corpus the first `batches` batches have; empty where there is one.
+  /// Returns how many samples of each corpus the first `batches` batches have; empty if there is one corpus. If batches
+  /// count tokens, the call reads the lengths of all rows before.
   std::vector<int64_t> drawn(int64_t batches) const;
-  /// Of each corpus its name, samples and weight, and the draws and epochs of a run of so many batches; null where
-  /// there is one.
+  /// Returns the name, samples and weight of each corpus, and the draws and epochs of a run of so many batches. Null if
+  /// there is one corpus. Estimated draws have "draws_estimated": true.
   OrderedJson corpora(int64_t batches) const;
-  /// Describes the corpora for people, one line per corpus.
+  /// Describes the corpora for people, one line per corpus. Estimated draws are called "about".
   std::vector<std::string> describe_corpora(int64_t batches) const;
 
  private:
+  /// The samples of each corpus that a run will draw.
+  struct Planned {
+    std::vector<int64_t> counts;
+    bool estimated = false;
+  };
+
+  /// Returns what drawn() does, without reading more lengths than an estimate needs.
+  Planned planned(int64_t batches) const;
   std::unique_ptr<const data::StreamSampler> stream_of(const Source& source, const TrainerOptions& options,
                                                        const BatchPlan& plan) const;
 
   data::Sampler::Options options_;
   int64_t samples_ = 0;  ///< draws of an epoch
   int64_t first_full_ = 0;
-  /// Never moved: the stream draws from them.
+  /// Shared with the functions that the stream calls.
   std::shared_ptr<const data::Sampler> sampler_;
   std::shared_ptr<const data::MixedSampler> mixed_;
   std::unique_ptr<const data::DistinctSampler> distinct_;

@@ -50,7 +50,7 @@ OrderedJson describe_batch(const Run& run) {
   if (!tokens) batch["gradient_accumulation"] = run.plan.accumulation;
   batch["micro_batch_tokens"] = run.plan.tokens;
   batch["shuffle"] = o.shuffle;
-  batch["drop_last"] = o.drop_last;
+  batch["drop_last"] = o.drop_last && !continues_epochs(o);
   if (o.distinct_batches) batch["distinct"] = true;
   if (o.batch_warmup_steps > 0)
     batch["warmup"] = {{"start", o.batch_warmup_start}, {"steps", o.batch_warmup_steps}};
@@ -68,7 +68,7 @@ std::map<std::string, std::string> identity_of(const Run& run) {
     identity["batch_warmup"] = fmt::format("from {} in {} steps", o.batch_warmup_start, o.batch_warmup_steps);
   identity["seed"] = std::to_string(o.seed);
   identity["shuffle"] = o.shuffle ? "true" : "false";
-  identity["drop_last"] = o.drop_last ? "true" : "false";
+  identity["drop_last"] = o.drop_last && !continues_epochs(o) ? "true" : "false";
   if (o.distinct_batches) identity["distinct_batches"] = "true";
   identity["precision"] = precision_name(o.precision);
   identity["optimizer"] = optim::optimizer_name(run.optimizer);
@@ -108,7 +108,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["strategy"] = run.strategy;
   if (run.devices > 1) file["devices"] = run.devices;
   file["max_steps"] = run.max_steps;
-  file["steps_per_epoch"] = run.steps_per_epoch;
+  file[continues_epochs(o) ? "steps_in_first_epoch" : "steps_per_epoch"] = run.steps_per_epoch;
   file["options"] = {{"max_grad_norm", o.max_grad_norm},
                      {"recompute", recompute_name(o.recompute)},
                      {"batch_statistics", name_of(o.batch_statistics)},

@@ -27,10 +27,12 @@ void StepReports::begin() {
           training_.schedule, optim::peak_learning_rate(training_.optimizer), training_.max_steps);
       !warning.empty())
     log::warning("{}", warning);
-  if (const int64_t steps = training_.options.batch_warmup_steps; steps >= training_.max_steps && steps > 0)
+  if (const int64_t steps = training_.options.batch_warmup_steps;
+      steps >= training_.max_steps && steps > 0 &&
+      training_.options.batch_warmup_start < training_.plan.batch)
     log::warning(
         "the batch warm-up takes {} steps and the run has {}: no batch reaches the full size; give a "
-        "smaller --batch-warmup-steps",
+        "smaller --batch-warmup-steps or a larger --max-steps",
         steps, training_.max_steps);
 }
 
@@ -44,7 +46,7 @@ std::string StepReports::describe_scaling() const {
                      rate.base_batch);
 }
 
-/// What the options have become: "a batch of 32 sequences = 16 × 2, 4 steps an epoch, 12 in all, …".
+/// What the options have become: "a batch of 32 sequences = 16 × 2, 4 steps per epoch, 12 in all, …".
 std::string StepReports::describe_steps() const {
   const BatchPlan& plan = training_.plan;
   const int64_t ranks = training_.strategy->data_share().count;
@@ -58,10 +60,11 @@ std::string StepReports::describe_steps() const {
   }
   if (const TrainerOptions& o = training_.options; o.batch_warmup_steps > 0)
     batch += fmt::format(", which grows from {} in {} steps", o.batch_warmup_start, o.batch_warmup_steps);
+  const char* const epoch = continues_epochs(training_.options) ? "in the first epoch" : "per epoch";
   const optim::Schedule& schedule = training_.schedule;
   const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
   return fmt::format(
-      "{}, {} steps per epoch, {} in all, learning rate {:g}{}, {}{}", batch, training_.steps_per_epoch,
+      "{}, {} steps {}, {} in all, learning rate {:g}{}, {}{}", batch, training_.steps_per_epoch, epoch,
       training_.max_steps, optim::peak_learning_rate(training_.optimizer), describe_scaling(),
       optim::schedule_name(schedule.kind), warmup > 0 ? fmt::format(", warm-up {} steps", warmup) : "");
 }

@@ -42,7 +42,9 @@ struct TrainerOptions {
       0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
   int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training
   bool shuffle = true;          ///< false: the order of the data
-  bool drop_last = false;       ///< false: the last batch of an epoch is shorter
+  /// Leaves out the last, shorter batch of each epoch. No effect on batches that grow or count tokens: they continue in
+  /// the next epoch.
+  bool drop_last = false;
   /// No text stands in two rows of a batch (data/distinct_sampler.h), if the source tells the texts (Source::texts_of).
   bool distinct_batches = false;
 

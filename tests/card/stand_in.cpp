@@ -38,7 +38,7 @@ void note(int64_t Counts::*number) {
   ++(counted.*number);
 }
 
-// ---- what LibTorch asks of a device
+// ---- LibTorch's interfaces of a device
 
 /// Memory of the host that no page leaves; here any memory that is listed.
 class PinnedAllocator final : public c10::Allocator {
@@ -228,7 +228,7 @@ class Call {
     });
   }
 
-  /// What was written may have another size or other memory now.
+  /// Gives a written tensor its new size or memory.
   static void follow(const c10::IValue& argument, const c10::IValue& host) {
     if (!argument.isTensor() || !on_card(argument.toTensor())) return;
     const at::Tensor card = argument.toTensor(), now = host.toTensor();
@@ -263,7 +263,7 @@ class Call {
     return nullptr;
   }
 
-  /// That of an argument if the result is its view.
+  /// Returns an argument's storage if the result is its view.
   static c10::Storage card_storage(const c10::Storage& host, std::vector<c10::IValue>& arguments) {
     std::optional<c10::Storage> found;
     for (c10::IValue& argument : arguments)
@@ -315,7 +315,7 @@ void plug_in() {
     auto* const own =
         new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
     own->impl("copy_", &copy);
-    own->impl("record_stream", [](at::Tensor&, c10::Stream) {});
+    own->impl("record_stream", [](at::Tensor&, c10::Stream) { note(&Counts::recorded); });
     return own;
   }();
   (void)operators;

@@ -10,7 +10,10 @@
 #include "funicular/bench/training_step.h"
 #include "funicular/core/device_copy.h"
 #include "funicular/model/encoder.h"
+#include "funicular/nn/functional.h"
+#include "funicular/objective/class_loss.h"
 #include "funicular/objective/next_sentence.h"
+#include "funicular/objective/soft_labels.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/runtime/device_kernels.h"
 #include "stand_in.h"
@@ -65,6 +68,18 @@ std::string text_of(const std::vector<std::string>& found) {
   return text;
 }
 
+/// Two losses with class weights: the sum over rows, and the losses of rows.
+model::Head weighted_classes() {
+  const auto add = [loss = objective::ClassLoss{.weights = {1, 3}}](const at::Tensor& logits,
+                                                                    const Pass& pass) {
+    const bool training = pass.batch.packing.random.training;
+    EXPECT_TRUE(training);
+    pass.loss.add("sum", loss.sum(logits, pass.batch["labels"], training));
+    pass.loss.add("rows", objective::class_losses(logits, pass.batch, loss, {}).sum());
+  };
+  return model::with_classes(model::classifier(add), 2);
+}
+
 std::vector<Step> steps() {
   return {{.name = "masked words"},
           {.name = "recomputed", .recompute = Recompute::full},
@@ -72,6 +87,7 @@ std::vector<Step> steps() {
           {.name = "classes",
            .head = model::with_classes(model::Head::classification, 2),
            .optimizer = optim::Lion{}},
+          {.name = "class weights", .head = weighted_classes()},
           {.name = "momentum", .optimizer = optim::Sgd{.momentum = 0.9}}};
 }
 
@@ -99,6 +115,7 @@ TEST(CardWaits, ABatchIsOneCopy) {
   const train::GlobalBatch batch = make_batch(0, 1);
   reset_counts();
   const MicroBatch moved = batch.micro_batches[0].to(at::kCUDA);
+  EXPECT_EQ(counts().recorded, 1);
   EXPECT_EQ(counts().uploads, 1);
   EXPECT_TRUE(counts().pageable.empty()) << text_of(counts().pageable);
   for (const auto& [name, tensor] : batch.micro_batches[0].tensors) {
@@ -107,6 +124,30 @@ TEST(CardWaits, ABatchIsOneCopy) {
   }
   EXPECT_TRUE(at::equal(moved.packing.offsets.cpu(), batch.micro_batches[0].packing.offsets));
   EXPECT_TRUE(at::equal(moved.packing.token_draws.cpu(), batch.micro_batches[0].packing.token_draws));
+}
+
+/// The gradient of the weight of a vocabulary loss, times a quarter.
+at::Tensor vocabulary_gradient(int64_t rows, at::Device place) {
+  constexpr int64_t kWidth = 8, kClasses = 10;
+  const auto leaf = [&](at::IntArrayRef sizes, double step) {
+    const at::Tensor values = at::ones(sizes, at::kDouble).flatten().cumsum(0).mul(step).sin();
+    return values.view(sizes).to(place).set_requires_grad(true);
+  };
+  const at::Tensor hidden = leaf({rows, kWidth}, 0.7), weight = leaf({kClasses, kWidth}, 1.3),
+                   bias = leaf({kClasses}, 0.3);
+  const at::Tensor labels = at::arange(rows, at::kLong).remainder(kClasses).to(place);
+  reset_counts();
+  (nn::vocabulary_cross_entropy(hidden, weight, bias, labels) * 0.25).backward();
+  EXPECT_TRUE(counts().waits.empty()) << text_of(counts().waits);
+  return weight.grad().cpu();
+}
+
+/// More rows than one tile of logits: the sum of the first tile waits for the factor of the loss, which is on the card.
+TEST(CardWaits, TheVocabularyLossOfSeveralTilesDoesNotWait) {
+  const Card card;
+  const int64_t rows = nn::kLogitRowsOnGpu + 4;
+  EXPECT_TRUE(
+      at::allclose(vocabulary_gradient(rows, at::kCUDA), vocabulary_gradient(rows, at::kCPU), 1e-5, 1e-5));
 }
 
 /// The stand-in computes what the processor does by the same kernels.
@@ -121,7 +162,7 @@ TEST(CardWaits, TheCardTrainsAsTheProcessor) {
   }
 }
 
-/// Else the tests above would show nothing.
+/// Checks that the stand-in counts each kind of wait.
 TEST(CardWaits, TheStandInSeesWhatWaits) {
   const Card card;
   const at::Tensor there = at::ones({4}, at::kCUDA), mask = there.gt(0);

@@ -1,4 +1,4 @@
-// What is on its way between the host and a device, on streams of the host: who waits for what.
+// Copies between the host and a device on streams of the host: who waits for whom.
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

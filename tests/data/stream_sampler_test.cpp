@@ -108,8 +108,12 @@ TEST(StreamSampler, CountsTheBatchesOfSoManyDraws) {
       EXPECT_TRUE(batches == 0 || sampler.before(batches - 1) < draws) << draws;
     }
     const int64_t far = 5 * StreamSampler::kExact;
+    EXPECT_EQ(sampler.estimates(far), tokens);
+    const auto about = static_cast<double>(sampler.about_before(far));
     const auto exact = static_cast<double>(sampler.before(far));
-    EXPECT_NEAR(static_cast<double>(sampler.about_before(far)), exact, tokens ? 0.01 * exact : 0);
+    EXPECT_NEAR(about, exact, tokens ? 0.01 * exact : 0);
+    EXPECT_FALSE(sampler.estimates(far)) << "the rows have been counted";
+    EXPECT_EQ(static_cast<double>(sampler.about_before(far)), exact);
   }
 }
 

@@ -67,6 +67,8 @@ TEST(Layers, TurnQueriesAndKeysByTheBaseOfTheLayer) {
   encoder.positions.table = false;
   encoder.attention = {{.rotary_base = 100}, {.rotary_base = 7}, {.rotary_base = 100}};
   expect_equal(encoder, Head::classification);
+  encoder.heads = 8;  // half a head has 9 channels, which no register divides
+  expect_equal(encoder, Head::classification);
 }
 
 /// Rows that are one piece of keys, several, and shorter than a window; queries that the head picks out, and all.

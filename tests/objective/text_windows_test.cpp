@@ -125,8 +125,9 @@ TEST(TextWindows, HaveTheirTextsLabelAndShareItsWeight) {
 TEST(TextWindows, CountAsOneTextInTrainingAndInEvaluation) {
   const text::WordPiece tokenizer = letters();
   const SequenceOptions sequence{.max_length = 8, .stride = 2};
-  const TextWindows windows(std::make_shared<Texts>(std::vector<size_t>{3, 11}),
+  const TextWindows windows(std::make_shared<Texts>(std::vector<size_t>{3, 19}),
                             window_cut(tokenizer.sequence(), sequence), false);
+  ASSERT_EQ(windows.size(), 6) << "more than the texts weigh, 4";
   std::vector<data::Sample> samples;
   for (int64_t index = 0; index < windows.size(); ++index) samples.push_back(windows.get(index));
   const Classification classes(tokenizer, {.sequence = sequence, .soft = {.weights = true}});

@@ -1,4 +1,4 @@
-"""What bench/families.py takes for a fault, and that it knows every family; tests/golden runs it on two of them."""
+"""What bench/families.py takes for a fault, and that it knows every family; tests/golden runs it on one of them."""
 import pathlib
 import re
 import sys

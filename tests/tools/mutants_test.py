@@ -77,6 +77,12 @@ class Mistakes(unittest.TestCase):
         within = ENTRY.replace("old =", 'within = "int other(int a, int b) { return a + b; }"\nold =')
         self.assertEqual(Tree(within, twice).problems(), "")
 
+    def test_lists_cannot_be_switched(self):
+        entry = ENTRY.replace("a + b", "int a, int b").replace("a - b", "int b, int a")
+        self.assert_found(entry, "mutant base/a-sum-is-a-difference: its text is a list", "alone = true")
+        for text in ("(int a, int b)", "a ? ',' : b", "int sum(int a, int b) { return a + b; }"):
+            self.assertNotIn("is a list", Tree(ENTRY.replace("a + b", text)).problems())
+
     def test_texts_that_overlap_cannot_be_switched(self):
         other = ENTRY.replace("a-sum-is-a-difference", "another").replace('old = "a + b"', 'old = "return a + b"')
         self.assert_found(ENTRY + other, "mutant base/another: its text overlaps that of a-sum-is-a-difference", "alone = true")

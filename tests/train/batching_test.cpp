@@ -77,10 +77,15 @@ TEST(Batching, ABatchInTokensIsCutByTokensOrSequences) {
   options.micro_batch_size = 3;
   EXPECT_EQ(plan()[0], 3);
   EXPECT_GT(plan()[2], 1);
-  const Lengths source({3, 4, 9});
-  EXPECT_EQ(most_tokens(plan_batches(options), source), 1000);
+  options.micro_batch_tokens = 0;
+  EXPECT_EQ(plan(2, 4), (Sizes{3, 0, 167})) << "a micro-batch that is given is kept";
   options.batch_tokens = 5;
-  EXPECT_EQ(most_tokens(plan_batches(options), source), 9) << "a row that is longer stands alone";
+  options.micro_batch_size = 0;
+  options.micro_batch_tokens = 5;
+  EXPECT_FALSE(may_accumulate(plan_batches(options), Lengths({3, 4, 9})))
+      << "a row that is longer stands alone";
+  options.micro_batch_tokens = 4;
+  EXPECT_TRUE(may_accumulate(plan_batches(options, /*ranks=*/2), Lengths({3, 4, 9})));
   for (const auto field : {&TrainerOptions::batch_size, &TrainerOptions::gradient_accumulation}) {
     TrainerOptions both = options;
     both.*field = 2;
@@ -89,6 +94,8 @@ TEST(Batching, ABatchInTokensIsCutByTokensOrSequences) {
   TrainerOptions scaled = options;
   scaled.batch_rate = {.rule = optim::RateScaling::linear, .base_batch = 4};
   EXPECT_THROW(plan_batches(scaled), InputError);
+  options.batch_tokens = data::BatchSizes::kMost + 1;
+  EXPECT_THROW(plan_batches(options), InputError);
 }
 
 TEST(Batching, AWarmUpNeedsStepsAndAFirstBatch) {

@@ -116,14 +116,65 @@ std::string refusal_of_stages(const CutRun& run, const SequentialLoss& loss, Los
 TEST(CutCheck, AGrowingBatchIsComparedAtItsFullSize) {
   CutRun run{options_of([](auto& o) {
     o.micro_batch_size = 4;
-    o.batch_warmup_steps = o.batch_warmup_start = 1;
+    o.batch_warmup_steps = 200;  // the first batches have one row, which nothing can cut
+    o.batch_warmup_start = 1;
   })};
   EXPECT_EQ(refusal(run, squares), "");
   EXPECT_NE(refusal(run, contrast), "");
   run.options.batch_size = 0;
   run.options.batch_tokens = 8;
   EXPECT_EQ(refusal(run, squares), "");
-  EXPECT_NE(refusal(run, contrast).find("leave micro_batch_size out"), std::string::npos);
+  const std::string found = refusal(run, contrast);
+  EXPECT_NE(found.find("cuts its batches of 8 tokens"), std::string::npos) << found;
+  EXPECT_NE(found.find("set micro_batch_size to 8"), std::string::npos) << found;
+}
+
+/// The first row is longer than a batch of 8 tokens; the other rows have one token each.
+struct LongFirst final : Source {
+  TensorDataset data = make_data(22);
+  int64_t size() const override { return data.size(); }
+  uint64_t fingerprint() const override { return data.fingerprint(); }
+  int64_t length(int64_t sample) const override { return sample == 0 ? 20 : 1; }
+  MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+    return data.collate(draws, random);
+  }
+};
+
+/// The error of a training on LongFirst whose batches have 8 tokens, "" if it trains.
+std::string refusal_in_tokens(const std::function<void(TrainerOptions&)>& change, LossOver over,
+                              const Source* evaluated = nullptr) {
+  TrainerOptions options = options_of(change);
+  options.batch_size = 0;
+  options.batch_tokens = 8;
+  options.shuffle = false;
+  options.diverged_at = 1e9;  // the first batch has one row, whose contrast is 0
+  const LongFirst source;
+  Evaluation evaluation;
+  evaluation.data = evaluated;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  return error_of([&] { trainer.fit(make_small(), source, contrast, evaluation, over); });
+}
+
+TEST(CutCheck, ALongRowThatIsABatchOfItsOwnIsNeitherComparedNorACut) {
+  const std::string found = refusal_in_tokens([](auto& o) { o.micro_batch_size = 4; }, LossOver::undeclared);
+  EXPECT_NE(found.find("the loss term contrast depends on which rows"), std::string::npos) << found;
+  EXPECT_EQ(refusal_in_tokens([](auto& o) { o.micro_batch_tokens = 8; }, LossOver::batch), "");
+}
+
+TEST(CutCheck, RefusesAnEvaluationThatALimitOfTokensCutsBesideABatchInTokens) {
+  const TensorDataset unseen = make_data(9, 5);
+  const auto refusal_with = [&](int64_t rows) {
+    return refusal_in_tokens(
+        [&](auto& o) {
+          o.micro_batch_tokens = 8;
+          o.eval_batch_size = rows;
+        },
+        LossOver::batch, &unseen);
+  };
+  EXPECT_NE(refusal_with(9).find("an evaluation in batches of at most 8 tokens, where a batch may have 9"),
+            std::string::npos);
+  EXPECT_EQ(refusal_with(8), "");
+  EXPECT_EQ(refusal_with(0), "") << "no number of rows to keep together";
 }
 
 TEST(CutCheck, RefusesEveryCutOfALossThatComparesRows) {

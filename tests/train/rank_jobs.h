@@ -120,8 +120,11 @@ inline TrainerOptions options_for(const Job& job) {
   options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
   const bool tokens = job.batches.ends_with("tokens");
-  if (tokens) options.batch_size = 0;
-  if (tokens) options.batch_tokens = 170;
+  if (tokens) {
+    options.batch_size = options.micro_batch_size = 0;
+    options.batch_tokens = 170;
+    options.micro_batch_tokens = 40;
+  }
   if (job.batches.starts_with("growing")) {
     options.batch_warmup_steps = 4;
     options.batch_warmup_start = tokens ? 30 : 2;

@@ -62,8 +62,10 @@ TEST_F(TrainingOnRanks, BatchesThatGrowOrCountTokensAreTheSameOnAnyRanksAndAfter
     };
     const Job single = job({"single", 1});
     expect_done(single);
-    for (const Place& place :
-         {Place{"ddp", 2}, Place{"zero3", 4}, Place{"pipeline+1f1b+2", 2}, Place{"tensor", 2}}) {
+    std::vector<Place> places{{"ddp", 2}};
+    if (batches == "growing tokens")  // has both parts; the other two would only take time
+      places = {{"ddp", 2}, {"zero3", 4}, {"pipeline+1f1b+2", 2}, {"tensor", 2}};
+    for (const Place& place : places) {
       SCOPED_TRACE(batches + " " + place.name());
       expect_done(job(place));
       EXPECT_LT(model_difference(job(place).output, single.output, kDealtSteps), 1e-10);

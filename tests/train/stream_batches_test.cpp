@@ -1,7 +1,7 @@
 // Claims about batches that grow or count tokens, through the trainer.
 #include <gtest/gtest.h>
 
-#include <mutex>
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -80,6 +80,39 @@ TEST(Trainer, BatchesInTokensTakeRowsWhileTheyFitAndAreCutByTokens) {
   EXPECT_GT(cut.batches.size(), whole.batches.size());
   for (const auto& piece : cut.batches)
     EXPECT_LE(std::accumulate(piece.begin(), piece.end(), int64_t{0}), 5);
+}
+
+TEST(Trainer, AnEvaluationIsCutByItsBatchSizeOrAsABatchInTokens) {
+  struct Limits {
+    int64_t eval_batch_size, micro_batch_size, micro_batch_tokens;
+    int64_t most_rows, most_tokens;  ///< of a forward pass in evaluation
+  };
+  for (const Limits& limits :
+       {Limits{0, 0, 0, 22, 12}, {0, 0, 5, 22, 5}, {0, 2, 0, 2, 12}, {3, 0, 0, 3, 15}, {3, 0, 6, 3, 6}}) {
+    TrainerOptions options = by_epochs(1);
+    options.batch_size = 0;
+    options.batch_tokens = 12;
+    options.eval_batch_size = limits.eval_batch_size;
+    options.micro_batch_size = limits.micro_batch_size;
+    options.micro_batch_tokens = limits.micro_batch_tokens;
+    const NotedRows source, unseen;
+    Evaluation evaluation;
+    evaluation.data = &unseen;
+    Trainer trainer(options, parallel::make_single, optim::Sgd{});
+    trainer.fit(make_plain(), source, plain_loss, evaluation, LossOver::rows);
+    size_t most_rows = 0;
+    int64_t rows = 0, most_tokens = 0;
+    for (const std::vector<int64_t>& piece : unseen.batches) {
+      rows += std::ssize(piece);
+      most_rows = std::max(most_rows, piece.size());
+      most_tokens = std::max(most_tokens, std::accumulate(piece.begin(), piece.end(), int64_t{0}));
+    }
+    EXPECT_EQ(rows % 22, 0) << "an evaluation leaves rows out";
+    EXPECT_GT(rows, 0);
+    EXPECT_LE(most_rows, static_cast<size_t>(limits.most_rows));
+    EXPECT_LE(most_tokens, limits.most_tokens);
+    EXPECT_GT(most_tokens, limits.most_tokens - 5) << "one more row fits";
+  }
 }
 
 TEST(Trainer, DistinctBatchesNeitherGrowNorCountTokens) {

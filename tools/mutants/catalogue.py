@@ -142,11 +142,24 @@ def problems(root: Path, mutants: list[Mutant]) -> list[str]:
             continue
         if mutant.alone:
             continue
+        if is_list(mutant.old):
+            found.append(f"{title}: its text is a list, of which a switch would keep the last part; give it 'alone = true'")
         for other, (first, last) in places.get(mutant.file, {}).items():
             if begin < last and first < end and (begin, end) != (first, last):
                 found.append(f"{title}: its text overlaps that of {other}; give one of them 'alone = true'")
         places.setdefault(mutant.file, {})[mutant.name] = (begin, end)
     return found
+
+
+def is_list(text: str) -> bool:
+    """Whether an expression has a comma outside of all brackets."""
+    depth = 0
+    text = re.sub(r"'(\\.|[^'\\])'|\"(\\.|[^\"\\])*\"", "0", text)
+    for letter in "" if text.rstrip().endswith((";", "}")) else text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            return True
+    return False
 
 
 def choose(mutants: list[Mutant], only: str = "", sample: int = 0, seed: str = "") -> list[Mutant]:

@@ -238,7 +238,7 @@ def rope_theta(lab):
     lab.refuses_to_train("--max-length 24 is more than the model's 16 positions", model=first.folder, max_length=24)
     second, bases, positions = rotary(lab, model=first.folder, tokenizer=None, rope_theta=320000, max_length=24)
     lab.assertEqual((bases, positions), ({"full": 320000, "sliding": 10000}, 24))
-    lab.assertIn("base 320000, in layers with a window as it was; 24 positions, were 16", second.err)
+    lab.assertIn("rotary positions: base 320000, 24 positions instead of 16", second.err)
     same = rotary(lab, model=first.folder, tokenizer=None, rope_theta=160000, max_length=24)[0]
     lab.assertNotEqual(second.each("loss"), same.each("loss"))
     longer = {"model": first.folder, "max_length": 24, "rope_theta": 2e5}

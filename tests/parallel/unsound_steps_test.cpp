@@ -15,7 +15,7 @@
 #include "funicular/parallel/strategy.h"
 #include "funicular/runtime/device_kernels.h"
 
-namespace funicular::card {
+namespace funicular::parallel {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -52,7 +52,7 @@ struct CardRun {
   explicit CardRun(bool on_device) : kernels(on_device) {
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   }
-  parallel::StepResult step(const MicroBatch& batch, int64_t update = 1, double loss_scale = 1) {
+  StepResult step(const MicroBatch& batch, int64_t update = 1, double loss_scale = 1) {
     Counts counts;
     for (int i = 0; i < 2; ++i) add_counts(counts, batch.counts);
     return strategy->step(
@@ -71,12 +71,12 @@ struct CardRun {
     return TwoTerms();
   }();
   Model model = wrap_module(net, add_terms);
-  std::unique_ptr<parallel::Strategy> strategy = parallel::make_single();
+  std::unique_ptr<Strategy> strategy = make_single();
 };
 
-/// What CardRun gives after some steps: results and weights.
+/// Results and weights of CardRun after some steps.
 struct Trained {
-  std::vector<parallel::StepResult> results;
+  std::vector<StepResult> results;
   at::Tensor weights;
 };
 
@@ -112,7 +112,7 @@ TEST(UnsoundSteps, OfAnInfiniteLossOrGradientChangeNothing) {
                           Case{kInfinity, 0, "all", "first.weight"}}) {
     CardRun run(true);
     const at::Tensor before = run.weights().clone();
-    const parallel::StepResult result = run.step(batch_of(one.scale, one.constant, 1));
+    const StepResult result = run.step(batch_of(one.scale, one.constant, 1));
     EXPECT_FALSE(result.finite);
     EXPECT_EQ(result.non_finite_loss, one.loss);
     EXPECT_EQ(result.non_finite_gradient, one.gradient);
@@ -129,11 +129,11 @@ TEST(UnsoundSteps, OfAnInfiniteLossOrGradientChangeNothing) {
 TEST(UnsoundSteps, ATermWithoutItemsDoesNotMatter) {
   CardRun run(true);
   const at::Tensor before = run.weights().clone();
-  const parallel::StepResult result = run.step(batch_of(1, std::nan(""), 0));
+  const StepResult result = run.step(batch_of(1, std::nan(""), 0));
   EXPECT_TRUE(result.finite);
   EXPECT_EQ(result.losses.at("constant"), 0);
   EXPECT_FALSE(at::equal(run.weights(), before));
 }
 
 }  // namespace
-}  // namespace funicular::card
+}  // namespace funicular::parallel
