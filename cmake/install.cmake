@@ -13,7 +13,8 @@ endif()
 # Kernels, and what calls them, are compiled into the library, and the program's own sources are no part of it.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/funicular" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
         PATTERN "funicular/cli" EXCLUDE PATTERN "kernels" EXCLUDE PATTERN "device" EXCLUDE PATTERN "gloo_declarations" EXCLUDE
-        PATTERN "element_optimizer.h" EXCLUDE)
+        PATTERN "element_optimizer.h" EXCLUDE
+        PATTERN "layer_optimizer.h" EXCLUDE)
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/FunicularConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/FunicularConfig.cmake" INSTALL_DESTINATION "${FUNICULAR_PACKAGE}"
