@@ -12,7 +12,7 @@
 
 namespace funicular::optim {
 
-/// What they have in common: states, passes, and a step in two halves. Derived is made of its Settings.
+/// The part that all of them share: states, passes, and a step in two halves. Derived is made of its Settings.
 template <class Derived, class Settings>
 class LayerOptimizer : public Optimizer {
  public:

@@ -22,9 +22,8 @@ class StableAdamWOptimizer final : public LayerOptimizer<StableAdamWOptimizer, S
     const StableAdamWUpdate without = constants(input);
     StableAdamWUpdate with = without;
     with.decay = decay();
-    step_in_two_passes(input, with, without, [](const FlatLayout::Layer&, const LayerNorms& norms) {
-      return stable_share(norms);
-    });
+    step_in_two_passes(input, with, without,
+                       [](const FlatLayout::Layer&, const LayerNorms& norms) { return stable_share(norms); });
   }
 
  private:

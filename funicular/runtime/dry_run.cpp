@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/runtime/allocator.h"
+#include "funicular/runtime/boxed_tensors.h"
 
 namespace funicular {
 
@@ -20,27 +21,6 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
 using torch::jit::Stack;
-
-/// Calls see(tensor) for each defined tensor of the value, those of lists included; see may replace it.
-template <class See>
-void for_each_tensor(c10::IValue& value, const See& see) {
-  if (value.isTensor()) {
-    at::Tensor tensor = value.toTensor();
-    if (!tensor.defined()) return;
-    see(tensor);
-    value = std::move(tensor);
-  } else if (value.isTensorList()) {
-    std::vector<at::Tensor> tensors = value.toTensorVector();
-    for (at::Tensor& tensor : tensors)
-      if (tensor.defined()) see(tensor);
-    value = std::move(tensors);
-  } else if (value.isOptionalTensorList()) {
-    auto tensors = value.toOptionalTensorVector();
-    for (auto& tensor : tensors)
-      if (tensor && tensor->defined()) see(*tensor);
-    value = c10::IValue(c10::List<std::optional<at::Tensor>>(std::move(tensors)));
-  }
-}
 
 bool is_small(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes()) < kSmallestCached;

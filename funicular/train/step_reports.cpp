@@ -46,7 +46,7 @@ std::string StepReports::describe_scaling() const {
                      rate.base_batch);
 }
 
-/// What the options have become: "a batch of 32 sequences = 16 × 2, 4 steps per epoch, 12 in all, …".
+/// Describes batches and steps: "a batch of 32 sequences = 16 × 2, 4 steps per epoch, 12 in all, …".
 std::string StepReports::describe_steps() const {
   const BatchPlan& plan = training_.plan;
   const int64_t ranks = training_.strategy->data_share().count;

@@ -16,6 +16,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "funicular/runtime/boxed_tensors.h"
+
 namespace funicular::card {
 
 namespace {
@@ -180,27 +182,6 @@ class Call {
   }
 
  private:
-  /// Calls see(tensor) for each defined tensor of the value; see may replace it.
-  template <class See>
-  static void for_each_tensor(c10::IValue& value, const See& see) {
-    if (value.isTensor()) {
-      at::Tensor tensor = value.toTensor();
-      if (!tensor.defined()) return;
-      see(tensor);
-      value = std::move(tensor);
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> tensors = value.toTensorVector();
-      for (at::Tensor& tensor : tensors)
-        if (tensor.defined()) see(tensor);
-      value = std::move(tensors);
-    } else if (value.isOptionalTensorList()) {
-      auto tensors = value.toOptionalTensorVector();
-      for (auto& tensor : tensors)
-        if (tensor && tensor->defined()) see(*tensor);
-      value = c10::IValue(c10::List<std::optional<at::Tensor>>(std::move(tensors)));
-    }
-  }
-
   void note_waits(const std::vector<c10::IValue>& arguments) const {
     static const std::set<std::string> kReading{
         "aten::_local_scalar_dense", "aten::nonzero",  "aten::masked_select",    "aten::equal",

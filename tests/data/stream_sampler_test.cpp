@@ -56,9 +56,8 @@ StreamSampler::Draws draws_of_sampler(bool shuffle = true) {
 
 TEST(StreamSampler, TakesRowsOrTokensInTheOrderOfTheDraws) {
   const Mixture mixture({{"a", 10, 0.75}, {"b", 13, 0.25}});
-  const StreamSampler::Draws mixed = [sampler = MixedSampler(mixture, {.seed = 3})](int64_t begin, int64_t end) {
-    return sampler.draws(begin, end);
-  };
+  const StreamSampler::Draws mixed = [sampler = MixedSampler(mixture, {.seed = 3})](
+                                         int64_t begin, int64_t end) { return sampler.draws(begin, end); };
   for (const BatchSizes& sizes :
        {BatchSizes{.full = 6}, BatchSizes{.full = 100}, BatchSizes{.full = 40, .first = 2, .warmup = 30},
         BatchSizes{.full = 300, .first = 50, .warmup = 5}, BatchSizes{.full = 1}})

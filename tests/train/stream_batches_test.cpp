@@ -54,7 +54,8 @@ TEST(Trainer, BatchesGrowToTheirFullSizeAndEpochsCountTheirRows) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     rows += static_cast<int64_t>(sizes[i]);
     EXPECT_NEAR(epochs.at(i), static_cast<double>(rows), 1e-9);
-    EXPECT_NEAR(rates.at(i), optim::Sgd{}.learning_rate * (1 - static_cast<double>(i) / 9), 1e-12) << "by steps";
+    EXPECT_NEAR(rates.at(i), optim::Sgd{}.learning_rate * (1 - static_cast<double>(i) / 9), 1e-12)
+        << "by steps";
   }
 }
 
@@ -78,8 +79,7 @@ TEST(Trainer, BatchesInTokensTakeRowsWhileTheyFitAndAreCutByTokens) {
   EXPECT_EQ(found.step, expected.step);
   EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
   EXPECT_GT(cut.batches.size(), whole.batches.size());
-  for (const auto& piece : cut.batches)
-    EXPECT_LE(std::accumulate(piece.begin(), piece.end(), int64_t{0}), 5);
+  for (const auto& piece : cut.batches) EXPECT_LE(std::accumulate(piece.begin(), piece.end(), int64_t{0}), 5);
 }
 
 TEST(Trainer, AnEvaluationIsCutByItsBatchSizeOrAsABatchInTokens) {
