@@ -23,24 +23,30 @@ build=$(realpath -m "${FUNICULAR_GPU_BUILD:-build/gpu}")
 program=$build/funicular
 total=530 grace=5
 
-# name, limit in seconds, what it does. Limits without "build" add up to less than the default of --seconds without the grace.
+# name, how it runs, limit in seconds, what it does. Parts with "+" check and do not measure: neighbours of them run at the same time,
+# and their longest limit is that of all. The limits of the rest and one of them, without "build", add up to less than the
+# default of --seconds without the grace.
 parts() {
   cat <<'LIST'
-machine 10 the card, its driver, CUDA and the versions of Python's packages
-unpack 20 the program and the tests that were packed
-build 280 the program and the tests, if there is no pack
-doctor 10 funicular doctor
-kernels 55 tests of copies, operations and optimisers on the card
-models 40 tests of whole models and training steps on the card
-steps 50 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, MiniLM
-attention 34 steps by FlashAttention and by our kernels without tensor cores, for comparison with `steps`
-peers 130 BERT-base beside PyTorch without padding, compiled
-prove 20 layouts on the card compared
-memcheck 35 compute-sanitizer memcheck on the kernels of attention and normalisation
-racecheck 40 compute-sanitizer racecheck on the same
-trace 20 when each kernel of a step runs
-floor 20 the step beside its products alone
-padded 40 BERT-base with rows of 128 beside transformers, compiled
+machine - 10 the card, its driver, CUDA and the versions of Python's packages
+unpack - 20 the program and the tests that were packed
+build - 280 the program and the tests, if there is no pack
+doctor + 20 funicular doctor
+kernels + 90 tests of copies, operations and optimisers on the card
+models + 90 tests of whole models and training steps on the card
+prove + 90 layouts on the card compared
+ranks + 90 several ranks on the card, by NCCL and through pinned memory, and a killed rank
+memcheck + 90 compute-sanitizer memcheck on the kernels of attention and normalisation
+racecheck + 90 compute-sanitizer racecheck on the same
+compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padded`
+steps - 50 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
+trace - 40 when each kernel of some steps runs
+peers - 60 BERT-base beside PyTorch without padding, compiled
+attention - 34 steps by FlashAttention and by our kernels without tensor cores, for comparison with `steps`
+predict - 60 prediction with BERT-base beside transformers, whole commands
+distill - 60 the steps of distillation beside PyTorch
+floor - 20 the step beside its products alone
+padded - 40 BERT-base with rows of 128 beside transformers, compiled
 LIST
 }
 
@@ -145,11 +151,15 @@ bench_step() {
 }
 
 part_steps() {
-  local status=0
+  local status=0 large=$files/large
   bench_step base-ragged --model base --batch-size 256 || status=1
   bench_step base-128 --model base --batch-size 256 --rows full || status=1
   bench_step base-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
   bench_step base-32-rows --model base --batch-size 32 || status=1
+  mkdir -p "$large"
+  echo '{"model_type": "bert", "vocab_size": 30522, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "intermediate_size": 4096, "max_position_embeddings": 512}' >"$large/config.json"
+  bench_step large-ragged --model "$large" --batch-size 64 --max-length 476 || status=1  # 254 tokens on average
   bench_step minilm-ragged --model minilm --batch-size 256 || status=1
   return $status
 }
@@ -170,6 +180,26 @@ beside() {
 
 part_peers() { beside full,ragged unpadded; }
 
+# Their figures are overwritten by those of `peers` and `padded`.
+part_compile() {
+  local status=0
+  beside full,ragged unpadded || status=1
+  beside full compile || status=1
+  return $status
+}
+
+part_ranks() { ours python3 bench/gpu_ranks.py --results "$files/ranks" --program "$program" --limit 30; }
+
+part_predict() {
+  python3 bench/gpu_predict.py --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000,80000
+}
+
+part_distill() {
+  [ -d "$files/predict/base" ] || python3 bench/gpu_predict.py --results "$files/predict" --make-model "$files/predict/base"
+  ours python3 bench/distillation_step.py --results "$files/distill" --program "$program" --python "$(command -v python3)" --device cuda \
+    --model "$files/predict/base" --layers 6 --batch-size 128 --steps 15 --repetitions 1 --without-published
+}
+
 part_prove() {
   local status=0
   ours "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
@@ -186,7 +216,17 @@ part_memcheck() { sanitize memcheck; }
 part_racecheck() { sanitize racecheck; }
 
 part_trace() {
-  ours "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --steps 3 --trace "$files/trace.json"
+  local status=0
+  trace_step ragged --model base --batch-size 256 || status=1
+  trace_step 512 --model base --batch-size 64 --rows full --max-length 512 || status=1
+  trace_step 32-rows --model base --batch-size 32 || status=1
+  trace_step minilm --model minilm --batch-size 256 || status=1
+  return $status
+}
+trace_step() {
+  local name=$1
+  shift
+  ours "$program" bench --device cuda --precision bf16 --steps 3 --trace "$files/trace-$name.json" "$@"
 }
 
 part_floor() {
@@ -204,7 +244,7 @@ wanted() {
   esac
 }
 
-# run_part NAME LIMIT: ends with a line in summary.txt and the files so far in files.tar.gz.
+# run_part NAME LIMIT: ends with a line in summary.txt; NAME.txt in the folder of files holds what was printed.
 run_part() {
   local name=$1 limit=$2 start status=0 left group
   left=$((deadline - $(now)))
@@ -214,8 +254,7 @@ run_part() {
   fi
   [ "$limit" -le "$left" ] || limit=$left
   start=$(now)
-  say "== $name (at most $limit s)" >>"$results/output.txt"
-  timeout -k "$grace" "$limit" bash "$self" --packed "$packed" --results "$results" --part "$name" >>"$results/output.txt" 2>&1 &
+  timeout -k "$grace" "$limit" bash "$self" --packed "$packed" --results "$results" --part "$name" >"$files/$name.txt" 2>&1 &
   group=$!  # timeout leads a process group of its own
   wait "$group" || status=$?
   kill -KILL -- "-$group" 2>/dev/null || true  # what a part left running would disturb the next
@@ -225,7 +264,16 @@ run_part() {
     *) left="FAILED, exit code $status" ;;
   esac
   say "$name: $left ($(($(now) - start)) s)" | tee -a "$results/summary.txt"
-  tar -C "$files" -czf "$results/files.tar.gz" . || say "$name: files.tar.gz is not complete" | tee -a "$results/summary.txt"
+}
+
+# What has been printed and written so far, into the folder of results: a time-out of all may come at any time.
+keep_results() {
+  local name
+  for name in $started; do
+    say "== $name" && cat "$files/$name.txt" 2>/dev/null || true
+  done >"$results/output.txt"
+  tar -C "$files" --exclude='*.safetensors' --exclude=runs --exclude='*.txt' -czf "$results/files.tar.gz" . ||
+    say "files.tar.gz is not complete" | tee -a "$results/summary.txt"
 }
 
 run_all() {
@@ -233,12 +281,21 @@ run_all() {
   rm -rf -- "$files"  # of an earlier run
   mkdir -p "$files" "$results"
   : >"$results/summary.txt"
-  : >"$results/output.txt"
-  local name limit what
-  while read -r name limit what; do
+  local name how limit what started=''
+  while read -r name how limit what; do
     chosen "$name" && wanted "$name" || continue
-    run_part "$name" "$limit" </dev/null
+    if [ "$how" = - ]; then
+      [ -z "$(jobs -rp)" ] || { wait && keep_results; }
+      started+=" $name"
+      run_part "$name" "$limit" </dev/null
+      keep_results
+    else
+      started+=" $name"
+      run_part "$name" "$limit" </dev/null &
+    fi
   done < <(parts)
+  wait
+  keep_results
   say "Results: $results"
   ! grep -qv ': done' "$results/summary.txt"
 }

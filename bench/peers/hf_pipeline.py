@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What others need to classify lines of text on the CPU: lines a second, from text to label and score.
+"""What others need to classify lines of text on the CPU, or on a GPU (pipeline, loop): lines a second, from text to label and score.
 
   pipeline  transformers' pipeline("text-classification"), in the file's order unless --sort
   loop      the same model in a plain loop: all lines tokenised at once, sorted by length, padded to the longest of a batch
@@ -39,7 +39,7 @@ def load(args, attention: str | None = None):
     torch.set_num_threads(args.threads)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         args.model, attn_implementation=attention or args.attention).eval()
-    return model.to(torch.bfloat16 if args.precision == "bf16" else torch.float32)
+    return model.to(args.device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
 
 
 def exported(model):
@@ -69,8 +69,8 @@ def torch_engine(args):
         model = torch.compile(model, dynamic=True)
 
     @torch.inference_mode()
-    def logits(batch: dict) -> np.ndarray:
-        return model(**{name: torch.from_numpy(batch[name]) for name in INPUTS}).logits.float().numpy()
+    def logits(batch: dict) -> "torch.Tensor":
+        return model(**{name: torch.from_numpy(batch[name]).to(args.device) for name in INPUTS}).logits.float()
 
     return logits, measure.versions("torch", "transformers")
 
@@ -174,9 +174,11 @@ def loop_predictor(args, engine):
         rows = encode(args, lines)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
         found = [(0, 0.0)] * len(rows)
-        for first in range(0, len(order), batch_size):
-            chosen = order[first:first + batch_size]
-            values = engine(pad_rows([rows[i] for i in chosen]))
+        parts = [order[first:first + batch_size] for first in range(0, len(order), batch_size)]
+        # Answers are read at the end: a GPU computes while the next rows are padded.
+        answers = [engine(pad_rows([rows[i] for i in chosen])) for chosen in parts]
+        for chosen, values in zip(parts, answers):
+            values = values if isinstance(values, np.ndarray) else values.cpu().numpy()
             scores = np.exp(values - values.max(-1, keepdims=True))
             scores /= scores.sum(-1, keepdims=True)
             for i, row in zip(chosen, scores):
@@ -188,7 +190,7 @@ def loop_predictor(args, engine):
 def pipeline_predictor(args):
     model = load(args)
     import transformers
-    classify = transformers.pipeline("text-classification", model=model, device=-1,
+    classify = transformers.pipeline("text-classification", model=model, device=args.device,
                                      tokenizer=transformers.AutoTokenizer.from_pretrained(args.model))
     numbers = classify.model.config.label2id
 
@@ -234,12 +236,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--probe", type=int, default=512, help="lines to choose the batch size on")
     parser.add_argument("--repeat", type=int, default=1, help="passes over the file; the fastest counts")
     parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="pipeline, loop: where to compute")
     parser.add_argument("--threads", type=int, default=measure.cores())
     parser.add_argument("--scratch", type=Path, default=measure.ROOT / "build/bench/scratch")
     args = parser.parse_args()
     allowed = {"pipeline": ["fp32", "bf16"], "loop": ["fp32", "bf16"], "onnx": ["fp32", "int8"]}
     if args.precision not in allowed.get(args.engine, ["fp32", "bf16", "int8"]):
         parser.error(f"--precision {args.precision}: {args.engine} offers {' and '.join(allowed[args.engine])} here")
+    if args.device != "cpu" and args.engine not in ("pipeline", "loop"):
+        parser.error(f"--device {args.device}: {args.engine} runs on the CPU here")
     if not args.make_model and not args.input:
         parser.error("--input: expected a file with one text a line")
     return args

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Several ranks on one GPU: the same weights as one process, and a killed rank.
+
+usage: gpu_ranks.py --results FOLDER [--program FILE] [--device cuda:0] [--steps 8] [--limit 60] [--only NAME,…]
+
+A small BERT learns made-up text by SGD, whose steps do not magnify rounding: in one process, and on ranks that exchange gradients by each transport. The largest
+difference of a weight is printed beside the largest change of a weight by the training, and with --deterministic whether the bytes
+are equal. NCCL refuses two ranks on one card unless they seem to be two hosts: each rank gets an NCCL_HOSTID of its own, and
+they talk through the loopback interface. Then rank 1 is killed (kill -9) while two ranks train by NCCL: seconds until it is named,
+and until a step is done again. A run that lasts longer than --limit seconds is ended and counts as failed. The exit code is 1 if any
+run failed or differs by more than a thousandth of the change (in bf16: a tenth).
+
+With --device cpu and FUNICULAR_NCCL set to the tests' stand-in, everything but the card is tested.
+"""
+import argparse
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+from kill_ranks import last_step, make_inputs, ranks_of, read
+from peer_sides import ROOT, write_json
+
+# name: ranks, transport, further options of `pretrain`
+RUNS = {
+    "single": (1, "", []),
+    "single bf16": (1, "", ["--precision", "bf16"]),
+    "single deterministic": (1, "", ["--deterministic"]),
+    "staged 2": (2, "staged", []),
+    "staged 4": (4, "staged", []),
+    "nccl 2": (2, "nccl", []),
+    "nccl 4": (4, "nccl", []),
+    "nccl 2 bf16": (2, "nccl", ["--precision", "bf16"]),
+    "staged 2 deterministic": (2, "staged", ["--deterministic"]),
+}
+ON_CPU = "processor"
+
+
+def weights_of(run: Path) -> dict[str, numpy.ndarray]:
+    """The float32 tensors of the trained model."""
+    data = (run / "model/model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    found = {}
+    for name, tensor in header.items():
+        begin, end = (8 + size + offset for offset in tensor["data_offsets"])
+        found[name] = numpy.frombuffer(data[begin:end], numpy.float32)
+    return found
+
+
+def largest_difference(a: dict[str, numpy.ndarray], b: dict[str, numpy.ndarray]) -> float:
+    return max(float(numpy.abs(a[name] - b[name]).max()) for name in a)
+
+
+class Study:
+    def __init__(self, args):
+        self.args, self.folder = args, args.results / "runs"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.model, self.store = make_inputs(args.program, self.folder)
+
+    def command(self, output: Path, device: str, ranks: int, steps: int, options: list[str]) -> list[str]:
+        train = [self.args.program, "pretrain", "--model", self.model, "--train", self.store, "--output", output, "--device", device,
+                 "--max-length", "48", "--max-steps", steps, "--batch-size", "16", "--micro-batch-size", "4", "--logging-steps", "1",
+                 "--optim", "sgd", "--learning-rate", "0.1", "--weight-decay", "0",
+                 *(options if "--precision" in options else ["--precision", "fp32", *options])]
+        if ranks == 1:
+            return [*map(str, train)]
+        hosts = ["sh", "-c", 'export NCCL_HOSTID=r$RANK; exec "$@"', "sh"]
+        return [*map(str, [self.args.program, "launch", "-n", ranks, "--max-restarts", 1, "--grace", 5, "--", *hosts, *train])]
+
+    def start(self, name: str, device: str, ranks: int, transport: str, steps: int, options: list[str]):
+        output, log = self.folder / name.replace(" ", "-"), self.folder / f"{name.replace(' ', '-')}.log"
+        variables = dict(os.environ, NCCL_NET="Socket", NCCL_SOCKET_IFNAME="lo", NCCL_DEBUG="WARN")
+        if transport:
+            variables["FUNICULAR_TRANSPORT"] = transport
+        with open(log, "w", encoding="utf-8") as file:
+            process = subprocess.Popen(self.command(output, device, ranks, steps, options), stdout=file, stderr=file, env=variables,
+                                       start_new_session=True)
+        return process, output, log
+
+    def finish(self, process, log: Path, limit: float) -> str:
+        """Empty, or why the run counts as failed."""
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"ended after {limit:.0f} s:\n{read(log)[-1500:]}"
+        return f"exit code {code}:\n{read(log)[-1500:]}" if code else ""
+
+    def train(self, name: str, device: str, ranks: int, transport: str, options: list[str]) -> dict:
+        begin = time.monotonic()
+        process, output, log = self.start(name, device, ranks, transport, self.args.steps, options)
+        failed = self.finish(process, log, self.args.limit)
+        return {"seconds": round(time.monotonic() - begin, 1), "failed": failed, "output": output}
+
+    def kill_one(self) -> dict:
+        """Seconds from the death of rank 1 until the launcher names it, and until a step is done again."""
+        process, output, log = self.start("nccl killed", self.args.device, 2, "nccl", 300, ["--save-steps", "5"])
+        deadline = time.monotonic() + self.args.limit
+        found: dict = {}
+
+        def wait_for(condition) -> float:
+            while not condition() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return time.monotonic()
+
+        wait_for(lambda: last_step(output) >= 12)
+        ranks = ranks_of(process.pid)
+        if len(ranks) == 2:
+            os.kill(ranks[1], signal.SIGKILL)
+            killed, size = time.monotonic(), len(read(log))
+            named = wait_for(lambda: "rank 1" in read(log)[size:])
+            metrics = (output / "metrics.jsonl").stat().st_size
+            wait_for(lambda: "starting all ranks again" in read(log)[size:])
+            again = wait_for(lambda: (output / "metrics.jsonl").stat().st_size != metrics and "resum" in read(log)[size:])
+            found = {"named_seconds": round(named - killed, 2), "training_again_seconds": round(again - killed, 2)}
+        found["failed"] = self.finish(process, log, max(1.0, deadline - time.monotonic())) or ("" if ranks else "no ranks were found")
+        return found
+
+    def compare(self, report: dict):
+        """Trains all runs, and compares each with the one that it should equal."""
+        start_weights = None
+        trained: dict[str, dict] = {}
+        rows = {ON_CPU: (1, "", []), **RUNS}
+        for name, (ranks, transport, options) in rows.items():
+            if self.args.only and name not in self.args.only and not name.startswith("single"):
+                continue
+            run = trained[name] = self.train(name, "cpu" if name == ON_CPU else self.args.device, ranks, transport, options)
+            row = {"ranks": ranks, "transport": transport, "seconds": run["seconds"], "failed": run["failed"]}
+            if not run["failed"]:
+                run["weights"] = weights_of(run["output"])
+                start_weights = start_weights or self.first_weights()
+                row["change"] = largest_difference(start_weights, run["weights"])
+            report[name] = row
+        for name, row in report.items():
+            base = "single" + (" bf16" if "bf16" in name else " deterministic" if "deterministic" in name else "")
+            a, b = trained[name].get("weights"), trained.get(base, {}).get("weights")
+            if a and b and name != base:
+                row["difference"] = largest_difference(a, b)
+                row["equal_bytes"] = all(numpy.array_equal(a[part], b[part]) for part in a)
+
+    def first_weights(self) -> dict[str, numpy.ndarray]:
+        run = self.folder / "first"
+        command = self.command(run, "cpu", 1, 1, ["--max-grad-norm", "1e-30"])
+        subprocess.run(command, check=True, capture_output=True)
+        return weights_of(run)
+
+
+def describe(name: str, row: dict) -> str:
+    if row["failed"]:
+        return f"{name:<24} FAILED {row['failed']}"
+    text = f"{name:<24} {row['seconds']:>6.1f} s  change {row['change']:.2e}"
+    if "difference" in row:
+        text += f"  difference {row['difference']:.2e}{'  equal bytes' if row['equal_bytes'] else ''}"
+    return text
+
+
+def sound(name: str, row: dict) -> bool:
+    bound = 0.1 if "bf16" in name else 1e-3
+    return not row["failed"] and row.get("difference", 0) <= bound * row["change"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(RUNS)}, killed")
+    args = parser.parse_args()
+    args.results, args.program = args.results.absolute(), args.program.absolute()
+    study, report = Study(args), {}
+    study.compare(report)
+    for name, row in report.items():
+        print(describe(name, row), flush=True)
+    good = all(sound(name, row) for name, row in report.items())
+    if not args.only or "killed" in args.only:
+        killed = study.kill_one()
+        print("killed", killed, flush=True)
+        good = good and not killed["failed"]
+        report["killed"] = killed
+    write_json(args.results / "gpu_ranks.json", report)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
