@@ -1,6 +1,7 @@
 // Claims about BatchNorm in modules of users: its statistics over micro-batches and ranks, against one large batch.
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/recompute.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/parallel/batch_norm_sums.h"
 #include "funicular/parallel/strategy.h"
@@ -31,39 +33,28 @@ namespace {
 constexpr double kSame = 1e-12;
 
 /// A convolution and two layers, with a BatchNorm of images, one of rows and one without weights and with the mean of
-/// all steps.
-struct NormedImpl : torch::nn::Module {
-  torch::nn::Conv2d conv{torch::nn::Conv2dOptions(2, 3, 2)};
-  torch::nn::BatchNorm2d images{torch::nn::BatchNormOptions(3).momentum(0.3)};
-  torch::nn::Linear first{12, 6}, second{6, 2};
-  torch::nn::BatchNorm1d rows{6}, bare{torch::nn::BatchNormOptions(2).affine(false).momentum(std::nullopt)};
-  explicit NormedImpl(torch::Dtype type = torch::kDouble) {
-    register_module("conv", conv);
-    register_module("images", images);
-    register_module("first", first);
-    register_module("rows", rows);
-    register_module("second", second);
-    register_module("bare", bare);
-    to(type);
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const auto seen = torch::relu(images(conv(x))).flatten(1);
-    return bare(second(torch::tanh(rows(first(seen)))));
-  }
-};
-TORCH_MODULE(Normed);
-
-torch::Tensor loss_of(NormedImpl& net, const torch::Tensor& x) {
-  const auto out = net.forward(x);
-  return (out - x.flatten(1).narrow(1, 0, 2)).square().sum();
-}
-
-/// Ranks are threads, which share LibTorch's generator.
-Normed make_normed(torch::Dtype type = torch::kDouble) {
+/// all steps. Ranks are threads, which share LibTorch's generator.
+torch::nn::Sequential make_normed(torch::Dtype type = torch::kDouble) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   torch::manual_seed(3);
-  return Normed(type);
+  torch::nn::Sequential net;
+  net->push_back("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 3, 2)));
+  net->push_back("images", torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(3).momentum(0.3)));
+  net->push_back("relu", torch::nn::ReLU());
+  net->push_back("flatten", torch::nn::Flatten());
+  net->push_back("first", torch::nn::Linear(12, 6));
+  net->push_back("rows", torch::nn::BatchNorm1d(6));
+  net->push_back("tanh", torch::nn::Tanh());
+  net->push_back("second", torch::nn::Linear(6, 2));
+  net->push_back("bare",
+                 torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(2).affine(false).momentum(std::nullopt)));
+  net->to(type);
+  return net;
+}
+
+torch::Tensor loss_of(const torch::Tensor& out, const torch::Tensor& x) {
+  return (out - x.flatten(1).narrow(1, 0, 2)).square().sum();
 }
 
 torch::Tensor images_of(int64_t rows, int64_t seed = 5) {
@@ -71,26 +62,36 @@ torch::Tensor images_of(int64_t rows, int64_t seed = 5) {
   return torch::randn({rows, 2, 3, 3}, torch::kDouble) * 2 + 1;
 }
 
+/// One segment recomputes nothing: with recomputation each module is a segment.
+Model model_of(const torch::nn::Sequential& net, torch::Dtype type, Recompute recompute) {
+  const auto add_loss = [](const torch::Tensor& out, const MicroBatch& batch, LossSink& sink) {
+    sink.add("all", loss_of(out, batch["x"]));
+  };
+  if (recompute != Recompute::none)
+    return wrap_sequential(net, "x", torch::zeros({1, 2, 3, 3}, type), add_loss);
+  return wrap_module(net, [add_loss](torch::nn::SequentialImpl& module, const MicroBatch& batch,
+                                     LossSink& sink) { add_loss(module.forward(batch["x"]), batch, sink); });
+}
+
 struct NormRig {
-  Normed net;
+  torch::nn::Sequential net;
+  torch::Dtype type;
+  Recompute recompute;
   Model model;
   std::unique_ptr<Strategy> strategy;
 
   NormRig(const std::string& name, const comm::Group& group, BatchStatistics over,
-          torch::Dtype type = torch::kDouble)
-      : net(make_normed(type)) {
-    model = wrap_module(net, [](NormedImpl& module, const MicroBatch& batch, LossSink& sink) {
-      sink.add("all", loss_of(module, batch["x"].to(module.first->weight.scalar_type())));
-    });
+          Recompute again = Recompute::none, torch::Dtype numbers = torch::kDouble)
+      : net(make_normed(numbers)), type(numbers), recompute(again), model(model_of(net, type, recompute)) {
     strategy = make_strategy(name, group, {.reduction = {.bucket_bytes = 1}});
     strategy->use_batch_statistics(over);
     strategy->attach(model, optim::make_optimizer(optim::Sgd{.momentum = 0.9}));
   }
-  void step(const std::vector<torch::Tensor>& own, int64_t update, Recompute recompute = Recompute::none) {
+  void step(const std::vector<torch::Tensor>& own, int64_t update) {
     std::vector<MicroBatch> batches;
     Counts counts;
     for (const torch::Tensor& x : own) {
-      batches.push_back(test::make_batch(x));
+      batches.push_back(test::make_batch(x.to(type)));
       add_counts(counts, batches.back().counts);
     }
     strategy->step(batches, strategy->global_counts(counts),
@@ -125,12 +126,12 @@ std::string apart(const std::map<std::string, torch::Tensor>& a,
 
 /// PyTorch alone: the whole batch in one pass, its mean loss, momentum's update.
 std::map<std::string, torch::Tensor> reference(const std::vector<torch::Tensor>& batches) {
-  Normed net = make_normed();
+  torch::nn::Sequential net = make_normed();
   std::map<std::string, torch::Tensor> velocity;
   for (const torch::Tensor& x : batches) {
     net->train();
     net->zero_grad();
-    (loss_of(*net, x) / x.size(0)).backward();
+    (loss_of(net->forward(x), x) / x.size(0)).backward();
     const torch::NoGradGuard no_gradient;
     for (auto& one : net->named_parameters()) {
       torch::Tensor& v = velocity.try_emplace(one.key(), torch::zeros_like(one.value())).first->second;
@@ -161,23 +162,24 @@ TEST(BatchNorm, AsLibTorchMovesItsStatisticsInEachPass) {
   const torch::Tensor x = images_of(12);
   NormRig rig("single", {}, BatchStatistics::pass);
   rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 7)}, 1);
-  EXPECT_EQ(rig.net->rows->num_batches_tracked.item<int64_t>(), 2);
+  EXPECT_EQ(buffers_of(*rig.net).at("rows.num_batches_tracked").item<int64_t>(), 2);
   EXPECT_NE(apart(tensors_of(*rig.net), reference({x}), "images.running"), "");
 }
 
 TEST(BatchNorm, OverMicroBatchesHasTheRunningStatisticsOfOneLargeBatch) {
   const torch::Tensor x = images_of(12), y = images_of(12, 6);
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    NormRig rig("single", {}, BatchStatistics::batch);
-    rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 4), x.narrow(0, 9, 3)}, 1, recompute);
+    NormRig rig("single", {}, BatchStatistics::batch, recompute);
+    rig.step({x.narrow(0, 0, 5), x.narrow(0, 5, 4), x.narrow(0, 9, 3)}, 1);
     // What the first module of each kind reads does not depend on how the batch is cut; the rest reads what it
     // normalised.
     EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "images.running"), "");
     EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "num_batches_tracked"), "");
-    NormRig whole("single", {}, BatchStatistics::batch), plain("single", {}, BatchStatistics::pass);
+    NormRig whole("single", {}, BatchStatistics::batch, recompute),
+        plain("single", {}, BatchStatistics::pass, recompute);
     for (NormRig* each : {&whole, &plain}) {
-      each->step({x}, 1, recompute);
-      each->step({y}, 2, recompute);
+      each->step({x}, 1);
+      each->step({y}, 2);
       EXPECT_EQ(apart(tensors_of(*each->net), reference({x, y})), "");
     }
   }
@@ -235,13 +237,13 @@ TEST(BatchNorm, OverRanksTrainsTheModelOfOneLargeBatch) {
   for (const char* name : {"ddp", "zero1", "zero2", "zero3"})
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       on_threads(2, [&](const comm::Group& group) {
-        NormRig rig(name, group, BatchStatistics::ranks);
+        NormRig rig(name, group, BatchStatistics::ranks, recompute);
         for (size_t step = 0; step < batches.size(); ++step)
           rig.step({group.rank() == 0 ? batches[step].narrow(0, 0, 5) : batches[step].narrow(0, 5, 7)},
-                   static_cast<int64_t>(step) + 1, recompute);
+                   static_cast<int64_t>(step) + 1);
         rig.strategy->detach();
         EXPECT_EQ(apart(tensors_of(*rig.net), expected, "", 1e-11), "")
-            << name << " on rank " << group.rank();
+            << name << " " << recompute_name(recompute) << " on rank " << group.rank();
       });
     }
 }
@@ -264,8 +266,8 @@ TEST(BatchNorm, OverRanksWithUnequalMicroBatchesIsRefused) {
 /// The tensors of a module after one step of a strategy with this rank's micro-batches.
 template <class Holder>
 std::map<std::string, torch::Tensor> after_a_step(const std::string& name, const comm::Group& group,
-                                                  BatchStatistics over, const std::vector<torch::Tensor>& own,
-                                                  Recompute recompute = Recompute::none) {
+                                                  BatchStatistics over,
+                                                  const std::vector<torch::Tensor>& own) {
   const Holder net;
   Model model =
       wrap_module(net, [](typename Holder::ContainedType& module, const MicroBatch& batch, LossSink& sink) {
@@ -280,8 +282,7 @@ std::map<std::string, torch::Tensor> after_a_step(const std::string& name, const
     batches.push_back(test::make_batch(x));
     add_counts(counts, batches.back().counts);
   }
-  strategy->step(batches, strategy->global_counts(counts),
-                 {.learning_rate = 0.05, .update = 1, .recompute = recompute});
+  strategy->step(batches, strategy->global_counts(counts), {.learning_rate = 0.05, .update = 1});
   strategy->detach();
   return tensors_of(*net);
 }
@@ -347,10 +348,9 @@ TEST(BatchNorm, OfAModuleThatAPassCallsTwiceMovesTwiceAsInOneLargeBatch) {
   ASSERT_EQ(expected.at("norm.num_batches_tracked").item<int64_t>(), 2);
   const std::vector<torch::Tensor> shares[] = {
       {x.narrow(0, 0, 3), x.narrow(0, 3, 4)}, {x.narrow(0, 7, 5)}, {}};
-  for (const Recompute recompute : {Recompute::none, Recompute::full})
-    EXPECT_EQ(apart(expected, after_a_step<Twins>("single", {}, BatchStatistics::batch,
-                                                  {shares[0][0], shares[0][1], shares[1][0]}, recompute)),
-              "");
+  EXPECT_EQ(apart(expected, after_a_step<Twins>("single", {}, BatchStatistics::batch,
+                                                {shares[0][0], shares[0][1], shares[1][0]})),
+            "");
   on_threads(3, [&](const comm::Group& group) {
     EXPECT_EQ(
         apart(expected, after_a_step<Twins>("ddp", group, BatchStatistics::batch, shares[group.rank()])), "")
@@ -401,7 +401,7 @@ TEST(BatchNorm, OverRanksIsRefusedWithDeterministicSums) {
 TEST(BatchNorm, InFloatIsNearThatInDouble) {
   const torch::Tensor x = images_of(12);
   on_threads(2, [&](const comm::Group& group) {
-    NormRig rig("ddp", group, BatchStatistics::ranks, torch::kFloat);
+    NormRig rig("ddp", group, BatchStatistics::ranks, Recompute::none, torch::kFloat);
     rig.step({x.narrow(0, group.rank() * 6, 6)}, 1);
     EXPECT_EQ(apart(tensors_of(*rig.net), reference({x}), "", 1e-4), "");
   });
