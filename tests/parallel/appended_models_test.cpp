@@ -5,6 +5,8 @@
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
+#include "funicular/core/recompute.h"
+#include "funicular/parallel/segment_hooks.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel::appended_models_tests {
@@ -166,6 +168,28 @@ TEST(AppendedModels, TrainUnderEveryStrategyAsInOneProcess) {
   for (const int ranks : {1, 2, 3}) {
     with_ranks(ranks, body);
     if (is_rank()) return;
+  }
+}
+
+/// Records the segments whose backward pass has ended, in order.
+struct BackwardEnds final : SegmentEvents {
+  std::vector<size_t> all;
+  void after_backward(size_t segment) override { all.push_back(segment); }
+};
+
+/// No gradient leaves the first segment of a chain. The second chain's first segment ends when the first chain begins, and
+/// the first chain's with the whole pass.
+TEST(AppendedModels, TheEndOfEachSegmentsBackwardPassIsToldInReverseOrder) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    Model model = two_chains();
+    ASSERT_EQ(model.segments[4].name, "second.embeddings");
+    BackwardEnds ends;
+    const SegmentHooks hooks(model, ends);
+    const MicroBatch batch = make_batch({0, 1, 2}, 0);
+    LossSink sink;
+    forward_recomputed(model, recompute, {}, batch, {}, sink, {.training = true});
+    sink.total(batch.counts).backward();
+    EXPECT_EQ(ends.all, (std::vector<size_t>{7, 6, 5, 4, 3, 2, 1})) << recompute_name(recompute);
   }
 }
 
