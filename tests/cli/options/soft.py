@@ -91,9 +91,10 @@ def weight_column(lab):
     lab.assertAlmostEqual(first(lab, path, micro_batch_size=1, **words), first(lab, path, **words), places=12)
     rows = [(f"{one} {two}", *map(repr, share), repr(weight)) for one in TEXTS for two, share, weight in zip(TEXTS, SHARES, (1, 2, 0.5, 4))]
     more = lab.once("more.tsv", lambda path: write_rows(path, ("text", *CLASSES, "weight"), rows))
-    held_out = {"train": more, "soft_columns": CLASSES, "eval_fraction": 0.5, "learning_rate": NOTHING}
-    plain, weighted = (lab.train(**held_out, **given).evaluations[-1]["eval_loss"] for given in ({}, {"weight_column": "weight"}))
-    lab.assertAlmostEqual(weighted, plain, places=12)
+    for windows in ({}, {"stride": 1}):  # windows count by their weights in evaluation, too
+        held_out = {"train": more, "soft_columns": CLASSES, "eval_fraction": 0.5, "learning_rate": NOTHING, **windows}
+        plain, weighted = (lab.train(**held_out, **given).evaluations[-1]["eval_loss"] for given in ({}, {"weight_column": "weight"}))
+        lab.assertAlmostEqual(weighted, plain, places=12)
     zero = columns(lab, "zero.tsv", weights=(1, 0, 1, 1))
     lab.refuses_to_train("zero.tsv:3", "the weight is 0", train=zero, **words)
 
