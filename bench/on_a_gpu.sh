@@ -42,7 +42,7 @@ compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padde
 steps - 50 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
 trace - 40 when each kernel of some steps runs
 peers - 60 BERT-base beside PyTorch without padding, compiled
-attention - 34 steps by FlashAttention and by our kernels without tensor cores, for comparison with `steps`
+attention - 34 steps by our kernels, with and without tensor cores, for comparison with `steps`
 predict - 60 prediction with BERT-base beside transformers, whole commands
 distill - 60 the steps of distillation beside PyTorch
 floor - 20 the step beside its products alone
@@ -145,7 +145,7 @@ part_models() {
 bench_step() {
   local name=$1
   shift
-  ours "$program" bench --device cuda --precision bf16 --warmup 4 --steps 10 --json "$@" >"$files/$name.json" &&
+  ours "$program" bench --device cuda --precision bf16 --warmup 12 --steps 20 --json "$@" >"$files/$name.json" &&
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(sys.argv[2], round(d["tokens_per_second"]), "tokens/s, step", round(1e3 * d["step_seconds_median"], 2), "ms")' \
       "$files/$name.json" "$name"
 }
@@ -164,12 +164,12 @@ part_steps() {
   return $status
 }
 
-# `steps` measures these shapes with the default kernels, those for tensor cores. Each shape is measured once, the slow
-# tiles last.
+# `steps` measures these shapes with FlashAttention. The slow tiles come last.
 part_attention() {
   local status=0
-  FUNICULAR_ATTENTION=flash bench_step attention-flash-ragged --model base --batch-size 256 || status=1
-  FUNICULAR_ATTENTION=flash bench_step attention-flash-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
+  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-ragged --model base --batch-size 256 || status=1
+  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-128 --model base --batch-size 256 --rows full || status=1
+  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
   FUNICULAR_ATTENTION=tiles bench_step attention-tiles-ragged --model base --batch-size 256 || status=1
   return $status
 }
@@ -204,7 +204,7 @@ part_prove() {
   local status=0
   ours "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
   ours "$program" prove reference single --device cuda || status=1
-  ours "$program" prove single "single --micro-batch-size 2" --device cuda --precision bf16 || status=1
+  ours "$program" prove "single --deterministic" "single --deterministic --micro-batch-size 2" --device cuda --precision bf16 || status=1
   return $status
 }
 
@@ -221,12 +221,13 @@ part_trace() {
   trace_step 512 --model base --batch-size 64 --rows full --max-length 512 || status=1
   trace_step 32-rows --model base --batch-size 32 || status=1
   trace_step minilm --model minilm --batch-size 256 || status=1
+  FUNICULAR_ATTENTION=tensor_cores trace_step own-ragged --model base --batch-size 256 || status=1
   return $status
 }
 trace_step() {
   local name=$1
   shift
-  ours "$program" bench --device cuda --precision bf16 --steps 3 --trace "$files/trace-$name.json" "$@"
+  ours "$program" bench --device cuda --precision bf16 --warmup 12 --steps 3 --trace "$files/trace-$name.json" "$@"
 }
 
 part_floor() {

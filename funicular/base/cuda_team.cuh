@@ -21,6 +21,15 @@ class CudaTeam {
     return reinterpret_cast<unsigned char*>(memory);
   }
   __device__ Warp warp() const { return {}; }
+  __device__ int group() const { return static_cast<int>(threadIdx.x) / kLanes; }
+  __device__ int groups() const { return static_cast<int>(blockDim.x) / kLanes; }
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLanes; }
+  __device__ int lanes() const { return kLanes; }
+  __device__ void sync_group() const { __syncwarp(); }
+  template <class T>
+  __device__ T sum_of_group(T value) const {
+    return reduce_lanes(value, [](T a, T b) { return a + b; });
+  }
   template <class T>
   __device__ T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });
@@ -31,11 +40,16 @@ class CudaTeam {
   }
 
  private:
+  template <class T, class Combine>
+  __device__ T reduce_lanes(T value, Combine combine) const {
+    for (int offset = kLanes / 2; offset > 0; offset /= 2)
+      value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+    return value;
+  }
   /// Lanes of a warp by shuffles, then the warps' results in their order, by every thread for itself.
   template <class T, class Combine>
   __device__ T reduce(T value, Combine combine) const {
-    for (int offset = 16; offset > 0; offset /= 2)
-      value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+    value = reduce_lanes(value, combine);
     if (blockDim.x <= 32) return value;
     __shared__ T parts[32];
     __syncthreads();  // all have read what the last call left
@@ -58,8 +72,17 @@ constexpr int most_threads() {
     return 1024;
 }
 
+/// Teams that a processor of the card is to hold at once: the compiler gives a thread so few registers.
 template <class Body>
-__global__ void __launch_bounds__(most_threads<Body>()) run_team(Body body) {
+constexpr int least_teams() {
+  if constexpr (requires { Body::kLeastTeams; })
+    return Body::kLeastTeams;
+  else
+    return 1;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(most_threads<Body>(), least_teams<Body>()) run_team(Body body) {
   body(CudaTeam());
 }
 

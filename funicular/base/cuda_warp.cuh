@@ -91,19 +91,7 @@ class CudaWarp {
 
   template <class S>
   static __device__ uint32_t pair(float first, float second) {
-#if __CUDA_ARCH__ >= 800
-    uint32_t result;
-    if constexpr (std::is_same_v<S, BFloat16>)
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(result) : "f"(second), "f"(first));
-    else
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(result) : "f"(second), "f"(first));
-    return result;
-#else
-    S low, high;
-    narrow(first, low);
-    narrow(second, high);
-    return low.bits | uint32_t{high.bits} << 16;
-#endif
+    return narrow_two(first, second, S{});
   }
 
   static __device__ float exp2(float x) {

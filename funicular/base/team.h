@@ -1,7 +1,7 @@
 #pragma once
-// Kernels for accelerators are written once, for a team of threads: on a GPU the team is a block of its
-// threads (funicular/base/cuda_team.cuh), in tests it is a few threads of the processor, so that arithmetic
-// and synchronisation are tested, also by sanitizers, where there is no GPU.
+// Kernels for accelerators are written once, for a team of threads. On a GPU the team is a block of its
+// threads (funicular/base/cuda_team.cuh). In tests it is a few threads of the processor. So arithmetic and
+// synchronisation are tested without a GPU, and by sanitizers.
 //
 // A Team offers
 //   int64_t row(), column()   which of the launch's teams this is
@@ -10,6 +10,13 @@
 //   T sum(T), T max(T)        over all threads, to all; every thread must call; nothing else is seen by it
 //   unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
 //   Warp warp()               the caller's warp (base/warp.h)
+//
+// A Team is divided into groups of neighbouring threads: on a GPU warps, in tests three threads. It also offers
+//   int group(), groups()     which of the team's groups the caller is in, and how many they are
+//   int lane(), lanes()       which of the group's threads calls, and how many they are
+//   void sync_group()         as sync(), for the group
+//   T sum_of_group(T)         as sum(T), for the group
+//
 // Nothing depends on the size of the team but the order of sums.
 
 #include <cstdint>

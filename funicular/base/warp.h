@@ -27,8 +27,10 @@
 
 #if defined(__CUDACC__)
 #define FUNICULAR_UNROLL _Pragma("unroll")  ///< before a loop whose index chooses a register
+#define FUNICULAR_KEEP_ROLLED _Pragma("unroll 1")
 #else
 #define FUNICULAR_UNROLL
+#define FUNICULAR_KEEP_ROLLED
 #endif
 
 namespace funicular {

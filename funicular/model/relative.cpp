@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "funicular/core/device_copy.h"
-#include "funicular/nn/device/attention_choice.h"
 #include "funicular/nn/disentangled.h"
 
 namespace funicular::model {
@@ -65,10 +64,6 @@ RelativeWeights add_relative_weights(Builder& builder) {
   weights.norm = builder.add_norm(builder.in_encoder(names.relative_norm));
   weights.rows = nn::disentangled_rows(encoder.longest_sequence(), relative.buckets, relative.farthest);
   return weights;
-}
-
-bool draws_masks_by_batch(int64_t longest) {
-  return longest > nn::device::kLongestShort;
 }
 
 void check_repeatable(const ModelOptions& encoder) {

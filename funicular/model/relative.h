@@ -35,12 +35,6 @@ struct RelativeWeights {
 
 RelativeWeights add_relative_weights(Builder& builder);
 
-/// Whether a GPU may draw attention's dropout in 16 bits by the batch, for sequences of up to `longest` tokens and an
-/// encoder that need not be repeatable. Its mask then depends on how a batch is cut. For heads up to 128 that are not
-/// turned, or fill 32, 64, 96 or 128 channels. Others are drawn by the batch at any length, see
-/// nn/device/attention_choice.h.
-bool draws_masks_by_batch(int64_t longest);
-
 /// Throws InputError if an encoder that learns cannot keep ModelOptions::repeatable. To be called before it is built.
 void check_repeatable(const ModelOptions& encoder);
 

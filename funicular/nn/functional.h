@@ -56,7 +56,7 @@ Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::
 
 /// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side,
 /// to which bias [3H] is added → [T, H]. With `queries` only these R rows ask, of all tokens → [R, H]. On a GPU
-/// long sequences in 16 bits go to LibTorch's FlashAttention, unless `repeatable`. Its dropout mask is its own, and
+/// 16 bits go to LibTorch's FlashAttention, unless `repeatable`. Its dropout mask is its own, and
 /// its gradients differ in their last bits from run to run; see nn/device/attention_choice.h.
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
                      const DropoutSite& dropout, const std::optional<RowSubset>& queries = {},

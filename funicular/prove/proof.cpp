@@ -346,10 +346,9 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
   if (!task.device.is_cpu() && std::max(a.ranks, b.ranks) > 1)
     return "on GPUs proofs compare layouts of one rank; expected -n 1 in both";
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
-  if (!model::draws_masks_by_batch(task.max_length)) return "";
-  return "in 16 bits FlashAttention's dropout in rows of more than 512 tokens depends on the micro-batches. "
-         "Give "
-         "--deterministic in both layouts, --max-length 512, or --precision fp32 or fp64";
+  return "in 16 bits FlashAttention's dropout depends on the micro-batches. Give --deterministic in both "
+         "layouts, "
+         "or --precision fp32 or fp64";
 }
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {

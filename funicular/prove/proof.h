@@ -96,8 +96,8 @@ int64_t most_slices(const ProofTask& task);
 std::string step_file(const char* kind, int64_t step);
 
 /// Why these two layouts cannot be compared on the task's device; "" if they can. On a GPU only layouts of one rank
-/// are compared. In 16 bits there, long rows are LibTorch's FlashAttention's, whose dropout mask depends on how a
-/// batch is cut, unless a layout is deterministic.
+/// are compared. In 16 bits there, LibTorch's FlashAttention draws dropout by the batch, unless a layout is
+/// deterministic.
 std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b);
 
 /// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder`

@@ -1,8 +1,8 @@
 #pragma once
 // The tensors in an argument of an operator, for code that stands between LibTorch and its operators.
 
-#include <ATen/core/ivalue.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <optional>
 #include <utility>

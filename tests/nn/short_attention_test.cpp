@@ -190,46 +190,49 @@ TEST(ShortAttentionsMasks, AreTheProcessorsBitForBitInBothPasses) {
 
 TEST(ShortAttentions, ChoiceDependsOnTheCardTypeLengthAndHead) {
   const auto choice = [](AttentionNeeds needs) { return device::choose_attention(needs); };
-  const auto narrow = [](int capability, int64_t longest) {
-    return AttentionNeeds{.capability = capability, .type = at::kBFloat16, .longest = longest};
+  const auto narrow = [](int capability) {
+    return AttentionNeeds{.capability = capability, .type = at::kBFloat16};
   };
-  EXPECT_EQ(choice(narrow(80, 512)), AttentionKernels::tensor_cores);
-  EXPECT_EQ(choice(narrow(120, 1)), AttentionKernels::tensor_cores);
-  EXPECT_EQ(choice(narrow(90, 513)), AttentionKernels::flash);
-  EXPECT_EQ(choice(narrow(75, 100)), AttentionKernels::tiles);
-  AttentionNeeds needs = narrow(75, 4000);
+  EXPECT_EQ(choice(narrow(80)), AttentionKernels::flash);
+  EXPECT_EQ(choice(narrow(120)), AttentionKernels::flash);
+  EXPECT_EQ(choice(narrow(75)), AttentionKernels::tiles);
+  AttentionNeeds needs = narrow(75);
   needs.type = at::kHalf;
   EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
   needs.capability = 70;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
-  needs = narrow(90, 513);
+  needs = narrow(90);
   needs.repeatable = true;
   EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
-  needs = narrow(90, 513);
+  needs = narrow(90);
   needs.some_queries = needs.window = true;
   EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
-  needs = narrow(90, 100);
+  needs = narrow(90);
   needs.head_size = 256;
   EXPECT_EQ(choice(needs), AttentionKernels::flash);
   needs.head_size = 257;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
-  needs = narrow(90, 100);
-  needs.turned = true;
+  needs = narrow(90);
+  needs.head_size = 12;
+  EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
+  needs = narrow(90);
+  needs.turned = needs.repeatable = true;
   EXPECT_EQ(choice(needs), AttentionKernels::tensor_cores);
   needs.head_size = 48;
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  needs.repeatable = false;
   EXPECT_EQ(choice(needs), AttentionKernels::flash);
   needs.score_terms = true;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
-  needs = narrow(90, 100);
+  needs = narrow(90);
   needs.type = at::kFloat;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
   EXPECT_EQ(device::describe_attention(90),
-            "attention of 16 bits on tensor cores up to 512 tokens, then FlashAttention");
+            "attention of 16 bits by FlashAttention, with --deterministic by our kernels on tensor cores");
   EXPECT_EQ(device::describe_attention(75), "attention of fp16 on tensor cores, of bf16 without them");
-  const device::PreferAttention flash(AttentionKernels::flash);
-  EXPECT_EQ(choice(narrow(90, 100)), AttentionKernels::flash);
-  EXPECT_EQ(choice(narrow(75, 100)), AttentionKernels::tiles)
-      << "which cannot be served by what is preferred";
+  const device::PreferAttention own(AttentionKernels::tensor_cores);
+  EXPECT_EQ(choice(narrow(90)), AttentionKernels::tensor_cores);
+  EXPECT_EQ(choice(narrow(75)), AttentionKernels::tiles) << "which cannot be served by what is preferred";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "funicular/base/random.h"
 #include "funicular/nn/device/row_kernels.h"
 
 namespace funicular::nn::device {
@@ -108,8 +109,9 @@ struct HeadTile {
   template <class Team>
   FUNICULAR_DEVICE HeadTile(const PackedAttention<S>& arguments, const Team& team)
       : a(arguments),
-        sequence(team.row() / a.heads),
-        head(team.row() % a.heads),
+        sequence(static_cast<uint32_t>(team.row()) /
+                 static_cast<uint32_t>(a.heads)),  // a long division is slow
+        head(team.row() - sequence * a.heads),
         begin(team.column() * a.tile) {
     row = a.offsets[sequence];
     length = a.offsets[sequence + 1] - row;

@@ -1,7 +1,5 @@
 #include "funicular/nn/device/attention_choice.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -57,10 +55,9 @@ AttentionKernels choose_attention(const AttentionNeeds& needs) {
   const int preferred = preference().load(std::memory_order_relaxed);
   if (preferred != kNone && serves(static_cast<AttentionKernels>(preferred), needs))
     return static_cast<AttentionKernels>(preferred);
-  const bool flash = serves(AttentionKernels::flash, needs);
-  if (serves(AttentionKernels::tensor_cores, needs) && (needs.longest <= kLongestShort || !flash))
-    return AttentionKernels::tensor_cores;
-  return flash ? AttentionKernels::flash : AttentionKernels::tiles;
+  for (const AttentionKernels kernels : {AttentionKernels::flash, AttentionKernels::tensor_cores})
+    if (serves(kernels, needs)) return kernels;
+  return AttentionKernels::tiles;
 }
 
 AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& call) {
@@ -68,7 +65,6 @@ AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& ca
   needs.capability = funicular::device::capability(qkv.device());
   needs.type = qkv.scalar_type();
   needs.head_size = qkv.size(1) / 3 / call.heads;
-  needs.longest = call.packing.longest();
   needs.some_queries = call.queries.has_value();
   needs.window = call.pattern.window >= 0;
   needs.turned = call.pattern.rotations.defined();
@@ -80,8 +76,7 @@ AttentionKernels choose_attention(const at::Tensor& qkv, const AttentionCall& ca
 
 std::string describe_attention(int capability) {
   if (capability >= 80)
-    return fmt::format("attention of 16 bits on tensor cores up to {} tokens, then FlashAttention",
-                       kLongestShort);
+    return "attention of 16 bits by FlashAttention, with --deterministic by our kernels on tensor cores";
   if (capability >= 75) return "attention of fp16 on tensor cores, of bf16 without them";
   return "attention without tensor cores";
 }

@@ -4,6 +4,7 @@
 #include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/column_sum.h"
 #include "funicular/nn/device/join.h"
+#include "funicular/nn/device/norm.h"
 #include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/device/scatter.h"
 #include "funicular/nn/device/short_attention_gradients.h"

@@ -8,11 +8,13 @@
 #include "funicular/nn/device/column_sum.h"
 #include "funicular/nn/device/join.h"
 #include "funicular/nn/device/launches.h"
+#include "funicular/nn/device/norm.h"
 #include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/device/scatter.h"
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn::device {
 
@@ -25,10 +27,13 @@ struct Blocks {
       : size(std::max<int64_t>(8, ceiling(rows, 512))), count(ceiling(rows, size)) {}
 };
 
-/// A team a row, each thread with some units of eight channels.
-template <class Kernel>
-void run_rows(const at::Tensor& x, const Kernel& kernel) {
-  run(x, {.rows = x.size(0), .threads = threads(x, units_of(x.size(1)), 1024)}, kernel);
+/// A group of a team has a row of x.
+template <class S, template <class> class Kernel>
+void run_rows(const at::Tensor& x, const Kernel<S>& kernel) {
+  const int64_t bytes = RowMemory<S>::bytes(x.size(1), Kernel<S>::kCopies);
+  const auto [count, groups] = funicular::device::grouped_team(x, bytes);
+  funicular::device::check_shared_bytes(x, groups * bytes);
+  run(x, {.rows = ceiling(x.size(0), groups), .threads = count, .shared_bytes = groups * bytes}, kernel);
 }
 
 /// Of a tensor whose rows are summed in blocks: for `sums` matrices of partial sums, which a kernel writes.
@@ -46,8 +51,8 @@ void learn_vectors(NormArguments<S> a, const at::Tensor& dy, const NormVectors& 
   a.gamma_gradient = data<T>(partial[0]);
   a.beta_gradient = data<T>(partial[1]);
   a.bias_gradient = vectors.bias.defined() ? data<T>(partial[2]) : nullptr;
-  const int team = threads(dy, a.width, 128);
-  run(dy, {.rows = blocks.count, .columns = ceiling(a.width, team), .threads = team},
+  const int team = threads(dy, ceiling(a.width, kPack), 128);
+  run(dy, {.rows = blocks.count, .columns = ceiling(a.width, team * kPack), .threads = team},
       NormVectorGradients<S>{a, blocks.size});
   collect(partial, {vectors.gamma, vectors.beta, vectors.bias});
 }
@@ -136,7 +141,9 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
   const NormResult result = norm_result(rows.word, rows.ids.size(0));
   dispatch(rows.word, "embeddings", [&](auto zero) {
     using S = decltype(zero);
-    run_rows(result.sum, EmbeddingNorm<S>{embedding_arguments<S>(rows, gamma, beta, call, result)});
+    EmbeddingArguments<S> e = embedding_arguments<S>(rows, gamma, beta, call, result);
+    e.norm.end = result.sum.size(0);
+    run_rows(result.sum, EmbeddingNorm<S>{e});
   });
   return result;
 }
@@ -174,8 +181,8 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                const at::Tensor& draws, const DropoutArguments& arguments) {
   dispatch(in, "dropout", [&](auto zero) {
     using S = decltype(zero);
-    run_rows(in, DropoutRows<S>{in.size(1), data<S>(in), data<S>(out), positions.data_ptr<int32_t>(),
-                                draws.data_ptr<int64_t>(), arguments});
+    run_rows(in, DropoutRows<S>{in.size(0), in.size(1), data<S>(in), data<S>(out),
+                                positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(), arguments});
   });
 }
 

@@ -6,26 +6,23 @@
 // "FlashAttention-2", 2023). Dropout's mask is that of the processor's kernels. Nothing is added by several teams at
 // once, so results repeat bit for bit.
 //
-// Estimates, not measured, for a sequence and head of n tokens and d channels. The forward pass takes 4 n^2 d
-// operations and 8 n d bytes, the backward pass 14 n^2 d operations and 28 n d bytes. With d = 64 and n = 128 this is
-// 64 operations per byte. An H100 has about 200 per byte, so its memory bounds short sequences. Shared memory bounds
-// long ones: a product of 16 by 8 by 16 reads 256 bytes in 2 cycles, which allows 470 TFLOP/s. Dropout adds one
-// Philox block and 8 shuffles per lane and 256 scores, about as many instructions as the products take cycles.
+// A sequence of n tokens and a head of d channels take 4 n^2 d operations and 8 n d bytes in the forward pass. The
+// backward pass takes 14 n^2 d operations and 28 n d bytes. On an H200 neither bounds them, but instructions: the first
+// version had 39 TFLOP/s forward with n = 512 and d = 64. Now indices have 32 bits, one instruction rounds two
+// numbers, and whole tiles are not masked. Dropout's decisions pass through the team's memory, without shuffles. This
+// version has not run on a card.
 
 #include "funicular/nn/device/attention.h"
+#include "funicular/nn/device/head_rows.h"
 
 namespace funicular::nn::device {
 
 constexpr int kStrip = 16;          ///< rows of a warp
 constexpr int kStripThreads = 128;  ///< of a team on a GPU: 4 warps, 64 rows
 
-constexpr float kUnseen = -1e38F, kNoPeak = -1e30F;  ///< scores to the base of 2
+constexpr float kUnseen = -1e38F,
+                kNoPeak = -1e30F;  ///< scores; the smaller one stays the smaller one when it is scaled
 constexpr float kLogTwo = 0.693147180559945F;
-
-/// Elements from one row of a matrix in the team's memory to the next: 16 bytes more than a row, so that the 8 rows
-/// that lanes read together lie in different banks.
-template <int width>
-constexpr int kRowStride = width + 8;
 
 /// attention_dropout_keeps for the queries 8 * eighth to 8 * eighth + 7: one bit each, the first one lowest.
 FUNICULAR_DEVICE inline uint32_t attention_dropout_keeps_of_eight(RandomKey key, uint64_t draw, uint32_t head,
@@ -37,6 +34,10 @@ FUNICULAR_DEVICE inline uint32_t attention_dropout_keeps_of_eight(RandomKey key,
   for (uint32_t q = 0; q < 8; ++q)
     kept |= uint32_t{(block[q / 2] >> (16 * (q % 2)) & 0xFFFFu) >= rate.threshold} << q;
   return kept;
+}
+
+FUNICULAR_DEVICE inline int least_of(int a, int b) {
+  return a < b ? a : b;
 }
 
 /// Two numbers of 16 bits in memory.
@@ -56,6 +57,14 @@ struct Strip {
 
   const HeadTile<S>& tile;
   Warp warp;
+  int queries, length, window;  ///< of the sequence; of 32 bits, which a GPU compares faster
+
+  FUNICULAR_DEVICE Strip(const HeadTile<S>& of, Warp own)
+      : tile(of),
+        warp(own),
+        queries(static_cast<int>(of.count)),
+        length(static_cast<int>(of.length)),
+        window(static_cast<int>(of.a.window)) {}
 
   /// The team's row at which the strip begins.
   FUNICULAR_DEVICE int first() const { return kStrip * warp.index(); }
@@ -126,109 +135,87 @@ struct Strip {
     return result;
   }
 
-  /// Whether query i reads key j; neither need exist.
-  FUNICULAR_DEVICE bool reads(int64_t i, int64_t j) const {
-    return i < tile.count && j < tile.length && (tile.a.window < 0 || tile.sees(tile.place(i), j));
-  }
-
-  /// Whether dropout keeps the probabilities of 16 by 16 queries and keys: bit 4 t + i for element i of sums t. Rows
+  /// If a pair does not exist, or does not read each other, its score becomes so small that its exponential is 0. Rows
   /// of the sums are queries, or keys if `transposed`.
-  template <bool transposed>
-  FUNICULAR_DEVICE Registers<uint32_t, 1> kept(int64_t first_query, int64_t first_key) const {
-    Registers<uint32_t, 1> result;
-    const DropoutArguments& dropout = tile.a.dropout;
-    if (dropout.threshold == 0) {
-      warp.each([&](int lane) { result.of(lane)[0] = 0xFF; });
-      return result;
-    }
-    if (tile.a.queries) {
+  template <bool transposed, int count>
+  FUNICULAR_DEVICE void hide(int first_query, int first_key, Sums (&sums)[count]) const {
+    constexpr int kColumns = 8 * count;
+    if (window < 0 && first_query + (transposed ? kColumns : kStrip) <= queries &&
+        first_key + (transposed ? kStrip : kColumns) <= length)
+      return;
+    FUNICULAR_UNROLL
+    for (int t = 0; t < count; ++t)
       warp.each([&](int lane) {
-        result.of(lane)[0] = 0;
-        for (int e = 0; e < 8; ++e) {
-          const int row = row_in_sums(lane, e % 4), column = e / 4 * 8 + column_in_sums(lane, e % 4);
-          const int64_t i = first_query + (transposed ? column : row);
-          const bool keeps =
-              i < tile.count && tile.multiplier(i, first_key + (transposed ? row : column)) != 0;
-          result.of(lane)[0] |= uint32_t{keeps} << e;
+        for (int i = 0; i < 4; ++i) {
+          const int row = row_in_sums(lane, i), column = 8 * t + column_in_sums(lane, i);
+          const int query = first_query + (transposed ? column : row),
+                    key = first_key + (transposed ? row : column);
+          if (query >= queries || key >= length || (window >= 0 && !tile.sees(tile.place(query), key)))
+            sums[t].of(lane)[i] = kUnseen;
         }
       });
-      return result;
-    }
-    // A lane decides for one key and 8 queries, which share their random bits.
-    Registers<uint32_t, 1> own;
-    warp.each([&](int lane) {
-      own.of(lane)[0] = attention_dropout_keeps_of_eight(
-          {dropout.key_low, dropout.key_high}, static_cast<uint64_t>(tile.a.draws[tile.sequence]),
-          static_cast<uint32_t>(tile.a.first_head + tile.head),
-          static_cast<uint32_t>(first_query / 8 + lane / 16), static_cast<uint32_t>(first_key + lane % 16),
-          {dropout.threshold});
-      result.of(lane)[0] = 0;
-    });
-    FUNICULAR_UNROLL
-    for (int e = 0; e < 8; ++e) {
-      const auto bits = warp.pull(own, [&](int lane) {
-        const int row = row_in_sums(lane, e % 4), column = e / 4 * 8 + column_in_sums(lane, e % 4);
-        return transposed ? column / 8 * 16 + row : row / 8 * 16 + column;
-      });
-      warp.each([&](int lane) {
-        const int query = transposed ? column_in_sums(lane, e % 4) : lane / 4;
-        result.of(lane)[0] |= (bits.of(lane)[0] >> query & 1U) << e;
-      });
-    }
-    return result;
   }
 };
 
-/// Channels c to c + 7 of row `place` of a part (0, 1, 2: queries, keys, values) with their bias, turned as
-/// HeadTile::element turns them. Beyond the head zeros.
-template <class S>
-FUNICULAR_DEVICE Pack<float> biased_pack(const HeadTile<S>& tile, int part, int64_t place, int64_t c) {
-  const PackedAttention<S>& a = tile.a;
-  const int64_t first = part * a.hidden() + tile.column;
-  const S* const line = a.qkv + (tile.row + place) * 3 * a.hidden() + first;
-  const auto read = [&](int64_t channel) {
-    Pack<float> pack = load_pack<S>(line, channel, a.head_size);
-    if (!a.bias) return pack;
-    const Pack<float> bias = load_pack<float>(a.bias + first, channel, a.head_size);
-    for (int k = 0; k < kPack; ++k) pack.values[k] += bias.values[k];
-    return pack;
-  };
-  Pack<float> pack = read(c);
-  if (part == 2 || !a.rotations) return pack;
-  const int64_t half = a.head_size / 2;
-  const float* const angles = a.rotations + place * a.head_size + c % half;
-  const Pack<float> other = read(c < half ? c + half : c - half);
-  for (int k = 0; k < kPack; ++k)
-    pack.values[k] =
-        pack.values[k] * angles[k] + (c < half ? -other.values[k] : other.values[k]) * angles[half + k];
-  return pack;
-}
-
-/// Rows of the team's memory = pack(i, c), rounded, for the rows i below `valid`; the others are zero.
-template <class S, int width, class Team, class PackOf>
-FUNICULAR_DEVICE void fill_rows(const Team& team, int64_t rows, int64_t valid, int64_t head_size, S* out,
-                                PackOf pack) {
-  constexpr int kPacks = width / kPack;
-  for (int e = team.rank(); e < static_cast<int>(rows) * kPacks; e += team.size()) {
-    const int i = e / kPacks, c = e % kPacks * static_cast<int>(kPack);
-    store_pack(out + i * kRowStride<width>, c, width,
-               i < valid && c < head_size ? pack(i, c) : Pack<float>{});
+/// The team decides on dropout, in its memory. Bit q of a byte tells whether query q of an eighth keeps the probability
+/// of a key. There are `eighths` eighths of the team's queries, and `keys` keys. place(eighth, key) is where a byte
+/// lies.
+template <class S, class Team, class Place>
+FUNICULAR_DEVICE void decide_dropout(const Team& team, const HeadTile<S>& tile, int first_query, int eighths,
+                                     int first_key, int keys, unsigned char* bytes, Place place) {
+  const DropoutArguments& dropout = tile.a.dropout;
+  if (dropout.threshold == 0) return;
+  const RandomKey key{dropout.key_low, dropout.key_high};
+  const uint64_t draw = static_cast<uint64_t>(tile.a.draws[tile.sequence]);
+  const uint32_t head = static_cast<uint32_t>(tile.a.first_head + tile.head);
+  for (int e = team.rank(); e < eighths * keys; e += team.size()) {
+    const int eighth = e / keys, j = e % keys, query = first_query + 8 * eighth;
+    if (query >= tile.count || first_key + j >= tile.length) continue;
+    uint32_t kept = 0;
+    if (tile.a.queries) {
+      for (int q = 0; q < 8 && query + q < tile.count; ++q)
+        kept |= uint32_t{tile.multiplier(query + q, first_key + j) != 0} << q;
+    } else {
+      kept = attention_dropout_keeps_of_eight(key, draw, head, static_cast<uint32_t>(query / 8),
+                                              static_cast<uint32_t>(first_key + j), {dropout.threshold});
+    }
+    bytes[place(eighth, j)] = static_cast<unsigned char>(kept);
   }
 }
-/// From query `from` on.
-template <class S, int width, class Team>
-FUNICULAR_DEVICE void fill_queries(const Team& team, const HeadTile<S>& tile, int64_t rows, int64_t from,
-                                   S* out) {
-  fill_rows<S, width>(team, rows, tile.count - from, tile.a.head_size, out,
-                      [&](int i, int c) { return biased_pack(tile, 0, tile.place(from + i), c); });
-}
-/// Keys or values (part 1, 2) from key `from` on.
-template <class S, int width, class Team>
-FUNICULAR_DEVICE void fill_keys(const Team& team, const HeadTile<S>& tile, int part, int64_t rows,
-                                int64_t from, S* out) {
-  fill_rows<S, width>(team, rows, tile.length - from, tile.a.head_size, out,
-                      [&](int i, int c) { return biased_pack(tile, part, from + i, c); });
-}
+
+/// Decisions for two rows of a lane's sums. Rows are queries. There is a byte for each key. The bytes that a lane needs
+/// lie side by side.
+template <int keys>
+struct DecisionsByQuery {
+  uint32_t words[keys / 16];
+
+  static FUNICULAR_DEVICE int place(int eighth, int key) {
+    return eighth * keys + key % 8 / 2 * (keys / 4) + key / 8 * 2 + key % 2;
+  }
+  /// Of query `first` + lane / 4; `first` is a multiple of 8. Without dropout everything is kept.
+  FUNICULAR_DEVICE DecisionsByQuery(const unsigned char* bytes, int first, int lane, bool drops) {
+    const NumberPair* const from =
+        reinterpret_cast<const NumberPair*>(bytes + first / 8 * keys + lane % 4 * (keys / 4));
+    FUNICULAR_UNROLL
+    for (int w = 0; w < keys / 16; ++w) words[w] = drops ? from[w].bits >> (lane / 4) : ~0U;
+  }
+  /// The first or second of a lane's two keys in columns 8 t to 8 t + 7.
+  FUNICULAR_DEVICE bool keeps(int t, int second) const {
+    return (words[t / 2] & 1U << (8 * (t % 2 * 2 + second))) != 0;
+  }
+};
+
+/// The same for rows that are keys and columns that are 32 queries. There is a byte for each eighth of the queries.
+struct DecisionsByKey {
+  static constexpr int kEighths = 4;
+  uint32_t word;
+
+  static FUNICULAR_DEVICE int place(int eighth, int key) { return key * kEighths + eighth; }
+  FUNICULAR_DEVICE DecisionsByKey(const unsigned char* bytes, int first, int lane, bool drops)
+      : word(drops ? reinterpret_cast<const NumberPair*>(bytes)[first + lane / 4].bits >> (lane % 4 * 2)
+                   : ~0U) {}
+  FUNICULAR_DEVICE bool keeps(int t, int second) const { return (word & 1U << (8 * t + second)) != 0; }
+};
 
 /// Stores channels c and c + 1 of a head's row.
 template <class Warp, class S>
@@ -245,12 +232,16 @@ FUNICULAR_DEVICE void store_two(S* line, int64_t c, int64_t head_size, float fir
 /// A team a tile of queries, whose size is that of its warps' strips.
 template <class S, int width>
 struct ShortForward {
-  static constexpr int kMostThreads = kStripThreads;
+  static constexpr int kMostThreads = kStripThreads, kLeastTeams = 3;
   static constexpr int kKeys = 64;  ///< at a time
 
   PackedAttention<S> a;
 
-  static int64_t shared_bytes(int64_t tile) { return (tile + 2 * kKeys) * kRowStride<width> * 2; }
+  using Decisions = DecisionsByQuery<kKeys>;
+
+  static int64_t shared_bytes(int64_t tile) {
+    return (tile + 2 * kKeys) * kRowStride<width> * 2 + tile / 8 * kKeys;
+  }
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
@@ -259,16 +250,19 @@ struct ShortForward {
     S* const query = reinterpret_cast<S*>(team.shared());
     S* const key = query + a.tile * kRowStride<width>;
     S* const value = key + kKeys * kRowStride<width>;
-    fill_queries<S, width>(team, tile, a.tile, tile.begin, query);
+    unsigned char* const kept = reinterpret_cast<unsigned char*>(value + kKeys * kRowStride<width>);
+    const int rows = static_cast<int>(a.tile), begin = static_cast<int>(tile.begin);
+    fill_queries<S, width>(team, tile, rows, begin, query);
     State<Team> state{{tile, team.warp()}, {}, {}, {}};
     state.begin();
-    const bool works = tile.begin + state.strip.first() < tile.count;
-    const int64_t end = tile.last_seen(tile.last_place(), tile.length);
-    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kKeys) {
+    const bool works = begin + state.strip.first() < tile.count;
+    const int end = static_cast<int>(tile.last_seen(tile.last_place(), tile.length));
+    for (int from = static_cast<int>(tile.first_seen(tile.place(begin))); from < end; from += kKeys) {
       fill_keys<S, width>(team, tile, 1, kKeys, from, key);
       fill_keys<S, width>(team, tile, 2, kKeys, from, value);
+      decide_dropout(team, tile, begin, rows / 8, from, kKeys, kept, Decisions::place);
       team.sync();
-      if (works) state.take(query + state.strip.first() * kRowStride<width>, key, value, from);
+      if (works) state.take(query + state.strip.first() * kRowStride<width>, key, value, kept, from);
       team.sync();
     }
     if (works) state.write();
@@ -290,42 +284,33 @@ struct ShortForward {
       });
     }
 
-    FUNICULAR_DEVICE void take(const S* query, const S* key, const S* value, int64_t from) {
-      const int valid = static_cast<int>(least(kKeys, strip.tile.length - from));
+    FUNICULAR_DEVICE void take(const S* query, const S* key, const S* value, const unsigned char* kept,
+                               int from) {
+      const int valid = least_of(kKeys, strip.length - from);
       typename Ops::Sums s[kKeys / 8];
       strip.scores(query, key, valid, s);
-      scale(s, from);
+      strip.template hide<false>(first_query(), from, s);
       rescale(s);
-      FUNICULAR_UNROLL
-      for (int j = 0; j < kKeys / 16; ++j) drop(s[2 * j], s[2 * j + 1], from + 16 * j);
+      drop(s, kept);
       strip.add_product(s, value, valid, out);
     }
 
-    FUNICULAR_DEVICE int64_t first_query() const { return strip.tile.begin + strip.first(); }
-
-    FUNICULAR_DEVICE void scale(typename Ops::Sums (&s)[kKeys / 8], int64_t from) const {
-      const float factor = static_cast<float>(strip.tile.a.scale) / kLogTwo;
-      FUNICULAR_UNROLL
-      for (int t = 0; t < kKeys / 8; ++t)
-        strip.warp.each([&](int lane) {
-          for (int i = 0; i < 4; ++i) {
-            float& score = s[t].of(lane)[i];
-            score = strip.reads(first_query() + row_in_sums(lane, i), from + 8 * t + column_in_sums(lane, i))
-                        ? score * factor
-                        : kUnseen;
-          }
-        });
-    }
+    FUNICULAR_DEVICE int first_query() const { return static_cast<int>(strip.tile.begin) + strip.first(); }
 
     /// Scores become exponentials below the new peak, to which the sums so far are rescaled.
     FUNICULAR_DEVICE void rescale(typename Ops::Sums (&s)[kKeys / 8]) {
       const auto larger = [](float x, float y) { return x > y ? x : y; };
-      auto peak = peaks;
-      FUNICULAR_UNROLL
-      for (int t = 0; t < kKeys / 8; ++t)
-        strip.warp.each([&](int lane) {
-          for (int i = 0; i < 4; ++i) peak.of(lane)[i / 2] = larger(peak.of(lane)[i / 2], s[t].of(lane)[i]);
-        });
+      const float to_base_two = static_cast<float>(strip.tile.a.scale) / kLogTwo;
+      typename Ops::template Registers<float, 2> peak;
+      strip.warp.each([&](int lane) {
+        for (int h = 0; h < 2; ++h) {
+          float most = s[0].of(lane)[2 * h];
+          FUNICULAR_UNROLL
+          for (int t = 0; t < kKeys / 8; ++t)
+            for (int e = 0; e < 2; ++e) most = larger(most, s[t].of(lane)[2 * h + e]);
+          peak.of(lane)[h] = larger(peaks.of(lane)[h], most * to_base_two);
+        }
+      });
       strip.warp.exchange(peak, 1, larger);
       strip.warp.exchange(peak, 2, larger);
       strip.warp.each([&](int lane) {
@@ -344,19 +329,23 @@ struct ShortForward {
       for (int t = 0; t < kKeys / 8; ++t)
         strip.warp.each([&](int lane) {
           for (int i = 0; i < 4; ++i) {
-            s[t].of(lane)[i] = Ops::Warp::exp2(s[t].of(lane)[i] - peak.of(lane)[i / 2]);
-            sums.of(lane)[i / 2] += s[t].of(lane)[i];
+            float& score = s[t].of(lane)[i];
+            score = Ops::Warp::exp2(score * to_base_two - peak.of(lane)[i / 2]);
+            sums.of(lane)[i / 2] += score;
           }
         });
     }
 
-    FUNICULAR_DEVICE void drop(typename Ops::Sums& first, typename Ops::Sums& second, int64_t key) const {
-      if (strip.tile.a.dropout.threshold == 0 || key >= strip.tile.length) return;
-      const auto kept = strip.template kept<false>(first_query(), key);
+    FUNICULAR_DEVICE void drop(typename Ops::Sums (&s)[kKeys / 8], const unsigned char* kept) const {
+      if (strip.tile.a.dropout.threshold == 0) return;
       strip.warp.each([&](int lane) {
-        for (int i = 0; i < 4; ++i) {
-          if (!(kept.of(lane)[0] >> i & 1U)) first.of(lane)[i] = 0;
-          if (!(kept.of(lane)[0] >> (4 + i) & 1U)) second.of(lane)[i] = 0;
+        FUNICULAR_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          const Decisions decided(kept, strip.first() + 8 * h, lane, true);
+          FUNICULAR_UNROLL
+          for (int t = 0; t < kKeys / 8; ++t)
+            for (int e = 0; e < 2; ++e)
+              if (!decided.keeps(t, e)) s[t].of(lane)[2 * h + e] = 0;
         }
       });
     }

@@ -4,6 +4,8 @@
 // and gives dK and dV. Both also write each column's sum over their rows, from which CollectSums makes the gradient
 // of the bias.
 
+#include <type_traits>
+
 #include "funicular/nn/device/short_attention.h"
 
 namespace funicular::nn::device {
@@ -11,12 +13,15 @@ namespace funicular::nn::device {
 /// Shared by both kernels.
 template <class S, int width>
 struct ShortGradients {
-  static constexpr int kMostThreads = kStripThreads;
+  static constexpr int kMostThreads = kStripThreads, kLeastTeams = 3;
   static constexpr int kColumns = 32;  ///< keys, or queries, at a time
   static constexpr int kStride = kRowStride<width>;
 
   PackedAttention<S> a;
   float* column_sums = nullptr;  ///< [sequences * a.query_tiles, 3 * hidden]; or null
+
+  template <bool transposed>
+  using Decisions = std::conditional_t<transposed, DecisionsByKey, DecisionsByQuery<kColumns>>;
 
   /// The parts of the team's memory.
   template <class Team>
@@ -25,6 +30,7 @@ struct ShortGradients {
     S *other, *other2;          ///< [kColumns, stride]
     float *log_sum_exp, *dots;  ///< [tile] or [kColumns], of queries; log_sum_exp to the base of 2
     float* columns;             ///< [warps, width]
+    unsigned char* kept;        ///< [tile * kColumns / 8]: dropout's decisions
 
     FUNICULAR_DEVICE Memory(const Team& team, int64_t tile) {
       own = reinterpret_cast<S*>(team.shared());
@@ -34,45 +40,45 @@ struct ShortGradients {
       log_sum_exp = reinterpret_cast<float*>(other2 + kColumns * kStride);
       dots = log_sum_exp + tile + kColumns;
       columns = dots + tile + kColumns;
+      kept = reinterpret_cast<unsigned char*>(columns + tile / kStrip * width);
     }
   };
   static int64_t shared_bytes(int64_t tile) {
-    return 2 * (tile + kColumns) * (kStride * 2 + 4) + tile / kStrip * width * 4;
+    return 2 * (tile + kColumns) * (kStride * 2 + 4) + tile / kStrip * width * 4 + tile * kColumns / 8;
   }
 
-  /// Q * K^T becomes P, dropped out but not scaled. dO * V^T becomes dS = scale * P * (D * dP - dot), with D what
-  /// dropout multiplies by. log_sum_exp and dots begin at the first query.
+  /// Q * K^T becomes P, dropped out but not scaled. dO * V^T becomes dS / scale = P * (D * dP - dot). Dropout
+  /// multiplies by D. Rows of the sums are queries, or keys if `transposed`. Dots and log_sum_exp begin at
+  /// `first_stored`.
   template <bool transposed, class Team>
-  FUNICULAR_DEVICE void score_gradients(const Strip<S, width, Team>& strip, int64_t first_query,
-                                        int64_t first_key, int valid, const Memory<Team>& m, int first_stored,
+  FUNICULAR_DEVICE void score_gradients(const Strip<S, width, Team>& strip, int first_query, int first_key,
+                                        const Memory<Team>& m, int first_stored,
                                         typename Strip<S, width, Team>::Sums (&s)[kColumns / 8],
                                         typename Strip<S, width, Team>::Sums (&g)[kColumns / 8]) const {
-    const float scale = static_cast<float>(a.scale), to_base_two = scale / kLogTwo;
+    const float to_base_two = static_cast<float>(a.scale) / kLogTwo;
     const float multiplier = static_cast<float>(a.dropout.scale);
-    FUNICULAR_UNROLL
-    for (int j = 0; j < kColumns / 16; ++j) {
-      if (16 * j >= valid) continue;
-      const auto kept = strip.template kept<transposed>(first_query + (transposed ? 16 * j : 0),
-                                                        first_key + (transposed ? 0 : 16 * j));
+    const bool drops = a.dropout.threshold != 0;
+    strip.template hide<transposed>(first_query, first_key, s);
+    strip.warp.each([&](int lane) {
       FUNICULAR_UNROLL
-      for (int t = 2 * j; t < 2 * j + 2; ++t)
-        strip.warp.each([&](int lane) {
+      for (int h = 0; h < 2; ++h) {
+        const Decisions<transposed> decided(m.kept, (transposed ? strip.first() : first_stored) + 8 * h, lane,
+                                            drops);
+        FUNICULAR_UNROLL
+        for (int t = 0; t < kColumns / 8; ++t) {
           FUNICULAR_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const int row = row_in_sums(lane, i), column = 8 * t + column_in_sums(lane, i);
-            const int query = transposed ? column : row, key = transposed ? row : column;
-            float &score = s[t].of(lane)[i], &gradient = g[t].of(lane)[i];
-            if (!strip.reads(first_query + query, first_key + key)) {
-              score = gradient = 0;
-              continue;
-            }
-            const float p = Team::Warp::exp2(score * to_base_two - m.log_sum_exp[first_stored + query]);
-            const bool keeps = kept.of(lane)[0] >> (4 * (t % 2) + i) & 1U;
-            gradient = p * ((keeps ? gradient * multiplier : 0.0F) - m.dots[first_stored + query]) * scale;
+          for (int e = 0; e < 2; ++e) {
+            const int query =
+                first_stored + (transposed ? 8 * t + column_in_sums(lane, e) : row_in_sums(lane, 2 * h));
+            float &score = s[t].of(lane)[2 * h + e], &gradient = g[t].of(lane)[2 * h + e];
+            const float p = Team::Warp::exp2(score * to_base_two - m.log_sum_exp[query]);
+            const bool keeps = decided.keeps(t, e);
+            gradient = p * ((keeps ? gradient : 0.0F) * multiplier - m.dots[query]);
             score = keeps ? p : 0.0F;
           }
-        });
-    }
+        }
+      }
+    });
   }
 
   /// Writes the gradients of a part (0, 1, 2) for the team's rows, of which each warp has a strip: `sums` * factor,
@@ -172,31 +178,31 @@ struct ShortQueryGradients : ShortGradients<S, width> {
     const HeadTile<S> tile(a, team);
     if (tile.begin >= tile.count) return this->clear_columns(team, tile, 0);
     const typename Shared::template Memory<Team> m(team, a.tile);
-    fill_queries<S, width>(team, tile, a.tile, tile.begin, m.own);
-    fill_rows<S, width>(team, a.tile, tile.count - tile.begin, a.head_size, m.own2, [&](int i, int c) {
-      return load_pack<S>(line_of(tile, a.context_gradient, tile.begin + i), c, a.head_size);
-    });
+    const int rows = static_cast<int>(a.tile), begin = static_cast<int>(tile.begin);
+    fill_queries<S, width>(team, tile, rows, begin, m.own);
+    fill_rows_of<S, width>(a.context_gradient, team, tile, rows, begin, m.own2);
     const Strip<S, width, Team> strip{tile, team.warp()};
     const bool works = tile.begin + strip.first() < tile.count;
     if (works) find_dots(strip, m);
     typename Strip<S, width, Team>::Sums out[width / 8], s[kColumns / 8], g[kColumns / 8];
     strip.clear(out);
-    const int64_t end = tile.last_seen(tile.last_place(), tile.length);
-    for (int64_t from = tile.first_seen(tile.place(tile.begin)); from < end; from += kColumns) {
+    const int end = static_cast<int>(tile.last_seen(tile.last_place(), tile.length));
+    for (int from = static_cast<int>(tile.first_seen(tile.place(begin))); from < end; from += kColumns) {
       fill_keys<S, width>(team, tile, 1, kColumns, from, m.other);
       fill_keys<S, width>(team, tile, 2, kColumns, from, m.other2);
+      decide_dropout(team, tile, begin, rows / 8, from, kColumns, m.kept,
+                     Shared::template Decisions<false>::place);
       team.sync();
       if (works) {
-        const int valid = static_cast<int>(least(kColumns, tile.length - from));
+        const int valid = least_of(kColumns, strip.length - from);
         strip.scores(m.own + strip.first() * kStride, m.other, valid, s);
         strip.scores(m.own2 + strip.first() * kStride, m.other2, valid, g);
-        this->template score_gradients<false>(strip, tile.begin + strip.first(), from, valid, m,
-                                              strip.first(), s, g);
+        this->template score_gradients<false>(strip, begin + strip.first(), from, m, strip.first(), s, g);
         strip.add_product(g, m.other, valid, out);
       }
       team.sync();
     }
-    this->write(team, strip, 0, 1, out, m.columns, [&](int i) {
+    this->write(team, strip, 0, static_cast<float>(a.scale), out, m.columns, [&](int i) {
       return tile.begin + i < tile.count ? tile.place(tile.begin + i) : int64_t{-1};
     });
   }
@@ -226,9 +232,11 @@ struct ShortQueryGradients : ShortGradients<S, width> {
     strip.warp.each([&](int lane) {
       const int row = strip.first() + lane / 2;
       const int64_t at = tile.head * a.rows + tile.first_query + tile.begin + row;
-      if (lane % 2 != 0 || tile.begin + row >= tile.count) return;
-      a.dots[at] = m.dots[row] = dot.of(lane)[0];
-      m.log_sum_exp[row] = a.log_sum_exp[at] / kLogTwo;
+      if (lane % 2 != 0) return;
+      const bool exists = tile.begin + row < tile.count;
+      m.dots[row] = dot.of(lane)[0];
+      m.log_sum_exp[row] = exists ? a.log_sum_exp[at] / kLogTwo : 0;
+      if (exists) a.dots[at] = dot.of(lane)[0];
     });
   }
 };
@@ -247,29 +255,32 @@ struct ShortKeyValueGradients : ShortGradients<S, width> {
       return;
     }
     const typename Shared::template Memory<Team> m(team, a.tile);
-    fill_keys<S, width>(team, tile, 1, a.tile, tile.begin, m.own);
-    fill_keys<S, width>(team, tile, 2, a.tile, tile.begin, m.own2);
+    const int rows = static_cast<int>(a.tile), begin = static_cast<int>(tile.begin);
+    fill_keys<S, width>(team, tile, 1, rows, begin, m.own);
+    fill_keys<S, width>(team, tile, 2, rows, begin, m.own2);
     const Strip<S, width, Team> strip{tile, team.warp()};
     const bool works = tile.begin + strip.first() < tile.length;
     typename Strip<S, width, Team>::Sums keys[width / 8], values[width / 8], s[kColumns / 8], g[kColumns / 8];
     strip.clear(keys);
     strip.clear(values);
-    for (int64_t first = 0; first < tile.count; first += kColumns) {
+    for (int first = 0; first < strip.queries; first += kColumns) {
       if (!near(tile, first)) continue;
       fill(team, tile, first, m);
+      decide_dropout(team, tile, first, kColumns / 8, begin, rows, m.kept,
+                     Shared::template Decisions<true>::place);
       team.sync();
       if (works) {
-        const int valid = static_cast<int>(least(kColumns, tile.count - first));
+        const int valid = least_of(kColumns, strip.queries - first);
         strip.scores(m.own + strip.first() * kStride, m.other, valid, s);
         strip.scores(m.own2 + strip.first() * kStride, m.other2, valid, g);
-        this->template score_gradients<true>(strip, first, tile.begin + strip.first(), valid, m, 0, s, g);
+        this->template score_gradients<true>(strip, first, begin + strip.first(), m, 0, s, g);
         strip.add_product(g, m.other, valid, keys);
         strip.add_product(s, m.other2, valid, values);
       }
       team.sync();
     }
     const auto place = [&](int i) { return tile.begin + i < tile.length ? tile.begin + i : int64_t{-1}; };
-    this->write(team, strip, 1, 1, keys, m.columns, place);
+    this->write(team, strip, 1, static_cast<float>(a.scale), keys, m.columns, place);
     this->write(team, strip, 2, static_cast<float>(a.dropout.scale), values, m.columns, place);
   }
 
@@ -281,17 +292,15 @@ struct ShortKeyValueGradients : ShortGradients<S, width> {
   }
 
   template <class Team>
-  FUNICULAR_DEVICE void fill(const Team& team, const HeadTile<S>& tile, int64_t first,
+  FUNICULAR_DEVICE void fill(const Team& team, const HeadTile<S>& tile, int first,
                              const typename Shared::template Memory<Team>& m) const {
     fill_queries<S, width>(team, tile, kColumns, first, m.other);
-    fill_rows<S, width>(team, kColumns, tile.count - first, a.head_size, m.other2, [&](int i, int c) {
-      return load_pack<S>(a.context_gradient + (tile.first_query + first + i) * a.hidden() + tile.column, c,
-                          a.head_size);
-    });
-    for (int64_t i = team.rank(); i < least(kColumns, tile.count - first); i += team.size()) {
+    fill_rows_of<S, width>(a.context_gradient, team, tile, kColumns, first, m.other2);
+    for (int i = team.rank(); i < kColumns; i += team.size()) {
+      const bool exists = first + i < tile.count;
       const int64_t at = tile.head * a.rows + tile.first_query + first + i;
-      m.log_sum_exp[i] = a.log_sum_exp[at] / kLogTwo;
-      m.dots[i] = a.dots[at];
+      m.log_sum_exp[i] = exists ? a.log_sum_exp[at] / kLogTwo : 0;
+      m.dots[i] = exists ? a.dots[at] : 0;
     }
   }
 };
