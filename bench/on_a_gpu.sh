@@ -39,10 +39,10 @@ ranks + 90 several ranks on the card, by NCCL and through pinned memory, and a k
 memcheck + 90 compute-sanitizer memcheck on the kernels of attention and normalisation
 racecheck + 90 compute-sanitizer racecheck on the same
 compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padded`
-steps - 50 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
-trace - 40 when each kernel of some steps runs
+steps - 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
+trace - 50 when each kernel of some steps runs
 peers - 60 BERT-base beside PyTorch without padding, compiled
-attention - 34 steps by our kernels, with and without tensor cores, for comparison with `steps`
+attention - 40 steps by our kernels, with and without tensor cores, for comparison with `steps`
 predict - 60 prediction with BERT-base beside transformers, whole commands
 distill - 60 the steps of distillation beside PyTorch
 floor - 20 the step beside its products alone
@@ -270,6 +270,7 @@ run_part() {
 # What has been printed and written so far, into the folder of results: a time-out of all may come at any time.
 keep_results() {
   local name
+  checking=''
   for name in $started; do
     say "== $name" && cat "$files/$name.txt" 2>/dev/null || true
   done >"$results/output.txt"
@@ -282,21 +283,21 @@ run_all() {
   rm -rf -- "$files"  # of an earlier run
   mkdir -p "$files" "$results"
   : >"$results/summary.txt"
-  local name how limit what started=''
+  local name how limit what started='' checking=''
   while read -r name how limit what; do
     chosen "$name" && wanted "$name" || continue
     if [ "$how" = - ]; then
-      [ -z "$(jobs -rp)" ] || { wait && keep_results; }
+      [ -z "$checking" ] || { wait && keep_results; }
       started+=" $name"
       run_part "$name" "$limit" </dev/null
       keep_results
     else
       started+=" $name"
+      checking=yes
       run_part "$name" "$limit" </dev/null &
     fi
   done < <(parts)
-  wait
-  keep_results
+  [ -z "$checking" ] || { wait && keep_results; }
   say "Results: $results"
   ! grep -qv ': done' "$results/summary.txt"
 }

@@ -51,17 +51,20 @@ class OnAGpu(unittest.TestCase):
         return (self.folder / "out/on_a_gpu/summary.txt").read_text().splitlines()
 
     def test_without_a_build_its_limits_are_below_nine_minutes(self):
-        parts = [line.split(" ", 2) for line in self.run_it("--dry-run").stdout.splitlines()]
+        parts = [line.split(" ", 3) for line in self.run_it("--dry-run").stdout.splitlines()]
         self.assertEqual([part[0] for part in parts][:3], ["machine", "unpack", "build"])
-        self.assertLess(sum(int(limit) for name, limit, _ in parts if name != "build"), 530 - 5)
+        self.assertEqual({how for _, how, _, _ in parts}, {"-", "+"})
+        together = max(int(limit) for _, how, limit, _ in parts if how == "+")
+        self.assertLess(together + sum(int(limit) for name, how, limit, _ in parts if how == "-" and name != "build"), 530 - 5)
         text = SCRIPT.read_text()
-        for name, _, what in parts:
+        for name, _, _, what in parts:
             self.assertIn(f"part_{name}()", text)
             self.assertTrue(what)
 
     def test_a_part_that_fails_does_not_stop_the_next(self):
         done = self.run_it("kernels", "doctor", "trace", fails="funiculardoctor", code=1)
-        self.assertEqual([line.split(" (")[0] for line in self.summary()], ["doctor: FAILED, exit code 7", "kernels: done", "trace: done"])
+        lines = [line.split(" (")[0] for line in self.summary()]
+        self.assertEqual((set(lines[:2]), lines[2:]), ({"doctor: FAILED, exit code 7", "kernels: done"}, ["trace: done"]))
         self.assertIn("doctor: FAILED", done.stdout)
         self.assertIn("this one fails", (self.folder / "out/on_a_gpu/output.txt").read_text())
 
@@ -89,7 +92,16 @@ class OnAGpu(unittest.TestCase):
         (self.folder / "stub/tar").chmod(0o755)
         self.run_it("doctor", "trace", code=1)
         self.assertEqual([line.split(" (")[0] for line in self.summary()],
-                         ["doctor: done", "doctor: files.tar.gz is not complete", "trace: done", "trace: files.tar.gz is not complete"])
+                         ["doctor: done", "files.tar.gz is not complete", "trace: done", "files.tar.gz is not complete"])
+
+    def test_parts_that_check_run_at_the_same_time_and_one_that_measures_waits_for_them(self):
+        (self.folder / "build/funicular").write_text('#!/bin/sh\necho "begin $1" >>$FOLDER/order.txt\nsleep 1\necho "end $1" >>$FOLDER/order.txt\n')
+        self.run_it("doctor", "prove", "trace", "--seconds", "60")
+        order = (self.folder / "order.txt").read_text().splitlines()
+        self.assertLess(order.index("begin prove"), order.index("end doctor"), order)
+        first = order.index("begin bench")
+        self.assertNotIn("end prove", order[first:], order)
+        self.assertNotIn("end doctor", order[first:], order)
 
     def test_files_of_an_earlier_run_are_gone_and_only_our_programs_get_the_libraries(self):
         (self.folder / "build-files").mkdir()
@@ -128,10 +140,10 @@ class OnAGpu(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in results.iterdir()), ["files.tar.gz", "output.txt", "summary.txt"])
         with tarfile.open(results / "files.tar.gz") as archive:
             self.assertIn("./base-512.json", archive.getnames())
-            self.assertIn("./attention-flash-512.json", archive.getnames())
+            self.assertIn("./attention-own-512.json", archive.getnames())
             self.assertIn("./attention-tiles-ragged.json", archive.getnames())
         self.assertIn("base-512 1000 tokens/s, step 10.0 ms", (results / "output.txt").read_text())
-        limits = {name: int(limit) for name, limit, _ in (line.split(" ", 2) for line in self.run_it("--dry-run").stdout.splitlines())}
+        limits = {name: int(limit) for name, _, limit, _ in (line.split(" ", 3) for line in self.run_it("--dry-run").stdout.splitlines())}
         measured = (self.folder / "calls.txt").read_text().count("funicular bench")
         self.assertLessEqual(10 * measured, limits["steps"] + limits["attention"], "each has 10 s")
 
