@@ -2,7 +2,7 @@
 """The two steps of TinyBERT's task distillation beside PyTorch and transformers: rows a second, both steps together.
 
 usage: distillation_step.py --results FOLDER [--model MINILM] [--data rows.tsv] [--layers 3] [--batch-size 32] [--steps 12] [--repetitions 3]
-                             [--device cpu|cuda]
+                             [--device cpu|cuda] [--library-path FOLDERS]
 
 The teacher is MODEL with a classifier (its head is random, which costs the same), the student has some of its layers. Step one
 learns scores of attention and hidden states, through a projection; step two the teacher's answers. Both sides take the same
@@ -73,8 +73,9 @@ def ours(args, teacher, rows, stage, number, *how):
     """Rows a second of the steps behind the warm-up."""
     output = args.results / "runs" / f"{time.time_ns()}"
     columns = ["--text-column", *read_header(rows)[1:]]
-    study_tools.call(args.program, [
-        "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task", "custom", "--train", rows,
+    libraries = [f"LD_LIBRARY_PATH={args.library_path}"] if args.library_path else []
+    study_tools.call(Path("env"), [
+        *libraries, args.program, "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task", "custom", "--train", rows,
         *columns, "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", PADDED, "--learning-rate", RATE,
         "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed", number, "--output", output, "--threads", args.threads,
         "--device", args.device, *how])
@@ -233,6 +234,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--without-published", action="store_true", help="leave the published pace out, which takes most of the time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH of our program")
     for name, options in {"peer": {"action": "store_true"}, "make-teacher": {"action": "store_true"}, "published": {"action": "store_true"},
                           "teacher": {"type": Path}, "rows": {"type": Path}, "stage": {}, "dtype": {}, "number": {"type": int}}.items():
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **options)

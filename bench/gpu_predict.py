@@ -7,7 +7,7 @@ usage: gpu_predict.py --results FOLDER [--program FILE] [--library-path FOLDERS]
 A classifier with random weights of BERT-base's sizes labels made-up texts of 16 to 96 words, in bf16. The peer is the loop of
 bench/peers/hf_pipeline.py: all rows tokenised at once by the tokenizers library, sorted by length, padded to the longest of a batch,
 its answers read at the end. Both sides begin with a text file. Prints the seconds of whole commands for two numbers
-of rows, and the rows per second between the two, in which the start of a program does not count. The answers are compared too.
+of rows, and the rows per second between the two, in which the start of a program does not count.
 
 --make-model writes the classifier alone, for other scripts, and stops.
 """
@@ -51,8 +51,8 @@ def ours(args, model: Path, text: Path) -> float:
     begin = time.monotonic()
     libraries = {"LD_LIBRARY_PATH": args.library_path} if args.library_path else {}
     command = [args.program, "predict", "--model", model, "--input", text, "--output", text.with_suffix(".ours.jsonl"), "--device", args.device,
-               "--precision", "bf16", "--max-length", 128]
-    subprocess.run(list(map(str, command)), check=True, capture_output=True, env={**os.environ, **libraries})
+               "--precision", "bf16", "--max-length", 128, "--overwrite"]
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env={**os.environ, **libraries})
     return time.monotonic() - begin
 
 

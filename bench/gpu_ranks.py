@@ -8,12 +8,15 @@ difference of a weight is printed beside the largest change of a weight by the t
 are equal. NCCL refuses two ranks on one card unless they seem to be two hosts: each rank gets an NCCL_HOSTID of its own, and
 they talk through the loopback interface. Then rank 1 is killed (kill -9) while two ranks train by NCCL: seconds until it is named,
 and until a step is done again. A run that lasts longer than --limit seconds is ended and counts as failed. The exit code is 1 if any
-run failed or differs by more than a thousandth of the change (in bf16: a tenth).
+run failed or differs by more than a thousandth of the change (in bf16: a tenth; with --deterministic: by any bit), or a rank that was
+killed was not named, or no step was done afterwards.
 
 With --device cpu and FUNICULAR_NCCL set to the tests' stand-in, everything but the card is tested.
 """
 import argparse
+import array
 import json
+import math
 import os
 import signal
 import struct
@@ -22,7 +25,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy
 from kill_ranks import last_step, make_inputs, ranks_of, read
 from peer_sides import ROOT, write_json
 
@@ -41,7 +43,7 @@ RUNS = {
 ON_CPU = "processor"
 
 
-def weights_of(run: Path) -> dict[str, numpy.ndarray]:
+def weights_of(run: Path) -> dict[str, array.array]:
     """The float32 tensors of the trained model."""
     data = (run / "model/model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
@@ -50,12 +52,14 @@ def weights_of(run: Path) -> dict[str, numpy.ndarray]:
     found = {}
     for name, tensor in header.items():
         begin, end = (8 + size + offset for offset in tensor["data_offsets"])
-        found[name] = numpy.frombuffer(data[begin:end], numpy.float32)
+        found[name] = array.array("f", data[begin:end])
     return found
 
 
-def largest_difference(a: dict[str, numpy.ndarray], b: dict[str, numpy.ndarray]) -> float:
-    return max(float(numpy.abs(a[name] - b[name]).max()) for name in a)
+def largest_difference(a: dict[str, array.array], b: dict[str, array.array]) -> float:
+    """NaN if a number is none."""
+    differences = [abs(x - y) for name in a for x, y in zip(a[name], b[name], strict=True)]
+    return math.nan if any(map(math.isnan, differences)) else max(differences)
 
 
 class Study:
@@ -82,6 +86,7 @@ class Study:
         with open(log, "w", encoding="utf-8") as file:
             process = subprocess.Popen(self.command(output, device, ranks, steps, options), stdout=file, stderr=file, env=variables,
                                        start_new_session=True)
+        end_with_ranks(process)
         return process, output, log
 
     def finish(self, process, log: Path, limit: float) -> str:
@@ -104,25 +109,28 @@ class Study:
         """Seconds from the death of rank 1 until the launcher names it, and until a step is done again."""
         process, output, log = self.start("nccl killed", self.args.device, 2, "nccl", 300, ["--save-steps", "5"])
         deadline = time.monotonic() + self.args.limit
-        found: dict = {}
 
-        def wait_for(condition) -> float:
-            while not condition() and process.poll() is None and time.monotonic() < deadline:
+        def wait_for(condition) -> bool:
+            while not condition():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    return False
                 time.sleep(0.01)
-            return time.monotonic()
+            return True
 
-        wait_for(lambda: last_step(output) >= 12)
-        ranks = ranks_of(process.pid)
+        found: dict = {"failed": "step 12 was not reached, or there are not two ranks"}
+        ranks = ranks_of(process.pid) if wait_for(lambda: last_step(output) >= 12) else []
         if len(ranks) == 2:
             os.kill(ranks[1], signal.SIGKILL)
             killed, size = time.monotonic(), len(read(log))
-            named = wait_for(lambda: "rank 1" in read(log)[size:])
-            metrics = (output / "metrics.jsonl").stat().st_size
-            wait_for(lambda: "starting all ranks again" in read(log)[size:])
-            again = wait_for(lambda: (output / "metrics.jsonl").stat().st_size != metrics and "resum" in read(log)[size:])
-            found = {"named_seconds": round(named - killed, 2), "training_again_seconds": round(again - killed, 2)}
-        found["failed"] = self.finish(process, log, max(1.0, deadline - time.monotonic())) or ("" if ranks else "no ranks were found")
-        return found
+            found["failed"] = "the killed rank was not named"
+            if wait_for(lambda: "rank 1" in read(log)[size:]):
+                found = {"named_seconds": round(time.monotonic() - killed, 2), "failed": "no step was done again"}
+                records = len(read(output / "metrics.jsonl"))
+                if wait_for(lambda: "resum" in read(log)[size:] and len(read(output / "metrics.jsonl")) != records):
+                    found |= {"training_again_seconds": round(time.monotonic() - killed, 2), "failed": ""}
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return found if not found["failed"] else found | {"failed": f"{found['failed']}:\n{read(log)[-1500:]}"}
 
     def compare(self, report: dict):
         """Trains all runs, and compares each with the one that it should equal."""
@@ -130,7 +138,7 @@ class Study:
         trained: dict[str, dict] = {}
         rows = {ON_CPU: (1, "", []), **RUNS}
         for name, (ranks, transport, options) in rows.items():
-            if self.args.only and name not in self.args.only and not name.startswith("single"):
+            if self.args.only and name not in {*self.args.only, *map(base_of, self.args.only)}:
                 continue
             run = trained[name] = self.train(name, "cpu" if name == ON_CPU else self.args.device, ranks, transport, options)
             row = {"ranks": ranks, "transport": transport, "seconds": run["seconds"], "failed": run["failed"]}
@@ -140,17 +148,22 @@ class Study:
                 row["change"] = largest_difference(start_weights, run["weights"])
             report[name] = row
         for name, row in report.items():
-            base = "single" + (" bf16" if "bf16" in name else " deterministic" if "deterministic" in name else "")
+            base = base_of(name)
             a, b = trained[name].get("weights"), trained.get(base, {}).get("weights")
             if a and b and name != base:
                 row["difference"] = largest_difference(a, b)
-                row["equal_bytes"] = all(numpy.array_equal(a[part], b[part]) for part in a)
+                row["equal_bytes"] = a == b
 
-    def first_weights(self) -> dict[str, numpy.ndarray]:
+    def first_weights(self) -> dict[str, array.array]:
         run = self.folder / "first"
         command = self.command(run, "cpu", 1, 1, ["--max-grad-norm", "1e-30"])
         subprocess.run(command, check=True, capture_output=True)
         return weights_of(run)
+
+
+def base_of(name: str) -> str:
+    """The run that this one should equal."""
+    return "single" + (" bf16" if "bf16" in name else " deterministic" if "deterministic" in name else "")
 
 
 def describe(name: str, row: dict) -> str:
@@ -163,8 +176,20 @@ def describe(name: str, row: dict) -> str:
 
 
 def sound(name: str, row: dict) -> bool:
-    bound = 0.1 if "bf16" in name else 1e-3
-    return not row["failed"] and row.get("difference", 0) <= bound * row["change"]
+    if row["failed"]:
+        return False
+    if "deterministic" in name:
+        return row.get("equal_bytes", True)
+    return row.get("difference", 0) <= (0.1 if "bf16" in name else 1e-3) * row["change"]
+
+
+def end_with_ranks(process: subprocess.Popen) -> None:
+    """Ends the process and its ranks, which have a session of their own, if this script is to end."""
+    def end(number, frame):
+        os.killpg(process.pid, signal.SIGKILL)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def main() -> int:

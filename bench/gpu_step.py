@@ -25,7 +25,7 @@ from peer_sides import PEERS, ROOT, last_json, write_json
 
 import batch_plan  # in bench/peers, which peer_sides names
 
-WARMUP = 4
+WARMUP = 12  # each size of a batch makes cuBLAS load other kernels
 PEER_WAYS = {"eager": ["hf_step.py", "--variant", "eager"], "compile": ["hf_step.py", "--variant", "compile", "--shapes", "padded"],
              "unpadded": ["unpadded_step.py", "--variant", "compile"]}
 

@@ -33,11 +33,6 @@ class CudaWarp {
       registers.of(0)[i] =
           combine(registers.of(0)[i], __shfl_xor_sync(0xFFFFFFFFu, registers.of(0)[i], offset));
   }
-  template <class T, class Source>
-  __device__ Registers<T, 1> pull(const Registers<T, 1>& registers, Source source) const {
-    return {{{__shfl_sync(0xFFFFFFFFu, registers.of(0)[0], source(lane()))}}};
-  }
-
   template <class Address>
   __device__ Matrices load(Address address) const {
     Matrices result;

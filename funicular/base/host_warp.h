@@ -34,13 +34,6 @@ class HostWarp {
         registers.of(lane)[i] = combine(before.of(lane)[i], before.of(lane ^ offset)[i]);
   }
 
-  template <class T, class Source>
-  Registers<T, 1> pull(const Registers<T, 1>& registers, Source source) const {
-    Registers<T, 1> result;
-    for (int lane = 0; lane < kLanes; ++lane) result.of(lane)[0] = registers.of(source(lane))[0];
-    return result;
-  }
-
   template <class Address>
   Matrices load(Address address) const {
     return read(rows_of(address), false);

@@ -15,7 +15,6 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/model/relative.h"
 #include "funicular/parallel/schedule_file.h"
 #include "funicular/pipeline/generators.h"
 

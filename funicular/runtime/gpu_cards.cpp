@@ -107,8 +107,8 @@ void check_shared_bytes(const at::Tensor& where, int64_t wanted) {
       where.is_cuda() ? cards().at(static_cast<size_t>(where.get_device())).name : "a team of threads";
   throw InputError(
       "device",
-      "{}: a kernel needs {} bytes of shared memory, and {} are allowed; expected narrower heads, a "
-      "narrower --precision, or --device cpu",
+      "{}: a kernel needs {} bytes of shared memory, and {} are allowed; expected narrower heads "
+      "or layers, a narrower --precision, or --device cpu",
       name, wanted, allowed);
 }
 

@@ -90,11 +90,9 @@ TYPED_TEST(HostWarpsProduct, IsThatOfTheMatrices) {
   }
 }
 
-TEST(HostWarp, ExchangesAndPullsBetweenLanes) {
+TEST(HostWarp, ExchangesBetweenLanes) {
   HostWarp::Registers<int, 1> lanes;
   kWarp.each([&](int lane) { lanes.of(lane)[0] = lane; });
-  const auto pulled = kWarp.pull(lanes, [](int lane) { return 31 - lane; });
-  EXPECT_EQ(pulled.of(3)[0], 28);
   kWarp.exchange(lanes, 4, [](int own, int other) { return 100 * own + other; });
   EXPECT_EQ(lanes.of(9)[0], 913);
   EXPECT_EQ(lanes.of(13)[0], 1309);

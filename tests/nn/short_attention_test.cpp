@@ -188,7 +188,7 @@ TEST(ShortAttentionsMasks, AreTheProcessorsBitForBitInBothPasses) {
   }
 }
 
-TEST(ShortAttentions, ChoiceDependsOnTheCardTypeLengthAndHead) {
+TEST(ShortAttentions, ChoiceDependsOnTheCardTypeAndHead) {
   const auto choice = [](AttentionNeeds needs) { return device::choose_attention(needs); };
   const auto narrow = [](int capability) {
     return AttentionNeeds{.capability = capability, .type = at::kBFloat16};

@@ -12,6 +12,8 @@
 
 namespace funicular::nn::device {
 
+constexpr int kThreadsOfRows = 128;  ///< of a team at most
+
 /// A Philox block decides on a unit of eight channels, sixteen apart (DropoutRate in base/random.h). Channel c is in
 /// unit 16 * (c / 128) + c % 16.
 constexpr int64_t kUnitChannels = 8;
@@ -28,7 +30,8 @@ class RowMemory {
   }
   template <class Team>
   FUNICULAR_DEVICE RowMemory(const Team& team, int64_t width, int64_t copies)
-      : memory_(team.shared() + team.group() * bytes(width, copies)), row_bytes_(row_bytes(width)),
+      : memory_(team.shared() + team.group() * bytes(width, copies)),
+        row_bytes_(row_bytes(width)),
         kept_(memory_ + copies * row_bytes_) {}
 
   /// A thread reads of it only what it has written itself.
@@ -83,8 +86,8 @@ class RowDropout {
  private:
   static FUNICULAR_DEVICE unsigned char kept_channels(int64_t unit, uint32_t position, uint64_t draw,
                                                       const DropoutArguments& dropout) {
-    const RandomBlock bits =
-        philox({dropout.key_low, dropout.key_high}, make_counter(static_cast<uint32_t>(unit), position, draw));
+    const RandomBlock bits = philox({dropout.key_low, dropout.key_high},
+                                    make_counter(static_cast<uint32_t>(unit), position, draw));
     unsigned kept = 0;
     for (unsigned k = 0; k < kUnitChannels; ++k)
       kept |= static_cast<unsigned>((bits[k / 2] >> (16 * (k % 2)) & 0xFFFFu) >= dropout.threshold) << k;
@@ -147,6 +150,7 @@ FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a,
 
 template <class S>
 struct NormForward {
+  static constexpr int kMostThreads = kThreadsOfRows;
   static constexpr int64_t kCopies = 1;  ///< of a row in the team's memory
   NormArguments<S> a;
 
@@ -174,6 +178,7 @@ struct NormForward {
 /// Embeddings looked up, added, normalised and dropped.
 template <class S>
 struct EmbeddingNorm {
+  static constexpr int kMostThreads = kThreadsOfRows;
   static constexpr int64_t kCopies = 1;
   EmbeddingArguments<S> e;
 
@@ -201,13 +206,15 @@ struct EmbeddingNorm {
 /// The gradients of residual and input. The gradient of the output comes with its dropout applied.
 template <class S>
 struct NormBackward {
+  static constexpr int kMostThreads = kThreadsOfRows;
   static constexpr int64_t kCopies = 2;
   NormArguments<S> a;
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     using T = Compute<S>;
-    const int64_t r = row_of_group(team, a.begin), width = a.width, whole = (width + kPack - 1) / kPack * kPack;
+    const int64_t r = row_of_group(team, a.begin), width = a.width,
+                  whole = (width + kPack - 1) / kPack * kPack;
     if (r >= a.end) return;
     const RowMemory<S> memory(team, width, kCopies);
     const RowDropout<S> dropout(team, a.dropout, a, r, width, memory.kept());
@@ -232,7 +239,8 @@ struct NormBackward {
       Pack<T> v = load_pack(dy, first, whole);
       const Pack<T> x = load_pack(z, first, whole), gamma = load_pack(a.gamma, first, width);
       for (int k = 0; k < kPack; ++k)
-        v.values[k] = (v.values[k] * gamma.values[k] - mean_g - (x.values[k] - mean) * inverse * mean_gx) * inverse;
+        v.values[k] =
+            (v.values[k] * gamma.values[k] - mean_g - (x.values[k] - mean) * inverse * mean_gx) * inverse;
       store_pack(a.residual_gradient + r * width, first, width, v);
       if (!dropout.drops()) return;
       v = widened(narrowed<S>(v));
@@ -246,6 +254,7 @@ struct NormBackward {
 /// packs of columns. The partial sums of block b are at b * width.
 template <class S>
 struct NormVectorGradients {
+  static constexpr int kMostThreads = kThreadsOfRows;
   NormArguments<S> a;
   int64_t block_rows = 1;
 
@@ -257,7 +266,8 @@ struct NormVectorGradients {
     const int64_t first = a.begin + team.row() * block_rows, end = least(a.end, first + block_rows);
     Pack<T> gamma{}, beta{}, bias{};
     for (int64_t r = first; r < end; ++r) {
-      const Pack<T> d = load_pack(a.output_gradient + r * width, c, width), z = load_pack(a.sum + r * width, c, width);
+      const Pack<T> d = load_pack(a.output_gradient + r * width, c, width),
+                    z = load_pack(a.sum + r * width, c, width);
       const T mean = a.mean[r], inverse = a.inverse_deviation[r];
       for (int k = 0; k < kPack; ++k) {
         gamma.values[k] += d.values[k] * (z.values[k] - mean) * inverse;
@@ -276,6 +286,7 @@ struct NormVectorGradients {
 
 template <class S>
 struct DropoutRows {
+  static constexpr int kMostThreads = kThreadsOfRows;
   static constexpr int64_t kCopies = 0;
   int64_t rows, width;
   const S* input;

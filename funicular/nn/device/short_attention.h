@@ -20,8 +20,7 @@ namespace funicular::nn::device {
 constexpr int kStrip = 16;          ///< rows of a warp
 constexpr int kStripThreads = 128;  ///< of a team on a GPU: 4 warps, 64 rows
 
-constexpr float kUnseen = -1e38F,
-                kNoPeak = -1e30F;  ///< scores; the smaller one stays the smaller one when it is scaled
+constexpr float kUnseen = -1e38F, kNoPeak = -1e30F;  ///< scores; scaled, kUnseen is still below kNoPeak
 constexpr float kLogTwo = 0.693147180559945F;
 
 /// attention_dropout_keeps for the queries 8 * eighth to 8 * eighth + 7: one bit each, the first one lowest.
@@ -232,7 +231,7 @@ FUNICULAR_DEVICE void store_two(S* line, int64_t c, int64_t head_size, float fir
 /// A team a tile of queries, whose size is that of its warps' strips.
 template <class S, int width>
 struct ShortForward {
-  static constexpr int kMostThreads = kStripThreads, kLeastTeams = 3;
+  static constexpr int kMostThreads = kStripThreads, kLeastTeams = width <= 64 ? 3 : 2;
   static constexpr int kKeys = 64;  ///< at a time
 
   PackedAttention<S> a;

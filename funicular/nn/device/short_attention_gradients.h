@@ -13,7 +13,7 @@ namespace funicular::nn::device {
 /// Shared by both kernels.
 template <class S, int width>
 struct ShortGradients {
-  static constexpr int kMostThreads = kStripThreads, kLeastTeams = 3;
+  static constexpr int kMostThreads = kStripThreads, kLeastTeams = width <= 64 ? 3 : 2;
   static constexpr int kColumns = 32;  ///< keys, or queries, at a time
   static constexpr int kStride = kRowStride<width>;
 

@@ -223,7 +223,7 @@ TEST_P(BertGolden, InBfloat16FollowsTransformersInFloat64) {
 
 class LongBertGolden : public BertGolden {};
 
-/// The kernels for tensor cores: rows of up to 512 tokens, windows and turned heads.
+/// Windows and turned heads: without a card, the kernels for tensor cores; on a card, FlashAttention.
 TEST_P(LongBertGolden, InBfloat16FollowsTransformersByTeams) {
   const TeamKernels kernels;
   check(kInBfloat16, kernels.place());
