@@ -41,7 +41,7 @@ if [ -n "$data" ]; then own_folder; else take_folder || die "quickstart: another
 mkdir -p "$folder/data"
 trap 'status=$?; [ "$status" != 75 ] || say "Interrupted; ./run quickstart begins anew."' EXIT
 if [ -n "$data" ]; then own_data; else apt_data; fi
-rm -rf "$folder"/runs "$folder"/store-*.tokens "$folder"/small "$folder"/small.*
+rm -rf "$folder"/runs "$folder"/store-*.tokens "$folder"/answers.jsonl "$folder"/small "$folder"/small.*
 adapt
 if [ -s "$folder/data/train.tsv" ]; then
   classify
