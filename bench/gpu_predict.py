@@ -6,7 +6,7 @@ usage: gpu_predict.py --results FOLDER [--program FILE] [--library-path FOLDERS]
 
 A classifier with random weights of BERT-base's sizes labels made-up texts of 16 to 96 words, in bf16. The peer is the loop of
 bench/peers/hf_pipeline.py: all rows tokenised at once by the tokenizers library, sorted by length, padded to the longest of a batch,
-its answers read at the end. Both sides begin with a text file. Prints the seconds of whole commands for two numbers
+its answers read at the end. Both sides begin with a text file. Prints the seconds of whole commands, the fastest of the repetitions, for two numbers
 of rows, and the rows per second between the two, in which the start of a program does not count.
 
 --make-model writes the classifier alone, for other scripts, and stops.

@@ -201,6 +201,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(RUNS)}, killed")
     args = parser.parse_args()
+    if unknown := set(args.only or []) - {*RUNS, ON_CPU, "killed"}:
+        parser.error(f"--only: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(RUNS)}, {ON_CPU}, killed")
     args.results, args.program = args.results.absolute(), args.program.absolute()
     study, report = Study(args), {}
     study.compare(report)

@@ -24,6 +24,12 @@ class GpuRanks(unittest.TestCase):
         self.assertRegex(done.stdout, "staged 2 deterministic .*equal bytes")
         self.assertRegex(done.stdout, "killed .*'training_again_seconds'")
 
+    def test_a_run_that_there_is_not_is_refused(self):
+        done = subprocess.run([sys.executable, "-B", ROOT / "bench/gpu_ranks.py", "--results", "nowhere", "--only", "nccl 3"], text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--only: unknown nccl 3; expected some of single,", done.stderr)
+
     def test_what_is_sound(self):
         self.assertTrue(gpu_ranks.sound("nccl 2", ROW))
         self.assertFalse(gpu_ranks.sound("nccl 2", ROW | {"difference": 0.01}))

@@ -53,7 +53,7 @@ FUNICULAR_DEVICE void over_packs_of_group(const Team& team, int64_t width, Body 
   for (int64_t first = team.lane() * kPack; first < width; first += team.lanes() * kPack) body(first);
 }
 
-/// What a row's channels are multiplied by, decided by the whole group at the start.
+/// Multiplies a row's channels as dropout wants it. The constructor decides, with the whole group.
 template <class S>
 class RowDropout {
  public:

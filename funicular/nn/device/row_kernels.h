@@ -67,7 +67,7 @@ FUNICULAR_DEVICE void store_words(S* to, const StoredPack<S>& pack) {
                                        pack.words[4 * i + 3]};
 }
 
-/// To compute with.
+/// Returns the numbers in the type to compute with.
 template <class S>
 FUNICULAR_DEVICE Pack<Compute<S>> widened(const StoredPack<S>& stored) {
   Pack<Compute<S>> result;
@@ -91,7 +91,8 @@ FUNICULAR_DEVICE StoredPack<S> narrowed(const Pack<Compute<S>>& pack) {
   return result;
 }
 
-/// Of a row of `width`; beyond its end zeros. Rows must be aligned to 16 bytes where packs fill them.
+/// Loads a pack of a row of `width`. Beyond the end of the row it holds zeros. If packs fill the rows, these must be
+/// aligned to 16 bytes.
 template <class S>
 FUNICULAR_DEVICE StoredPack<S> load_stored(const S* row, int64_t first, int64_t width) {
   if (width % kPack == 0) return load_words(row + first);

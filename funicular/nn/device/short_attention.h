@@ -191,7 +191,7 @@ struct DecisionsByQuery {
   static FUNICULAR_DEVICE int place(int eighth, int key) {
     return eighth * keys + key % 8 / 2 * (keys / 4) + key / 8 * 2 + key % 2;
   }
-  /// Of query `first` + lane / 4; `first` is a multiple of 8. Without dropout everything is kept.
+  /// Reads the decisions on query `first` + lane / 4. `first` is a multiple of 8. Without dropout everything is kept.
   FUNICULAR_DEVICE DecisionsByQuery(const unsigned char* bytes, int first, int lane, bool drops) {
     const NumberPair* const from =
         reinterpret_cast<const NumberPair*>(bytes + first / 8 * keys + lane % 4 * (keys / 4));
@@ -204,7 +204,7 @@ struct DecisionsByQuery {
   }
 };
 
-/// The same for rows that are keys and columns that are 32 queries. There is a byte for each eighth of the queries.
+/// Decisions for rows that are keys. The columns are 32 queries. There is a byte for each eighth of the queries.
 struct DecisionsByKey {
   static constexpr int kEighths = 4;
   uint32_t word;
