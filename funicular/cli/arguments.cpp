@@ -169,6 +169,10 @@ void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
   for (const std::string& value : entry.values) option.set(value, entry.origin);
 }
 
+void Arguments::term(std::string words, std::string meaning) {
+  terms_.push_back({std::move(words), std::move(meaning)});
+}
+
 void Arguments::example(std::string purpose, std::string command) {
   examples_.push_back({std::move(purpose), std::move(command)});
 }

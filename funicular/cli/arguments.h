@@ -26,6 +26,12 @@ class Arguments : public OptionSet {
   };
   void example(std::string purpose, std::string command);
 
+  /// Words that one may type, and what they mean: a line of a table below the description.
+  struct Term {
+    std::string words, meaning;
+  };
+  void term(std::string words, std::string meaning);
+
   /// Options whose values may stand without their names, in this order. One that is given by its name takes no such word.
   /// One of many values takes all that are left.
   void unnamed(std::vector<std::string> names);
@@ -48,6 +54,7 @@ class Arguments : public OptionSet {
 
   const std::string& description() const { return description_; }
   const std::vector<Example>& examples() const { return examples_; }
+  const std::vector<Term>& terms() const { return terms_; }
   /// Words without an option's name; empty where the command takes none.
   struct Operand {
     std::string value{}, help{};
@@ -75,6 +82,7 @@ class Arguments : public OptionSet {
   std::vector<std::string> unnamed_, words_without_names_;
   Operand positional_, rest_;
   std::vector<Example> examples_;
+  std::vector<Term> terms_;
   fs::path config_;
   Outcome outcome_ = Outcome::run;
 };

@@ -115,6 +115,8 @@ std::string usage_of(const Arguments& arguments) {
   const auto& [first, last] = arguments.operands();
   std::string text =
       wrap("Usage: " + usage_line_of(arguments), 2) + "\n\n" + wrap(arguments.description(), 0) + "\n";
+  if (!arguments.terms().empty()) text += "\n";
+  for (const Arguments::Term& term : arguments.terms()) text += columns(term.words, term.meaning);
   for (const Arguments::Operand& operand : {first, last})
     if (!operand.value.empty()) text += "\n" + columns(operand.value, operand.help);
   return text;

@@ -28,7 +28,6 @@ namespace funicular::cli {
 namespace {
 
 constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
-constexpr int64_t kTokensOnGpu = 16'384;   // of a pass; not measured yet
 
 void declare_rows(Arguments& arguments, TaskOptions& task) {
   task.declare_name(arguments, task::text_task_names()).default_text("custom");
@@ -133,7 +132,7 @@ class Augment final : public Command {
                                1)
         .alias("batch-tokens")
         .affects(Effect::result)
-        .default_text(fmt::format("{}, on a GPU {}", variants_.chosen.batch_tokens, kTokensOnGpu));
+        .default_text(default_by_device(variants_.chosen.batch_tokens, kTokensOnGpu));
     device_.declare(arguments, Effect::result, Effect::none);
   }
 
@@ -176,8 +175,7 @@ class Augment final : public Command {
   void open() {
     if (task_.name.empty()) task_.name = task::TextTask::kOption;
     device_.apply();
-    if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens"))
-      variants_.chosen.batch_tokens = kTokensOnGpu;
+    device_.fit(arguments, "micro-batch-tokens", variants_.chosen.batch_tokens, kTokensOnGpu);
     group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();

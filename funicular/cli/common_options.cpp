@@ -76,6 +76,15 @@ Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const 
       .range(static_cast<double>(least));
 }
 
+std::string default_by_device(int64_t on_cpu, int64_t on_gpu) {
+  return fmt::format("{}, on a GPU {}", on_cpu, on_gpu);
+}
+
+void DeviceOptions::fit(const Arguments& arguments, const std::string& option, int64_t& size,
+                        int64_t on_gpu) const {
+  if (!place().is_cpu() && !arguments.given(option)) size = on_gpu;
+}
+
 Option& declare_inference_precision(Arguments& arguments, std::string& target,
                                     const std::vector<std::string>& more) {
   std::vector<std::string> names{kAutoPrecision};

@@ -52,7 +52,14 @@ struct DeviceOptions {
   void apply() const;
   /// Returns the device for weights and batches.
   at::Device place() const { return at::Device(device); }
+  /// Raises a size that the command line did not give (`option`: its name) to the default for a GPU, if there is one.
+  void fit(const Arguments& arguments, const std::string& option, int64_t& size, int64_t on_gpu) const;
 };
+
+/// Tokens of a forward pass, and rows that are read ahead, without gradients on a GPU. Estimates, not measured yet.
+inline constexpr int64_t kTokensOnGpu = 16'384, kRowsOnGpu = 16'384;
+/// "4096, on a GPU 16384".
+std::string default_by_device(int64_t on_cpu, int64_t on_gpu);
 
 /// The value of --precision that stands for the one that fits this machine (nn/precision_choice.h).
 inline constexpr const char* kAutoPrecision = "auto";

@@ -46,11 +46,14 @@ void EmbeddingOptions::declare(Arguments& arguments) {
 void EmbeddingOptions::declare_machine(Arguments& arguments) {
   arguments_ = &arguments;
   declare_inference_precision(arguments, options_.precision, {"fp64"});
-  declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1).alias("batch-tokens");
+  declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
+      .alias("batch-tokens")
+      .default_text(default_by_device(options_.batch_tokens, kTokensOnGpu));
   arguments
       .add("window", "ROWS", options_.window, Effect::rounding,
            "rows that are read ahead and sorted by length for speed")
-      .range(1, 1 << 20);
+      .range(1, 1 << 20)
+      .default_text(default_by_device(options_.window, kRowsOnGpu));
   device_.declare(arguments);
 }
 
@@ -71,6 +74,8 @@ task::EmbedderOptions EmbeddingOptions::options() const {
   for (const std::string& name : poolings_) all.poolings.push_back(format::parse_pooling(name, "--pooling"));
   if (arguments_->given("prompt")) all.prompt = prompt_;
   all.device = device_.place();
+  device_.fit(*arguments_, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
+  device_.fit(*arguments_, "window", all.window, kRowsOnGpu);
   return all;
 }
 

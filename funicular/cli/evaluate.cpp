@@ -79,7 +79,8 @@ class Evaluate final : public Command {
     declare_eval_batch_size(arguments, options_.batch_size)
         .default_text(fmt::format("as --micro-batch-tokens allows, {} at most; without that limit {}",
                                   task::kMostEvaluatedRows, task::kEvaluatedRows));
-    declare_micro_batch_tokens(arguments, options_.batch_tokens, "0: no limit");
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "0: no limit")
+        .default_text(default_by_device(options_.batch_tokens, kTokensOnGpu));
     declare_inference_precision(arguments, options_.precision, {"fp64"});
     declare_seed(arguments, options_.seed, "of the masks of --task mlm");
     device_.declare(arguments);
@@ -151,6 +152,7 @@ class Evaluate final : public Command {
     task::EvaluateOptions all = options_;
     all.bad_rows = task_.bad_rows();
     all.device = device_.place();
+    device_.fit(arguments, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
     all.group = group_;
     all.exits = exits_.choice;
     all.cascade = exits_.cascade;
@@ -198,11 +200,11 @@ class Evaluate final : public Command {
     refuse_answers();
     if (group_.size() > 1)
       throw InputError("usage", "--task {} is for one process; leave out funicular launch", task_.name);
-    const task::EmbedderOptions options{
-        .max_length = options_.max_length,
-        .precision = options_.precision,
-        .batch_tokens = options_.batch_tokens > 0 ? options_.batch_tokens : 4096,
-        .device = device_.place()};
+    task::EmbedderOptions options{.max_length = options_.max_length,
+                                  .precision = options_.precision,
+                                  .batch_tokens = options_.batch_tokens > 0 ? options_.batch_tokens : 4096,
+                                  .device = device_.place()};
+    device_.fit(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
     OrderedJson found;
     if (task_.name == kRetrieval) {
       task_.refuse_columns(arguments);

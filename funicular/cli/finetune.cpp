@@ -1,7 +1,5 @@
 // funicular finetune: a pre-trained model learns a task.
 
-#include <fmt/ranges.h>
-
 #include <optional>
 #include <ranges>
 #include <string>
@@ -26,14 +24,6 @@ namespace funicular::cli {
 
 namespace {
 
-/// The tasks, for the help: "--task tags gives a tag for each word (CoNLL files or JSON lines), …".
-std::string what_can_be_learnt() {
-  std::vector<std::string> parts;
-  for (const task::TaskType& type : std::views::reverse(task::task_types()))
-    parts.push_back(fmt::format("{} gives {} ({})", type.asked_for(), type.gives, type.reads));
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
 class Finetune final : public Command {
  public:
   Finetune()
@@ -41,12 +31,12 @@ class Finetune final : public Command {
             "finetune",
             "Trains a pre-trained model on rows with labels. A file and a model are enough: the command "
             "guesses the columns and the task and prints them. It holds out a tenth of the rows for "
-            "evaluation and writes to runs/NAME. " +
-                what_can_be_learnt() +
-                ". Other names of --task are tasks of GLUE, with its files. RUN/model is the "
-                "model of the "
-                "best evaluation, as a Hugging Face folder; the last line of output is one JSON object with "
-                "its metrics.") {
+            "evaluation and writes to runs/NAME. RUN/model is the model of the best evaluation, as a Hugging "
+            "Face folder; the last line of output is one JSON object with its metrics. The tasks, what the "
+            "model then gives, and the files that it learns from:") {
+    for (const task::TaskType& type : std::views::reverse(task::task_types()))
+      arguments.term(type.asked_for(), fmt::format("{} ({})", type.gives, type.reads));
+    arguments.term("--task cola, sst2, …", "what the task of GLUE asks for, from its files");
     arguments.example("learn the labels of a table", "funicular finetune reviews.csv --model MODEL");
     for (const task::TaskType& type : task::task_types())
       if (type.name == "tags")

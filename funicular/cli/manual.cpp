@@ -64,6 +64,13 @@ std::string options_of(const Arguments& arguments) {
   return text;
 }
 
+std::string terms_of(const Arguments& arguments) {
+  std::string text;
+  for (const Arguments::Term& term : arguments.terms())
+    text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", plain(term.words), plain(term.meaning));
+  return text;
+}
+
 std::string examples_of(const Arguments& arguments) {
   std::string text = ".SH EXAMPLES\n";
   for (const Arguments::Example& example : arguments.examples())
@@ -84,7 +91,7 @@ std::string manual_page(const std::string& command) {
   return heading("funicular-" + command, command_summary(command)) +
          fmt::format(".SH SYNOPSIS\n\\fB{}\\fR\n.SH DESCRIPTION\n{}\n", plain(usage_line_of(arguments)),
                      plain(arguments.description())) +
-         options_of(arguments) + examples_of(arguments) + kExitStatus +
+         terms_of(arguments) + options_of(arguments) + examples_of(arguments) + kExitStatus +
          ".SH SEE ALSO\n\\fBfunicular\\fR(1)\n";
 }
 

@@ -118,11 +118,12 @@ class Predict final : public Command {
     arguments.section("Machine");
     declare_inference_precision(arguments, options_.precision);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
-        .alias("batch-tokens");
+        .alias("batch-tokens")
+        .default_text(default_by_device(options_.batch_tokens, kTokensOnGpu));
     arguments
         .add("window", "LINES", window_, Effect::rounding,
              "lines read before the first answer; they are sorted by length for speed")
-        .default_text("1024; 1 at a terminal")
+        .default_text(default_by_device(options_.window, kRowsOnGpu) + "; 1 at a terminal")
         .range(1, 1 << 20);
     device_.declare(arguments);
   }
@@ -212,6 +213,8 @@ class Predict final : public Command {
     options.cascade = exits_.cascade;
     options.input.whole_texts = !options.decision.aggregation.empty();
     // A person who types waits for the answer to each line.
+    device_.fit(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
+    device_.fit(arguments, "window", options.window, kRowsOnGpu);
     options.window =
         window_.value_or(options_.input.path.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);
     if (arguments.given("pairs")) options.input.pairs = pairs_;

@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/format/column_list.h"
 #include "funicular/task/length_batches.h"
 #include "funicular/train/prefetch.h"
@@ -23,6 +24,11 @@ static constexpr const char* kState = "the answers are not complete";
 struct Predictor::Window {
   std::vector<TokenisedRow> rows;
   int64_t read = 0;  ///< rows of all ranks
+};
+
+struct Predictor::Scored {
+  Window window;
+  std::vector<SampleScores> scores;
 };
 
 Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer,
@@ -49,7 +55,7 @@ TokenisedRow Predictor::tokenise(InputRow row) const {
 std::vector<Answer> Predictor::answer(std::vector<InputRow> rows) const {
   std::vector<TokenisedRow> tokenised;
   for (InputRow& row : rows) tokenised.push_back(tokenise(std::move(row)));
-  return answer(tokenised);
+  return answers_of(tokenised, score(tokenised));
 }
 
 /// The model's answers; where they say so, with the number of the layer or of the cascade's model behind each.
@@ -70,12 +76,23 @@ at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
   return at::cat({logits, at::full({logits.size(0), 1}, 2, logits.options())}, 1);
 }
 
-/// Puts the scores of each sample into its place.
-void Predictor::forward(std::span<const data::Sample> samples, std::span<const size_t> places,
-                        std::vector<SampleScores>& scores) const {
+/// A forward pass whose scores may still be on their way from the model's device.
+struct Predictor::Pass {
+  Arriving scores;
+  std::vector<int64_t> rows;   ///< of the scores, for each sample
+  std::vector<size_t> places;  ///< of the samples
+};
+
+Predictor::Pass Predictor::start(std::span<const data::Sample> samples, std::vector<size_t> places) const {
   const at::NoGradGuard no_gradient;
   const MicroBatch batch = objective_->collate(samples, RandomState{});
-  const at::Tensor all = answers_->scores(logits_of(batch)).to(at::kCPU).contiguous();
+  return {Arriving(answers_->scores(logits_of(batch)).contiguous()), answers_->rows_of_samples(batch),
+          std::move(places)};
+}
+
+/// Puts the scores of each sample into its place.
+void Predictor::finish(const Pass& pass, std::vector<SampleScores>& scores) const {
+  const at::Tensor& all = pass.scores.wait();
   const int64_t width = answers_->width();
   if (all.size(1) != width)
     throw InputError("predict", "the model has {} classes, but there are {} labels", all.size(1), width);
@@ -84,10 +101,9 @@ void Predictor::forward(std::span<const data::Sample> samples, std::span<const s
     if (!std::isfinite(*value))
       throw RunError("predict", "the model answers {}; its weights are damaged, or became so in training",
                      *value);
-  const std::vector<int64_t> rows = answers_->rows_of_samples(batch);
-  for (size_t i = 0; i < places.size(); ++i) {
-    scores[places[i]] = {width, {from, from + rows.at(i) * width}};
-    from += rows.at(i) * width;
+  for (size_t i = 0; i < pass.places.size(); ++i) {
+    scores[pass.places[i]] = {width, {from, from + pass.rows.at(i) * width}};
+    from += pass.rows.at(i) * width;
   }
 }
 
@@ -116,6 +132,7 @@ std::vector<SampleScores> Predictor::score(std::span<const data::Sample> samples
   if (options_.small) asked = left_by_small(samples, scores);
   std::vector<int64_t> lengths;
   for (const size_t place : asked) lengths.push_back(objective_->length(samples[place]));
+  std::optional<Pass> under_way;  // its scores are read when the next pass has been given to the device
   for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> chosen) {
     stop_if_interrupted("predict", kState);
     std::vector<data::Sample> batch;
@@ -124,26 +141,32 @@ std::vector<SampleScores> Predictor::score(std::span<const data::Sample> samples
       places.push_back(asked[one]);
       batch.push_back(samples[places.back()]);
     }
-    forward(batch, places, scores);
+    Pass next = start(batch, std::move(places));
+    if (under_way) finish(*under_way, scores);
+    under_way.emplace(std::move(next));
   });
+  if (under_way) finish(*under_way, scores);
   return scores;
 }
 
-std::vector<Answer> Predictor::answer(std::span<const TokenisedRow> rows) const {
+std::vector<SampleScores> Predictor::score(std::span<const TokenisedRow> rows) const {
   std::vector<data::Sample> samples;
   for (const TokenisedRow& row : rows)
     for (const data::Sample& sample : row.samples) {
       samples.push_back(sample);
       samples.back().sample_id = std::ssize(samples) - 1;
     }
-  const std::vector<SampleScores> scores = score(samples);
+  return score(samples);
+}
+
+std::vector<Answer> Predictor::answers_of(std::span<const TokenisedRow> rows,
+                                          std::span<const SampleScores> scores) const {
   std::vector<Answer> answers;
-  std::span<const SampleScores> rest = scores;
   for (const TokenisedRow& row : rows) {
     const size_t own = row.samples.size();
-    answers.push_back(row.row.problem.empty() ? answers_->answer(row, rest.first(own))
+    answers.push_back(row.row.problem.empty() ? answers_->answer(row, scores.first(own))
                                               : Answer{.json = error_json(row.row.problem)});
-    rest = rest.subspan(own);
+    scores = scores.subspan(own);
   }
   return answers;
 }
@@ -161,10 +184,11 @@ Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share)
   return window;
 }
 
-std::string Predictor::lines(const Window& window) const {
+std::string Predictor::lines(const Scored& scored) const {
   std::string lines;
+  const Window& window = scored.window;
   const char* const end = answers_->record_bytes() > 0 ? "" : "\n";
-  const std::vector<Answer> answers = answer(window.rows);
+  const std::vector<Answer> answers = answers_of(window.rows, scored.scores);
   for (size_t row = 0; row < answers.size(); ++row)
     lines += with_kept(window.rows[row].row.kept, answers[row].json) + end;
   return lines;
@@ -199,6 +223,14 @@ StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::st
                                const RowShare& share) const {
   train::Prefetcher<Window> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
                                     [&](int64_t) { return read_window(input, share); });
+  // The processor computes in this thread, with the threads that it has here.
+  train::Prefetcher<Scored> computed(
+      0, std::numeric_limits<int64_t>::max(), model_.device().is_cuda() ? 1 : 0, /*ahead=*/1, [&](int64_t) {
+        Scored next{windows.next(), {}};
+        stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
+        next.scores = score(next.window.rows);
+        return next;
+      });
   struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
     RowInput& input;
     ~StopReading() { input.stop(); }
@@ -207,11 +239,10 @@ StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::st
   for (bool last = false; !last;) {
     const std::string lines = share.in_turn(
         [&] {
-          const Window window = windows.next();
-          stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
-          last = window.read < options_.window * share.ranks;
-          count(window, done);
-          return this->lines(window);
+          const Scored scored = computed.next();
+          last = scored.window.read < options_.window * share.ranks;
+          count(scored.window, done);
+          return this->lines(scored);
         },
         answers_->record_bytes());
     if (!lines.empty()) write(answers_->record_bytes() > 0 ? lines : with_line_ends(lines));

@@ -56,8 +56,9 @@ class Predictor {
   std::vector<Answer> answer(std::vector<InputRow> rows) const;
 
   /// Reads rows to the end, and calls `write` with one JSON line for each: window by window, with the rows of all
-  /// ranks. A thread reads and tokenises a window while the one before is computed. A row that says what is wrong
-  /// with it is answered by {"error": …}. Throws what the input throws; the windows before have been written.
+  /// ranks. A thread reads and tokenises a window while the one before is computed. With a model on a GPU another
+  /// thread computes a window while the answers to the one before are written. A row that says what is wrong with it
+  /// is answered by {"error": …}. Throws what the input throws; the windows before have been written.
   StreamCounts stream(RowInput& input, const std::function<void(std::string_view)>& write,
                       const RowShare& share = {}) const;
 
@@ -65,16 +66,20 @@ class Predictor {
 
  private:
   struct Window;
+  struct Scored;
+  struct Pass;
   Window read_window(RowInput& input, const RowShare& share) const;
   TokenisedRow tokenise(InputRow row) const;
-  std::vector<Answer> answer(std::span<const TokenisedRow> rows) const;
+  std::vector<SampleScores> score(std::span<const TokenisedRow> rows) const;
   std::vector<SampleScores> score(std::span<const data::Sample> samples) const;
+  std::vector<Answer> answers_of(std::span<const TokenisedRow> rows,
+                                 std::span<const SampleScores> scores) const;
   std::vector<size_t> left_by_small(std::span<const data::Sample> samples,
                                     std::vector<SampleScores>& scores) const;
   at::Tensor logits_of(const MicroBatch& batch) const;
-  void forward(std::span<const data::Sample> samples, std::span<const size_t> places,
-               std::vector<SampleScores>& scores) const;
-  std::string lines(const Window& window) const;
+  Pass start(std::span<const data::Sample> samples, std::vector<size_t> places) const;
+  void finish(const Pass& pass, std::vector<SampleScores>& scores) const;
+  std::string lines(const Scored& window) const;
   void count(const Window& window, StreamCounts& done) const;
 
   const Model& model_;

@@ -13,6 +13,8 @@
 #include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
 #include "funicular/comm/together.h"
+#include "funicular/core/device_copy.h"
+#include "funicular/parallel/term_sums.h"
 #include "funicular/train/cut_check.h"
 #include "funicular/train/eval_codec.h"
 #include "funicular/train/prefetch.h"
@@ -90,25 +92,73 @@ BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) {
   return {batch_size, batch_size, 1, tokens};
 }
 
-std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
-                                             uint64_t seed, at::ScalarType floating,
-                                             const EvaluateBatch& evaluate_batch,
-                                             const EvaluationProgress& progress) {
+namespace {
+
+/// Micro-batches that were given to the device. The call waits for what came of them; it is made once.
+using Pending = std::function<parallel::EvalResult()>;
+using StartBatch = std::function<Pending(std::span<const MicroBatch>)>;
+
+std::map<std::string, double> run_started(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                          uint64_t seed, at::ScalarType floating, const StartBatch& start,
+                                          const EvaluationProgress& progress) {
   check_data(data);
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
   Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
     return evaluation_batch(data, plan, seed, floating, number);
   });
   Tally tally(metrics);
+  Pending under_way;
   for (int64_t number = 0; number < batches; ++number) {
     const GlobalBatch batch = loader.next();
     for (const MicroBatch& one : batch.micro_batches) {
-      const std::span<const MicroBatch> part(&one, 1);
-      tally.add(evaluate_batch(part));
+      Pending next = start(std::span<const MicroBatch>(&one, 1));
+      if (under_way) tally.add(under_way());
+      under_way = std::move(next);
     }
     if (progress) progress(std::min((number + 1) * plan.batch, data.size()));
   }
+  if (under_way) tally.add(under_way());
   return tally.finish();
+}
+
+/// Gives a micro-batch to the model's GPU as parallel::evaluate_micro_batches does, and waits for nothing.
+Pending start_on_gpu(const Model& model, const MicroBatch& batch, bool with_outputs) {
+  const at::NoGradGuard no_gradient;
+  LossSink sink;
+  sink.keep_outputs = true;
+  model.forward({}, batch, {}, sink);
+  parallel::TermSums sums;
+  sums.add(sink);
+  std::map<std::string, Arriving> coming;
+  if (const at::Tensor values = sums.values(); values.defined()) coming.emplace("", Arriving(values));
+  if (with_outputs)
+    for (const auto& [name, output] : sink.outputs()) coming.emplace(name, Arriving(output.contiguous()));
+  return [sums, counts = batch.counts, coming] {
+    parallel::EvalResult result;
+    result.counts = counts;
+    TensorMap outputs;
+    for (const auto& [name, tensor] : coming)
+      if (!name.empty()) outputs[name] = tensor.wait();
+    result.outputs.push_back(std::move(outputs));
+    if (!coming.contains("")) return result;
+    for (const auto& [name, total] : sums.totals(coming.at("").wait())) {
+      result.sums[name] = total.sum;
+      result.weights[name] = total.weight;
+    }
+    return result;
+  };
+}
+
+}  // namespace
+
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating,
+                                             const EvaluateBatch& evaluate_batch,
+                                             const EvaluationProgress& progress) {
+  const auto at_once = [&](std::span<const MicroBatch> batch) -> Pending {
+    return [result = evaluate_batch(batch)] { return result; };
+  };
+  return run_started(data, metrics, plan, seed, floating, at_once, progress);
 }
 
 namespace {
@@ -228,10 +278,16 @@ std::map<std::string, double> evaluate(const Model& model, const Source& data, M
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   try {
     check_evaluation_cuts(model, data, batch_size, batch_tokens);
-    auto result = run_evaluation(
-        data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating, group,
-        [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); },
-        progress);
+    const BatchPlan plan = evaluation_plan(batch_size, batch_tokens);
+    const auto start = [&](std::span<const MicroBatch> batch) {
+      return start_on_gpu(model, batch.front(), metrics != nullptr);
+    };
+    const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {
+      return parallel::evaluate_micro_batches(model, batch);
+    };
+    auto result = group.size() == 1 && model.device().is_cuda()
+                      ? run_started(data, metrics, plan, seed, floating, start, progress)
+                      : run_evaluation(data, metrics, plan, seed, floating, group, evaluate_batch, progress);
     data.require_sound();
     return result;
   } catch (const InputError&) {

@@ -20,6 +20,7 @@ import containerfile  # noqa: E402
 import elf  # noqa: E402
 import parts  # noqa: E402
 import wheel  # noqa: E402
+from machine import mounts_below  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
 DUMP = """Version definition section '.gnu.version_d' contains 1 entry:
@@ -149,6 +150,16 @@ class Containerfile(Scratch):
         stage, = containerfile.stages("FROM debian:bookworm\nCOPY none /there/\n")
         with self.assertRaisesRegex(ValueError, "line 2: COPY finds no none"):
             containerfile.carry_out(stage, self.Machine(self.folder), self.folder, {})
+
+
+class Mounts(Scratch):
+    def test_a_bind_mount_of_the_same_disk_is_seen_in_folders_of_any_name(self):
+        table = self.folder / "mountinfo"
+        table.write_text("21 1 254:0 / / rw - ext4 /dev/vda rw\n"
+                         "40 21 254:0 /opt/a /m/root\\040one/opt/a ro - ext4 /dev/vda rw\n"
+                         "41 21 0:5 / /m/root\\040one/dev rw - devtmpfs udev rw\n"
+                         "42 21 0:5 / /m/root\\040oneself/dev rw - devtmpfs udev rw\n")
+        self.assertEqual(mounts_below(pathlib.Path("/m/root one"), table), ["/m/root one/opt/a", "/m/root one/dev"])
 
 
 class Page(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -39,6 +40,13 @@ def unshare_by_libc():  # Python 3.11
         raise OSError(ctypes.get_errno(), "cannot make mounts of our own; --check needs root")
 
 
+def mounts_below(root, table=pathlib.Path("/proc/self/mountinfo")):
+    """The folders below root on which something is mounted, in the order of the mounts. os.path.ismount() does not see a bind mount of
+    the same disk."""
+    folders = (re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in table.read_text().splitlines())
+    return [folder for folder in folders if folder.startswith(f"{root}/")]
+
+
 class Machine:
     """root: its folder. Used in a with statement, behind own_mounts()."""
 
@@ -46,16 +54,17 @@ class Machine:
         self.suite, self.variables, self.folder = suite, {}, "/root"
 
     def __enter__(self):
+        archive = base(self.suite)
         self.root = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{self.suite}-", dir=BASES))
         try:
-            self.fill()
+            self.fill(archive)
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def fill(self):
-        subprocess.run(["tar", "-C", self.root, "-xf", base(self.suite)], check=True)
+    def fill(self, archive):
+        subprocess.run(["tar", "-C", self.root, "-xf", archive], check=True)
         for name in MOUNTED:
             (self.root / name).mkdir(parents=True, exist_ok=True)
             subprocess.run(["mount", "--bind", f"/{name}", str(self.root / name)], check=True)
@@ -68,12 +77,10 @@ class Machine:
                 shutil.copy(file, there)
 
     def __exit__(self, *_):
-        for name in MOUNTED:
-            if os.path.ismount(self.root / name):
-                subprocess.run(["umount", "--lazy", str(self.root / name)], check=True)
-        for name in MOUNTED:  # or this machine's own folder would be emptied
-            if os.path.ismount(self.root / name):
-                raise OSError(f"{self.root / name} is still mounted; unmount it and remove {self.root}")
+        for mount in reversed(mounts_below(self.root)):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+        if mounts_below(self.root):  # or this machine's own folder would be emptied
+            raise OSError(f"{mounts_below(self.root)[0]} is still mounted; unmount it and remove {self.root}")
         shutil.rmtree(self.root)
 
     def run(self, command):
