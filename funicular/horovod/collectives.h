@@ -86,8 +86,8 @@ std::vector<at::Tensor> synchronize(const GroupHandle& handle);
 // Ranks may call these functions in different orders and from several threads, because names say which calls belong
 // together. A name may be used again once its collective is done. Calls without a name ("") belong together by their
 // order. Tensors must be dense and on the CPU, of any type but complex, and must not be touched until synchronize(). A
-// function with a _ at the end writes the result into the tensor itself. Automatic differentiation does not follow any
-// of them. An average of whole numbers is rounded down.
+// function whose name ends in _ writes the result into the tensor itself. Automatic differentiation follows none of
+// these functions. An average of whole numbers is rounded down.
 
 at::Tensor allreduce(const at::Tensor& tensor, const std::string& name = "", Op op = Average,
                      const ReduceOptions& options = {});

@@ -79,7 +79,7 @@ CoordinatorCounters Coordinator::counters() const {
 }
 
 void Coordinator::run() {
-  // Own OpenMP threads of this thread would compete with the threads that compute.
+  // With OpenMP threads of its own, this thread would compete with the threads that compute.
   at::get_num_threads();
   omp_set_num_threads(1);
   const at::NoGradGuard no_gradient;

@@ -23,6 +23,9 @@ struct DistributedOptimizerOptions {
 
 /// Reduces each gradient over the ranks as soon as a backward pass has made it, during the pass. The step waits for all
 /// gradients. A parameter without a gradient on this rank takes part with zeros.
+///
+/// Uses LibTorch's post-accumulate-grad hook, of which each parameter has only one, and releases it when it is
+/// destroyed.
 class DistributedOptimizer {
  public:
   using LossClosure = std::function<at::Tensor()>;

@@ -36,9 +36,9 @@ struct Batch {
 /// The type in which tensors of `type` are sent and reduced. Whole numbers and truth values are sent as int64.
 at::ScalarType wire_type(at::ScalarType type, Compression compression);
 
-/// Makes batches, of up to `threshold` bytes, of tensors that are sent in the same type and reduced alike. A group is
-/// never divided among batches. Anything of more than `alone` bytes has a batch of its own: to copy it into the buffer
-/// and back takes longer than another collective. All ranks make equal batches.
+/// Makes batches, of up to `threshold` bytes, of tensors that are sent in the same type and reduced alike. The tensors
+/// of a group that are sent in the same type stay in one batch. Anything of more than `alone` bytes has a batch of its
+/// own: to copy it into the buffer and back takes longer than another collective. All ranks make equal batches.
 std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold, int64_t alone);
 
 /// Gathers the bytes of all ranks into `all`, one rank after another. `sizes` [ranks]: how many each rank has. `own`:

@@ -22,7 +22,7 @@ struct LaunchOptions {
   int first_rank = -1, world_size = 0;  ///< for hosts with different numbers of ranks; else derived
   std::string address = "127.0.0.1";    ///< where rank 0 listens
   bool address_given = false;
-  int port = 0;               ///< 0: one that is free on this host, and hopefully on others
+  int port = 0;               ///< 0: one that is free on this host, and probably on others
   int max_restarts = 0;       ///< how often all ranks are started again after one failed
   double grace_seconds = 30;  ///< from SIGTERM to SIGKILL
   bool pin = true;            ///< each rank on cores of its own, where there are enough

@@ -103,7 +103,7 @@ class RankProcess {
 class Guardian {
  public:
   Guardian();
-  /// Ends the helper: waits a second, then sends SIGKILL. It may be stopped, or hang, or be gone.
+  /// Ends the helper: waits up to a second, then sends SIGKILL. It may be stopped, or hang, or be gone.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

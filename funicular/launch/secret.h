@@ -1,4 +1,7 @@
 #pragma once
+// The secret that keeps strangers out of a run. The run's launcher makes it, and only the run's ranks know it. Two ends
+// of a connection prove to each other that they know it. The secret itself is never sent. Plain POSIX, no LibTorch.
+//
 // The listening end sends a challenge. The connecting end answers with its own challenge and the proof for both. The
 // listening end checks the proof before it reads anything else, and sends its own. A proof is an HMAC of the role and
 // both challenges. So an overheard proof is useless for another connection or for the opposite direction.

@@ -21,9 +21,9 @@ class Replicated;  // parallel/replicated.h
 ///
 /// A weight that several stages use (tied word embeddings) belongs to the first of them. Later stages hold a copy to
 /// compute with. After the backward passes they send their gradients to the owner, which adds them in the order of the
-/// ranks. After the update they receive the new weight. So the norm counts the weight once, and it has one optimiser
-/// state. After this exchange, gradients are reduced over the replicas. The norm adds up the blocks of all weights in
-/// the model's order.
+/// ranks. Gradients are then reduced over the replicas. After the update, later stages receive the new weight. So the
+/// norm counts the weight once, and it has one optimiser state. The norm adds up the blocks of all weights in the
+/// model's order.
 ///
 /// A stage may lie on several ranks of a pipeline (StageList::replicas, or the rows of a file), which take its
 /// micro-batches in turn. See Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP

@@ -31,7 +31,7 @@ namespace funicular::parallel {
 ///
 ///   ZeRO's stage 1   P (w + g) + P (m + s) / D.
 ///   ZeRO's stage 2   P w + P (g + m + s) / D, and the whole gradients of two units at a time.
-///   ZeRO's stage 3   P (w' + g + m + s) / D, and the whole weights of two units at a time.
+///   ZeRO's stage 3   P (w' + g + m + s) / D, and the whole weights and gradients of two units at a time.
 ///
 /// Stage 1 reduces gradients once, at the end of the step. Stage 2 reduces them in the backward pass of every
 /// micro-batch. Stage 3 also gathers weights in the forward and in the backward pass of every micro-batch. A unit is

@@ -26,8 +26,8 @@ class Replicated;  // parallel/replicated.h
 /// - s: the optimiser state (8 for AdamW).
 ///
 /// Stage 1 reduces gradients during the backward pass. Stage 2 also holds the whole gradients of two units at a time:
-/// in every micro-batch, one is reduced while the next is made. Stage 3 also holds the whole weights of two units at a
-/// time, gathered before they are used and released afterwards.
+/// in every micro-batch, one is reduced while the next is made. Stage 3 holds, in addition, the whole weights of two
+/// units at a time: gathered before they are used, and released afterwards.
 ///
 /// A unit that two segments share (tied word embeddings) keeps its gradient from one segment to the next.
 ///
