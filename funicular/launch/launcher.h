@@ -23,7 +23,7 @@ struct LaunchOptions {
   std::string address = "127.0.0.1";    ///< where rank 0 listens
   bool address_given = false;
   int port = 0;               ///< 0: one that is free on this host, and probably on others
-  int max_restarts = 0;       ///< how often all ranks are started again after one failed
+  int max_restarts = 0;       ///< the most restarts of all ranks after a failure
   double grace_seconds = 30;  ///< from SIGTERM to SIGKILL
   bool pin = true;            ///< each rank on cores of its own, where there are enough
   int first_restart = 0;      ///< FUNICULAR_RESTART of the first start

@@ -433,7 +433,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
   Overlapping& stages() const { return *inner().overlapping(); }
   void compare_after_meeting() { compare_if_due(std::exchange(compared_, update_), update_); }
 
-  int64_t update_ = 0, compared_ = 0;  ///< the last update, and the update at the last meeting
+  int64_t update_ = 0, compared_ = 0;  ///< the last update, and the one at the last meeting
 };
 
 }  // namespace
