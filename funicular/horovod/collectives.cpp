@@ -26,11 +26,12 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<Coordinator> coordinator;
   launch::Environment place;
-  /// Of an earlier init(). To meet again at the same port, another rank may still close the old connections.
+  /// The group of an earlier init(), kept for a later one. Meeting again at the same port could fail, because another
+  /// rank may still be closing the old connections.
   std::optional<comm::Group> group;
 };
 
-/// Never destroyed: threads may end after it would be.
+/// Never destroyed, because threads may end after static objects are destroyed.
 State& state() {
   static State* const one = new State;
   return *one;
@@ -52,7 +53,7 @@ launch::Environment place() {
   return state().place;
 }
 
-/// The variable as a number that is not negative.
+/// The variable as a number that is not negative; none if it is not set.
 std::optional<double> variable(const char* name) {
   const std::optional<std::string> text = launch::process_variable(name);
   if (!text) return std::nullopt;
@@ -62,7 +63,7 @@ std::optional<double> variable(const char* name) {
   return value;
 }
 
-/// A duration: as set, or from a variable in units of `unit`.
+/// Sets a duration: the value that is set, or else the variable's number times `units`.
 template <class Duration>
 void read(Duration& value, const std::optional<Duration>& set, const char* name, double units) {
   if (set) {
@@ -123,7 +124,7 @@ std::vector<at::Tensor> empty_like(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-/// `what` names the call in messages.
+/// Starts a collective. `what` names the call in messages.
 Handle start(const char* what, const std::string& name, Signature signature, Operands operands) {
   for (at::Tensor& input : operands.inputs) {
     check(what, name, input);
@@ -139,7 +140,7 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
 
 namespace {
 
-/// At the end of the process.
+/// Runs at the end of the process.
 void end() {
   shutdown();
   const std::lock_guard lock(state().mutex);
@@ -155,7 +156,7 @@ void init(const InitOptions& options) {
   state().place = launch::read_environment();
   if (!state().group) state().group = comm::Group::from_environment(options.group);
   state().coordinator = std::make_shared<Coordinator>(*state().group, read);
-  // Before the destructors of static objects, which the thread may need.
+  // Runs before the destructors of static objects, which the thread may need.
   [[maybe_unused]] static const int registered = std::atexit(end);
 }
 

@@ -19,7 +19,8 @@ using Op = comm::Reduction;
 inline constexpr Op Average = Op::average, Sum = Op::sum, Min = Op::minimum, Max = Op::maximum,
                     Product = Op::product;
 
-/// What is not set comes from the environment, and otherwise is Horovod's default. Those of rank 0 count.
+/// An option that is not set comes from the environment, and is Horovod's default otherwise. Rank 0's options apply to
+/// all ranks.
 struct InitOptions {
   std::optional<int64_t> fusion_threshold{};  ///< bytes; HOROVOD_FUSION_THRESHOLD, 64 MiB; 0: no fusion
   std::optional<std::chrono::microseconds> cycle_time{};  ///< HOROVOD_CYCLE_TIME (milliseconds), 1 ms
@@ -31,22 +32,22 @@ struct InitOptions {
   comm::GroupOptions group{};
 };
 
-/// Finds this process's place (launch::read_environment) and meets the others; alone without a launcher. A
-/// second call does nothing; one after shutdown() uses the same connections. Collective. Throws InputError
-/// for an environment that contradicts itself, RunError if the others do not come.
+/// Finds this process's place (launch::read_environment) and connects to all other ranks. Without a launcher, the
+/// process is alone. A second call does nothing; a call after shutdown() uses the same connections. Collective. Throws
+/// InputError for a contradictory environment, RunError if other ranks do not come.
 void init(const InitOptions& options = {});
-/// Ends it on all ranks: what any rank still waits for fails. Called at the end of the process by itself.
+/// Shuts down all ranks: everything that a rank still waits for fails. The end of the process calls it.
 void shutdown();
 bool is_initialized();
 
-/// These, and everything below, throw InputError before init() and after shutdown().
+/// These functions, and all below, throw InputError before init() and after shutdown().
 int rank();
 int size();
 int local_rank();  ///< among the ranks of this host
 int local_size();
 
 struct ReduceOptions {
-  /// Before the sum and after it; whole numbers are scaled in double and cut off.
+  /// Factors before the sum and after it. Whole numbers are scaled in double and truncated.
   double prescale_factor = 1, postscale_factor = 1;
   Compression compression = Compression::none;
 };
@@ -65,7 +66,7 @@ class Handle {
   std::shared_ptr<horovod::Coordinator> coordinator_;
   std::shared_ptr<horovod::Request> request_;
 };
-/// Of several tensors.
+/// A collective on several tensors that was started.
 class GroupHandle : public Handle {
  public:
   GroupHandle() = default;
@@ -77,16 +78,16 @@ class GroupHandle : public Handle {
 
 /// Whether synchronize() would return at once.
 bool poll(const Handle& handle);
-/// Waits, and returns the result. Throws what went wrong: InputError on all ranks if they asked for different
-/// things under one name; RunError if a rank died or has shut down.
+/// Waits, and returns the result. Throws the error of the collective: InputError on all ranks if they asked for
+/// different things under one name; RunError if a rank died or has shut down.
 at::Tensor synchronize(const Handle& handle);
 std::vector<at::Tensor> synchronize(const GroupHandle& handle);
 
-// Ranks may ask in different orders and from several threads: collectives belong together by their name. A
-// name may be used again once it is done. Without a name (""), they belong together by the order of the
-// calls. Tensors are on the CPU, dense, of any type but complex ones, and must be left alone until
-// synchronize(). Those with a _ at the end write the result into the tensor itself; the others are not
-// followed by automatic differentiation. An average of whole numbers is rounded down.
+// Ranks may call these functions in different orders and from several threads, because names say which calls belong
+// together. A name may be used again once its collective is done. Calls without a name ("") belong together by their
+// order. Tensors must be dense and on the CPU, of any type but complex, and must not be touched until synchronize(). A
+// function whose name ends in _ writes the result into the tensor itself. Automatic differentiation follows none of
+// these functions. An average of whole numbers is rounded down.
 
 at::Tensor allreduce(const at::Tensor& tensor, const std::string& name = "", Op op = Average,
                      const ReduceOptions& options = {});
@@ -97,7 +98,7 @@ Handle allreduce_async(const at::Tensor& tensor, const std::string& name = "", O
 Handle allreduce_async_(const at::Tensor& tensor, const std::string& name = "", Op op = Average,
                         const ReduceOptions& options = {});
 
-/// All tensors, or none of them, are ready; types and shapes may differ.
+/// All tensors are ready together; types and shapes may differ.
 std::vector<at::Tensor> grouped_allreduce(const std::vector<at::Tensor>& tensors,
                                           const std::string& name = "", Op op = Average,
                                           const ReduceOptions& options = {});
@@ -109,7 +110,7 @@ GroupHandle grouped_allreduce_async(const std::vector<at::Tensor>& tensors, cons
 GroupHandle grouped_allreduce_async_(const std::vector<at::Tensor>& tensors, const std::string& name = "",
                                      Op op = Average, const ReduceOptions& options = {});
 
-/// All ranks' tensors [n_r, …], one after the other in the order of the ranks.
+/// All ranks' tensors [n_r, …], one after another in the order of the ranks.
 at::Tensor allgather(const at::Tensor& tensor, const std::string& name = "");
 Handle allgather_async(const at::Tensor& tensor, const std::string& name = "");
 
@@ -118,8 +119,8 @@ at::Tensor broadcast_(const at::Tensor& tensor, int root_rank, const std::string
 Handle broadcast_async(const at::Tensor& tensor, int root_rank, const std::string& name = "");
 Handle broadcast_async_(const at::Tensor& tensor, int root_rank, const std::string& name = "");
 
-/// This rank's rows of the reduction of all ranks' tensors [n, …]; the first ranks have one more where n is
-/// not a multiple of the ranks.
+/// This rank's rows of the reduction of all ranks' tensors [n, …]. If n is not a multiple of the number of ranks, the
+/// first ranks have one row more.
 at::Tensor reducescatter(const at::Tensor& tensor, const std::string& name = "", Op op = Average,
                          const ReduceOptions& options = {});
 Handle reducescatter_async(const at::Tensor& tensor, const std::string& name = "", Op op = Average,
@@ -127,12 +128,12 @@ Handle reducescatter_async(const at::Tensor& tensor, const std::string& name = "
 
 /// Returns once all ranks have called it.
 void barrier();
-/// For a rank that has no more data: until all ranks have called it, it takes part in what the others ask for
-/// with zeros (of a minimum or maximum: with what changes nothing; of allgather: with no rows). Averages
-/// divide by size() all the same. Returns the last rank to join.
+/// For a rank that has no more data: waits until all ranks have called it. Meanwhile this rank takes part in the
+/// collectives of other ranks with zeros. For a minimum, maximum or product it gives neutral values, and for allgather
+/// no rows. Averages still divide by size(). Returns the last rank to join.
 int join();
 
-/// What the negotiation has done so far, on this rank.
+/// The counters of this rank's negotiation so far.
 horovod::CoordinatorCounters counters();
 
 }  // namespace funicular::horovod

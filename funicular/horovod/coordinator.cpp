@@ -23,7 +23,7 @@ std::exception_ptr make_error(const std::string& text) {
   return std::make_exception_ptr(Error(kHorovod, "{}", text));
 }
 
-/// All ranks must fuse and remember the same requests.
+/// Takes rank 0's options on all ranks, because all must fuse and remember the same requests.
 CoordinatorOptions agree_on(const comm::Group& group, const CoordinatorOptions& options) {
   const at::Tensor values = at::zeros({5}, at::kLong);
   auto* value = values.mutable_data_ptr<int64_t>();
@@ -79,7 +79,7 @@ CoordinatorCounters Coordinator::counters() const {
 }
 
 void Coordinator::run() {
-  // A team of threads of its own would stand in the way of those that compute.
+  // With OpenMP threads of its own, this thread would compete with the threads that compute.
   at::get_num_threads();
   omp_set_num_threads(1);
   const at::NoGradGuard no_gradient;
@@ -155,7 +155,7 @@ void Coordinator::carry_out(std::vector<Agreed> agreed) {
 void Coordinator::finish(const std::string& name, std::exception_ptr error) {
   const std::shared_ptr<Request> request = pending_.take(name);
   if (!request) return;
-  inbox_.release(name);  // first, so that who waited can ask for it again
+  inbox_.release(name);  // first, so that a waiting thread can ask for the name again
   request->finish(std::move(error));
 }
 
@@ -168,7 +168,7 @@ void Coordinator::finish_join() {
   request->finish(nullptr);
 }
 
-/// Rank 0 warns, and gives up.
+/// On rank 0, warns about names that only some ranks ask for, and gives them up after a while.
 void Coordinator::look_for_stalled(std::vector<Message>& messages) {
   for (Message& message : stalls_.give_up(negotiation_)) messages.push_back(std::move(message));
   if (!stalls_.warn(negotiation_)) return;

@@ -9,7 +9,7 @@
 
 namespace funicular::horovod {
 
-/// As many counters share a whole number as fit.
+/// Packs as many counters into one whole number as fit.
 CycleCounts count_over_ranks(const comm::Group& group, size_t slots, const std::vector<size_t>& own_slots,
                              bool talks, bool leaves) {
   const int bits = std::bit_width(static_cast<unsigned>(group.size())), each = 63 / bits;

@@ -1,6 +1,5 @@
 #pragma once
-// Exchanges what the ranks tell each other in a cycle of a Coordinator: counters, and full messages where these do not
-// do.
+// The exchanges of the ranks in a cycle of a Coordinator: counters, and full messages if counters do not suffice.
 
 #include <cstdint>
 #include <vector>
@@ -10,13 +9,13 @@
 
 namespace funicular::horovod {
 
-/// How many ranks have messages, leave, and ask for each slot of what is remembered.
+/// The number of ranks that have messages, that leave, and that ask for each slot of remembered requests.
 struct CycleCounts {
   int64_t talking = 0, leaving = 0;
   std::vector<int64_t> asking{};  ///< by slot
 };
 
-/// `own_slots`: for which of `slots` slots this rank asks. One small all-reduce. Collective.
+/// `own_slots`: the slots, of `slots` in all, that this rank asks for. Takes one small all-reduce. Collective.
 CycleCounts count_over_ranks(const comm::Group& group, size_t slots, const std::vector<size_t>& own_slots,
                              bool talks, bool leaves);
 /// The messages of all ranks, by rank. Collective.

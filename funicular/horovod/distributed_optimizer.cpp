@@ -147,7 +147,7 @@ class DistributedOptimizer::Impl {
     }
   }
 
-  /// In the thread that goes back through the graph.
+  /// Called in the thread of the backward pass.
   void gradient_made(Parameter& parameter) {
     passes_begun_ = true;
     synchronized_ = false;
@@ -161,7 +161,7 @@ class DistributedOptimizer::Impl {
 
   void send(Parameter& parameter) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
-    // Another rank may have one, and waits for this rank's.
+    // Another rank may have a gradient, and wait for this rank's.
     if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor.detach());
     if (gradient.is_sparse()) {
       if (!options_.sparse_as_dense)
@@ -182,8 +182,8 @@ class DistributedOptimizer::Impl {
   DistributedOptimizerOptions options_;
   const bool alone_;
   std::vector<Parameter> parameters_;
-  bool passes_begun_ = false;  ///< gradients were made that are not reduced
-  bool synchronized_ = false;  ///< and none was made since
+  bool passes_begun_ = false;  ///< a backward pass has made gradients that are not reduced
+  bool synchronized_ = false;  ///< all gradients are reduced, and none was made since
   std::weak_ptr<void> skip_;
 };
 

@@ -20,7 +20,7 @@ int64_t bytes_of(at::ScalarType type, int64_t elements) {
   return elements * static_cast<int64_t>(c10::elementSize(type));
 }
 
-/// What no other value is changed by.
+/// Fills the tensor with the reduction's neutral element.
 void fill_neutral(const at::Tensor& tensor, comm::Reduction reduction) {
   if (reduction == comm::Reduction::product) return void(tensor.fill_(1));
   if (reduction != comm::Reduction::minimum && reduction != comm::Reduction::maximum)
@@ -37,12 +37,12 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.const_data_ptr() == b.const_data_ptr();
 }
 
-/// `scale` of whole numbers is applied in double and cut off.
+/// Whole numbers are scaled in double; the caller's copy truncates them.
 at::Tensor scaled(const at::Tensor& tensor, double scale) {
   return at::isFloatingType(tensor.scalar_type()) ? tensor.mul(scale) : tensor.to(at::kDouble).mul_(scale);
 }
 
-/// This rank's values of one tensor of a job into `travelling` [elements].
+/// Copies this rank's values of one tensor of a job into `travelling` [elements].
 void load(const at::Tensor& travelling, const Job& job, size_t index) {
   const Signature& signature = job.agreed.signature;
   if (!job.operands) return fill_neutral(travelling, signature.reduction);
@@ -54,7 +54,7 @@ void load(const at::Tensor& travelling, const Job& job, size_t index) {
   }
 }
 
-/// The result out of `travelling`.
+/// Copies the result out of `travelling`.
 void store(const at::Tensor& travelling, const Job& job, size_t index, int ranks) {
   if (!job.operands) return;
   const Signature& signature = job.agreed.signature;
@@ -70,7 +70,7 @@ void store(const at::Tensor& travelling, const Job& job, size_t index, int ranks
   if (floating && signature.postscale != 1) output.mul_(signature.postscale);
 }
 
-/// The communication layer divides floating-point numbers only.
+/// The communication layer divides floating-point numbers only, so store() divides averages of whole numbers.
 comm::Reduction reduction_of(const Signature& signature, at::ScalarType wire) {
   const bool whole = wire == at::kLong && signature.reduction == comm::Reduction::average;
   return whole ? comm::Reduction::sum : signature.reduction;
@@ -135,7 +135,7 @@ void gather_bytes(const comm::Group& group, const void* own, const std::vector<i
   const auto copy = [](void* to, const void* from, int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   };
-  // Shards of one size are gathered at once; where most of that would be padding, each rank speaks in turn.
+  // Shards of one size are gathered at once. If most of that would be padding, each rank broadcasts in turn.
   const bool even = each * ranks <= 2 * total + 512 * ranks;
   const at::Tensor room = at::empty({even ? each * ranks : each}, at::kLong);
   auto* data = static_cast<std::byte*>(room.data_ptr());
@@ -154,7 +154,7 @@ void gather_bytes(const comm::Group& group, const void* own, const std::vector<i
   }
 }
 
-// As measured with 200 tensors of each size: in shared memory the buffer gains nothing above 4 KiB.
+// Measured with 200 tensors of each size: in shared memory, the buffer gains nothing above 4 KiB.
 JobRunner::JobRunner(comm::Group group, int64_t threshold)
     : group_(std::move(group)), threshold_(threshold), alone_(group_.shares_memory() ? 4 << 10 : 1 << 20) {}
 
@@ -186,7 +186,7 @@ void JobRunner::carry_out(const Batch& batch, const std::vector<Job>& jobs) {
       reduce_scatter(first);
       break;
     case Collective::barrier:
-      return;  // that all have agreed is all of it
+      return;  // the agreement of all ranks is the barrier
   }
   ++collectives_;
   tensors_ += static_cast<int64_t>(batch.parts.size());
@@ -266,7 +266,7 @@ void JobRunner::reduce_scatter(const Job& job) {
   at::Tensor part = at::empty({own.size * row}, wire);
   if (shape[0] % group_.size() == 0) {
     group_.reduce_scatter(whole, part, reduction);
-  } else {  // the group would cut between rows
+  } else {  // the group would cut within a row
     group_.all_reduce(whole, reduction);
     part = whole.narrow(0, own.begin * row, own.size * row);
   }

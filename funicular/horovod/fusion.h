@@ -1,5 +1,5 @@
 #pragma once
-// Carries out what all ranks have agreed on: small tensors together in one buffer.
+// Carries out the collectives that all ranks have agreed on, small tensors together in one buffer.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,13 +14,13 @@ namespace funicular::horovod {
 /// The tensors of this rank for one collective.
 struct Operands {
   std::vector<at::Tensor> inputs;
-  /// Of the right shape and type, and may be the inputs; of all_gather made when it is carried out.
+  /// Have the right shape and type, and may be the inputs. all_gather makes them when it is carried out.
   std::vector<at::Tensor> outputs;
 };
 
 struct Job {
   Agreed agreed;
-  Operands* operands;  ///< null: this rank has joined, and gives what does not change the others' result
+  Operands* operands;  ///< null: this rank has joined, and gives neutral values
 };
 
 /// One all-reduce of several tensors, or one collective of another kind.
@@ -29,31 +29,32 @@ struct Batch {
     size_t job, tensor;
   };
   std::vector<Part> parts;
-  at::ScalarType wire = at::kFloat;  ///< what travels
+  at::ScalarType wire = at::kFloat;  ///< the type that is sent
   int64_t elements = 0;
 };
 
-/// The type in which tensors of `type` are reduced. Whole numbers and truth values travel as int64.
+/// The type in which tensors of `type` are sent and reduced. Whole numbers and truth values are sent as int64.
 at::ScalarType wire_type(at::ScalarType type, Compression compression);
 
-/// Tensors that travel in the same type and are reduced alike share a batch, up to `threshold` bytes. A group
-/// is never divided among batches. What has more than `alone` bytes shares with nobody: to copy it into the
-/// buffer and back takes longer than a collective of its own. The same on all ranks.
+/// Makes batches, of up to `threshold` bytes, of tensors that are sent in the same type and reduced alike. The tensors
+/// of a group that are sent in the same type stay in one batch. Anything of more than `alone` bytes has a batch of its
+/// own: to copy it into the buffer and back takes longer than another collective. All ranks make equal batches.
 std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold, int64_t alone);
 
-/// `sizes` [ranks] bytes of each rank, of which `own` points to this one's; one after the other to `all`.
+/// Gathers the bytes of all ranks into `all`, one rank after another. `sizes` [ranks]: how many each rank has. `own`:
+/// this rank's.
 void gather_bytes(const comm::Group& group, const void* own, const std::vector<int64_t>& sizes, void* all);
 
-/// By one thread, the one that uses the group.
+/// Runs jobs, in the one thread that uses the group.
 class JobRunner {
  public:
   JobRunner(comm::Group group, int64_t threshold);
 
-  /// Calls `done` with a job's place as soon as it is. Jobs with an error are left out.
+  /// Calls `done` with a job's index as soon as the job is done. Leaves out jobs with an error.
   void run(const std::vector<Job>& jobs, const std::function<void(size_t)>& done);
 
   int64_t collectives() const { return collectives_; }  ///< so far
-  int64_t tensors() const { return tensors_; }          ///< that were in them
+  int64_t tensors() const { return tensors_; }          ///< in these collectives
 
  private:
   void all_reduce(const Batch& batch, const std::vector<Job>& jobs);

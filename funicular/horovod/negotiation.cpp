@@ -51,7 +51,7 @@ Signature get_signature(ByteReader& reader) {
   return signature;
 }
 
-/// The signature without what ranks may differ in.
+/// The signature without the parts in which ranks may differ.
 Signature comparable(Signature signature) {
   if (signature.collective == Collective::all_gather)
     for (TensorType& tensor : signature.tensors)
@@ -131,7 +131,7 @@ Agreed Negotiation::recall(size_t slot) {
   return agreed;
 }
 
-/// Ranks that have joined have nothing to gather, and nothing to tell.
+/// A rank that has joined has no rows to gather, and no tensor to broadcast.
 void Negotiation::mark_joined(Agreed& agreed) const {
   for (size_t rank = 0; rank < agreed.rows.size(); ++rank)
     if (joined_[rank]) agreed.rows[rank] = 0;
@@ -155,8 +155,8 @@ std::vector<Agreed> Negotiation::hear(const std::vector<std::vector<Message>>& m
     table_.erase(row);
   }
   order_ = std::move(still_open);
-  // Remembered in their order, after all have been heard: what lies in a slot is the same on all ranks, but
-  // for this rank's own shape of an all_gather.
+  // All ranks remember in the same order, after all have been heard. So slots are equal on all ranks, except for the
+  // own shape of an all_gather.
   for (Agreed& agreed : ready) {
     if (agreed.error.empty() && agreed.signature.returns && joined() == 0) remember(agreed);
     if (agreed.error.empty()) mark_joined(agreed);

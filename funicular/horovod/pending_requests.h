@@ -1,5 +1,5 @@
 #pragma once
-// Requests of a rank that are not done, and what it tells the other ranks of it.
+// A rank's requests that are not done, and what it tells all other ranks about them.
 
 #include <chrono>
 #include <map>
@@ -17,9 +17,9 @@ class PendingRequests {
  public:
   bool empty() const { return requests_.empty(); }
   void add(std::vector<std::shared_ptr<Request>> requests);
-  /// Tells what this rank has to say in a cycle: slots of what is remembered are added to `slots`, and there are messages
-  /// about the rest. Counters do not tell which rank is missing, so a request gets a message before it is `patience`
-  /// old (0: never).
+  /// Collects what this rank has to say in a cycle. Adds the slots of remembered requests to `slots`, and returns
+  /// messages about all other requests. Counters do not tell which rank is missing, so a request gets a message before
+  /// it is `patience` old (0: never).
   std::vector<Message> collect(const Negotiation& negotiation, std::chrono::milliseconds patience,
                                std::vector<size_t>& slots);
   /// The request of a name; null: this rank has not asked for it.
@@ -31,7 +31,7 @@ class PendingRequests {
  private:
   std::map<std::string, std::shared_ptr<Request>> requests_;
   std::vector<std::weak_ptr<Request>>
-      silent_;  ///< no message was sent about them; in the order of add(), taken ones too
+      silent_;  ///< no message was sent about them; in the order of add(), even if taken
 };
 
 }  // namespace funicular::horovod

@@ -19,12 +19,12 @@ class Request {
   Request(Signature what, Operands tensors) : signature(std::move(what)), operands(std::move(tensors)) {}
 
   bool done() const;
-  /// Until it is done. Throws what it failed with.
+  /// Waits until it is done. Throws the error with which it failed.
   void wait();
-  /// The request is done; `error`: why it failed, or null.
+  /// Marks the request as done. `error`: why it failed, or null.
   void finish(std::exception_ptr error);
 
-  // Written before another thread sees the request, or before it is done.
+  // Written before another thread sees the request, or before the request is done.
   std::string name{};
   Signature signature{};
   Operands operands{};

@@ -10,7 +10,7 @@ namespace funicular::horovod {
 
 namespace {
 
-/// Cycles without a pause while a thread waits; afterwards it is not worth the processor's time.
+/// Idle cycles without a pause while a thread waits. After that many, it would waste the processor.
 constexpr int kHastyCycles = 1000;
 
 }  // namespace
@@ -101,7 +101,7 @@ void RequestInbox::release(const std::string& name) {
 
 std::shared_ptr<Request> RequestInbox::take_join() {
   const std::lock_guard lock(mutex_);
-  unnamed_.clear();  // those with less data have made fewer calls
+  unnamed_.clear();  // ranks with less data have made fewer calls without a name
   return std::exchange(join_, nullptr);
 }
 

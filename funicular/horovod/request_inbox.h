@@ -1,5 +1,5 @@
 #pragma once
-// The threads of a rank leave requests here and wait for them, and from here the coordinator's thread takes them.
+// The inbox in which the threads of a rank leave requests and wait for them. The coordinator's thread takes them out.
 
 #include <chrono>
 #include <condition_variable>
@@ -18,32 +18,32 @@ namespace funicular::horovod {
 
 class RequestInbox {
  public:
-  /// `alone`: there is one rank, whose requests need not be collected.
+  /// `alone`: there is only one rank, so requests need not wait for a cycle.
   explicit RequestInbox(bool alone) : alone_(alone) {}
 
-  // By any thread; submit, wait and join as Coordinator's.
+  // Called by any thread. submit, wait and join do what Coordinator's do.
   std::shared_ptr<Request> submit(std::string name, Signature signature, Operands operands);
   void wait(Request& request);
-  /// Returns the request, to be waited for.
+  /// Returns the request to wait for.
   std::shared_ptr<Request> join();
   void stop();
 
-  // By the coordinator's thread.
+  // Called by the coordinator's thread.
   struct Taken {
     std::vector<std::shared_ptr<Request>> requests;
     bool joins = false, stops = false;  ///< this rank has joined, or is to stop
   };
-  /// Returns at `end` or, where a thread waits or asks to stop, at once; with one rank when there is something to do.
-  /// `join_told`: a join is not.
+  /// Returns at `end`, or at once if a thread waits or asks to stop. With one rank, returns when there is something to
+  /// do, which a join is only if not `join_told`.
   void wait_for_cycle(std::chrono::steady_clock::time_point end, bool join_told);
   Taken take();
   /// `idle`: nothing was done in the cycle.
   void note_cycle(bool idle);
-  /// The name may be asked for again.
+  /// Allows the name to be asked for again.
   void release(const std::string& name);
-  /// All ranks have joined.
+  /// Called when all ranks have joined: takes out this rank's join.
   std::shared_ptr<Request> take_join();
-  /// From now on requests fail with `why`. Returns those that were not taken.
+  /// Makes requests fail with `why` from now on. Returns the requests that were not taken.
   std::vector<std::shared_ptr<Request>> end(std::exception_ptr why);
 
  private:

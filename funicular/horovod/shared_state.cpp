@@ -17,7 +17,7 @@ namespace funicular::horovod {
 
 void broadcast_parameters(const NamedTensors& tensors, int root_rank) {
   std::vector<Handle> handles;
-  std::set<const void*> told;  // weights under two names
+  std::set<const void*> told;  // a weight may have two names
   for (const auto& [name, tensor] : tensors.pairs())
     if (tensor.defined() && told.insert(tensor.unsafeGetTensorImpl()).second)
       handles.push_back(broadcast_async_(tensor, root_rank, "broadcast." + name));

@@ -17,14 +17,14 @@ namespace funicular::horovod {
 
 using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 
-/// The parameters and buffers of rank root for all.
+/// Broadcasts the parameters and buffers of rank `root_rank`.
 void broadcast_parameters(const torch::nn::Module& module, int root_rank);
 void broadcast_parameters(const NamedTensors& tensors, int root_rank);
-/// The options and the state of rank root's optimiser for all; a new optimiser has no state yet, and gets it.
-/// For LibTorch's own, and those with save() and load(). Throws InputError on the ranks whose optimiser does
-/// not fit.
+/// Broadcasts the options and the state of the optimiser of rank `root_rank`. A new optimiser has no state yet, and
+/// gets it. Works with LibTorch's optimisers, and with any that has save() and load(). Throws InputError on ranks whose
+/// optimiser does not fit.
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root_rank);
-/// Rank root's bytes for all.
+/// Returns the bytes of rank `root_rank` on all ranks.
 std::string broadcast_object(const std::string& bytes, int root_rank, const std::string& name = "");
 
 }  // namespace funicular::horovod

@@ -1,5 +1,5 @@
 #pragma once
-// Names that some ranks ask for and others do not: when they are warned about, and when they are given up.
+// Watches names that only some ranks ask for: warns about them, and gives them up.
 
 #include <chrono>
 #include <string>
@@ -19,11 +19,11 @@ class StallWatch {
   StallWatch(std::chrono::milliseconds warning, std::chrono::milliseconds failure)
       : warning_(warning), failure_(failure) {}
 
-  /// How long a name may be asked for by some ranks only, before something happens; 0: for ever.
+  /// How long only some ranks may ask for a name before something happens; 0: for ever.
   std::chrono::milliseconds patience() const;
-  /// Messages that give up what has taken too long.
+  /// Messages that give up names for which ranks have waited too long.
   std::vector<Message> give_up(const Negotiation& negotiation) const;
-  /// Warns if it is time and there is a reason; whether it has.
+  /// Warns if a warning is due. Returns whether it has.
   bool warn(const Negotiation& negotiation);
 
  private:

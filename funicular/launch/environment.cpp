@@ -15,7 +15,7 @@ namespace funicular::launch {
 
 namespace {
 
-/// The names by which one launcher tells the place.
+/// The variables with which one launcher tells a process its place.
 struct Family {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
@@ -23,7 +23,7 @@ constexpr Family kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCA
 constexpr Family kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Family kPmi{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-// SLURM_NTASKS_PER_NODE is what the whole job asked for, and says nothing of one step: see slurm_tasks_on_node().
+// SLURM_NTASKS_PER_NODE describes the whole job, not one step: see slurm_tasks_on_node().
 constexpr Family kSlurm{"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
 
 std::optional<int> number(const Variables& variables, const char* name, int low, int high) {
@@ -42,7 +42,7 @@ std::optional<int> number(const Variables& variables, const char* name, int low,
 
 constexpr int kMost = 1 << 20;
 
-/// One of two variables that only make sense together is there.
+/// Throws InputError if only one of two variables is set that make sense only together.
 void refuse_half(const Variables& variables, const char* one, const char* other) {
   if (variables(one).has_value() == variables(other).has_value()) return;
   const char* there = variables(one) ? one : other;
@@ -64,7 +64,7 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   const auto local_rank = number(variables, family.local_rank, 0, kMost);
   const auto local_size = family.local_size ? number(variables, family.local_size, 1, kMost) : std::nullopt;
   place.local_rank = local_rank.value_or(0);
-  // A launcher that does not tell: as many as there must be at least.
+  // If the launcher does not tell, it is the smallest possible number.
   place.local_size = local_size.value_or(local_rank ? place.local_rank + 1 : 1);
   if (place.local_rank >= place.local_size || place.local_size > place.size)
     throw InputError(kRanks, "{}={} of {}={} does not fit {}={}", family.local_rank, place.local_rank,
@@ -72,8 +72,8 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   return place;
 }
 
-/// How many tasks of the step run on this node: SLURM_STEP_TASKS_PER_NODE is "2(x3),1" for nodes with 2, 2, 2 and 1
-/// tasks. Nothing if that is unknown.
+/// How many tasks of the step run on this node; none if unknown. SLURM_STEP_TASKS_PER_NODE is "2(x3),1" for nodes with
+/// 2, 2, 2 and 1 tasks.
 std::optional<int> slurm_tasks_on_node(const Variables& variables) {
   const auto text = variables("SLURM_STEP_TASKS_PER_NODE");
   const auto node = number(variables, "SLURM_NODEID", 0, kMost);
@@ -107,7 +107,7 @@ std::optional<Environment> read_slurm(const Variables& variables) {
   return place;
 }
 
-/// srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE, and only SLURM's variables say which ranks share a host.
+/// With srun --mpi=pmi2, PMI_RANK and PMI_SIZE are set, but only SLURM's variables tell which ranks share a host.
 std::optional<Environment> read_pmi(const Variables& variables) {
   auto place = read_family(variables, kPmi);
   if (!place || variables(kPmi.local_rank) || !variables("SLURM_STEP_ID")) return place;
@@ -126,7 +126,7 @@ void refuse_contradiction(const Environment& place, const std::optional<Environm
                    place.rank, place.size, outer->rank, outer->size, outer->source);
 }
 
-/// The same number for all processes of a job on one host, and hardly that of another job.
+/// A port that is equal for all processes of a job on one host, and probably differs from another job's.
 int port_of_job(const Variables& variables) {
   std::string job = fmt::to_string(::getppid());  // the launcher's process on this host starts all its ranks
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"})

@@ -49,7 +49,7 @@ LaunchHost parse_host(const std::string& text, const HostEntry& entry) {
   }
   if (host.name.size() > 2 && host.name.front() == '[' && host.name.back() == ']')
     host.name = host.name.substr(1, host.name.size() - 2);
-  // Such a name would be an option of the remote shell.
+  // The remote shell would take such a name for an option.
   if (host.name.empty() || host.name.front() == '-') refuse(entry, "the name of a host");
   return host;
 }
@@ -73,14 +73,14 @@ bool is_here(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own_name();
 }
 
-/// For a POSIX shell.
+/// Quotes a word for a POSIX shell.
 std::string quote(std::string_view word) {
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 
-/// The secret does not: ps shows a command to everyone.
+/// Whether a variable is passed to other hosts. The secret is not, because ps shows a command to everyone.
 bool travels(std::string_view variable) {
   if (variable.starts_with(kSecretVariable)) return false;
   for (const std::string_view prefix :
@@ -89,7 +89,7 @@ bool travels(std::string_view variable) {
   return false;
 }
 
-/// cd FOLDER && exec env VARIABLES WORDS
+/// The command line `cd FOLDER && exec env VARIABLES WORDS`.
 std::string remote_command(const std::vector<std::string>& words) {
   std::string command = "cd " + quote(std::filesystem::current_path().string()) + " && exec env";
   for (char** entry = environ; *entry; ++entry)
@@ -126,8 +126,8 @@ std::vector<std::string> launch_words(const LaunchOptions& options, const std::s
   return words;
 }
 
-/// The address of this host from which it reaches `other`; nothing if the system does not know that name (a
-/// remote shell may).
+/// The address of this host from which it reaches `other`; none if the system does not know that name (a remote shell
+/// may).
 std::optional<std::string> address_towards(const std::string& other) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
@@ -151,8 +151,8 @@ std::optional<std::string> address_towards(const std::string& other) {
   return {};
 }
 
-/// By which the other hosts know the first one. Its own name often stands for a loopback address on itself,
-/// so the address on the way to them is taken where this is the first host.
+/// The address at which other hosts reach the first one. A host's own name often stands for a loopback address on
+/// itself. So if this is the first host, it takes the address on the route to another one.
 std::string meeting_address(const LaunchOptions& options) {
   if (options.address_given) return options.address;
   const std::string& first = options.hosts.front().name;

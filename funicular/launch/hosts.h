@@ -1,5 +1,5 @@
 #pragma once
-// The hosts of a launch, and how a launch of their own is started on each. Plain POSIX, no LibTorch.
+// The hosts of a launch, and how a launch of its own is started on each. Plain POSIX, no LibTorch.
 
 #include <filesystem>
 #include <string>
@@ -10,23 +10,24 @@
 
 namespace funicular::launch {
 
-/// "HOST[:RANKS],…", one rank where none are given; an IPv6 address in brackets. Throws InputError naming the
-/// part that is wrong.
+/// Parses "HOST[:RANKS],…". A host without RANKS gets one; an IPv6 address is in brackets. Throws InputError that names
+/// the wrong part.
 std::vector<LaunchHost> parse_hosts(const std::string& text);
 
-/// Lines "HOST [slots=RANKS]", one rank where none are given; "#" begins a comment. Throws InputError naming FILE:LINE.
+/// Reads lines "HOST [slots=RANKS]". A host without RANKS gets one; "#" begins a comment. Throws InputError that names
+/// FILE:LINE.
 std::vector<LaunchHost> read_hostfile(const std::filesystem::path& file);
 
-/// Keeps this many ranks: the ranks of the first hosts. Throws InputError where the hosts have fewer.
+/// Keeps the first `ranks` ranks of the hosts, in order. Throws InputError if the hosts have fewer.
 void take_first_ranks(std::vector<LaunchHost>& hosts, int ranks);
 
-/// Starts of `funicular launch`, one a host, that together are the launch of options.hosts: through the
-/// remote shell, except on this host ("localhost", its name). Each is controlled by its standard input.
+/// Returns a start of `funicular launch` for each host; together they are the launch of options.hosts. They go through
+/// the remote shell, except on this host ("localhost", or its name). Each is controlled by its standard input.
 ///
-/// They run this program by its path and in this folder, which all hosts must have, with the variables of
-/// this process that begin with FUNICULAR_, HOROVOD_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
-/// first; the others reach it at options.address where that is given, else, where it is this host, at the
-/// address from which this one reaches the first of them, else by its name.
+/// They run this program by its path and in this folder, so all hosts must have both. A remote launch gets this
+/// process's variables that begin with FUNICULAR_ (but not the secret), HOROVOD_, OMP_ or MKL_, and PATH and
+/// LD_LIBRARY_PATH. Rank 0 is on the first host. All others reach it at options.address, if that is given. Otherwise
+/// they use its name, or, if it is this host, its address on the route to the first of them.
 ///
 /// The first line that each is told is "FUNICULAR_SECRET=" and the secret, which no command line shows.
 std::vector<RankStart> host_starts(const LaunchOptions& options, const std::string& secret, int port,

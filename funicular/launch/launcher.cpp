@@ -43,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kThreads = "OMP_NUM_THREADS";
 
-/// Signals as something to poll: blocked, and read from a descriptor. The mask is restored at the end.
+/// Blocks signals and makes them readable from a descriptor, to poll it. The destructor restores the mask.
 class SignalQueue {
  public:
   SignalQueue() {
@@ -58,7 +58,7 @@ class SignalQueue {
     if (descriptor_ < 0) throw RunError(kLaunch, "no signal descriptor: {}", errno_text(errno));
   }
   ~SignalQueue() {
-    next();  // a SIGCHLD that is still pending is nobody's
+    next();  // discards a SIGCHLD that is still pending
     ::close(descriptor_);
     ::pthread_sigmask(SIG_SETMASK, &old_, nullptr);
   }
@@ -66,7 +66,7 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int descriptor() const { return descriptor_; }
-  /// The next one, or 0.
+  /// The next signal, or 0.
   int next() const {
     signalfd_siginfo info{};
     return ::read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
@@ -77,14 +77,14 @@ class SignalQueue {
   sigset_t old_{};
 };
 
-/// What the launch that controls this one says on standard input.
+/// Reads from standard input what the controlling launch says.
 class ControlInput {
  public:
   explicit ControlInput(bool controlled) : descriptor_(controlled ? STDIN_FILENO : -1) {
     if (controlled) ::fcntl(descriptor_, F_SETFL, O_NONBLOCK);
   }
 
-  /// The first line: the secret of the run. Throws RunError if there is none within the time.
+  /// Reads the first line, the secret of the run. Throws RunError if it does not come in time.
   std::string secret() {
     const std::string begin = fmt::format("{}=", kSecretVariable);
     constexpr int kMostMilliseconds = 60000;
@@ -96,15 +96,15 @@ class ControlInput {
     return line.substr(begin.size());
   }
 
-  /// To poll; -1 if there is nothing to hear, or no longer.
+  /// The descriptor to poll; -1 if no launch controls this one, or its input has ended.
   int descriptor() const { return descriptor_; }
-  /// The next signal that it was told, SIGKILL at the end of the input, or nothing.
+  /// The next signal to pass on, SIGKILL at the end of the input, or none.
   std::optional<int> next() {
     if (descriptor_ < 0) return std::nullopt;
     const bool whole = read_line();
     if (descriptor_ < 0) return SIGKILL;
     if (!whole) return std::nullopt;
-    int signal = SIGTERM;  // also what anything else is taken for
+    int signal = SIGTERM;  // also for any other line
     std::sscanf(take_line().c_str(), "signal %d", &signal);
     return signal;
   }
@@ -148,7 +148,7 @@ bool port_is_free(int port) {
   return free;
 }
 
-/// A port for rank 0. Below the range that the system gives to outgoing connections, so that none of those
+/// A free port for rank 0. It is below the range that the system gives to outgoing connections, so that none of them
 /// takes it before rank 0 does.
 int free_port() {
   int first_outgoing = 32768;
@@ -184,7 +184,7 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::interrupted);
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
 constexpr int kFailed = static_cast<int>(ExitCode::failed);
 
-/// One start of all ranks, until the last one has ended.
+/// One run of all ranks, from their start until the last one has ended.
 class Round {
  public:
   Round(const LaunchOptions& options, const SignalQueue& signals, ControlInput& control,
@@ -214,7 +214,7 @@ class Round {
   }
 
  private:
-  /// Until there is output, a signal, or the end of the grace period.
+  /// Waits for output, a signal, or the end of the grace period.
   void wait() {
     std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}, {control_.descriptor(), POLLIN, 0}};
     std::vector<std::pair<RankProcess*, int>> sources;
@@ -224,7 +224,7 @@ class Round {
           polled.push_back({rank->output(stream), POLLIN, 0});
           sources.emplace_back(rank.get(), stream);
         }
-    // Once a second even so, should a signal be lost.
+    // Wakes up once per second anyway, in case a signal is lost.
     const auto left = deadline_ ? *deadline_ - Clock::now() : std::chrono::seconds(1);
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(milliseconds, 0, 1000)));
@@ -239,8 +239,8 @@ class Round {
         guardian_.forget(rank->pid());
         dead.push_back(rank.get());
       }
-    // Of several that were found at once, the one that a signal ended is more likely the cause than one that
-    // failed because its peer was gone.
+    // If several have ended, the one that a signal ended comes first, because it is more likely the cause. One that
+    // failed may only have lost its peer.
     std::stable_sort(dead.begin(), dead.end(), [](const RankProcess* a, const RankProcess* b) {
       return (a->ending().signal != 0) > (b->ending().signal != 0);
     });
@@ -252,7 +252,7 @@ class Round {
     const int code = rank.ending().code;
     if (code != kInterrupted) end_within_grace();
     const bool first = !failure_;
-    if (!first && !explains(rank)) return;  // the others end because of the first
+    if (!first && !explains(rank)) return;  // later failures follow from the first
     failure_ = &rank;
     if (code == kInterrupted) {
       log::info("[launch] {} was interrupted and can be resumed (exit code {})", rank.name(), code);
@@ -264,9 +264,9 @@ class Round {
     if (first && passed_on_ == 0) send(SIGTERM);
   }
 
-  /// Whether a host that ended after the first one that failed knows more. A host ends with the last of its
-  /// ranks: where one was killed and others took their time, it ends after hosts whose ranks failed because
-  /// that one was gone.
+  /// Whether a host that ended later than the first one that failed knows more about the cause. A host ends with the
+  /// last of its ranks. So if one of its ranks was killed, it may end after hosts whose ranks failed because that one
+  /// was gone.
   bool explains(const RankProcess& host) const {
     const int code = host.ending().code;
     return !options_.hosts.empty() && passed_on_ == 0 && failure_->ending().code == kFailed && code > 128 &&
@@ -275,7 +275,7 @@ class Round {
 
   void report(const RankProcess& rank) const {
     std::string lines;
-    // A host's launch has named the rank, and its lines; what is wrong in the input has just been read.
+    // A host's launch has already named the rank and shown its lines. An error in the usage is the last thing printed.
     const bool told = !options_.hosts.empty() || rank.ending().code == kUsage;
     if (!told)
       for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
@@ -302,10 +302,10 @@ class Round {
     send(signal);
   }
 
-  /// What the launch that controls this one says, which itself counts signals and time.
+  /// Carries out what the controlling launch says, which itself counts signals and time.
   void obey(int signal) {
     if (signal == SIGKILL) {
-      passed_on_ = SIGKILL;  // nobody is there to start again for
+      passed_on_ = SIGKILL;  // nobody is left to restart for
       return kill_the_rest();
     }
     if (signal == SIGCONT) return;
@@ -376,7 +376,7 @@ bool is_this_program(const std::string& path) {
   return std::filesystem::equivalent(path, "/proc/self/exe", error) && !error;
 }
 
-/// True also where that cannot be known.
+/// Whether this process has other threads; true if that cannot be known.
 bool has_other_threads() {
   std::error_code error;
   const std::filesystem::directory_iterator threads("/proc/self/task", error);
@@ -390,8 +390,7 @@ std::vector<std::string> own_words() {
   return words;
 }
 
-/// Starts this process anew, with the number of threads that every rank shall have. Returns where it cannot
-/// be started.
+/// Restarts this process with the number of threads that every rank shall have. Returns only if that fails.
 void restart_with_threads(int threads) {
   std::vector<std::string> words = own_words();
   std::vector<char*> arguments;
@@ -406,7 +405,7 @@ void restart_with_threads(int threads) {
   ::unsetenv(kThreads);
 }
 
-/// Whether ranks are forks of this process: it may not return.
+/// Whether ranks are to be forks of this process. It may restart the process instead of returning.
 bool fork_ranks(const LaunchOptions& options) {
   if (!options.own_program || !options.hosts.empty() || has_other_threads() ||
       !is_this_program(find_program(options.command[0])))
@@ -414,13 +413,13 @@ bool fork_ranks(const LaunchOptions& options) {
   const int share =
       divide_processors(available_processors(), options.ranks, processor_quota()).front().threads;
   if (!std::getenv(kThreads)) restart_with_threads(share);
-  // OpenMP has also read how many processors there are: those of all ranks. With more threads than its own, a
-  // rank's threads would wait for each other without giving way.
+  // OpenMP has also read the number of processors, which is the number for all ranks. A rank with more threads than its
+  // share would waste time, because waiting OpenMP threads do not give way.
   const char* threads = std::getenv(kThreads);
   return threads && std::atoi(threads) <= share;
 }
 
-/// What only the ranks of this launch shall know, or nothing.
+/// The secret that only the ranks of this launch shall know; empty: none.
 std::string secret_of(const LaunchOptions& options, ControlInput& control) {
   if (options.controlled) return control.secret();
   const char* const given = std::getenv(kSecretVariable);

@@ -1,5 +1,5 @@
 #pragma once
-// Bytes as they come from a pipe, given out by whole lines.
+// Splits the bytes from a pipe into whole lines.
 
 #include <functional>
 #include <string>
@@ -23,8 +23,8 @@ class LineSplitter {
   bool after_return_ = false;
 };
 
-/// Collects bytes and gives them out unchanged, once the line that they belong to is whole: so lines of other streams do not
-/// come in between. Of a line longer than kLongest bytes what is there is given out.
+/// Collects bytes and gives them out unchanged once their line is whole, so that lines of other streams do not come in
+/// between. A line longer than kLongest bytes is given out in parts.
 class WholeLines {
  public:
   static constexpr size_t kLongest = LineSplitter::kLongest;

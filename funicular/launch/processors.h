@@ -21,9 +21,9 @@ struct ProcessorShare {
   int threads = 1;       ///< cores of the share, at least 1; the same for all ranks
 };
 
-/// Cuts the processors into `ranks` (at least 1) disjoint shares of equally many whole cores; cores that do
-/// not divide evenly are left over, for ranks with unequal threads would wait for each other. Of `quota` processors, which
-/// base/processor_limit.h reads, each rank has its part, and no more threads than that rounded up.
+/// Cuts the processors into `ranks` (at least 1) disjoint shares of equally many whole cores. Cores that do not divide
+/// evenly are left over, because ranks with unequal threads would wait for each other. Each rank has its part of the
+/// `quota` of processors that base/processor_limit.h reads. It has no more threads than this part, rounded up.
 std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks,
                                               std::optional<double> quota);
 

@@ -79,14 +79,14 @@ void close_on_exec_descriptors() {
     found.push_back(std::atoi(entry->path().filename().c_str()));
   for (const int descriptor : found) close_if_exec_would(descriptor);
   if (!error) return;
-  // No descriptor is left to list them with: then there are few.
+  // Without a free descriptor the folder cannot be listed. Then the limit is low enough to try all.
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
     for (rlim_t descriptor = 3; descriptor < limit.rlim_cur; ++descriptor)
       close_if_exec_would(static_cast<int>(descriptor));
 }
 
-/// What the child does after the fork.
+/// The steps of the child after the fork.
 struct Child {
   pid_t parent;
   const char* path;
@@ -95,7 +95,7 @@ struct Child {
   const cpu_set_t* processors;  ///< or null
   int in, out, err, status;     ///< in: -1 for an empty one
 
-  /// Only async-signal-safe calls, for LibTorch may have threads.
+  /// Makes only async-signal-safe calls, because LibTorch may have threads.
   void prepare() const {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -120,8 +120,8 @@ struct Child {
     ::_exit(127);
   }
 
-  /// Without exec; this process had no other thread. An exception would unwind into this process's copy of
-  /// the launcher, whose destructors kill the other ranks: it ends this one alone.
+  /// Runs the program without exec; this process had no other thread. An exception would unwind into the child's copy
+  /// of the launcher, whose destructors kill all ranks. So it ends only this rank.
   [[noreturn]] void become(const RankStart& start) const noexcept {
     prepare();
     environ = const_cast<char**>(environment);
@@ -141,7 +141,7 @@ bool executable(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
 }
 
-/// Of this process, for a rank's stream 0 or 1.
+/// This process's descriptor for a rank's stream: 0 is standard output, 1 is standard error.
 int own_descriptor(int stream) {
   return stream == 0 ? STDOUT_FILENO : STDERR_FILENO;
 }
@@ -150,7 +150,7 @@ void write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // nobody reads any more; the ranks go on
+    if (written < 0) return;  // nobody reads any more; the ranks continue
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -196,13 +196,13 @@ RankProcess::RankProcess(const RankStart& start, RepeatedErrors& errors)
                     out.write_end,
                     err.write_end,
                     status.write_end};
-  std::fflush(nullptr);  // or what waits there would be written by both
+  std::fflush(nullptr);  // or both processes would write the buffered text
   pid_ = ::fork();
   if (pid_ < 0) throw RunError(kLaunch, "{}: no new process: {}", name_, errno_text(errno));
   if (pid_ == 0 && start.own_program) child.become(start);
   if (pid_ == 0) child.become();
   running_ = true;
-  ::setpgid(pid_, pid_);  // both do it: whoever comes first; refused once the child runs its program
+  ::setpgid(pid_, pid_);  // both do it, so the order does not matter; refused once the child runs its program
   Pipe::close(status.write_end);
   int error = 0;
   ssize_t size = 0;
@@ -248,7 +248,7 @@ void RankProcess::take(int stream, std::string_view bytes) {
 void RankProcess::take_line(int stream, std::string_view line) {
   if (!streams_[stream].plain && (stream == 0 || !errors_.is_repeated(line, streams_[stream].reader)))
     write_all(own_descriptor(stream), fmt::format("{}{}\n", prefix_, line));
-  if (line.starts_with("frame #")) return;  // LibTorch's trace, which would push out what it is a trace of
+  if (line.starts_with("frame #")) return;  // LibTorch's stack trace would push out the error itself
   last_lines_.emplace_back(line.substr(0, 1000));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
@@ -262,7 +262,7 @@ void RankProcess::close_stream(int stream) {
 
 void RankProcess::copy_output(int stream) {
   char buffer[1 << 16];
-  // At most one pipe's worth at a time: a rank that never stops writing is not to keep the others waiting.
+  // Reads at most one pipe's worth per call, so that a rank that never stops writing does not keep others waiting.
   for (int round = 0; round < 16 && streams_[stream].descriptor >= 0; ++round) {
     const ssize_t size = ::read(streams_[stream].descriptor, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
@@ -283,7 +283,7 @@ bool RankProcess::reap() {
   if (!running_ || ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return false;
-  send(SIGKILL);  // while the dead leader still holds its number, nobody else's group can have it
+  send(SIGKILL);  // before waitpid(): until then no other group can have this number
   int status = 0;
   ::waitpid(pid_, &status, 0);
   running_ = false;
@@ -298,7 +298,8 @@ bool RankProcess::reap() {
 
 namespace {
 
-/// Only async-signal-safe calls, and no memory: the state of the heap is unknown after a fork among threads.
+/// Makes only async-signal-safe calls and allocates nothing: after a fork among threads, the state of the heap is
+/// unknown.
 [[noreturn]] void guard(int descriptor) {
   constexpr int kMost = 4096;
   static pid_t groups[kMost];
@@ -328,7 +329,7 @@ Guardian::Guardian() {
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     for (int end : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, pipe.write_end})
-      if (end != pipe.read_end) ::close(end);  // whoever reads our output waits for its end
+      if (end != pipe.read_end) ::close(end);  // a reader of our output would wait for their end
     guard(pipe.read_end);
   }
   descriptor_ = std::exchange(pipe.write_end, -1);

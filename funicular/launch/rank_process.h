@@ -1,5 +1,5 @@
 #pragma once
-// One process of a launch: started, its output taken line by line, signalled, and reaped.
+// One process of a launch: its start, its output line by line, its signals, and its end.
 
 #include <sys/types.h>
 
@@ -15,25 +15,25 @@
 
 namespace funicular::launch {
 
-/// The component that errors of launches name.
+/// The component name in errors of launches.
 inline constexpr const char* kLaunch = "launch";
 
 /// Runs this program's main with the words of a command line; returns the exit code.
 using OwnProgram = std::function<int(const std::vector<std::string>& arguments)>;
 
-/// A program to start, by its path, and its world.
+/// A program to start, by its path, and its surroundings.
 struct RankStart {
   std::string path;
   std::vector<std::string> arguments;    ///< arguments[0] is the program's name
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> processors;           ///< empty: all
   std::string name{};                    ///< for messages: "rank 2"
-  std::string prefix{};                  ///< of its lines
-  bool plain_output = false;             ///< its standard output passes as it is, without the prefix
-  bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
-  std::string first_line{};              ///< of its standard input, where it is controlled
-  /// Called in a fork of this process instead of starting the program at `path`; empty: that is started. Only
-  /// where this process has no other thread.
+  std::string prefix{};                  ///< put before its lines
+  bool plain_output = false;             ///< its standard output appears unchanged, without the prefix
+  bool controlled = false;               ///< gets signals as lines "signal N" on its standard input
+  std::string first_line{};              ///< first line of its standard input, if it is controlled
+  /// Called in a fork of this process instead of starting the program at `path`; empty: the program is started. Only if
+  /// this process has no other thread.
   OwnProgram own_program{};
 };
 
@@ -46,11 +46,11 @@ struct Ending {
   int signal = 0;  ///< or 0
 };
 
-/// A running process that leads a process group of its own, and its output. Killed by the destructor, group
-/// and all, unless it was reaped.
+/// A running process that leads a process group of its own, and its output. The destructor kills the whole group,
+/// unless the process was reaped.
 class RankProcess {
  public:
-  /// `errors`: what all ranks have told so far; it outlives this object. Throws InputError if the program cannot
+  /// `errors`: what all ranks have reported so far; must outlive this object. Throws InputError if the program cannot
   /// be executed, RunError if there can be no process.
   RankProcess(const RankStart& start, RepeatedErrors& errors);
   ~RankProcess();
@@ -65,20 +65,20 @@ class RankProcess {
   /// The last lines that it wrote, to either stream.
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
-  /// Descriptors to poll for output: of stdout, of stderr; -1 once closed.
+  /// The descriptors to poll for output: 0 for stdout, 1 for stderr; -1 once closed.
   int output(int stream) const { return streams_[stream].descriptor; }
   /// Copies what is there to this process's stream, in whole lines; does not wait.
   void copy_output(int stream);
 
-  /// To the whole group; SIGKILL also to one that is controlled.
+  /// Sends the signal to the whole group. A controlled process gets it on its standard input, except SIGKILL.
   void send(int signal) const;
-  /// If it has ended: kills what is left of its group, copies the rest of its output, and returns true.
+  /// If the process has ended: kills the rest of its group, copies the rest of its output, and returns true.
   bool reap();
 
  private:
   struct Stream {
     int descriptor = -1;
-    bool plain = false;  ///< its bytes are written as they are
+    bool plain = false;  ///< its bytes are written unchanged
     WholeLines unchanged;
     LineSplitter lines;
     RepeatedErrors::Reader reader;
@@ -98,12 +98,12 @@ class RankProcess {
   std::chrono::steady_clock::time_point start_;
 };
 
-/// A process that outlives this one by a moment: once this one is gone, however it ended, it kills the groups
-/// that it was told of.
+/// A helper process that outlives this one by a moment. Once this process is gone, however it ended, it kills the
+/// groups that it was told of.
 class Guardian {
  public:
   Guardian();
-  /// Ends it: within a second by its own, then by SIGKILL. It may be stopped, or hang, or be gone.
+  /// Ends the helper: waits up to a second, then sends SIGKILL. It may be stopped, or hang, or be gone.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kError = "error: ";
 
-/// What an error says, without its time and without the rank that told it to this one; empty for other lines.
+/// The message of an error, without its time and without the rank that reported it; empty for other lines.
 std::string_view message_of(std::string_view line) {
   constexpr size_t kStamp = 20;  // "2026-11-24 06:58:03 ", see base/log.h
   const bool stamped = line.size() > kStamp && line[4] == '-' && line[7] == '-' && line[10] == ' ' &&

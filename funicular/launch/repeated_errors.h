@@ -16,8 +16,8 @@ class RepeatedErrors {
     bool within_repetition = false;
   };
 
-  /// Whether this line of a rank belongs to an error that was told before. An error is a line with "error: ",
-  /// behind a time stamp perhaps, and the lines behind it that begin with two blanks.
+  /// Whether this line of a rank belongs to an error that was shown before. An error is a line with "error: ", perhaps
+  /// behind a time stamp, and the following lines that begin with two blanks.
   bool is_repeated(std::string_view line, Reader& reader);
 
  private:

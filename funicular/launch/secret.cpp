@@ -26,7 +26,7 @@ void check_secret(const std::string& secret) {
 
 std::string prove_secret(std::string_view secret, std::string_view role, std::string_view listener_challenge,
                          std::string_view caller_challenge) {
-  // Both challenges have their length, so that no two different messages have the same bytes.
+  // Both challenges have fixed lengths, so no two different messages have the same bytes.
   std::string message = "funicular/1 ";
   return hmac_sha256(secret,
                      message.append(role).append(" ").append(listener_challenge).append(caller_challenge));

@@ -1,12 +1,10 @@
 #pragma once
-// The secret that keeps strangers out of a run. Its launcher makes it, and only its ranks know it. Two ends
-// of a connection prove to each other that they know it. The secret itself is never sent. Plain POSIX, no
-// LibTorch.
+// The secret that keeps strangers out of a run. The run's launcher makes it, and only the run's ranks know it. Two ends
+// of a connection prove to each other that they know it. The secret itself is never sent. Plain POSIX, no LibTorch.
 //
-// The listening end sends a challenge. The connecting end answers with its own challenge and the proof for
-// both. The listening end checks the proof before it reads anything else, and sends its own. A proof is an
-// HMAC of the role and both challenges, so that one that was overheard is of no use for another connection,
-// nor for the other direction.
+// The listening end sends a challenge. The connecting end answers with its own challenge and the proof for both. The
+// listening end checks the proof before it reads anything else, and sends its own. A proof is an HMAC of the role and
+// both challenges. So an overheard proof is useless for another connection or for the opposite direction.
 
 #include <string>
 #include <string_view>
@@ -19,7 +17,7 @@ inline constexpr const char* kSecretVariable = "FUNICULAR_SECRET";
 /// 256 random bits in hexadecimal digits.
 std::string make_secret();
 
-/// Throws InputError, without the text, for what is easily guessed or does not fit in a line.
+/// Throws InputError, without showing the secret, if it is easily guessed or does not fit in a line.
 void check_secret(const std::string& secret);
 
 /// First message of each side of a connection; each side waits for the message of the peer.

@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kName = "ps-async";
 
-/// What comes before a worker's gradients.
+/// The scalars that a worker sends ahead of its gradients.
 struct PushHeader {
   double learning_rate = 0, gradient_scale = 1;
   bool has_gradient = false;  ///< false: the worker had no data in this step
@@ -97,13 +97,13 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
   std::vector<int64_t> staleness() const override { return histogram_; }
 
  private:
-  /// A worker and a server, and what the server knows of the worker.
+  /// The connection of one worker and one server, with the server's record of that worker.
   struct Lane {
     int worker = 0, server = 0;
     comm::Group pair;          ///< rank 0 is the worker
-    int64_t clock = 0;         ///< the last step whose gradient was applied
-    int64_t read_version = 0;  ///< what it computes with
-    std::thread thread;        ///< on the server
+    int64_t clock = 0;         ///< the worker's last step whose gradient was applied
+    int64_t read_version = 0;  ///< the version of the weights that the worker computes with
+    std::thread thread;        ///< only on the server
   };
   static constexpr int kWorker = 0, kServer = 1;
 
@@ -122,22 +122,22 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
   void apply(Lane& lane, const PushHeader& header, const at::Tensor& matrices, const at::Tensor& vectors);
   bool may_read(const Lane& lane) const;
   struct Ended {};
-  /// Waits until `condition`. Throws what broke another lane, or Ended.
+  /// Waits until `condition` holds. Rethrows the error of another lane; throws Ended when all lanes are to end.
   template <class Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, const Condition& condition);
 
-  std::vector<Lane> lanes_;  ///< of this rank
+  std::vector<Lane> lanes_;  ///< this rank's
   std::vector<int64_t> histogram_;
 
-  at::TensorOptions matrix_gradient_, vector_gradient_;  ///< of what is pushed
+  at::TensorOptions matrix_gradient_, vector_gradient_;  ///< type and device of pushed gradients
 
-  // Of a server; with its masters, its state and the target's gradients under the mutex.
+  // Only for servers. The mutex also guards the masters, the optimiser state and the target's gradients.
   std::mutex mutex_;
   std::condition_variable changed_;
   Interleaving interleaving_;
-  int64_t version_ = 0;     ///< pushes so far
-  int64_t open_until_ = 0;  ///< the last step whose push may be waited for now
-  int64_t meeting_ = 0;     ///< the step after which all meet next
+  int64_t version_ = 0;     ///< number of pushes applied so far
+  int64_t open_until_ = 0;  ///< the last step whose pushes the lanes may wait for now
+  int64_t meeting_ = 0;     ///< the step after which all ranks meet next
   bool ending_ = false;
   std::exception_ptr error_;
 };
@@ -145,14 +145,14 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
 void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types) {
   check_training(types, optimizer(), options().servers.count);
   ServedModel::allocate(model, types);
-  target().add_over_ranks = {};  // each server on its own
+  target().add_over_ranks = {};  // servers update independently of each other
   matrix_gradient_ = target().matrix_gradient.options();
   vector_gradient_ = target().vector_gradient.options();
-  if (serves()) holding().gradients().let_go();  // each push brings its own
+  if (serves()) holding().gradients().let_go();  // each push brings its own buffers
   open_lanes();
 }
 
-/// In the same order on all ranks.
+/// All ranks make their groups in the same order, because both members of a pair must call subgroup().
 void AsyncParameterServer::open_lanes() {
   for (int worker = 0; worker < workers(); ++worker)
     for (int server = workers(); server < group().size(); ++server) {
@@ -205,8 +205,8 @@ void AsyncParameterServer::exchange(const PushHeader& header) {
 
 // ---- servers
 
-/// Returns once all workers have done this step. Those that are ahead are served, too, but not beyond the
-/// next meeting: between the steps nobody waits for a push.
+/// Returns once all workers have pushed this step. Workers that are ahead are served too, up to the next meeting. No
+/// lane may wait for a push while the ranks meet.
 StepResult AsyncParameterServer::serve(const StepSettings& settings) {
   if (!lanes_.front().thread.joinable()) start_lanes(settings.update - 1);
   std::unique_lock lock(mutex_);
@@ -269,14 +269,14 @@ void AsyncParameterServer::run_lane(Lane& lane) {
   changed_.notify_all();
 }
 
-/// Takes one push, and gives the weights for the worker's next step.
+/// Receives and applies one push, then sends the weights for the worker's next step.
 void AsyncParameterServer::serve_once(Lane& lane) {
   const at::Tensor head = at::empty({3}, at::kDouble);
   lane.pair.broadcast(head, kWorker);
   const PushHeader header = PushHeader::decode(head);
   at::Tensor matrices, vectors;
   if (header.has_gradient) {
-    // Not like the target's: another lane may be putting its own there.
+    // New buffers, because another lane may be using the target's.
     matrices = at::empty({target().matrix_master.numel()}, matrix_gradient_);
     vectors = at::empty({target().vector_master.numel()}, vector_gradient_);
     lane.pair.broadcast(matrices, kWorker);

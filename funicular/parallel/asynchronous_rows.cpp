@@ -21,7 +21,8 @@ using pipeline::Action;
 using pipeline::Kind;
 using pipeline::Schedule;
 
-/// Which update each micro-batch of a file belongs to, as one row tells it; and what a row must be.
+/// Reads from one row of a schedule file which update each micro-batch belongs to. Throws InputError for a row that
+/// breaks the rules of AsynchronousRows.
 class RowReader {
  public:
   RowReader(const Schedule& file, int rank) : file_(file), rank_(rank) {
@@ -30,7 +31,7 @@ class RowReader {
     if (!open_.empty()) refuse(last_, "has no update behind it; expected one");
   }
 
-  std::map<int, int> update_of, version_of;  ///< by the micro-batches that the rank has
+  std::map<int, int> update_of, version_of;  ///< by micro-batch of this rank
   std::optional<int> stage;
   int updates = 0;
 
@@ -65,13 +66,13 @@ class RowReader {
 
   const Schedule& file_;
   const int rank_;
-  std::vector<int> open_;  ///< micro-batches that are answered and in no update
+  std::vector<int> open_;  ///< micro-batches whose backward pass is done, but which no update includes yet
   int read_ = -1, answered_ = -1;
   Action last_;
 };
 
-/// Other ranks keep versions of a weight that several stages use for as long as they may be needed: they never go back, also
-/// over the ranks of a stage.
+/// Throws InputError if a micro-batch uses an older version than the one before it on the same stage, even on another
+/// rank. Ranks that share a weight drop its version once the next micro-batch needs a newer one.
 void check_versions(const Schedule& file, const std::vector<RowReader>& rows) {
   struct Used {
     int version, rank;
@@ -89,7 +90,7 @@ void check_versions(const Schedule& file, const std::vector<RowReader>& rows) {
                          before->first, before->second.version);
 }
 
-/// Micro-batches of each update. Throws InputError unless all rows agree, with as many in each.
+/// Returns the number of micro-batches per update. Throws InputError unless all updates of all rows have this number.
 int size_of_updates(const Schedule& file) {
   std::vector<RowReader> rows;
   for (int rank = 0; rank < file.ranks(); ++rank) rows.emplace_back(file, rank);
@@ -121,13 +122,13 @@ int size_of_updates(const Schedule& file) {
 AsynchronousRows::AsynchronousRows(const Layout& layout) : layout_(layout) {
   if (!pipeline::is_schedule_file(layout.schedule)) {
     pipeline::make_schedule(layout.schedule, layout.pipeline, 1,
-                            layout.stages_per_rank);  // throws for chunks that it does not have
+                            layout.stages_per_rank);  // throws for a wrong number of stages per rank
     placement_ = pipeline::Placement::consecutive(replicas());
     return;
   }
   file_ = read_schedule_for(layout.schedule, layout.pipeline);
   size_ = size_of_updates(file_);
-  for (pipeline::Row& row : file_.rows)  // updates reduce what they are made of
+  for (pipeline::Row& row : file_.rows)  // an update reduces its own gradients
     std::erase_if(row, [](const Action& action) { return action.kind == Kind::reduce; });
   placement_ = placement_of_file(layout, file_);
 }
@@ -161,11 +162,12 @@ std::string AsynchronousRows::name() const {
 }
 
 void AsynchronousRows::add_expected(std::vector<int>& sizes, int64_t planned) const {
-  if (size_ > 0) {  // any rank may have nothing to do for some updates, and would be ahead of a few more
+  if (size_ > 0) {  // a rank may have no passes in some updates, so a few more steps may not be enough
     sizes.resize(static_cast<size_t>(planned), size_);
     return;
   }
-  // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
+  // The rows must stay the same when the schedule grows. If stages have replicas, its last batch needs at least three
+  // micro-batches per rank for that (pipeline::make_asynchronous).
   const bool several = placement_.replicated();
   const int least = size_of(1), size = several ? std::max(least, 3 * layout_.pipeline) : least;
   const auto coming =

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a pipeline that updates weights while it is full do, and in which order.
+// The rows of an asynchronous schedule, which updates weights while the pipeline is full.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,29 +11,33 @@
 
 namespace funicular::parallel {
 
-/// The rows of an asynchronous schedule, by its name or of a file. By a name (pipeline::make_asynchronous) they are made for any
-/// number of steps. A file's updates, which all have as many micro-batches, are the steps from one meeting on; after the last of
-/// them the pipeline is empty, and the next step begins with the first again. An earlier meeting ends the rows behind its step.
+/// The rows of an asynchronous schedule, given by its name or as a file. With a name, they are generated for any number
+/// of steps (pipeline::make_asynchronous). A file holds a fixed number of updates, all with the same number of
+/// micro-batches: the steps from one meeting on. After its last update the pipeline is empty, and the next step begins
+/// with the file's first update again. A meeting before the end of the file cuts the rows behind its step.
 class AsynchronousRows {
  public:
-  /// `layout` is one that Layout::on gave. Throws InputError for a file that is no such schedule, and for stages or chunks that
-  /// contradict it or its name. Of a file:
-  /// - each rank has one stage, and forward and backward passes in the order of their micro-batches;
-  /// - micro-batches belong to the same update on all ranks, in their order: to the first update behind their backward pass;
-  /// - no micro-batch uses an older version than one before it on the same stage.
+  /// `layout` comes from Layout::on. Throws InputError for a file that is not such a schedule, and for stages or chunks
+  /// that contradict the file or the schedule's name. A file must obey these rules.
+  /// - Each rank has one stage, and runs its forward and its backward passes in the order of the micro-batches.
+  /// - A micro-batch belongs to the first update after its backward pass, which must be the same update on all ranks.
+  /// - Updates take the micro-batches in their order.
+  /// - No micro-batch uses an older version than an earlier micro-batch on the same stage.
   explicit AsynchronousRows(const Layout& layout);
 
   const pipeline::Placement& placement() const { return placement_; }
-  /// Into how many micro-batches a step is cut unless the caller says it.
+  /// The default number of micro-batches per step.
   int64_t pieces() const;
-  /// The most steps from one meeting to the next, at least 1.
+  /// The largest number of steps from one meeting to the next, at least 1.
   int64_t most_steps() const;
-  /// Micro-batches of the rows of a step that has `passes`: those behind are gaps. Throws InputError if a file has fewer.
+  /// Returns the number of micro-batches in the rows of a step whose replicas have at most `passes` with data; the rest
+  /// are gaps. Throws InputError if the updates of a file have fewer.
   int size_of(int passes) const;
-  /// The schedule's name; of a file what changes with its rows, but not with its place.
+  /// The schedule's name. For a file, a text with a hash of its rows, independent of its path.
   std::string name() const;
-  /// Adds to the sizes of the steps since the meeting those of a few that are expected, of `planned` in all; of a file of all
-  /// `planned`. Their rows tell which versions will be needed.
+  /// Appends the sizes of a few expected steps to `sizes`, which holds the steps since the meeting; at most `planned`
+  /// in all. With a file, appends all steps up to `planned`. The rows of expected steps tell which versions will be
+  /// needed.
   void add_expected(std::vector<int>& sizes, int64_t planned) const;
   /// The rows of steps of these sizes, with messages.
   pipeline::Schedule of(const std::vector<int>& sizes) const;
@@ -42,8 +46,8 @@ class AsynchronousRows {
   std::vector<int> replicas() const;
 
   Layout layout_;
-  pipeline::Schedule file_;  ///< with messages; without rows: there is none
-  int size_ = 0;             ///< micro-batches of each of its updates
+  pipeline::Schedule file_;  ///< with messages; without rows if the schedule has a name
+  int size_ = 0;             ///< micro-batches in each update of the file; 0 without a file
   pipeline::Placement placement_;
 };
 

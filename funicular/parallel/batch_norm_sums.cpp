@@ -26,7 +26,7 @@ using torch::autograd::variable_list;
 
 constexpr std::string_view kMean = "running_mean", kCalls = "num_batches_tracked";
 
-/// All dimensions but that of the channels.
+/// All dimensions except 1, the channels.
 std::vector<int64_t> dimensions_of_rows(const at::Tensor& input) {
   std::vector<int64_t> dimensions;
   for (int64_t i = 0; i < input.dim(); ++i)
@@ -34,7 +34,7 @@ std::vector<int64_t> dimensions_of_rows(const at::Tensor& input) {
   return dimensions;
 }
 
-/// A number for each channel, as a tensor that fits the input's dimensions.
+/// Reshapes one number per channel so that it broadcasts over the input, in the input's type.
 at::Tensor beside(const at::Tensor& channels, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = channels.numel();
@@ -50,7 +50,8 @@ struct RanksOfNorm : torch::CustomClassHolder {
   comm::Group group;
 };
 
-/// Rows normalised by those of all ranks. Statistics and their gradients are sums over ranks.
+/// Normalises with the mean and the variance over the rows of all ranks. Sums over the ranks give these statistics and
+/// their gradients.
 struct JointNorm : torch::autograd::Function<JointNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given, double epsilon,
                             const c10::intrusive_ptr<RanksOfNorm>& ranks) {
@@ -134,7 +135,8 @@ void BatchNormSums::count(const BatchNormCall& call) {
     return;
   }
   Sums& sums = calls[place];
-  // Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+  // Merges two sets of rows: Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+  // Variances", 1979.
   const double total = sums.rows + rows;
   const at::Tensor apart = own_mean - sums.mean;
   sums.squares = sums.squares + own_squares + apart.square() * (sums.rows * rows / total);
@@ -155,7 +157,7 @@ void BatchNormSums::move_running_statistics() {
   const at::NoGradGuard no_gradient;
   const auto buffers = static_cast<int64_t>(model_.buffers.size());
   if (buffers == 0) return;
-  // A rank without a pass in this step learns here which buffers are to move, how often, and how far.
+  // Tells a rank without a pass in this step which running statistics to update, how often, and with which momentum.
   const at::Tensor known = at::zeros({buffers, 2}, at::kLong);
   for (const auto& [number, calls] : sums_) {
     const auto row = known[static_cast<int64_t>(number)];

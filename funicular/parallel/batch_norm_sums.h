@@ -15,11 +15,11 @@
 
 namespace funicular::parallel {
 
-/// One step's statistics of all BatchNorm modules of a model. All ranks make one for each step.
+/// The statistics of all BatchNorm modules of a model in one step. All ranks create one object per step.
 class BatchNormSums final : public BatchNormHandler {
  public:
-  /// `passes`: this rank's forward passes in the step. Collective. Throws RunError where ranks that are to normalise
-  /// together have unequally many.
+  /// `passes`: the number of this rank's forward passes in the step. Collective. Throws RunError if ranks that are to
+  /// normalise together have different numbers of passes.
   BatchNormSums(const Model& model, BatchStatistics over, const comm::Group& group, size_t passes);
 
   at::Tensor normalise(const BatchNormCall& call) override;
@@ -28,24 +28,26 @@ class BatchNormSums final : public BatchNormHandler {
     counting_ = true;
     calls_in_pass_.clear();
   }
-  /// Called after each forward pass: functions that the backward pass runs again count once.
+  /// Called after each forward pass, so that recomputation in the backward pass does not count again.
   void stop_counting() { counting_ = false; }
-  /// After the passes: moves the running statistics. The same on all ranks afterwards. Collective.
+  /// Updates the running statistics after all passes; they are then equal on all ranks. Collective.
   void move_running_statistics();
 
  private:
-  /// Sums over the rows of all calls of one number, by channel, in float64. A module that is called twice in a forward
-  /// pass has two.
+  /// Statistics over the rows of one call of a module per forward pass, by channel, in float64. A module that is called
+  /// twice in a forward pass has two.
   struct Sums {
     double rows = 0;
-    at::Tensor mean, squares;  ///< squares: of the distances from the mean
-    at::Tensor variance;       ///< the running one
+    at::Tensor mean, squares;  ///< `squares`: the sum of squared distances from the mean
+    at::Tensor variance;       ///< the module's running variance
     double momentum = 0;       ///< of the first pass of the step
   };
   void count(const BatchNormCall& call);
-  /// Moves one module's statistics by its calls of number `call`. `number` and `variance` are the numbers of its buffers.
+  /// Updates one module's running statistics from its calls with index `call`. `number` and `variance` are the indices
+  /// of its running mean and variance among the model's buffers.
   void move(size_t number, int64_t variance, size_t call, double momentum);
-  /// Adds the calls of a pass to num_batches_tracked of the module whose running mean has this number.
+  /// Sets num_batches_tracked of the module whose running mean has this index to its value before the step plus
+  /// `calls`.
   void add_calls(size_t number, int64_t calls);
   size_t number_of(const at::Tensor& buffer) const;
 
@@ -53,31 +55,31 @@ class BatchNormSums final : public BatchNormHandler {
   BatchStatistics over_;
   comm::Group group_;
   bool counting_ = true;
-  /// By the number of the running mean among the model's buffers; one entry per call in a forward pass.
+  /// By the index of the running mean among the model's buffers; one entry per call in a forward pass.
   std::map<size_t, std::vector<Sums>> sums_;
-  std::map<size_t, size_t> calls_in_pass_;  ///< so far, by the same numbers
-  std::map<size_t, int64_t> calls_;         ///< of buffers num_batches_tracked: what they stood at
+  std::map<size_t, size_t> calls_in_pass_;  ///< so far in this pass, by the same index
+  std::map<size_t, int64_t> calls_;         ///< num_batches_tracked before the step, by buffer index
 };
 
-/// Throws InputError if strategies with these options cannot have these statistics for a model on `device`.
+/// Throws InputError if a strategy with this option cannot keep these statistics for a model on `device`.
 void check_batch_statistics(BatchStatistics over, bool deterministic, const at::Device& device);
 
 /// Handles BatchNorm in the steps of a strategy.
 class BatchNormSteps {
  public:
-  /// For the steps that begin from now on. Not collective.
+  /// Chooses the statistics for all later steps. Not collective.
   void use(BatchStatistics over) { over_ = over; }
   BatchStatistics statistics() const { return over_; }
   /// Begins a step, see BatchNormSums. Collective.
   void begin(const Model& model, const comm::Group& group, size_t passes);
-  /// After the passes of a step: moves the running statistics. Collective.
+  /// Updates the running statistics after the passes of a step. Collective.
   void end();
 
   /// A forward pass and its backward pass.
   class Pass {
    public:
     explicit Pass(BatchNormSteps& steps);
-    /// To be called between the two.
+    /// Called between the two passes.
     void end_forward();
 
    private:
@@ -87,9 +89,8 @@ class BatchNormSteps {
 
  private:
   BatchStatistics over_ = BatchStatistics::pass;
-  std::optional<BatchNormSums> sums_;  ///< of the step that is being taken; none: LibTorch's own
-  /// The gradients of earlier segments are on their way while later statistics are exchanged: ranks in a group of
-  /// their own.
+  std::optional<BatchNormSums> sums_;  ///< of the current step; none: LibTorch computes the statistics
+  /// A second group of the same ranks, because gradients may be on their way while statistics are exchanged.
   std::optional<comm::Group> ranks_;
 };
 

@@ -40,7 +40,7 @@ StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer,
   if (settings.inspect) settings.inspect();
   {
     RECORD_FUNCTION("funicular::optimizer", c10::ArrayRef<const c10::IValue>{});
-    // Zero times a number is zero, unless the number is not finite.
+    // `numbers * 0` is zero, or NaN if a number is not finite; with NaN the GPU makes no update.
     const at::Tensor clip = optim::device_clip_factor(norm, settings.max_gradient_norm) + (numbers * 0).sum();
     dynamic_cast<optim::ScaleOnDevice&>(optimizer).step_scaled({.learning_rate = settings.learning_rate,
                                                                 .gradient_scale = 1 / settings.loss_scale,

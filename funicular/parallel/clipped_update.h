@@ -8,7 +8,7 @@
 
 namespace funicular::parallel {
 
-/// Updates from gradients whose norm is `result.gradient_norm`.
+/// Clips gradients by their norm, `result.gradient_norm`, and updates.
 void clip_and_update(optim::Optimizer& optimizer, const StepResult& result, const StepSettings& settings);
 
 /// Whether this optimiser computes on a GPU, and clips there.

@@ -44,22 +44,22 @@ class DataParallel final : public Replicated, private StepParts {
   void state_changed() override { refresh_weights(); }
 
   void detach() override {
-    gradient_hooks_.reset();  // the module is another strategy's now, or its user's
+    gradient_hooks_.reset();  // from now on the module belongs to another strategy or to its user
     Replicated::detach();
   }
 
  private:
-  /// A range of the matrices' gradients that is reduced at once.
+  /// A range of the matrices' gradients that one all-reduce takes.
   struct Bucket {
     FlatRange elements;
-    size_t segment = 0;  ///< it is complete when the backward pass of this one is done,
-    size_t weights = 0;  ///< or, of a module that is one segment, when so many weights have their gradients
-    size_t missing = 0;  ///< of these, in this step
+    size_t segment = 0;  ///< the bucket is complete after this segment's backward pass
+    size_t weights = 0;  ///< for a module with one segment: complete when this many weights have gradients
+    size_t missing = 0;  ///< weights without a gradient so far in this step
   };
 
   struct Reducing {
     comm::Work work;
-    at::Tensor gradient, compressed;  ///< where it is rounded: [n], and what becomes of it
+    at::Tensor gradient, compressed;  ///< only with rounding: the gradient [n], and its rounded copy
   };
 
   void allocate(Model& model, const MatrixTypes& types) override {
@@ -68,8 +68,8 @@ class DataParallel final : public Replicated, private StepParts {
           "strategy",
           "--reduce-precision does not go with fp16, whose skipped steps would lose what was carried "
           "over; expected --precision bf16 or fp32");
-    // Nobody else reads them: neither other ranks nor a tree of sums. A sum over micro-batches in a wider
-    // type than autograd's has to be kept. A GPU's optimiser takes flat ones.
+    // Gradients are freed after the update if nothing else needs their buffer. Other ranks, a tree of sums, and sums
+    // over micro-batches in a wider type than autograd's need it. A GPU's optimiser takes flat gradients.
     const bool on_device = std::any_of(model.parameters.begin(), model.parameters.end(), [](const auto& one) {
       return funicular::device::takes(one->compute);
     });
@@ -83,7 +83,7 @@ class DataParallel final : public Replicated, private StepParts {
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduction.type, group().size());
   }
 
-  /// Rounded sums carry over what was lost, by kernels of the CPU (comm/error_feedback.h).
+  /// Error feedback for rounded sums has kernels for the CPU only (comm/error_feedback.h).
   bool reduces_on_devices() const override { return !options().reduction.type; }
 
   void start_step(const StepSettings&) override {
@@ -106,7 +106,7 @@ class DataParallel final : public Replicated, private StepParts {
     }
   }
 
-  /// The first that a backward pass of the step does, and none within its forward pass does.
+  /// Marks the start of the backward pass: hooks that fire within the forward pass must not count.
   void before_backward(size_t) override { passing_ = reducing_; }
 
   void after_backward(size_t segment) override {
@@ -140,7 +140,7 @@ class DataParallel final : public Replicated, private StepParts {
     return {holding().gradients(ParameterKind::matrix), holding().gradients(ParameterKind::vector)};
   }
 
-  /// Appends `elements`, which lie before those of the last bucket, to it, or begins another.
+  /// Adds `elements`, which lie directly before the last bucket, to that bucket, or begins a new one.
   void add_to_buckets(const FlatRange& elements, size_t segment) {
     const int64_t width = static_cast<int64_t>(holding().gradients(ParameterKind::matrix).element_size());
     if (buckets_.empty() || buckets_.back().elements.size() * width >= options().reduction.bucket_bytes)
@@ -149,8 +149,8 @@ class DataParallel final : public Replicated, private StepParts {
     buckets_.back().segment = segment;
   }
 
-  /// Of units; of a module that is one unit, of its weights, in the reverse of the order in which it names
-  /// them.
+  /// Makes buckets of units, from the last to the first. A module with one unit gets buckets of weights, in the reverse
+  /// of the order in which it names them.
   void make_buckets() {
     const auto& units = layout().units();
     if (units.size() == 1) return make_buckets_of_weights();
@@ -163,7 +163,7 @@ class DataParallel final : public Replicated, private StepParts {
     for (const FlatLayout::Entry& entry : layout().entries())
       if (entry.parameter->kind == ParameterKind::matrix) matrices.push_back(entry);
     std::vector<size_t> bucket_of(matrices.size());
-    // What lies between weights is padding, and belongs to the one before.
+    // Padding after a weight belongs to the weight before it.
     int64_t end = layout().matrices_end();
     for (size_t m = matrices.size(); m-- > 0;) {
       add_to_buckets({matrices[m].offset, end}, layout().units().front().segment);
@@ -190,8 +190,8 @@ class DataParallel final : public Replicated, private StepParts {
     std::iota(order_.begin(), order_.end(), int64_t{0});
   }
 
-  /// From the first step on buckets start in the order in which rank 0 had them complete in it: a weight that
-  /// the module names late and uses early, or not at all, holds up no other. Collective.
+  /// Takes the order in which buckets became complete on rank 0 in the first step for all later steps. So a weight that
+  /// the module names late but uses early, or never uses, delays no other bucket. Collective.
   void learn_order() {
     if (!of_weights_ || order_known_) return;
     for (const int64_t number : order_)
@@ -202,7 +202,7 @@ class DataParallel final : public Replicated, private StepParts {
     order_known_ = true;
   }
 
-  /// Buckets start in one order on all ranks, each when it is complete.
+  /// Starts the reductions of all buckets down to `segment`, in the order that all ranks share.
   void reduce_until(size_t segment) {
     while (started_ < order_.size() && bucket_at(started_).segment >= segment) start_next();
   }
@@ -221,7 +221,7 @@ class DataParallel final : public Replicated, private StepParts {
     works_.push_back({group().start_all_reduce(compressed), gradient, compressed});
   }
 
-  /// Each rank's residuals.
+  /// Shows each rank's residuals of the error feedback.
   void visit_own_state(StateVisitor& visitor) const override {
     if (!feedback_) return;
     for (int rank = 0; rank < group().size(); ++rank)
@@ -241,19 +241,19 @@ class DataParallel final : public Replicated, private StepParts {
       }
   }
 
-  std::vector<Bucket> buckets_;     ///< from the end of the weights to their start
-  std::vector<int64_t> order_;      ///< in which buckets start, the same on all ranks
-  std::vector<int64_t> completed_;  ///< buckets in the order in which the first step had them complete
-  bool of_weights_ = false;         ///< buckets are complete when their weights are, not their segments
+  std::vector<Bucket> buckets_;     ///< from the last weights to the first
+  std::vector<int64_t> order_;      ///< the order in which reductions start, equal on all ranks
+  std::vector<int64_t> completed_;  ///< in the order in which they became complete in the first step
+  bool of_weights_ = false;         ///< a bucket is complete when its weights are, not when its segment is
   bool order_known_ = false;
   int64_t recomputed_ = 0;                         ///< recomputed_runs() when this pass began
-  std::unique_ptr<GradientHooks> gradient_hooks_;  ///< of a module that is one unit
+  std::unique_ptr<GradientHooks> gradient_hooks_;  ///< only for a module with one unit
   std::vector<Reducing> works_;
   std::optional<comm::ErrorFeedback> feedback_;
   TreeSum tree_;
   size_t started_ = 0;
-  bool reducing_ = false;  ///< in the last micro-batch
-  bool passing_ = false;   ///< in its backward pass
+  bool reducing_ = false;  ///< within the last micro-batch
+  bool passing_ = false;   ///< within its backward pass
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ class DeviceReplicas final : public Replicated, private StepParts {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What computes on one of the other devices.
+  /// The model copy and the buffers of one device other than the first.
   struct Replica {
     Model model;
     std::unique_ptr<Holding> holding;
@@ -69,7 +69,7 @@ class DeviceReplicas final : public Replicated, private StepParts {
 
   DeviceThreads threads_;
   TreeSum tree_;
-  std::vector<Replica> replicas_;  ///< of the others
+  std::vector<Replica> replicas_;  ///< one for each device after the first
   std::vector<double> busy_;       ///< seconds, by device
   Clock::time_point reduced_;      ///< when the first device began to work alone
 };
@@ -94,7 +94,7 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
   return replica;
 }
 
-/// Frozen weights, which no step broadcasts, may be others now.
+/// Also copies frozen weights, which may have changed and which no step broadcasts.
 void DeviceReplicas::state_changed() {
   const at::NoGradGuard no_gradient;
   refresh_weights();
@@ -147,7 +147,7 @@ void DeviceReplicas::run_on(size_t device, std::span<const MicroBatch> own, cons
   busy_[device] += seconds_since(start);
 }
 
-/// As a tree over the devices (comm/combine.h), into the first one's.
+/// Adds the gradients of all devices into the first device's, as a tree (comm/combine.h).
 void DeviceReplicas::finish_gradients() {
   const at::NoGradGuard no_gradient;
   for (size_t stride = 1; stride < threads_.size(); stride *= 2)

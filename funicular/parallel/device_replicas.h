@@ -1,6 +1,6 @@
 #pragma once
-// One process, several devices: torch.nn.DataParallel's way of sharing a batch. On the CPU a device is a
-// share of the threads.
+// Data parallelism over several devices in one process, as in torch.nn.DataParallel. On the CPU, a device is a share of
+// the threads.
 
 #include <memory>
 
@@ -8,15 +8,18 @@
 
 namespace funicular::parallel {
 
-/// `devices` replicas of the model in this process, each with a thread of its own, which
-/// computes with at::get_num_threads() / devices threads. In every step the first device's weights and
-/// buffers are broadcast to the others; micro-batches are scattered in runs of neighbours (of 2^k with
-/// StrategyOptions::deterministic); forward and backward passes run at the same time; losses are gathered,
-/// gradients are reduced to the first device, and it alone updates. So it alone holds masters and optimiser
-/// state, and the others wait while it works: Strategy::device_uses says how much.
+/// Makes `devices` replicas of the model in this process. Each has a thread of its own, which computes with
+/// at::get_num_threads() / devices threads, at least one. The parts of a step:
+/// - The first device's weights and buffers are broadcast to all other devices.
+/// - Each device gets a run of neighbouring micro-batches (2^k of them with StrategyOptions::deterministic).
+/// - All devices run forward and backward passes at the same time.
+/// - Losses are gathered, and gradients are reduced to the first device, which alone updates.
 ///
-/// attach throws InputError for a model that cannot be replicated (Model::replicate). Of BatchNorm's running
-/// statistics those of the first device stay.
+/// So only the first device holds masters and optimiser state, and all others are idle while it updates.
+/// Strategy::device_uses shows how long each device was busy.
+///
+/// BatchNorm's running statistics come from the first device. attach throws InputError for a model that cannot be
+/// replicated (Model::replicate).
 std::unique_ptr<Strategy> make_device_replicas(int devices, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

@@ -16,7 +16,7 @@ namespace funicular::parallel {
 
 namespace {
 
-/// What one device shows.
+/// Collects the state slices that one device shows.
 class Slices final : public StateVisitor {
  public:
   void visit(const StateSlice& slice) override { slices.push_back(slice); }
@@ -27,7 +27,7 @@ class DeviceStages final : public Strategy {
  public:
   DeviceStages(const Layout& layout, const StrategyOptions& options)
       : layout_(layout), options_(options), devices_(size_t(layout.devices)) {
-    layout_.devices = 0;  // what each device sees is ranks
+    layout_.devices = 0;  // each device sees ordinary ranks
     threads_.start(layout.devices);
     groups_ = comm::Group::in_threads(layout.devices);
     meetings_.resize(devices_.size());
@@ -76,9 +76,9 @@ class DeviceStages final : public Strategy {
  private:
   struct Device {
     Model* model = nullptr;
-    std::optional<Model> copy;                    ///< of all but the first
+    std::optional<Model> copy;                    ///< for all devices but the first
     std::unique_ptr<optim::Optimizer> optimizer;  ///< until it is attached
-    std::unique_ptr<Strategy> strategy;           ///< goes before its model
+    std::unique_ptr<Strategy> strategy;           ///< destroyed before its model
   };
 
   Strategy& first() const { return *devices_.front().strategy; }
@@ -95,11 +95,12 @@ class DeviceStages final : public Strategy {
   const StrategyOptions options_;
   DeviceThreads threads_;
   std::vector<comm::Group> groups_;
-  std::vector<comm::Group> meetings_;  ///< the same devices, for StepSettings::inspect
+  std::vector<comm::Group> meetings_;  ///< the same devices, for the barriers around StepSettings::inspect
   std::vector<Device> devices_;
 };
 
-/// An error ends the others' waiting. It is the one that is thrown, not those that follow from it.
+/// Runs `action` on all devices. An error on one device ends the waits of all devices, and is the error that is thrown,
+/// not its consequences.
 void DeviceStages::run(const std::function<void(size_t)>& action) const {
   std::mutex mutex;
   std::exception_ptr first;
@@ -118,7 +119,7 @@ void DeviceStages::run(const std::function<void(size_t)>& action) const {
 }
 
 void DeviceStages::make_copies(Model& model, std::unique_ptr<optim::Optimizer> optimizer) {
-  require_segments(model, devices_.size());  // before a copy that may ask for more
+  require_segments(model, devices_.size());  // first, because copy_model may fail with a less helpful error
   for (size_t i = 1; i < devices_.size(); ++i) {
     Device& device = devices_[i];
     device.model = &device.copy.emplace(copy_model(model));
@@ -137,7 +138,7 @@ StepResult DeviceStages::step(std::span<const MicroBatch> micro_batches, const C
   std::vector<StepResult> results(devices_.size());
   run([&](size_t i) {
     StepSettings own = settings;
-    // Called once, while every device shows its gradients.
+    // The callback runs once, while all devices wait with their gradients ready.
     if (settings.inspect)
       own.inspect = [&, i] {
         meetings_[i].barrier();
@@ -146,7 +147,7 @@ StepResult DeviceStages::step(std::span<const MicroBatch> micro_batches, const C
       };
     results[i] = devices_[i].strategy->step(micro_batches, global, own);
   });
-  return results.front();  // all have the same
+  return results.front();  // equal on all devices
 }
 
 EvalResult DeviceStages::evaluate(std::span<const MicroBatch> micro_batches) {
@@ -157,7 +158,7 @@ EvalResult DeviceStages::evaluate(std::span<const MicroBatch> micro_batches) {
   return result;
 }
 
-/// Of each tensor what the device with its stage shows.
+/// For each tensor, shows the slice of the device that holds it. If no device does, the slice is empty.
 void DeviceStages::visit(StateVisitor& visitor,
                          const std::function<void(Strategy&, StateVisitor&)>& show) const {
   std::vector<Slices> shown(devices_.size());
@@ -172,7 +173,7 @@ void DeviceStages::visit(StateVisitor& visitor,
   }
 }
 
-/// Weights that do not train are on every device, and the first one's were written to.
+/// Frozen weights are on every device, but the caller has written only to the first device's.
 void DeviceStages::state_changed() {
   const Model& model = *devices_.front().model;
   const at::NoGradGuard no_gradient;
@@ -191,7 +192,7 @@ std::vector<const Model*> DeviceStages::copies() const {
   return models;
 }
 
-/// Of all devices.
+/// Adds the bytes of all devices, and averages their waiting times.
 StrategyCosts DeviceStages::costs() const {
   StrategyCosts all;
   for (const Device& device : devices_) {

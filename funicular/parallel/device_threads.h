@@ -12,7 +12,7 @@
 
 namespace funicular::parallel {
 
-/// A thread that lasts, so that the threads it computes with (OpenMP's) do, too.
+/// A thread that persists, so that its OpenMP threads persist too.
 class DeviceThread {
  public:
   explicit DeviceThread(int threads);
@@ -20,7 +20,7 @@ class DeviceThread {
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  /// Carried out after what was started before.
+  /// Queues `action`. Actions run one after another, in the order of the calls.
   std::future<void> start(std::function<void()> action);
 
  private:
@@ -35,7 +35,7 @@ class DeviceThread {
 
 class DeviceThreads {
  public:
-  /// Each computes with at::get_num_threads() / devices threads, at least one. Once.
+  /// Starts a thread per device, each with at::get_num_threads() / devices threads, at least one. To be called once.
   void start(int devices);
   size_t size() const { return threads_.size(); }
   /// Calls action(i) for each device i, on its thread; throws the first device's error once all are done.

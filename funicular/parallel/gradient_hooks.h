@@ -1,5 +1,5 @@
 #pragma once
-// When each weight's gradient is complete, for modules that are not cut into segments.
+// Tells when each weight's gradient is complete, for modules that are not cut into segments.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,14 +11,15 @@
 
 namespace funicular::parallel {
 
-/// While it lives, `ready` is called with an entry's number when autograd has added the last gradient of a
-/// backward pass to its weight (PyTorch's post-accumulate-grad hook), after all uses of the weight in the
-/// pass, also by the fused functions (nn/functional.h), in the thread of the backward pass. Nothing is called
-/// for weights that a pass leaves out, nor where a weight has such a hook already: there is room for one.
+/// During its lifetime, `ready` is called with an entry's number when a backward pass has completed the gradient of the
+/// entry's weight. PyTorch's post-accumulate-grad hook makes the call, in the thread of the backward pass, after all
+/// uses of the weight in the pass. This includes uses by the fused functions (nn/functional.h). There is no call for a
+/// weight that a pass leaves out. Nor is there one for a weight that already has such a hook, because there is room for
+/// one only.
 ///
-/// A pass within another (of a function that recomputes, or a user's that calls backward() in its own
-/// backward) says of a weight used in both that it is ready, before the outer one does so again; of our own
-/// recomputation (core/recompute.h) recomputed_runs() tells.
+/// A nested pass reports a weight as ready too early, before the outer pass reports it again. Functions that recompute
+/// run such passes, and so does user code that calls backward() in its own backward. For our own recomputation
+/// (core/recompute.h), recomputed_runs() tells whether it takes place.
 class GradientHooks {
  public:
   GradientHooks(const std::vector<FlatLayout::Entry>& entries, std::function<void(size_t)> ready);
@@ -27,7 +28,7 @@ class GradientHooks {
   GradientHooks& operator=(const GradientHooks&) = delete;
 
  private:
-  std::vector<at::Tensor> weights_;  ///< that have a hook of this object
+  std::vector<at::Tensor> weights_;  ///< weights with a hook of this object
   std::function<void(size_t)> ready_;
 };
 

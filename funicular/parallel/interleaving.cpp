@@ -99,7 +99,7 @@ bool Interleaving::allows(const ServerEvent& event, int64_t meeting) const {
   const ServerEvent& next = expected_.front();
   if (next == event) return true;
   const bool meets = next.kind == ServerEvent::Kind::meet;
-  // What is awaited here can no longer come from elsewhere.
+  // In these cases the recorded event can no longer happen, so waiting would never end.
   const bool other_meetings = meets ? next.step < meeting : next.step > meeting;
   const bool never = event.kind == ServerEvent::Kind::meet || (!meets && next.worker == event.worker);
   if (other_meetings || never)

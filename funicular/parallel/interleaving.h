@@ -1,5 +1,5 @@
 #pragma once
-// The order in which an asynchronous server dealt with its workers: recorded, and brought about again.
+// Records the order in which an asynchronous server served its workers, and replays it.
 
 #include <cstdint>
 #include <deque>
@@ -9,7 +9,7 @@
 
 namespace funicular::parallel {
 
-/// What a server does for one worker in its step `step` (1-based), or for all after it.
+/// One action of a server for a worker in its step `step` (1-based), or for all workers after that step.
 struct ServerEvent {
   enum class Kind {
     push,  ///< it applies the worker's gradient
@@ -22,26 +22,25 @@ struct ServerEvent {
   bool operator==(const ServerEvent&) const = default;
 };
 
-/// A text file with one event a line, "push WORKER STEP", "read WORKER STEP" or "meet 0 STEP", below one that
-/// names the server, the number of workers, and how far one may be ahead of another. A value of no file takes
-/// and allows every event. One thread at a time.
+/// A text file. Its first line names the server, the number of workers, and how far one worker may be ahead of another.
+/// Each further line is one event: "push WORKER STEP", "read WORKER STEP" or "meet 0 STEP". An object without a file
+/// accepts every event and records nothing. For one thread at a time.
 class Interleaving {
  public:
   Interleaving() = default;
-  /// Writes the events after step `done`; those up to it that the file holds already, of the run that is
-  /// resumed, stay.
+  /// Writes the events after step `done`. Keeps earlier events that the file already holds from the run that is
+  /// resumed.
   static Interleaving record(const std::filesystem::path& file, int server, int workers, int64_t staleness,
                              int64_t done);
-  /// Allows the events of the file after step `done`, in its order. Throws InputError naming file and line
-  /// for one that is not an interleaving of so many workers.
+  /// Allows the events of the file after step `done`, in its order. Throws InputError with file and line for a file
+  /// that is not an interleaving of so many workers.
   static Interleaving replay(const std::filesystem::path& file, int server, int workers, int64_t staleness,
                              int64_t done);
 
-  /// Whether this may happen now, in a run whose workers meet after step `meeting` next. Throws RunError when
-  /// the recording has ended, and where it can never happen: the recorded run met elsewhere, or the file is
-  /// damaged.
+  /// Whether this event may happen now, in a run whose workers meet next after step `meeting`. Throws RunError if the
+  /// recording has ended, or if the event can never happen: the recorded run met elsewhere, or the file is damaged.
   bool allows(const ServerEvent& event, int64_t meeting) const;
-  /// It happens.
+  /// Notes that the event happens: appends it to the recording, or removes it from the events to replay.
   void take(const ServerEvent& event);
 
  private:

@@ -16,9 +16,9 @@ namespace funicular::parallel {
 
 namespace {
 
-constexpr int kReplicas = 2;  ///< of dp, unless told otherwise
+constexpr int kReplicas = 2;  ///< the default number of replicas of dp
 
-/// The number at the end of "zero2" or "pipeline-zero2"; 0: there is none.
+/// The digit at the end of "zero2" or "pipeline-zero2"; 0 if there is none.
 int zero_stage(const std::string& name) {
   const size_t at = name.find("zero");
   return at == std::string::npos ? 0 : name[at + 4] - '0';
@@ -34,12 +34,12 @@ int parse_number(const std::string& option, const std::string& text, int least, 
   return value;
 }
 
-/// Those of replicas alone say that there are no stages.
+/// Whether the model may be cut into stages. Strategies of replicas alone exclude that.
 bool may_be_staged(const std::string& name) {
   return name == "auto" || name == "tensor" || name.starts_with("pipeline");
 }
 
-/// Whether the name says what replicas divide: "ddp" nothing, "tensor" and "pipeline" leave it open.
+/// Whether the name fixes what replicas divide: "ddp" divides nothing, while "tensor" and "pipeline" leave it open.
 bool says_what_is_divided(const std::string& name) {
   return zero_stage(name) > 0 || !may_be_staged(name);
 }
@@ -65,7 +65,7 @@ std::string groups_of(const Layout& layout) {
   return fmt::format("{}", fmt::join(groups, " with "));
 }
 
-/// 0: one for each.
+/// The number of ranks of all stages together; 0 if `replicas` is empty, which means one rank per stage.
 int64_t ranks_of_stages(const std::vector<int>& replicas) {
   return std::accumulate(replicas.begin(), replicas.end(), int64_t{0});
 }
@@ -80,7 +80,7 @@ void require_alone(const Layout& layout, int ranks) {
         layout.strategy(), ranks);
 }
 
-/// What has no axes, or not all of them.
+/// Throws InputError for axes that the layout's kind does not have, and for values that cannot be combined.
 void require_combinable(const Layout& layout) {
   const bool axes = layout.kind == Layout::Kind::ranks;
   if (!axes && layout.sliced)
@@ -101,7 +101,7 @@ void require_combinable(const Layout& layout) {
     throw InputError("layout", "ZeRO has the stages 1, 2 and 3, found --zero {}", layout.zero);
 }
 
-/// Of stages on devices of one process.
+/// Throws InputError unless the layout is one pipeline with its stages on devices of this process.
 void require_one_pipeline(const Layout& layout, int ranks) {
   if (ranks > 1)
     throw InputError(

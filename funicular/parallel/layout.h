@@ -14,11 +14,11 @@
 
 namespace funicular::parallel {
 
-/// Stages by the segments that they begin with.
+/// Stages, given by their first segments.
 struct StageList {
   std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
   /// The number of ranks that hold each stage and take its micro-batches in turn; empty: one each. Only the schedules
-  /// that pipeline::make_replicated has may have more.
+  /// of pipeline::make_replicated support more than one.
   std::vector<int> replicas{};
   /// Equal if every stage begins and is replicated alike.
   bool operator==(const StageList&) const = default;
@@ -26,8 +26,8 @@ struct StageList {
 /// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
 StageList parse_stages(const std::string& text);
 
-/// Replicas of a model along one axis, its stages along the second, slices of its weights along the third
-/// (comm/mesh.h). Also says what the replicas divide. Or one of the ways of sharing that have no axes.
+/// A model shared along three axes: replicas, stages, and slices of the weights (comm/mesh.h). Also says what the
+/// replicas divide. Some kinds have no axes.
 struct Layout {
   /// The ways of sharing.
   enum class Kind {
@@ -39,35 +39,35 @@ struct Layout {
   };
   Kind kind = Kind::ranks;  ///< the way of sharing
   int data = 0;             ///< replicas; 0: as many as the ranks make
-  bool staged = false;      ///< cut into stages, if only into one
+  bool staged = false;      ///< whether the model is cut into stages, even if only into one
   int pipeline = 1;         ///< ranks of a pipeline; 0: all that replicas and slices leave
-  bool sliced = false;      ///< weights are cut, if only into one slice
+  bool sliced = false;      ///< whether weights are cut, even if only into one slice
   int tensor = 1;           ///< ranks of a tensor group; 0: all that replicas and stages leave
   int zero = 0;             ///< ZeRO's stage among replicas, 0 to 3
-  bool sequence = false;    ///< what lies between the slices is divided by rows, too
+  bool sequence = false;    ///< sequence parallelism: activations between the slices are divided by rows
   /// Pipelines: the number of devices of one process that hold the stages, one each (parallel/device_stages.h); 0:
   /// processes hold them. dp: the number of replicas; 0: two.
   int devices = 0;
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
-  int stages_per_rank = 0;        ///< 0: the schedule's least
+  int stages_per_rank = 0;        ///< 0: the schedule's minimum
   StageList stages{};             ///< where the pipeline is cut
 
   /// Equal if all fields are.
   bool operator==(const Layout&) const = default;
 
-  /// The short form of a name of strategy_names(). Throws InputError that lists the names.
+  /// The layout that a name of strategy_names() stands for. Throws InputError that lists the names.
   static Layout of_strategy(const std::string& name);
   /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws
   /// InputError.
   static Layout parse(const std::string& text);
 
-  /// The name of strategy_names() that is the nearest.
+  /// The nearest name of strategy_names().
   std::string strategy() const;
   /// Whether the schedule updates weights while the pipeline is full.
   bool asynchronous() const { return staged && pipeline::updates_while_full(schedule); }
 
-  /// With so many ranks: what is 0 is filled in. Throws InputError, which names the options and what would fit, for a
-  /// number of ranks that the axes do not make, and for what cannot be combined.
+  /// Returns the layout on this many ranks, with its zeros filled in. Throws InputError if the axes do not make this
+  /// number of ranks, or cannot be combined. The message names the options and what would fit.
   Layout on(int ranks) const;
   /// Only for a layout that on() gave.
   comm::MeshShape mesh() const { return {data, pipeline, tensor}; }

@@ -34,7 +34,7 @@ void require_same_shapes(const Model& copy, const Model& model) {
   }
 }
 
-/// A frozen model's ports have its type, which whoever builds it may have changed.
+/// Takes over the types of a frozen model's ports, which its builder may have changed.
 void take_types(std::vector<Port>& ports, const std::vector<Port>& originals) {
   require_as_many("ports of a segment", ports.size(), originals.size());
   for (size_t i = 0; i < ports.size(); ++i) ports[i].type = originals[i].type;

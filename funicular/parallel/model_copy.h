@@ -5,9 +5,10 @@
 
 namespace funicular::parallel {
 
-/// Another model like this one (Model::replicate), of the same types, whose weights train where this one's do. Their values are
-/// any; weights that are only used (Parameter::constant) are this one's own storage, which nobody writes to. Throws InputError
-/// where there is no Model::replicate, and where what it makes differs in its weights, buffers or segments.
+/// Makes another model like this one with Model::replicate. It has the same types, and the corresponding weights train.
+/// The values of its weights are undefined, except that constants (Parameter::constant) share this model's storage,
+/// which nobody writes to. Throws InputError without Model::replicate, and if the copy has other weights, buffers or
+/// segments.
 Model copy_model(const Model& model);
 
 }  // namespace funicular::parallel

@@ -1,6 +1,6 @@
 #pragma once
-// Workers that compute gradients, and servers that hold the optimiser, all in step: served_model.h names the
-// source.
+// A synchronous parameter server (ps-sync): workers compute gradients, and servers hold the optimiser. served_model.h
+// names the source.
 
 #include <memory>
 
@@ -8,8 +8,8 @@
 
 namespace funicular::parallel {
 
-/// Workers read the data, push each server its slice of their gradients once a step, and pull the new
-/// weights. A step's result is that of the workers' joined batch.
+/// Workers read the data, push each server its slice of their gradients once per step, and pull the new weights. A
+/// step's result covers the joint batch of all workers.
 ///
 /// Throws InputError unless there are at least one server and one worker.
 std::unique_ptr<Strategy> make_parameter_server(comm::Group group, const StrategyOptions& options = {});

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kMeetings = 21;
 
-/// Milliseconds by which one clock is ahead of another, of when both left the same barriers. A rank that the system keeps from
-/// running leaves one late: so the median.
+/// By how many milliseconds `clock` is ahead of `other`, from the times at which both left the same barriers. It is the
+/// median, because a rank that the system keeps from running leaves a barrier late.
 double clock_ahead(const std::vector<double>& clock, const std::vector<double>& other) {
   std::vector<double> ahead(clock.size());
   std::transform(clock.begin(), clock.end(), other.begin(), ahead.begin(), std::minus<>());
@@ -55,7 +55,7 @@ void PassRecorder::finish(const pipeline::Row& row) {
   row_.clear();
   for (const pipeline::Action& action : row)
     if (!pipeline::is_message(action.kind)) row_.push_back(action);
-  // Passes know nothing of versions; the row does, and has them in the order in which they ran.
+  // Passes do not know their versions. The row does, and lists the passes in the order in which they ran.
   auto next = row_.begin();
   for (Span& span : spans_) {
     next = std::find_if(next, row_.end(), [&](const pipeline::Action& action) {

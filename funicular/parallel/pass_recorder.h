@@ -1,5 +1,5 @@
 #pragma once
-// Notes when a rank's passes run (pipeline/recording.h), and puts the notes of a pipeline's ranks together.
+// Records when a rank's passes run (pipeline/recording.h), and merges the records of a pipeline's ranks.
 
 #include <chrono>
 #include <filesystem>
@@ -11,21 +11,21 @@
 
 namespace funicular::parallel {
 
-/// Of the newest step, or of an asynchronous schedule's steps since the pipeline was empty.
+/// Records the newest step, or an asynchronous schedule's steps since the pipeline was last empty.
 class PassRecorder {
  public:
-  /// `ranks`: of the pipeline. Collective: they compare their clocks.
+  /// `ranks`: the ranks of the pipeline. Collective: they compare their clocks.
   explicit PassRecorder(const comm::Group& ranks);
 
-  /// A step begins, from which on passes are noted; those before it are forgotten.
+  /// Begins a step: forgets earlier passes, and records passes from now on.
   void start();
   void begin(const pipeline::Action& action);
   void end();
-  /// The step is over: this was the rank's row, and later passes (evaluations) are not noted.
+  /// Ends a step, in which this rank ran `row`. Later passes (evaluations) are not recorded.
   void finish(const pipeline::Row& row);
 
-  /// What all ranks noted goes into `file`, by rank 0 of them if it `writes`. Collective. Throws RunError where the file cannot be
-  /// written.
+  /// Writes the records of all ranks to `file`, on rank 0 of `ranks` if it `writes`. Collective. Throws RunError if the
+  /// file cannot be written.
   void write(const comm::Group& ranks, const std::string& schedule, const std::filesystem::path& file,
              bool writes) const;
 
@@ -35,10 +35,10 @@ class PassRecorder {
     return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
   }
 
-  std::vector<double> meetings_;  ///< when this rank's clock left barriers of the ranks
+  std::vector<double> meetings_;  ///< this rank's clock, in milliseconds, when it left barriers of the ranks
   bool notes_ = false;
   pipeline::Span current_;
-  std::vector<pipeline::Span> spans_;  ///< of rank 0, as if this rank were alone
+  std::vector<pipeline::Span> spans_;  ///< with rank 0, as if this rank were alone
   pipeline::Row row_;
 };
 

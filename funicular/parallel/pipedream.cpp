@@ -30,7 +30,7 @@ namespace {
 using pipeline::Action;
 using pipeline::Kind;
 
-/// Throws RunError that says what is not finite in the gradients of this rank's first stage.
+/// Throws RunError for gradients of this rank's first stage that are not finite.
 [[noreturn]] void refuse_gradient(int64_t update, double norm, const PipelineRanks& ranks,
                                   const std::string& name) {
   int stage = 0;
@@ -44,7 +44,8 @@ using pipeline::Kind;
                  name.empty() ? "none alone: the sum of squares overflows" : "that of " + name);
 }
 
-/// Losses and norm of the whole batch and model. `own_squares`: this rank's part of the squared norm. Collective.
+/// The losses and the norm of the whole batch and model. `own_squares`: this rank's part of the squared norm.
+/// Collective.
 StepResult whole_result(const PipelinedSteps::Step& step, double own_squares, const comm::Group& group) {
   StepResult result;
   add_losses(result, add_over_ranks(group, step.sums.totals()), step.counts);
@@ -60,7 +61,7 @@ class Pipedream final : public StagedModel, public Overlapping {
       : Pipedream(world, layout, options, AsynchronousRows(layout)) {}
 
   int64_t pieces() const override { return rows_.pieces(); }
-  /// Adds the counts of this rank number of all pipelines, which read the other parts of the batch.
+  /// Adds the counts of the ranks with this rank's number in all pipelines, which together read the whole batch.
   Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
@@ -68,7 +69,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   Overlapping* overlapping() override { return this; }
   void meet() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
-  /// The most that older versions have taken at a time, those of weights of other ranks included; and what ZeRO's stage 3 has.
+  /// Includes the largest memory that older versions took at a time, shared weights of other ranks among them.
   StrategyCosts costs() const override {
     StrategyCosts costs = StagedModel::costs();
     costs.shadow_bytes += most_kept_;
@@ -85,7 +86,7 @@ class Pipedream final : public StagedModel, public Overlapping {
             AsynchronousRows rows)
       : StagedModel(world, layout, options, rows.placement()), rows_(std::move(rows)) {}
 
-  /// A stage updates when it can: its norm is its own.
+  /// Each stage clips by its own norm, because it updates without waiting for other stages.
   const comm::Group& ranks_of_norm() const override { return ranks().same_stage(); }
 
   void allocate(Model& model, const MatrixTypes& types) override;
@@ -107,8 +108,8 @@ class Pipedream final : public StagedModel, public Overlapping {
   bool scales_loss_ = false;  ///< fp16
   LeftOut left_out_;
 
-  // Since the meeting.
-  int64_t planned_ = 0;  ///< steps to the next
+  // Since the last meeting.
+  int64_t planned_ = 0;  ///< steps from it to the next meeting
   PipelinedSteps steps_;
   std::optional<StagePasses> passes_;
   VersionPlan plan_;
@@ -133,7 +134,7 @@ void Pipedream::allocate(Model& model, const MatrixTypes& types) {
         weights.push_back({parameter, unit.kind == ParameterKind::matrix, unit.begin + begin});
   versions_ = WeightVersions(std::move(weights), holding().weights(ParameterKind::matrix),
                              holding().weights(ParameterKind::vector));
-  if (shared().copies() && zero() < 3) shared().copies()->let_weights_go();  // a version is where it arrives
+  if (shared().copies() && zero() < 3) shared().copies()->let_weights_go();  // each version has own memory
   shared_versions_.emplace(shared(), ranks(), [this](const comm::Work& work) { wait(work); });
 }
 
@@ -192,8 +193,8 @@ void Pipedream::start_segment(const StepSettings& settings) {
       settings.recompute);
 }
 
-/// The schedule of the steps up to here and, as long as there will be more, of a few more: what this rank has done already is
-/// the same in it, and it tells which versions are still needed.
+/// Makes the schedule of the steps so far and, if more will come, of a few expected steps. The part that this rank has
+/// done already stays the same. The expected steps tell which versions are still needed.
 void Pipedream::plan() {
   std::vector<int> sizes = steps_.sizes();
   rows_.add_expected(sizes, planned_);
@@ -245,8 +246,8 @@ void Pipedream::finish_segment() {
 
 // ---- updates
 
-/// The update of the batch whose last backward pass has just been run, which makes the action's version. `is_needed`: the one
-/// before.
+/// Makes the update of the batch whose last backward pass has just run, and so the action's version. `is_needed`: later
+/// passes still use the version before it.
 void Pipedream::update(const Action& action, bool is_needed) {
   const at::NoGradGuard no_gradient;
   const int version = action.version;
@@ -257,7 +258,7 @@ void Pipedream::update(const Action& action, bool is_needed) {
   if (recorder()) recorder()->begin(action);
   const double norm = optim::global_norm(target()) / own.settings.loss_scale;
   const bool overflow = !std::isfinite(norm);
-  // A scale of 1 may also be that of fp16, where an update that overflows is left out.
+  // With fp16, the scale may be 1 too; fp16 leaves out an update that overflows.
   if (overflow && !scales_loss_ && own.settings.loss_scale == 1)
     refuse_gradient(own.settings.update, norm, ranks(), first_non_finite_gradient(ranks().same_stage()));
   if (!overflow) norm_ = norm;
@@ -274,7 +275,7 @@ void Pipedream::update(const Action& action, bool is_needed) {
          .gradient_scale = optim::clip_factor(norm, own.settings.max_gradient_norm) / own.settings.loss_scale,
          .step = own.settings.update,
          .zero_gradients = true});
-  if (divides()) holding().gradients().zero();  // in the pieces of others is what reductions left
+  if (divides()) holding().gradients().zero();  // reductions leave values in other ranks' pieces
   gather_update();
   own.batches.clear();
   shared_versions_->send_newest();
@@ -282,10 +283,12 @@ void Pipedream::update(const Action& action, bool is_needed) {
   if (watcher_) watcher_(own.settings.update, true, result);
 }
 
-/// How many updates before this one the version was made with which the step's first micro-batch computed.
+/// Counts the age of the update's gradients: how many updates earlier the version was made that the step's first
+/// micro-batch used.
 void Pipedream::note_age(const Step& step, int version) {
   const int used = plan_.version_of.at(ranks().home()).at(step.begin);
-  // Its passes are over on all stages, and each rank of a stage on several has run one if there were enough.
+  // The step's passes are over on all stages, so all users have received this version. If stages have replicas, each
+  // needs a micro-batch for that.
   if (!step.batches.empty() &&
       (!ranks().placement().replicated() || static_cast<int>(step.batches.size()) >= ranks().size()))
     shared_versions_->note_heard(used);
@@ -294,7 +297,8 @@ void Pipedream::note_age(const Step& step, int version) {
   ++histogram_[age];
 }
 
-/// The version that the update makes has the values of the one before. All ranks and slices of this stage come here together.
+/// Leaves out an update: the new version has the values of the one before. All ranks and slices of this stage do so
+/// together.
 void Pipedream::leave_out(const Step& step) {
   left_out_.updates.push_back(step.settings.update);
   left_out_.gradient = first_non_finite_gradient(ranks().same_stage());
@@ -306,7 +310,7 @@ void Pipedream::show(int version) {
   compute_with(versions_.matrices());
 }
 
-/// Which is version 0 then.
+/// Shows the newest version, which becomes version 0.
 void Pipedream::show_newest() {
   versions_.restart();
   compute_with(versions_.matrices());

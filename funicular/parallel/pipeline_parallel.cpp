@@ -31,7 +31,7 @@ class Rows {
     if (any.ranks() != layout.pipeline)
       throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", layout.schedule,
                        any.ranks(), layout.pipeline);
-    // A step of few micro-batches shows not all ranks of a stage.
+    // The rows of few micro-batches do not use all ranks of a stage, so they cannot give the placement.
     placement = layout.stages.replicas.empty() ? pipeline::Placement(any)
                                                : pipeline::Placement::consecutive(layout.stages.replicas);
   }
@@ -110,7 +110,8 @@ class PipelineParallel final : public StagedModel, private StepParts {
 void PipelineParallel::allocate(Model& model, const MatrixTypes& types) {
   StagedModel::allocate(model, types);
   target().add_over_ranks = [this](const at::Tensor& sums) {
-    // What several ranks hold one of them gives: processors of another kind may add up in another order.
+    // Only one of several ranks with the same blocks contributes, because processors of different kinds may sum in
+    // different orders.
     if (!divides() && ranks().same_stage().rank() != 0) sums.zero_();
     group().all_reduce(sums);
   };

@@ -10,7 +10,7 @@ namespace funicular::parallel {
 PipelineRanks::PipelineRanks(comm::Group world, int size, pipeline::Placement placement)
     : world_(std::move(world)), size_(size), placement_(std::move(placement)) {}
 
-/// The one place that says which ranks are together.
+/// No other code decides which ranks form a group.
 void PipelineRanks::join() {
   std::vector<int> same(static_cast<size_t>(size_)), others;
   std::iota(same.begin(), same.end(), replica() * size_);

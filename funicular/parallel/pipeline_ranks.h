@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of pipelines beside each other: which of them have the same stages, and the groups in which they talk.
+// The ranks of one or several pipelines: which of them have the same stages, and the groups in which they communicate.
 
 #include <vector>
 
@@ -27,14 +27,15 @@ class PipelineRanks {
   }  ///< the first rank of the pipeline with this one's stages
   /// The ranks of a pipeline with the stages of `home`, ascending.
   std::vector<int> beside(int home) const;
-  /// The most that any replica gives, by the ranks with this one's number. Collective among them.
+  /// The maximum of `own` over the ranks with this one's number in all pipelines. Collective among them.
   int64_t most_of_replicas(int64_t own) const;
 
-  const comm::Group& messages() const { return messages_; }  ///< of this pipeline, for messages alone
+  const comm::Group& messages() const { return messages_; }  ///< of this pipeline, only for messages
   const comm::Group& pipeline() const { return pipeline_; }  ///< the same ranks, for collectives
   /// The ranks of all pipelines that have this rank's stages.
   const comm::Group& same_stage() const { return same_stage_; }
-  /// This rank of all pipelines: same_stage() unless stages lie on several ranks of one.
+  /// The ranks with this one's number in all pipelines; equals same_stage() unless a stage lies on several ranks of a
+  /// pipeline.
   const comm::Group& same_rank() const { return same_rank_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The steps of a pipeline that is not emptied between them, and how far a rank is with them.
+// The steps of a pipeline that is not emptied between them, and the progress of a rank.
 
 #include <cstddef>
 #include <deque>
@@ -14,15 +14,15 @@
 
 namespace funicular::parallel {
 
-/// The steps since the last meeting. Their micro-batches have one row of numbers.
+/// The steps since the last meeting. Their micro-batches are numbered consecutively.
 class PipelinedSteps {
  public:
   struct Step {
-    std::vector<MicroBatch> batches;  ///< until they are done with here
+    std::vector<MicroBatch> batches;  ///< until this rank has made the step's update
     Counts counts;
     StepSettings settings;
     int size = 1;    ///< micro-batches of the schedule, gaps included
-    int passes = 0;  ///< the most that a replica has: all replicas use one schedule and the same versions
+    int passes = 0;  ///< most micro-batches of any replica; all replicas share one schedule and its versions
     int begin = 0;   ///< its first micro-batch
     TermSums sums{};
   };
@@ -40,7 +40,7 @@ class PipelinedSteps {
   Step& newest() { return steps_.back(); }
   /// The step of a micro-batch.
   Step& of(int micro_batch);
-  /// Whether a replica has the micro-batch, and whether this one has.
+  /// Whether any replica has data for the micro-batch, and whether this one does.
   bool is_anywhere(int micro_batch);
   bool is_here(int micro_batch);
   StageInput input(int micro_batch);
@@ -52,15 +52,14 @@ class PipelinedSteps {
 /// How far a rank is in its row, which grows with the steps.
 class RowProgress {
  public:
-  /// Calls `run` with the next places of the row that can be run with so many micro-batches and steps. It stops at the
-  /// first pass or update that needs more of them. Receives that need more are put off, because their shapes are not
-  /// known.
+  /// Calls `run` with the next places of the row that can run with so many micro-batches and steps. Stops at the first
+  /// pass or update that needs more of them. Puts off receives that need more, because the shapes are not known yet.
   void advance(const pipeline::Row& row, int micro_batches, int steps,
                const std::function<void(size_t place)>& run);
 
  private:
-  int available_ = 0;  ///< micro-batches that were there
-  size_t done_ = 0;  ///< actions: this tells where the rank stands in a row that has grown, or that ends here
+  int available_ = 0;  ///< micro-batches available at the last call
+  size_t done_ = 0;    ///< actions run so far, by which it finds its place in a row that has grown
 };
 
 }  // namespace funicular::parallel

@@ -28,7 +28,7 @@ namespace funicular::parallel {
 
 namespace {
 
-/// Every rank's tensor becomes that of rank `home`, whatever its type and strides.
+/// Copies rank `home`'s tensor to every rank, whatever its type and strides.
 void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
   if (group.size() == 1 || tensor.numel() == 0) return;
   const bool whole = !tensor.is_floating_point();
@@ -71,16 +71,16 @@ MatrixTypes types_of(const Model& model, const Numerics& numerics, bool determin
   MatrixTypes types;
   if (!model.low_precision || !numerics.compute) return types;
   types.compute = numerics.compute;
-  // With one micro-batch per rank most gradients are written once, so their products' type loses nothing. Two products
-  // are added for a tied decoder and for DeBERTa's queries and keys. Sums over ranks are made in float and rounded once
-  // more (over dp's devices at each level of their tree).
+  // With one micro-batch per rank most gradients are written once, so their products' type loses nothing. A tied
+  // decoder and DeBERTa's queries and keys add two products. Sums over ranks are made in float and rounded once more
+  // (over dp's devices at each level of their tree).
   if (!numerics.accumulates && !deterministic && !layers_share_matrices(model))
     types.gradient = numerics.compute;
   return types;
 }
 
-/// Returns the norm of rank 0 where each rank has taken it by itself. Processors of another kind add up in another
-/// order, and replicas must not differ in the last bit.
+/// Returns rank 0's norm if each rank has computed the norm by itself. Processors of different kinds may sum in
+/// different orders, but replicas must not differ in the last bit.
 double norm_of_first(const comm::Group& group, const UpdateTarget& target, double own) {
   if (group.size() == 1 || target.add_over_ranks) return own;
   const at::Tensor norm = at::tensor({own}, at::kDouble);
@@ -88,14 +88,14 @@ double norm_of_first(const comm::Group& group, const UpdateTarget& target, doubl
   return norm.item<double>();
 }
 
-/// The number of the first parameter of which this rank has a gradient that is not finite; that of parameters if there
+/// The index of the first parameter with a gradient on this rank that is not finite; the number of parameters if there
 /// is none.
 int64_t first_non_finite(const Model& model, const UpdateTarget& target) {
   auto first = static_cast<int64_t>(model.parameters.size());
   std::map<const Parameter*, int64_t> numbers;
   for (size_t i = 0; i < model.parameters.size(); ++i)
     numbers[model.parameters[i].get()] = static_cast<int64_t>(i);
-  const Parameter* sparse = nullptr;  // looked at as a whole, once
+  const Parameter* sparse = nullptr;  // looked at once, as a whole
   for (const UpdateTarget::Block& block : target.blocks) {
     const FlatLayout::Layer& layer = target.layer(block);
     if (layer.parameter == sparse) continue;
@@ -108,7 +108,7 @@ int64_t first_non_finite(const Model& model, const UpdateTarget& target) {
   return first;
 }
 
-/// The model on every rank becomes that of rank 0. Devices of one process share the storage of constants
+/// Copies rank 0's weights to every rank. Leaves out constants on devices of one process, which share their storage
 /// (parallel/model_copy.h).
 void begin_alike(const Model& model, const comm::Group& group) {
   for (const auto& parameter : model.parameters)
@@ -169,7 +169,8 @@ void Replicated::hold(std::unique_ptr<Holding> holding) {
   target_ = holding_->target();
 }
 
-/// After the replicas have added theirs up, if each has only some blocks; the same on all of them.
+/// Adds sums over the slices. If each replica has only some blocks, it first adds them over the replicas. The result is
+/// equal on all ranks of the norm.
 void Replicated::add_sums_of_slices() {
   target_->add_over_ranks = [this, over_replicas = target_->add_over_ranks](const at::Tensor& sums) {
     if (over_replicas) over_replicas(sums);
@@ -196,7 +197,7 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
                                  const Counts& global, const StepSettings& settings) {
   TermSums sums;
   parts.start_step(settings);
-  // Where gradients are freed, no other rank or device adds to them.
+  // Gradients are freed only if no other rank or device adds to them.
   const bool frees = group_.size() == 1 && !target_->matrix_gradient.defined() && !target_->add_over_ranks;
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();

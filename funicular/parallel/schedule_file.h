@@ -12,11 +12,11 @@ namespace funicular::parallel {
 
 using pipeline::is_schedule_file;
 
-/// With the messages that its rows may leave out, and checked (pipeline/validity.h). Throws InputError if it cannot be run, or has
-/// rows for another number of ranks.
+/// Reads a schedule, checks it (pipeline/validity.h), and adds the messages that its rows may leave out. Throws
+/// InputError if it cannot be run, or has rows for another number of ranks.
 pipeline::Schedule read_schedule_for(const std::string& path, int ranks);
 
-/// Where the stages of a file lie. Throws InputError where --stages has them on other numbers of ranks.
+/// The placement of a file's stages. Throws InputError if --stages puts them on other numbers of ranks.
 pipeline::Placement placement_of_file(const Layout& layout, const pipeline::Schedule& file);
 
 }  // namespace funicular::parallel

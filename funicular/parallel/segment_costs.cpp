@@ -24,7 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Matrices in the type that training multiplies in, as long as it lives; and no gradients afterwards.
+/// Keeps matrices in the type that training multiplies in during its lifetime. Afterwards restores them and drops the
+/// gradients.
 class TrainedType {
  public:
   TrainedType(Model& model, std::optional<at::ScalarType> compute) : model_(model) {
@@ -51,7 +52,8 @@ class TrainedType {
   std::vector<at::Tensor> values_;
 };
 
-/// One micro-batch through all segments and back; adds to their seconds, and to the bytes that each leaves.
+/// Runs one micro-batch through all segments and back. Adds to the seconds of each segment, and to the bytes of
+/// activations behind it.
 void run_once(const Model& model, const MicroBatch& batch, std::vector<double>& seconds,
               std::vector<double>& bytes) {
   struct Visit {
@@ -141,7 +143,7 @@ double measure_exchange(const comm::Group& group) {
     group.all_reduce(tensor);
     least = std::min(least, seconds_since(start));
   }
-  // What the formula of the programme takes for it: pipeline::seconds_of.
+  // Inverts the formula by which pipeline::seconds_of predicts the time of an exchange.
   const double ranks = group.size(), bytes = static_cast<double>(tensor.nbytes());
   return 4 * (ranks - 1) * bytes / (ranks * std::max(least, 1e-9));
 }

@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Passes tensors on; tells when their gradients come back.
+/// Passes tensors through unchanged; reports when their gradients come back.
 struct Border : torch::autograd::Function<Border> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, BackwardOrder* order,
                                int64_t segment, bool entry) {
@@ -37,7 +37,7 @@ struct Border : torch::autograd::Function<Border> {
   }
 };
 
-/// Leads the tensors that gradients flow through over the border; one that comes by two names stays one.
+/// Leads tensors that need gradients through a Border. A tensor with two names stays one tensor.
 void cross(const std::vector<at::Tensor*>& tensors, BackwardOrder& order, size_t segment, bool entry) {
   std::vector<std::pair<at::Tensor*, size_t>> learning;
   variable_list values;
@@ -83,7 +83,7 @@ Activations run_segment(const decltype(Segment::forward)& forward, size_t number
 }  // namespace
 
 void BackwardOrder::begin(size_t segment) {
-  // A segment whose inputs want no gradient has no border at which its end would be seen.
+  // A segment whose inputs need no gradient has no border at its start, so its end is only seen here.
   if (open_ && *open_ > segment) events_.after_backward(*open_);
   open_ = segment;
   events_.before_backward(segment);

@@ -1,5 +1,5 @@
 #pragma once
-// Versions of weights that several stages use, and gradients of them, on their way to another stage.
+// Versions and gradients of weights that several stages use, on their way to another stage.
 
 #include <deque>
 #include <functional>
@@ -8,17 +8,18 @@
 
 namespace funicular::parallel {
 
-/// Keeps what is sent until it is received, and no longer: whether a message has arrived can only be asked by waiting for it, so
-/// the caller says of which it is certain.
+/// Keeps sent tensors until they are received, and no longer. The only way to ask whether a message has arrived is to
+/// wait for it, so the caller says which messages must have arrived.
 class SentVersions {
  public:
   using Wait = std::function<void(const comm::Work&)>;
 
-  /// `version`: of the weights, or that the gradients are for. `owner`: the stage of the weights.
+  /// `version`: of the sent weights, or the version that the sent gradients are for. `owner`: the first rank of the
+  /// stage that owns the weights.
   void add(comm::Work work, int version, int owner) {
     messages_.push_back({std::move(work), version, owner});
   }
-  /// Lets go of messages, the oldest first, as long as they are received: to wait for those costs nothing.
+  /// Releases messages from the oldest on, as long as they are received. Waiting for a received message takes no time.
   void let_go(const std::function<bool(int version, int owner)>& is_received, const Wait& wait) {
     for (; !messages_.empty() && is_received(messages_.front().version, messages_.front().owner);
          messages_.pop_front())

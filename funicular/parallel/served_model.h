@@ -1,15 +1,14 @@
 #pragma once
-// The base of the parameter-server strategies (ps-sync, ps-async): some ranks, the servers, hold the optimiser; the
-// others, the workers, compute. M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI
-// 2014, sections 3.1 and 3.4.
+// The base of the parameter-server strategies (ps-sync, ps-async). Some ranks, the servers, hold the optimiser; all
+// other ranks, the workers, compute. M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
+// OSDI 2014, sections 3.1 and 3.4.
 
 #include "funicular/parallel/replicated.h"
 
 namespace funicular::parallel {
 
-/// The last ServerOptions::count ranks are servers. Each holds a slice of the matrices and one of the
-/// vectors: their masters, sums of gradients, and optimiser state. Workers hold weights and gradients, no
-/// masters and no state.
+/// The last ServerOptions::count ranks are servers. Each holds one slice of the matrices and one of the vectors: their
+/// masters, sums of gradients, and optimiser state. Workers hold weights and gradients, but no masters and no state.
 class ServedModel : public Replicated {
  public:
   DataShare data_share() const override;
@@ -22,17 +21,17 @@ class ServedModel : public Replicated {
 
   int workers() const { return workers_; }
   bool serves() const { return group().rank() >= workers_; }
-  /// What a server holds of a flat tensor of all weights of a kind.
+  /// A server's slice of the flat tensor of all weights of a kind.
   comm::Shard slice(ParameterKind kind, int server) const {
     return holding().unit(kind).pieces[static_cast<size_t>(server)];
   }
-  /// Flat, of matrices and of vectors: all of them on a worker, a server's slices there.
+  /// The flat weights of a kind: all of them on a worker, only its slice on a server.
   const at::Tensor& weights(ParameterKind kind) const { return holding().weights(kind); }
   std::vector<at::Tensor> gradients() const {
     return {holding().gradients(ParameterKind::matrix), holding().gradients(ParameterKind::vector)};
   }
 
-  /// Workers get the weights that the servers hold. Collective.
+  /// Sends the servers' weights to the workers. Collective.
   void spread_weights();
 
   void allocate(Model& model, const MatrixTypes& types) override;

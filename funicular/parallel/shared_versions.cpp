@@ -59,7 +59,7 @@ void SharedVersions::receive(int owner, int version) {
   }
 }
 
-/// Backward passes are in order, and versions never go back.
+/// Drops versions that the next micro-batch no longer needs. Backward passes come in order, and versions never go back.
 void SharedVersions::forget_unused(const VersionPlan& plan, int micro_batch) {
   for (Copy& copy : copies_) {
     const auto& used = plan.version_of.at(copy.shared->owner);

@@ -1,5 +1,5 @@
 #pragma once
-// Versions of the weights that several stages use, where the stages update while the pipeline is full.
+// Versions of weights that several stages use, in pipelines that update weights while they are full.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,27 +14,27 @@
 
 namespace funicular::parallel {
 
-/// An owner sends each version that it makes, and the users send it their gradients; nobody waits to be heard. Users
-/// show the version that the owner uses for the same micro-batch.
+/// The owner of a weight sends each version that it makes. The users send it their gradients, and nobody waits for an
+/// answer. For a given micro-batch, users show the version that the owner uses.
 class SharedVersions {
  public:
-  /// Collective among the ranks of the pipeline. Everything that it refers to must outlive it. `wait` counts the time
-  /// of a wait.
+  /// Collective among the ranks of the pipeline. All that it refers to must outlive it. `wait` waits for a Work and
+  /// counts the time.
   SharedVersions(const SharedWeights& weights, const PipelineRanks& ranks, SharedWeights::Wait wait);
 
-  /// At a meeting: what is there is version 0.
+  /// At a meeting: the current weights become version 0.
   void restart();
-  /// Shows the versions that their owners use for this micro-batch.
+  /// Shows the versions that the owners use for this micro-batch.
   void show(const VersionPlan& plan, int micro_batch);
-  /// Lets go of versions that nothing uses after the last backward pass of a micro-batch.
+  /// Releases versions that nothing uses after the last backward pass of a micro-batch.
   void forget_unused(const VersionPlan& plan, int micro_batch);
-  /// Before the update of own weights that makes `version`: the owners add the users' gradients to theirs.
+  /// Called before the update of own weights that makes `version`: the owners add the users' gradients to their own.
   void add_gradients(int version);
-  /// The users get the version that the update has made.
+  /// Sends the version that the update has made to the users.
   void send_newest();
-  /// All users have received this version of own weights.
+  /// Notes that all users have received this version of own weights.
   void note_heard(int version) { heard_ = std::max(heard_, version); }
-  /// At a meeting: the last version is shown, and all messages have arrived.
+  /// At a meeting: shows the last version, and waits until all messages have arrived.
   void finish(int last);
   /// The bytes of versions older than the newest.
   int64_t kept_bytes() const;
@@ -43,7 +43,7 @@ class SharedVersions {
   /// A copy of a weight that another rank owns.
   struct Copy {
     const SharedWeight* shared = nullptr;
-    int giver = 0;                         ///< the rank of the owner's that this one hears
+    int giver = 0;                         ///< the owner's rank that sends to this one
     std::map<int, at::Tensor> versions{};  ///< whole, or pieces
     int shown = 0;
   };
@@ -54,11 +54,11 @@ class SharedVersions {
   const SharedWeights& weights_;
   const PipelineRanks& ranks_;
   const SharedWeights::Wait wait_;
-  comm::Group messages_;  ///< of this pipeline, for these weights and gradients alone
+  comm::Group messages_;  ///< of this pipeline's ranks, only for these weights and gradients
   std::vector<Copy> copies_;
-  std::map<int, int> received_;  ///< the newest version, by the owner
+  std::map<int, int> received_;  ///< the newest version, by owner
   int making_ = 0;               ///< the newest version of own weights, or the one that is being made
-  int heard_ = 0;                ///< a version of them that all users have received
+  int heard_ = 0;                ///< the newest version of them that all users are known to have received
   SentVersions sent_;
 };
 

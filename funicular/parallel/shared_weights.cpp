@@ -30,7 +30,7 @@ at::Tensor SharedWeights::gradient_of(const SharedWeight& shared) const {
   return with ? with->gradient_of(*shared.parameter) : at::Tensor();
 }
 
-/// Every rank of a user has one of the owner's that it sends to, and receives from.
+/// Each rank of a using stage has one rank of the owner's stage to which it sends and from which it receives.
 void SharedWeights::exchange(const SharedWeight& shared,
                              const std::function<void(int user, int owner)>& use) const {
   const std::vector<int> owners = ranks_.beside(shared.owner);

@@ -9,14 +9,14 @@
 
 namespace funicular::parallel {
 
-/// What a rank has given to its group so far, in bytes of the tensors: the traffic is 2 (t - 1) / t of `added` and
-/// of `greatest` (sums, maxima), and (t - 1) / t of the others.
+/// The bytes of the tensors that a rank has exchanged in its group so far. With t ranks, the traffic of `added` and
+/// `greatest` (sums, maxima) is 2 (t - 1) / t of these bytes. The traffic of `gathered` and `scattered` is (t - 1) / t.
 struct SliceTraffic {
   int64_t added = 0, greatest = 0, gathered = 0, scattered = 0;
-  double seconds = 0;  ///< in which this rank stood still for them
+  double seconds = 0;  ///< in which this rank waited for the exchanges
 };
 
-/// Counts into `traffic`, which has to live as long.
+/// Counts the exchanges in `traffic`, which must outlive the result.
 std::shared_ptr<const SliceGroup> make_slice_group(comm::Group group, SliceTraffic& traffic);
 
 }  // namespace funicular::parallel

@@ -179,10 +179,11 @@ TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
   return tensors;
 }
 
-/// Whether a message has arrived can only be asked by waiting for it. A rank sends at most twice a micro-batch, and the ranks of a
-/// pipeline work on fewer than four times as many micro-batches at a time as they are: a message that so many others follow
-/// has arrived, and to wait for it costs nothing. Where a schedule lets a rank go further ahead (GPipe's forward passes), it waits there;
-/// no schedule stands still for that, since all of them run even if every send waits (pipeline/validity.h).
+/// Sends tensors, and waits for old messages so that their memory is freed. The only way to ask whether a message has
+/// arrived is to wait for it. A rank sends at most twice per micro-batch. The n ranks of a pipeline work on fewer than
+/// 4 n micro-batches at a time. So a message that 8 n later ones follow has arrived, and waiting for it takes no time.
+/// A schedule that lets a rank go further ahead (GPipe's forward passes) waits here. No schedule deadlocks here, since
+/// all of them run even if every send waits (pipeline/validity.h).
 void StagePasses::send(const TensorMap& tensors, int to) {
   const auto most = static_cast<size_t>(8 * context_.messages.size());
   for (; sent_.size() >= most; sent_.pop_front())

@@ -19,56 +19,56 @@
 
 namespace funicular::parallel {
 
-/// What all passes of a step have in common. Refers to what its owner holds.
+/// The parts that all passes of a step share. Refers to objects of its owner.
 struct StageContext {
   const Model& model;
   const std::vector<Stage>& stages;
   const pipeline::Placement& placement;  ///< of ranks in `messages`
   const comm::Group& messages;           ///< of the ranks of one pipeline, for nothing but these messages
-  at::ScalarType type = at::kFloat;      ///< of activations whose port says none
+  at::ScalarType type = at::kFloat;      ///< the type of activations whose port names none
   std::function<void(const comm::Work&)> wait;
-  /// Around each pass of a stage, F, B, I or W; may be empty.
+  /// Called around each pass of a stage: F, B, I or W. May be empty.
   std::function<void(const pipeline::Action& pass)> begin_pass{};
   std::function<void()> end_pass{};
-  /// Makes the products of a W, within such a pass; empty: one after the other.
+  /// Makes the products of a W pass, within that pass; empty: makes one after another.
   std::function<void(std::vector<DeferredGradients::Product>& products)> make_products{};
 };
 
-/// A micro-batch of a step. Refers to what its owner holds until its backward pass is over.
+/// A micro-batch of a step. All that it refers to must live until its backward pass is over.
 struct StageInput {
   const MicroBatch& batch;
   const Counts& counts;  ///< of the global batch
   double loss_scale;
-  TermSums& sums;              ///< to which the loss terms that arise here are added
+  TermSums& sums;              ///< gets the loss terms that arise here
   const Taps* taps = nullptr;  ///< null: nobody watches
 };
 
-/// The passes of this rank: of a step, of an evaluation, or of several steps that overlap. Every rank of the pipeline has
-/// the same micro-batches, so that shapes follow from these and nothing is asked. Of recomputed stages only what comes in
-/// is kept.
+/// The passes of this rank in a step, in an evaluation, or in several overlapping steps. Every rank of the pipeline has
+/// the same micro-batches, so shapes follow from them and are not sent. A recomputed stage keeps only its inputs.
 class StagePasses {
  public:
-  /// `input` gives the micro-batch of a number; what the context refers to must outlive this.
+  /// `input` gives the micro-batch of a number. All that the context refers to must outlive this object.
   StagePasses(const StageContext& context, std::function<StageInput(int)> input, Recompute recompute)
       : context_(context), input_(std::move(input)), recompute_(recompute) {}
 
-  /// F, B, I, W, or a message; gradients are added to Parameter::gradient. I leaves to W what can be made later
+  /// Runs F, B, I, W or a message, and adds gradients to Parameter::gradient. I leaves to W what can be made later
   /// (core/deferred_gradients.h).
   void run(const pipeline::Action& action);
-  /// The same without gradients, of all stages of this rank and those of the micro-batches [0, count) that it runs of them;
-  /// what the last stage's forward pass leaves for the metrics, one a micro-batch, nothing of those that it does not run.
+  /// Runs the forward passes of this rank's stages without gradients, over the micro-batches [0, count). Returns what
+  /// these passes leave for the metrics, one entry per micro-batch. An entry is empty if this rank does not run that
+  /// micro-batch.
   std::vector<TensorMap> run_forward_only(int count);
-  /// Returns when all messages that this rank has sent are received.
+  /// Waits until all messages that this rank has sent are received.
   void finish();
 
  private:
   using Key = std::pair<int, int>;  ///< stage, micro-batch
-  /// Tensors by name that arrive, or are there.
+  /// Tensors by name that are arriving, or have arrived.
   struct Arriving {
     TensorMap tensors;
     std::vector<comm::Work> works;
   };
-  /// Between the forward and the backward pass of a stage.
+  /// The state of a stage between its forward and its backward pass.
   struct Flight {
     TensorMap inputs, outputs;
     at::Tensor total;  ///< of the loss terms that arose here; may be undefined
@@ -79,7 +79,8 @@ class StagePasses {
   int rank_of(int stage, int number) const { return context_.placement.rank_of(stage, number); }
   bool last(int stage) const { return static_cast<size_t>(stage) + 1 == context_.stages.size(); }
   TensorMap arrived(std::map<Key, Arriving>& arriving, Key key);
-  /// The tensors of these crossings: of the right shape and type, or an InputError.
+  /// The tensors that `stage` sends to the next one. Throws InputError unless their shapes and types are the declared
+  /// ones.
   TensorMap outgoing(int stage, int number, const TensorMap& values);
   at::ScalarType type_of(const Crossing& crossing) const {
     return crossing.port->type.value_or(context_.type);

@@ -1,6 +1,5 @@
 #pragma once
-// Passes of the stages on this rank, and what surrounds each of them: the exchanges of replicas, and the notes of when
-// it ran.
+// Passes of the stages on this rank, with the exchanges of replicas around them and the recording of their times.
 
 #include <cstdint>
 #include <span>
@@ -17,22 +16,24 @@ namespace funicular::parallel {
 /// replica with fewer micro-batches takes part without data.
 class StageRunner {
  public:
-  /// `context`: of all passes, without what surrounds them. `exchange`: of the stages 2 and 3; null: replicas exchange
-  /// nothing in passes. `recorder`: null: nothing is noted. All that is referred to must outlive this.
+  /// `context`: for all passes, without begin_pass and end_pass. `exchange`: for ZeRO's stages 2 and 3; null: replicas
+  /// exchange nothing in passes. `recorder`: null: passes are not recorded. All that is referred to must outlive this
+  /// object.
   StageRunner(const StageContext& context, const PipelineRanks& ranks, UnitExchange* exchange,
               PassRecorder* recorder)
       : context_(context), ranks_(ranks), exchange_(exchange), recorder_(recorder) {}
 
-  /// For StagePasses with the same `recompute`, which this must outlive.
+  /// The context for StagePasses with the same `recompute`. This object must outlive them.
   StageContext context(Recompute recompute) const;
   /// Whether replicas exchange in passes.
   bool exchanges() const { return exchange_ != nullptr; }
-  /// How many micro-batches the replicas go through together where this one has `own`. Collective among them if they
-  /// exchange.
+  /// The number of micro-batches that the replicas go through together if this one has `own`. Collective among them if
+  /// they exchange.
   int64_t passes_of(int64_t own) const { return exchange_ ? ranks_.most_of_replicas(own) : own; }
-  /// Takes part in a pass of other replicas: F, B, I or W. Only where exchanges().
+  /// Takes part in a pass (F, B, I or W) of other replicas without data. Only if exchanges().
   void run_without_data(int stage, pipeline::Kind kind, Recompute recompute) const;
-  /// Forward passes without gradients of this replica's micro-batches; the losses and outputs that arise on this rank.
+  /// Runs forward passes without gradients over this replica's micro-batches. Returns the losses and outputs that arise
+  /// on this rank.
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) const;
 
  private:

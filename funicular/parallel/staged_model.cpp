@@ -16,7 +16,7 @@ namespace funicular::parallel {
 
 namespace {
 
-/// Throws InputError for options of sums that pipelines do not have.
+/// Throws InputError for options about sums that pipelines do not support.
 void require_known(const StrategyOptions& options) {
   if (options.deterministic)
     throw InputError("strategy",
@@ -69,7 +69,7 @@ void check_stages(const Layout& cut, const StrategyOptions& options, const pipel
                      "--stages names {} stages; the schedule {} on {} ranks has {} (a stage on two ranks is "
                      "written 0x2)",
                      begins.size(), cut.schedule, cut.pipeline, stages);
-  // Its replicas would have to exchange in passes, of which each has its own.
+  // ZeRO's stages 2 and 3 exchange in passes, but the ranks of a replicated stage run different passes.
   if (placement.replicated() && cut.zero > 1)
     throw InputError("pipeline",
                      "stages on several ranks of a pipeline allow --zero 0 or 1, found {}. For more, put "
@@ -89,7 +89,7 @@ bool StagedModel::owns(const UpdateTarget::Block&) const {
   return divides() || ranks_.same_stage().rank() == 0;
 }
 
-// ---- what lies where
+// ---- the places of weights
 
 void StagedModel::allocate(Model& model, const MatrixTypes& types) {
   if (autocast())
@@ -114,7 +114,7 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types) {
                   exchange_.get(), recorder_.get());
 }
 
-/// This rank's weights, and copies of those that other ranks own and that it computes with.
+/// Makes buffers for this rank's weights, and for its copies of weights that other ranks own.
 void StagedModel::hold_weights(const Model& model, const MatrixTypes& types) {
   hold(plan_of(model, types,
                [&](const Parameter& weight) { return owners_->owner_of(weight) == ranks_.home(); }));
@@ -135,7 +135,7 @@ void StagedModel::hold_weights(const Model& model, const MatrixTypes& types) {
   if (zero() >= 2) exchange_ = std::make_unique<UnitExchange>(ranks_.same_stage(), holdings, waits());
 }
 
-/// With ZeRO's stages 2 and 3 the matrices of a segment are a unit; else all are one.
+/// With ZeRO's stages 2 and 3, the matrices of each segment are a unit; otherwise all matrices are one.
 HoldingPlan StagedModel::plan_of(const Model& model, const MatrixTypes& types,
                                  const SomeWeights& weights) const {
   return {.layout = layout_,
@@ -170,7 +170,7 @@ void StagedModel::reduce_gradients() {
                 : replicas.all_reduce(gradient);
     });
   };
-  // With the stages 2 and 3 each pass has reduced those of matrices.
+  // With ZeRO's stages 2 and 3, each pass has already reduced the gradients of matrices.
   if (zero() < 2) reduce(ParameterKind::matrix);
   reduce(ParameterKind::vector);
 }

@@ -19,31 +19,35 @@
 
 namespace funicular::parallel {
 
-/// With D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser
-/// state of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows. A stage may
-/// lie on several ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h): of a stage on R of
-/// them all D · R ranks hold the same, and their gradients are added up once a step.
+/// With D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds the weights, gradients and
+/// optimiser state of its own stages only; frozen weights are on all ranks. All ranks of a replica read the same rows.
+/// A stage may lie on R ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h). Then D · R
+/// ranks hold the same weights, and add up their gradients once per step.
 ///
 /// With ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
-/// section 5) the D replicas of a stage divide what it has; of a stage on R ranks of a pipeline, which goes with ZeRO's
-/// stage 1 alone, the D · R do. Of P matrix elements of a rank's stages, with w, g, m and s as in parallel/zero.h, a
-/// rank holds
+/// section 5) the D replicas of a stage divide its state. If a stage lies on R ranks of a pipeline, its D · R ranks
+/// divide the state; this works only with ZeRO's stage 1. Let P be the number of matrix elements of a rank's stages,
+/// and w, w', g, m and s as in parallel/zero.h. A rank holds so many bytes:
 ///
-///   stage 1   P (w + g) + P (m + s) / D      gradients are reduced once, at the end of the step
-///   stage 2   P w + P (g + m + s) / D        and two units' whole gradients at a time: they are reduced in the
-/// backward
-///                                            pass of every micro-batch
-///   stage 3   P (w' + g + m + s) / D         and two units' whole weights at a time, gathered in the forward and in
-/// the
-///                                            backward pass of every micro-batch; w' as in parallel/zero.h
+///   ZeRO's stage 1   P (w + g) + P (m + s) / D.
+///   ZeRO's stage 2   P w + P (g + m + s) / D, and the whole gradients of two units at a time.
+///   ZeRO's stage 3   P (w' + g + m + s) / D, and the whole weights and gradients of two units at a time.
 ///
-/// A unit is the matrices of a segment; one that several segments use is a unit of its own. So the traffic of the
-/// stages 2 and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D
-/// times P g of gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights
-/// after the update in stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without
-/// data. Schedules that split I from W exchange as much (parallel/holding/unit_exchange.h).
+/// Stage 1 reduces gradients once, at the end of the step. Stage 2 reduces them in the backward pass of every
+/// micro-batch. Stage 3 also gathers weights in the forward and in the backward pass of every micro-batch. A unit is
+/// the matrices of a segment; a matrix that several segments use is a unit of its own.
 ///
-/// Weights that several stages use are SharedWeights.
+/// So with stages 2 and 3 the traffic grows with the number M of micro-batches, and a pipeline needs many. Per step, a
+/// rank sends (D - 1)/D times these bytes:
+///
+///   ZeRO's stage 1   P g of gradients, and P w of weights after the update.
+///   ZeRO's stage 2   M P g of gradients, and P w of weights after the update.
+///   ZeRO's stage 3   M P (g + 2 w) of gradients and weights.
+///
+/// A replica with fewer micro-batches takes part in the exchanges without data. Schedules that split I from W exchange
+/// as much (parallel/holding/unit_exchange.h).
+///
+/// SharedWeights handles weights that several stages use.
 class StagedModel : public Replicated {
  public:
   std::string name() const override { return cut_.strategy(); }
@@ -58,17 +62,17 @@ class StagedModel : public Replicated {
   StrategyCosts costs() const override;
 
  protected:
-  /// `cut` is one that Layout::on gave, `placement` is that within a pipeline. Throws as check_stages does.
+  /// `cut` comes from Layout::on; `placement` is the one within a pipeline. Throws as check_stages does.
   StagedModel(comm::Group world, const Layout& cut, const StrategyOptions& options,
               pipeline::Placement placement);
 
   const Layout& cut() const { return cut_; }
   const PipelineRanks& ranks() const { return ranks_; }
-  // After attach:
+  // Valid after attach:
   const std::vector<Stage>& stages() const { return stages_; }  ///< of the whole model, in order
   const SharedWeights& shared() const { return *shared_; }
   const StageRunner& runner() const { return *runner_; }
-  /// Notes when passes run, if the options ask for it; else null.
+  /// Records when passes run; null unless the options ask for it.
   PassRecorder* recorder() const { return recorder_.get(); }
 
   void allocate(Model& model, const MatrixTypes& types) override;
@@ -81,20 +85,19 @@ class StagedModel : public Replicated {
   void after_backward(size_t segment) override { exchange_->after_backward(segment); }
   const comm::Group& replicas_of_weights() const override { return ranks_.same_stage(); }
 
-  /// HeldGradients::zero and HeldGradients::start, of copies too.
+  /// Call HeldGradients::zero or HeldGradients::start for own weights and copies.
   void zero_gradients();
   void start_gradients();
-  /// Over all ranks with the same stages: afterwards they are the whole batch's, with ZeRO those of the pieces that
-  /// this rank updates.
+  /// Reduces gradients over all ranks with the same stages. Afterwards they cover the whole batch; with ZeRO, only in
+  /// the pieces that this rank updates.
   void reduce_gradients();
-  /// After an update: with ZeRO the other replicas' pieces.
+  /// Called after an update: with ZeRO, gathers the pieces of all replicas.
   void gather_update();
-  /// ZeRO's stage, where other ranks with this one's stages divide anything; 0 on others.
+  /// ZeRO's stage, or 0 if no other rank has this one's stages.
   int zero() const { return ranks_.same_stage().size() > 1 ? cut_.zero : 0; }
   /// Whether the ranks with this one's stages divide their state.
   bool divides() const { return zero() > 0; }
-  /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of
-  /// them.
+  /// With ZeRO's stage 3, lets passes gather own matrices from `pieces`: the current ones, or an older version.
   void compute_with(const at::Tensor& pieces) const {
     if (exchange_ && zero() == 3) exchange_->gather_from(holding(), pieces);
   }
@@ -118,8 +121,8 @@ class StagedModel : public Replicated {
   std::optional<at::ScalarType> compute_;
 };
 
-/// Throws InputError for --deterministic, --reduce-precision, another number of stages than the layout names, and
-/// ZeRO's stages 2 and 3 with stages on several ranks.
+/// Throws InputError for --deterministic, for --reduce-precision, and for another number of stages than the layout
+/// names. Also throws it for ZeRO's stages 2 and 3 with stages on several ranks.
 void check_stages(const Layout& cut, const StrategyOptions& options, const pipeline::Placement& placement);
 
 }  // namespace funicular::parallel

@@ -33,7 +33,7 @@ std::vector<double> weights_of_segments(const Model& model) {
   return weights;
 }
 
-/// What segments from `cut` on read of those before it.
+/// The tensors that segments before `cut` leave for segments from `cut` on.
 std::vector<Crossing> crossings(const Model& model, size_t cut) {
   std::map<std::string, const Port*> newest;
   std::map<std::string, size_t> giver;
@@ -81,7 +81,8 @@ std::vector<size_t> balanced_begins(const Model& model, int stages) {
   require_segments(model, parts);
   std::vector<double> before{0};
   for (const double weight : weights) before.push_back(before.back() + weight);
-  // least[k][n]: the largest of k stages of the first n segments, at best; from[k][n]: where the last of them begins.
+  // least[k][n]: the smallest possible maximum of k stages over the first n segments. from[k][n]: where the last of
+  // these stages begins.
   const std::vector<double> row(count + 1, std::numeric_limits<double>::infinity());
   std::vector<std::vector<double>> least(parts + 1, row);
   std::vector<std::vector<size_t>> from(parts + 1, std::vector<size_t>(count + 1));

@@ -1,5 +1,5 @@
 #pragma once
-// A model cut into stages for a pipeline: which segments each has, and what passes from one to the next.
+// A model cut into stages for a pipeline: the segments of each stage, and the tensors that pass from one to the next.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace funicular::parallel {
 
-/// A tensor that the stages before leave for this one or for one behind it.
+/// A tensor that earlier stages make for this stage or a later one.
 struct Crossing {
-  const Port* port = nullptr;  ///< of the segment that gives it
-  bool learns = false;         ///< floating, and weights before it train: its gradient is sent back
+  const Port* port = nullptr;  ///< of the segment that makes it
+  bool learns = false;         ///< floating-point, and weights before it train, so its gradient is sent back
 
   const std::string& name() const { return port->name; }
   std::vector<int64_t> shape(const MicroBatch& batch) const { return port->shape(batch); }
@@ -22,29 +22,28 @@ struct Crossing {
 /// Segments [begin, end).
 struct Stage {
   size_t begin = 0, end = 0;
-  std::vector<Crossing> inputs;  ///< by name; what the stage before sends
+  std::vector<Crossing> inputs;  ///< by name; the stage before sends them
 };
 
-/// Throws InputError where the model has fewer segments than stages.
+/// Throws InputError if the model has fewer segments than stages.
 void require_segments(const Model& model, size_t stages);
 
-/// Where each of `stages` stages begins, so that the largest has as few weights as can be: the partition of a row
-/// with the least maximum, by dynamic programming; of equal ones that whose first stages are the largest. A weight
-/// counts where it is first used; a segment that reads nothing but whole numbers looks its tables up, which costs
-/// little, and counts as none. Throws InputError where there are fewer segments than stages.
+/// Returns the first segment of each of `stages` stages. The largest stage has as few weights as possible (linear
+/// partition by dynamic programming). Among equal solutions, the one whose first stages are largest is taken. A weight
+/// counts in the segment that uses it first. A segment that reads only integers looks up tables, which costs little, so
+/// its weights do not count. Throws InputError if there are fewer segments than stages.
 std::vector<size_t> balanced_begins(const Model& model, int stages);
 
-/// Whether a stage may begin with this segment: what crosses the border has a shape that its segment declares.
+/// Whether a stage may begin with this segment: all tensors that cross the border must have declared shapes.
 bool can_cut(const Model& model, size_t segment);
 
-/// The stages that begin at these segments, the first at 0. The model must outlive them. Throws InputError for
-/// numbers that do not ascend or are beyond the segments, and for a cut across an activation whose shape its segment
-/// does not declare.
+/// Returns the stages that begin at these segments, the first of which must be 0. The model must outlive them. Throws
+/// InputError for numbers that do not ascend or are beyond the segments. Also throws it for a cut across an activation
+/// whose segment declares no shape.
 std::vector<Stage> cut_stages(const Model& model, const std::vector<size_t>& begins);
 
-/// A warning where all weights that learn lie in one of several stages, as those of a small student behind a large
-/// teacher may: no update of it is late then, so that an asynchronous schedule gives what one process gives. ""
-/// elsewhere.
+/// Returns a warning if only one of several stages has weights that learn, as with a small student behind a large
+/// teacher. No update is late then, so an asynchronous schedule gives the results of one process. Returns "" otherwise.
 std::string note_of_frozen_stages(const Model& model, const std::vector<Stage>& stages);
 
 }  // namespace funicular::parallel

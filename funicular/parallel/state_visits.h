@@ -1,5 +1,5 @@
 #pragma once
-// Visits what a rank shows of a model's state: the blocks of an update target, frozen weights and buffers as slices of
+// Shows a rank's part of a model's state: the blocks of an update target, frozen weights and buffers, as slices of
 // logical tensors.
 
 #include <functional>
@@ -14,13 +14,13 @@ namespace funicular::parallel {
 using OwnsBlock = std::function<bool(const UpdateTarget::Block&)>;
 using OwnsBuffer = std::function<bool(const Buffer&)>;
 
-/// The visits of blocks give every layer of the layout in its order. A layer without a block here is an empty slice.
+/// The visits of blocks show every layer in the layout's order. A layer without a block here is an empty slice.
 void visit_masters(StateVisitor& visitor, const UpdateTarget& target, const OwnsBlock& owns);
 void visit_gradients(StateVisitor& visitor, const UpdateTarget& target, const OwnsBlock& owns);
 /// `state`: a state tensor of the optimiser, flat, and its name.
 void visit_optimizer_state(StateVisitor& visitor, const UpdateTarget& target, const std::string& name,
                            const at::Tensor& state, const OwnsBlock& owns);
-/// Weights that do not train and are saved. `owned`: by this rank.
+/// Shows weights that do not train but are saved. `owned`: by this rank.
 void visit_frozen(StateVisitor& visitor, const Model& model, bool owned);
 void visit_buffers(StateVisitor& visitor, const Model& model, const OwnsBuffer& owns);
 

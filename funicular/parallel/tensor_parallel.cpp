@@ -34,7 +34,7 @@ namespace funicular::parallel {
 
 namespace {
 
-/// How many weights are cut, and how.
+/// Logs how many weights are cut, and how.
 void tell_cut(size_t weights, const Layout& layout, const comm::MeshShape& shape,
               const StrategyOptions& options) {
   log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights, shape.tensor,
@@ -47,7 +47,7 @@ void tell_cut(size_t weights, const Layout& layout, const comm::MeshShape& shape
         shape.tensor);
 }
 
-/// All ranks begin with rank 0's weights, whole.
+/// Copies rank 0's whole weights to all ranks.
 void broadcast_weights(const Model& model, const comm::Group& world) {
   for (const auto& parameter : model.parameters) {
     if (parameter->constant || parameter->master.numel() == 0) continue;
@@ -62,8 +62,8 @@ bool spans_hosts(const comm::Group& world) {
   return *std::max_element(hosts.begin(), hosts.end()) > 0;
 }
 
-/// Throws InputError for slices of unequal sizes. A sum around a ring of hosts is made in an order that depends on the
-/// size of what is added up, so that the ranks of a tensor group would take different orders.
+/// Throws InputError for slices of unequal sizes. A sum around a ring of hosts adds in an order that depends on the
+/// tensor's size. So the ranks of a tensor group would use different orders.
 void require_even(const CutWeight& weight, const comm::MeshShape& shape) {
   for (const Parameter::Slice& slice : weight.parameter->slices) {
     const std::vector<int64_t> bounds = weight.bounds(slice, shape.tensor);
@@ -78,9 +78,9 @@ void require_even(const CutWeight& weight, const comm::MeshShape& shape) {
   }
 }
 
-/// Adds up sums over blocks, over the ranks with the slices of a layer: its total becomes the sum of its first block.
-/// Blocks differ from slice to slice where sizes do not divide evenly; layers do not. `counts`: whether this rank's
-/// sums of a layer count.
+/// Adds up sums over blocks, over the ranks with the slices of a layer. The first block of each layer gets the layer's
+/// total. It adds per layer because sizes that do not divide evenly give slices different blocks, but the same layers.
+/// `counts`: whether this rank's sums of a layer count.
 void add_over_slices(const FlatLayout& layout, const at::Tensor& sums, const comm::Group& slices,
                      const std::function<bool(const FlatLayout::Layer&)>& counts) {
   const auto& layers = layout.layers();
@@ -114,7 +114,7 @@ class TensorParallel : public Strategy {
       inner_ = make_inner({});
   }
 
-  /// After an error the model lives on: its segments then do without the ranks.
+  /// After an error the model lives on, so its segments must work without the ranks again.
   ~TensorParallel() override {
     for (const auto& slicing : slicings_) slicing->activate(nullptr, false);
   }
@@ -136,7 +136,7 @@ class TensorParallel : public Strategy {
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
-  /// All ranks of a tensor group find the same, and one tells it.
+  /// All ranks of a tensor group get the same result, so only one reports it.
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override {
     EvalResult result = inner_->evaluate(micro_batches);
     return slice() == 0 ? std::move(result) : EvalResult();
@@ -156,7 +156,8 @@ class TensorParallel : public Strategy {
   Replicated& inner() const { return *inner_; }
   int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
   int slices() const { return shape_.tensor; }
-  /// Compares what is whole on every rank of a tensor group, if that is due after an update from `before` to `update`.
+  /// Compares weights that are whole on every rank of a tensor group, if that is due after an update from `before` + 1
+  /// to `update`.
   void compare_if_due(int64_t before, int64_t update) const;
 
  private:
@@ -189,7 +190,7 @@ std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group same_slices) 
   return make_data_parallel(std::move(same_slices), options_);
 }
 
-/// Stages and replicas of this rank's slices, in the order of the world.
+/// The stages and replicas of this rank's slices, in the order of the world.
 comm::Group TensorParallel::join_same_slices() const {
   if (!layout_.staged) return mesh_.along(comm::Axis::data);
   std::vector<int> ranks;
@@ -197,7 +198,7 @@ comm::Group TensorParallel::join_same_slices() const {
   return world_.subgroup(ranks);
 }
 
-// ---- what lies where
+// ---- the places of weights
 
 void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
                             const Numerics& numerics) {
@@ -222,7 +223,7 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   inner_->attach(model, std::move(optimizer), numerics);
 }
 
-/// By the whole weights: slices may be of unequal sizes, and their stages must not.
+/// Cuts stages by the sizes of whole weights: slices may have unequal sizes, but their stages must be the same.
 void TensorParallel::cut_stages_alike(const Model& model) {
   std::vector<int64_t>& begins = layout_.stages.begins;
   if (!layout_.staged || !begins.empty()) return;
@@ -240,7 +241,7 @@ void TensorParallel::take_slices(Model& model) {
   if (shape_.data > 2 && !options_.deterministic && spans_hosts(world_))
     for (const CutWeight& weight : weights_) require_even(weight, shape_);
   for (const CutWeight& weight : weights_) take_slice(weight);
-  model.refresh_aliases();  // which would keep the whole masters in memory
+  model.refresh_aliases();  // aliases would keep the whole masters in memory
 }
 
 void TensorParallel::take_slice(const CutWeight& weight) {
@@ -281,7 +282,7 @@ void TensorParallel::detach() {
 }
 
 void TensorParallel::with_whole_model(const std::function<void()>& use) {
-  // Of the inner strategies' ranks 0 there is one for each slice: the first tensor group.
+  // Each of the inner strategies has a rank 0. Together these are the first tensor group, with one rank per slice.
   inner_->with_whole_model([&] {
     const at::NoGradGuard no_gradient;
     const bool keeps = world_.rank() == 0;
@@ -309,7 +310,7 @@ void TensorParallel::with_whole_model(const std::function<void()>& use) {
 
 namespace {
 
-/// From what an inner strategy holds of its model to what that is of the whole one.
+/// Translates state slices of an inner strategy's model into slices of the whole model.
 class OfWholeModel final : public StateVisitor {
  public:
   OfWholeModel(StateVisitor& visitor, const std::map<std::string, SlicePlace>& places, bool first)
@@ -329,7 +330,7 @@ class OfWholeModel final : public StateVisitor {
  private:
   StateVisitor& visitor_;
   const std::map<std::string, SlicePlace>& places_;
-  const bool first_;  ///< of the tensor group
+  const bool first_;  ///< whether this is the first rank of the tensor group
 };
 
 }  // namespace
@@ -364,7 +365,7 @@ void TensorParallel::add_sums(const FlatLayout& layout, const at::Tensor& sums) 
   });
 }
 
-/// Of whole weights that each rank has used for its own rows only.
+/// Adds up the gradients of whole weights that each rank has used for its own rows only.
 void TensorParallel::add_gradients_between() const {
   if (!layout_.sequence) return;
   const at::NoGradGuard no_gradient;
@@ -384,7 +385,7 @@ void TensorParallel::add_gradients_between() const {
   }
 }
 
-/// Throws RunError unless what is whole on every rank of a tensor group is the same there.
+/// Throws RunError unless weights that are whole on every rank of a tensor group are equal there.
 void TensorParallel::compare_whole_weights(int64_t update) const {
   const std::string hashes = hashes_of_weights(
       *model_, [this](const Parameter& weight) { return !places_.contains(weight.slices.front().name); });
@@ -399,7 +400,7 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
       update, differing->rank, differing->name);
 }
 
-/// Of stages that update while the pipeline is full.
+/// Slices of stages that update weights while the pipeline is full.
 class OverlappingSlices final : public TensorParallel, public Overlapping {
  public:
   using TensorParallel::TensorParallel;
@@ -410,7 +411,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
     update_ = settings.update;
     if (update_ >= settings.meeting) compare_after_meeting();
     result.gradient_norm /= std::sqrt(slices());
-    // All ranks of a tensor group find the same losses, and one tells them.
+    // All ranks of a tensor group get the same losses, so only one reports them.
     if (slice() > 0 && result.finite) {
       result.losses.clear();
       result.loss = 0;
@@ -432,7 +433,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
   Overlapping& stages() const { return *inner().overlapping(); }
   void compare_after_meeting() { compare_if_due(std::exchange(compared_, update_), update_); }
 
-  int64_t update_ = 0, compared_ = 0;  ///< the last update, and that at the last meeting
+  int64_t update_ = 0, compared_ = 0;  ///< the last update, and the one at the last meeting
 };
 
 }  // namespace

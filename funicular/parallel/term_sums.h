@@ -14,18 +14,18 @@ namespace funicular::parallel {
 /// Sums stay tensors until the end: reading one waits for the device.
 class TermSums {
  public:
-  /// Throws InputError where one name comes with two weights.
+  /// Throws InputError if one name comes with two weights.
   void add(const LossSink& sink);
   void add(const TermSums& other);
 
   struct Total {
     double sum = 0, weight = 1;
   };
-  /// Over the micro-batches of this rank.
+  /// The totals over the micro-batches of this rank.
   std::map<std::string, Total> totals() const;
   /// The sums where they lie, [terms] of double in the order of the terms' names; undefined if there are none.
   at::Tensor values() const;
-  /// totals() of values() that have come to the host.
+  /// totals() from values() that were copied to the host.
   std::map<std::string, Total> totals(const at::Tensor& host) const;
   /// Returns a copy in which terms without items in the global batch are zero. Their sums may be NaN.
   TermSums counted(const Counts& counts) const;
@@ -39,7 +39,7 @@ class TermSums {
   std::map<std::string, Sum> sums_;
 };
 
-/// Over all ranks, in their order: the same on each. Collective.
+/// Adds the totals of all ranks, in the order of the ranks; all get the same result. Collective.
 std::map<std::string, TermSums::Total> add_over_ranks(const comm::Group& group,
                                                       const std::map<std::string, TermSums::Total>& own);
 

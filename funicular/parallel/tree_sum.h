@@ -1,5 +1,6 @@
 #pragma once
-// Sums of tensors in the order of a binary tree, for terms that come one after the other and whose number is not known before.
+// Sums of tensors in the order of a binary tree, for terms that come one by one and whose number is not known in
+// advance.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,8 +9,8 @@
 
 namespace funicular::parallel {
 
-/// ((0 + 1) + (2 + 3)) + …, what is left over last: the sum of 2^k neighbours is the same whether it is made
-/// here or elsewhere. Holds a sum for each level of the tree.
+/// ((0 + 1) + (2 + 3)) + …, with the remaining terms last. So the sum of 2^k neighbours is the same wherever it is
+/// made. Holds one sum per level of the tree.
 class TreeSum {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -27,7 +28,7 @@ class TreeSum {
     levels_.emplace_back(level, std::move(sum));
   }
 
-  /// Writes the sum to `result` and starts anew; leaves `result` alone where there was no term.
+  /// Writes the sum to `result` and starts again; leaves `result` unchanged if there was no term.
   void finish(const Tensors& result) {
     while (levels_.size() > 1) {
       Tensors smaller = std::move(levels_.back().second);

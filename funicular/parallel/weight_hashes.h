@@ -1,5 +1,5 @@
 #pragma once
-// Whether ranks that should have the same weights do.
+// Finds out whether ranks that should have the same weights do.
 
 #include <functional>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace funicular::parallel {
 
-/// A line for each weight that is here: its hash and name. `compared`: of these alone; empty: of all.
+/// One line with hash and name for each weight on this rank. `compared`: chooses the weights; empty: all.
 std::string hashes_of_weights(const Model& model, const std::function<bool(const Parameter&)>& compared = {});
 
 struct DifferingWeight {
@@ -18,7 +18,8 @@ struct DifferingWeight {
   std::string name;
 };
 
-/// The first rank whose lines differ from the lines of rank 0, and the first weight that differs.
+/// Returns the first rank whose lines differ from rank 0's, and the first weight that differs; nothing if all are
+/// equal.
 std::optional<DifferingWeight> find_differing_weight(const std::vector<std::string>& hashes_by_rank);
 
 }  // namespace funicular::parallel

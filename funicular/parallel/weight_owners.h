@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks of a pipeline have which of a model's weights and buffers.
+// The weights and buffers of a model that each rank of a pipeline has.
 
 #include <cstdint>
 #include <map>
@@ -14,21 +14,21 @@
 
 namespace funicular::parallel {
 
-/// A weight that is first used by a stage of other ranks than a later one.
+/// A weight that stages on different ranks use.
 struct SharedWeight {
   Parameter* parameter = nullptr;
-  int owner = 0;             ///< the first rank with the owning stage, in the pipeline
-  std::vector<int> users{};  ///< the first ranks with other stages that use it, ascending
+  int owner = 0;             ///< the first rank of the owning stage, in the pipeline
+  std::vector<int> users{};  ///< the first ranks of other stages that use it, ascending
   bool used_by(int home) const;
 };
 
-/// A weight belongs to the first stage that uses it; frozen ones are everywhere. A constant, such as a teacher's
-/// weight, which does not train and is not saved, is where it is computed with.
+/// A weight belongs to the first stage that uses it; frozen weights are on all ranks. A constant neither trains nor is
+/// saved, such as a teacher's weight. It is only on ranks that compute with it.
 class WeightOwners {
  public:
   struct Weight {
     Parameter* parameter = nullptr;
-    int owner = 0;      ///< the first rank of a pipeline that has it: of a constant, that computes with it
+    int owner = 0;      ///< first rank of the owning stage; for a constant, the first that computes with it
     bool here = false;  ///< this rank computes with it
     bool trains = true;
     std::vector<int64_t> shape{};
@@ -44,10 +44,10 @@ class WeightOwners {
   /// In the layout's order.
   const std::vector<SharedWeight>& shared() const { return shared_; }
   int owner_of(const Parameter& trained) const { return owner_of_.at(&trained); }
-  /// The first rank of the first pipeline with the buffer's stage; 0 for others.
+  /// The first rank of the first pipeline with the buffer's stage; 0 for other buffers.
   int home_of(const Buffer& buffer) const;
-  /// Lets go of weights that this rank does not compute with. `compute`: the type of matrices, where it is another than
-  /// their masters'.
+  /// Releases weights that this rank does not compute with. `compute`: the type of matrices, if it is not their
+  /// masters'.
   void release_unused(std::optional<at::ScalarType> compute) const;
 
  private:

@@ -12,14 +12,15 @@
 
 namespace funicular::parallel {
 
-/// The newest version lies in the buffers that an optimiser updates in place; older ones, as long as they are kept, where they
-/// were when they were the newest. Parameter::compute of the weights shows one of them. What an autograd graph remembers of
-/// a weight is that tensor, which must show in the backward pass what it did in the forward pass; or a view of what it
-/// showed, which must not be overwritten until then.
+/// The newest version lies in the buffers that an optimiser updates in place. An older version that is kept stays in
+/// the memory where it was the newest. Parameter::compute of the weights shows one version at a time.
+///
+/// An autograd graph remembers this tensor, or a view of its memory. So in the backward pass the tensor must show the
+/// version of the forward pass. The memory of the view must not have been overwritten by then.
 class WeightVersions {
  public:
-  /// A weight in the flat buffer of matrices or of vectors, in its own shape. Where the buffer of matrices holds this rank's
-  /// pieces of them, no matrix is among the weights.
+  /// A weight in the flat buffer of matrices or of vectors, shown in its own shape. If the buffer of matrices holds
+  /// only this rank's pieces, the weights are all vectors.
   struct Weight {
     Parameter* parameter = nullptr;
     bool matrix = false;
@@ -29,18 +30,19 @@ class WeightVersions {
   WeightVersions() = default;
   WeightVersions(std::vector<Weight> weights, at::Tensor matrices, at::Tensor vectors);
 
-  /// What is there is version 0; nothing else is kept. The newest is shown.
+  /// Makes the current values version 0, drops all others, and shows it.
   void restart();
   int newest() const { return newest_; }
   /// Shows a version. Throws RunError for one that is not kept.
   void show(int version);
-  /// Before the buffers are updated in place: what they hold becomes the newest version but one. If it `is_needed` it stays
-  /// where it is, and the two tensors, whoever holds them, get new memory with the same values. The newest is shown.
+  /// Called before the buffers are updated in place: their values become the newest version but one. If that version
+  /// `is_needed`, it keeps its memory, and both buffers' tensors get new memory with the same values. Shows the newest
+  /// version.
   void start_update(bool is_needed);
   void drop(int version) { kept_.erase(version); }
   /// The buffer of matrices of the version that is shown.
   const at::Tensor& matrices() const;
-  /// Of the older versions.
+  /// The bytes of all older versions.
   int64_t kept_bytes() const;
 
  private:

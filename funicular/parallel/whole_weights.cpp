@@ -9,7 +9,8 @@ namespace funicular::parallel {
 
 namespace {
 
-/// Weights in 8 bits, too, which collectives do not know: eight of them as one whole number.
+/// Broadcasts a tensor of any type. Collectives do not support 8-bit types, so it sends eight such elements as one
+/// int64.
 void broadcast_any(const comm::Group& group, const at::Tensor& tensor, int from) {
   if (tensor.element_size() > 1) return group.broadcast(tensor, from);
   const at::Tensor words = at::zeros({(tensor.numel() + 7) / 8}, at::kLong);

@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a model that is cut into stages, whole again: on the first rank for a while, or on all for good.
+// The weights of a model that is cut into stages, made whole again: temporarily on the first rank, or for good on all.
 
 #include <functional>
 #include <optional>
@@ -11,10 +11,11 @@
 
 namespace funicular::parallel {
 
-/// As long as it lives, Parameter::master of what is exported holds the weights of all stages on rank 0 of the world.
+/// During its lifetime, Parameter::master of exported weights holds the weights of all stages on rank 0 of the world.
 class MastersOnFirstRank {
  public:
-  /// Collective. The masters of own weights are whole. `masters`: the options of masters of weights that train.
+  /// Collective. The masters of own weights must be whole. `masters`: type and device of the masters of weights that
+  /// train.
   MastersOnFirstRank(const WeightOwners& owners, const PipelineRanks& ranks, const at::TensorOptions& masters,
                      const std::function<void(const comm::Work&)>& wait);
   ~MastersOnFirstRank();
@@ -22,11 +23,11 @@ class MastersOnFirstRank {
   MastersOnFirstRank& operator=(const MastersOnFirstRank&) = delete;
 
  private:
-  std::vector<std::pair<Parameter*, at::Tensor>> own_;  ///< what was there before
+  std::vector<std::pair<Parameter*, at::Tensor>> own_;  ///< the masters before
 };
 
-/// All weights become whole on all ranks of each pipeline, matrices with copies in `compute` if it is given.
-/// Collective; else as MastersOnFirstRank.
+/// Makes all weights whole on all ranks of each pipeline, with copies of matrices in `compute` if it is given.
+/// Collective; otherwise as MastersOnFirstRank.
 void make_whole(const WeightOwners& owners, const PipelineRanks& ranks, const at::TensorOptions& masters,
                 std::optional<at::ScalarType> compute);
 

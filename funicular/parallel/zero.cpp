@@ -27,7 +27,7 @@ class Zero final : public Replicated, private StepParts {
   void use_batch_statistics(BatchStatistics over) override { norms_.use(over); }
   DataShare data_share() const override {
     DataShare share = Replicated::data_share();
-    // Sums over the ranks come first here, those over micro-batches second.
+    // Sums over ranks come first here, and sums over micro-batches second.
     if (options().deterministic && stage_ >= 2) share.cut = DataShare::Cut::interleaved;
     return share;
   }
@@ -71,7 +71,7 @@ class Zero final : public Replicated, private StepParts {
   const int stage_;
   std::unique_ptr<UnitExchange> exchange_;
   TreeSum tree_;
-  bool reduced_ = false;  ///< whole gradients, in this step's last pass
+  bool reduced_ = false;  ///< whether this step's last pass has reduced the gradients
 };
 
 void Zero::allocate(Model& model, const MatrixTypes& types) {
@@ -125,7 +125,8 @@ int64_t Zero::most_passes(int64_t own) const {
   return most.item<int64_t>();
 }
 
-/// Stage 1 reduces gradients in the backward pass of the last micro-batch alone, and not before the tree of sums is complete.
+/// Stage 1 reduces gradients only in the backward pass of the last micro-batch or, with a tree of sums, after the tree
+/// is complete.
 void Zero::run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
                       const StepSettings& settings, TermSums& sums) {
   const auto own = static_cast<int64_t>(micro_batches.size());

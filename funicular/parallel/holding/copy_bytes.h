@@ -1,5 +1,5 @@
 #pragma once
-// Copies of weights that autograd does not hear of.
+// Copies weights without telling autograd.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,10 +9,10 @@
 
 namespace funicular::parallel {
 
-/// Raw bytes, of which autograd's version counters do not hear: the values are those that were there before.
+/// Copies raw bytes and leaves autograd's version counters alone, because `to` gets the values that it had before.
 inline void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
   if (DryRun::is_on() || from.nbytes() == 0)
-    return;  // no bytes may lie at a null pointer, which memcpy refuses
+    return;  // an empty tensor may have a null pointer, which memcpy must not get
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
 }
 

@@ -6,9 +6,9 @@ namespace funicular::parallel {
 
 namespace {
 
-/// Autograd makes the first gradient of a leaf its .grad as it is, and adds the others to it in place. One
-/// that shares its memory would change what it shares it with: x.view({-1}) + y.view({-1}) gives both leaves
-/// views of one tensor.
+/// Returns `gradient`, or a copy if it shares its memory. Autograd stores the first gradient of a leaf as .grad without
+/// a copy, and adds later ones in place. That would also change a tensor that shares the memory: x.view({-1}) +
+/// y.view({-1}) gives both leaves views of one tensor.
 at::Tensor of_its_own(const at::Tensor& gradient) {
   if (!gradient.defined() || gradient.layout() != at::kStrided) return gradient;
   const at::Storage& storage = gradient.storage();
@@ -16,7 +16,7 @@ at::Tensor of_its_own(const at::Tensor& gradient) {
   return shares ? gradient.clone(at::MemoryFormat::Contiguous) : gradient;
 }
 
-/// Whether optimisers take a sparse gradient as it is.
+/// Whether optimisers accept this sparse gradient without conversion.
 bool is_rows(const at::Tensor& gradient, at::ScalarType type) {
   return gradient.is_coalesced() && gradient._indices().is_contiguous() && gradient.sparse_dim() == 1 &&
          gradient.scalar_type() == type && gradient._values().is_contiguous();

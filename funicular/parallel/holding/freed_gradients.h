@@ -1,6 +1,6 @@
 #pragma once
-// Gradients of matrices that come and go: the backward pass makes them, as activations go, and between an update and
-// the next backward pass they take no memory.
+// Gradients of matrices that exist only from the backward pass to the update. The backward pass allocates them while it
+// frees activations. Between an update and the next backward pass they take no memory.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,8 +21,8 @@ class FreedGradients {
 
   bool row_gradients() const { return rows_; }
   void free() const;
-  /// After the last backward pass: what autograd has made becomes Parameter::gradient, dense (or, if it may be,
-  /// sparse), of the type that is computed with, zero where autograd made none.
+  /// Called after the last backward pass: Parameter::gradient becomes what autograd has made, in the compute type. It
+  /// is dense, or sparse if that is allowed, and zero if autograd made none.
   void collect() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The gradients of a rank's weights, flat: when they are zeroed, freed, and what autograd adds to.
+// The flat gradients of a rank's weights: when they are zeroed and freed, and where autograd adds to them.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,28 +18,29 @@ class HeldGradients {
   /// `units` must outlive it. `updates`: this rank updates these weights.
   HeldGradients(const std::vector<WeightUnit>& units, bool updates) : units_(&units), updates_(updates) {}
 
-  /// Makes the buffer of a kind, of zeros. `has_other_pieces`: reductions leave other things in the pieces of other
-  /// ranks.
+  /// Allocates the buffer of a kind, zeroed. `has_other_pieces`: the buffer includes other ranks' pieces, in which
+  /// reductions leave arbitrary values.
   void allocate(ParameterKind kind, int64_t size, const at::TensorOptions& options, bool has_other_pieces);
-  /// From now on gradients of matrices come and go (holding/freed_gradients.h). `rows`: they may be sparse.
+  /// From now on, gradients of matrices are freed after each update (holding/freed_gradients.h). `rows`: they may be
+  /// sparse.
   void free_matrices(bool rows);
-  /// Undefined if they are freed.
+  /// The flat buffer of a kind; undefined if its gradients are freed.
   const at::Tensor& of(ParameterKind kind) const { return buffers_[static_cast<size_t>(kind)].gradients; }
 
-  /// Before the first backward pass of a step: gradients are zero, or gone where they are freed; .grad of each weight
-  /// is Parameter::gradient, whatever a module's own code has made of it.
+  /// Called before the first backward pass of a step. Zeroes the gradients or, if they are to be freed, frees them.
+  /// Points .grad of each weight to Parameter::gradient, even if a module's own code has changed .grad.
   void start();
-  /// As start(), and zeroes gradients that are zero already, too.
+  /// Like start(), but also zeroes gradients that are known to be zero.
   void zero();
-  /// After an update that has left own gradients zero: those that are freed go.
+  /// Called after an update that has zeroed this rank's own gradients. Frees gradients that are to be freed.
   void note_update();
-  /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient.
+  /// Called after the last backward pass of a step: sets Parameter::gradient of matrices whose gradients are freed.
   void collect();
   /// Returns PassOptions::row_gradients for forward passes.
   bool may_be_rows() const { return freed_ && freed_->row_gradients(); }
-  /// For whoever keeps the gradients elsewhere: their buffers go.
+  /// Drops the buffers, for a caller that keeps the gradients elsewhere.
   void let_go();
-  /// .grad of each weight becomes Parameter::gradient.
+  /// Frees gradients that are to be freed, and sets .grad of each weight to Parameter::gradient.
   void point();
 
  private:

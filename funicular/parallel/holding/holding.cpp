@@ -54,7 +54,7 @@ Holding::Holding(Model& model, const MatrixTypes& types, bool frees_gradients, b
   if (types.compute) convert_frozen_matrices(model, *types.compute);
 }
 
-/// Fills in what the units say of places.
+/// Sets the places of units and parameters in the buffers.
 void Holding::lay_out(const HoldingPlan& plan) {
   for (size_t u = 0; u < units_.size(); ++u) {
     WeightUnit& unit = units_[u];
@@ -68,7 +68,7 @@ void Holding::lay_out(const HoldingPlan& plan) {
   }
 }
 
-/// The unit's values go into the buffers, and its parameters point there.
+/// Copies the unit's values into the buffers, and points its parameters there.
 void Holding::take(WeightUnit& unit) {
   const WeightBuffers& buffers = of(unit.kind);
   const bool comes_and_goes = buffers.divided() == Divided::weights;
@@ -90,7 +90,7 @@ void Holding::point(Parameter& parameter, int64_t begin, const WeightUnit& unit,
   };
   const at::Tensor value = view(values);
   value.copy_(master);
-  // The same tensor object must stay: modules and autograd hold it. Only its storage moves.
+  // Modules and autograd hold this tensor object, so only its storage may change.
   parameter.compute.set_data(value);
   parameter.master = parameter.compute;
   if (buffers.masters_are_compact()) {

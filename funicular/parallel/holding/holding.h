@@ -1,6 +1,6 @@
 #pragma once
-// What a rank holds of a model's trainable weights: which part of each weight, gradient and optimiser state lies
-// where, in what type. The one place where weights are laid into flat buffers.
+// The part of a model's trainable weights that a rank holds: which pieces of each weight, gradient and optimiser state,
+// where, and in which type. No other code lays weights into flat buffers.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,35 +20,35 @@
 
 namespace funicular::parallel {
 
-/// What a Holding is made of.
+/// The parts and settings of a Holding.
 struct HoldingPlan {
   std::shared_ptr<const FlatLayout> layout{};
-  std::vector<WeightUnit> units{};  ///< kind, parameters and segments of each; matrices before vectors
+  std::vector<WeightUnit> units{};  ///< with kind, parameters and segments; matrices before vectors
   MatrixTypes types{};
   Divided matrices = Divided::nothing, vectors = Divided::nothing;
   int ranks = 1, rank = 0;
   int first_owner = 0;  ///< ranks before it have no pieces
-  /// False: other ranks update these weights; here are no masters and no states.
+  /// False: other ranks update these weights, so this rank holds no masters and no optimiser state of them.
   bool updates = true;
-  /// Gradients of matrices come and go (holding/freed_gradients.h).
+  /// Gradients of matrices exist only from the backward pass to the update (holding/freed_gradients.h).
   bool frees_gradients = false;
-  bool row_gradients = false;  ///< they may be sparse
+  bool row_gradients = false;  ///< freed gradients may be sparse
 };
 
-/// Afterwards compute, master and gradient of the units' parameters are views into its buffers, with the values that
-/// the masters had, and autograd adds gradients to them in place. If ranks divide the weights, the parameters' memory
-/// comes and goes (holding/unit_exchange.h). If they divide masters, Parameter::master is undefined but between
-/// gather_masters() and forget_masters(). If they divide gradients, Parameter::gradient is undefined unless a unit's
-/// pass is under way.
+/// Moves the units' parameters into flat buffers. There, compute, master and gradient are views with the values of the
+/// masters, and autograd adds gradients in place. If ranks divide the weights, the parameters' memory is allocated only
+/// around each use (holding/unit_exchange.h). If they divide masters, Parameter::master is defined only between
+/// gather_masters() and forget_masters(). If they divide gradients, Parameter::gradient is defined only during a pass
+/// of its unit.
 ///
-/// A unit's weights lie one behind the other, each at a multiple of 64 elements; pieces are cut between blocks of the
-/// layout. What lies between weights is padding: it is zero and stays zero under every optimiser.
+/// A unit's weights follow each other, each at a multiple of 64 elements; pieces are cut between blocks of the layout.
+/// Elements between weights are padding, which is zero and stays zero under every optimiser.
 class Holding {
  public:
   explicit Holding(HoldingPlan plan);
-  /// The whole model on one rank, whose frozen matrices become copies of `types.compute`, too. Throws InputError as
-  /// FlatLayout does, and where gradients that are freed are not of the type that is computed with. With
-  /// `row_gradients` freed gradients may be sparse, if the model makes such ones. The model must outlive this.
+  /// Holds the whole model on one rank, and converts its frozen matrices to `types.compute`. Throws InputError as
+  /// FlatLayout does, and if freed gradients would not have the compute type. With `row_gradients`, freed gradients may
+  /// be sparse if the model makes sparse ones. The model must outlive this object.
   explicit Holding(Model& model, const MatrixTypes& types = {}, bool frees_gradients = false,
                    bool row_gradients = false);
   Holding(const Holding&) = delete;  // its gradients point to its units
@@ -56,40 +56,44 @@ class Holding {
   const FlatLayout& layout() const { return *layout_; }
   std::vector<WeightUnit>& units() { return units_; }
   const std::vector<WeightUnit>& units() const { return units_; }
-  /// The one unit of a kind. Only for holdings that have one.
+  /// The only unit of a kind, for holdings with one unit per kind.
   const WeightUnit& unit(ParameterKind kind) const;
-  /// Flat, what is computed with: whole units, or own pieces if ranks divide the weights. The same tensor always.
+  /// The flat weights to compute with: whole units, or own pieces if ranks divide the weights. Always the same tensor
+  /// object.
   const at::Tensor& weights(ParameterKind kind) const { return of(kind).weights(); }
-  /// Flat, what the optimiser updates: whole units, or own pieces; the same as weights() if that is of this type.
+  /// The flat tensor that the optimiser updates: whole units, or own pieces. Without mixed precision it equals
+  /// weights().
   const at::Tensor& masters(ParameterKind kind) const { return of(kind).masters(); }
-  /// Flat: whole units, or own pieces if ranks divide the gradients; undefined if they are freed.
+  /// The flat gradients: whole units, or own pieces if ranks divide the gradients; undefined if they are freed.
   const at::Tensor& gradients(ParameterKind kind) const { return gradients_.of(kind); }
   HeldGradients& gradients() { return gradients_; }
   const HeldGradients& gradients() const { return gradients_; }
   Divided divided(ParameterKind kind) const { return of(kind).divided(); }
   bool holds(const Parameter* parameter) const { return places_.contains(parameter); }
-  /// The weight that is computed with, or this rank's piece of it if ranks divide it and it is a unit of its own.
+  /// The weight to compute with, or this rank's piece of it if ranks divide it and it is a unit of its own.
   at::Tensor weight_of(const Parameter& parameter) const;
-  /// The same of its gradient.
+  /// The gradient of the weight, or this rank's piece of it if ranks divide gradients and the weight is a unit of its
+  /// own.
   at::Tensor gradient_of(const Parameter& parameter) const;
-  /// Where a weight begins in the flat tensors of whole units of its kind.
+  /// The first element of a weight in the flat tensors of whole units of its kind.
   int64_t begin_of(const Parameter& parameter) const;
 
-  /// What this rank updates, for an optimiser. State tensors hold own pieces, of matrices before those of vectors.
+  /// The blocks that this rank updates, for an optimiser. A state tensor holds own pieces of matrices, then of vectors.
   std::shared_ptr<UpdateTarget> target() const;
 
   // ---- weights and masters
-  /// For whoever points the parameters elsewhere: the buffers of the weights go with the last that points there.
+  /// Drops the buffers of the weights, for a caller that points the parameters elsewhere. Their memory is freed when
+  /// nothing points there any more.
   void let_weights_go();
-  /// What is computed with follows masters that were written to: whole, or own pieces.
+  /// Copies masters that were written to into the weights to compute with: whole units, or own pieces.
   void refresh_weights() const;
-  /// After an update: every rank gets the pieces of the others, but of units whose weights ranks divide. `group`:
-  /// these ranks.
+  /// Starts to gather all ranks' pieces after an update, except of units whose weights ranks divide. `group`: the ranks
+  /// that divide the units.
   void start_gather(const comm::Group& group);
-  /// For the end: all weights are whole on all ranks, and masters in their own type are, too.
+  /// Makes all weights whole on all ranks, and masters too if they have a type of their own. For the end.
   void make_whole(const comm::Group& group);
   bool masters_are_divided() const { return of(ParameterKind::matrix).masters_are_compact(); }
-  /// Defines Parameter::master of all matrices on ranks that `keep` them, if ranks divide them. Collective.
+  /// If ranks divide masters: defines Parameter::master of all matrices on ranks with `keeps`. Collective.
   void gather_masters(const comm::Group& group, bool keeps);
   void forget_masters();
 
@@ -114,7 +118,7 @@ class Holding {
   HeldGradients gradients_;
 };
 
-/// Parameter::master of all matrices is defined on ranks that `keep` them as long as it lives, if ranks divide them.
+/// If ranks divide masters: Parameter::master of all matrices is defined during its lifetime on ranks with `keeps`.
 class GatheredMasters {
  public:
   /// Collective; as Holding::gather_masters.

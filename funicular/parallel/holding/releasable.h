@@ -8,7 +8,7 @@
 
 namespace funicular::parallel {
 
-/// A flat tensor whose memory comes and goes, while the views into it stay what they are.
+/// A flat tensor whose memory can be released and restored, while the views into it remain.
 class Releasable {
  public:
   Releasable() = default;
@@ -22,7 +22,7 @@ class Releasable {
     storage().set_nbytes(0);
     present_ = false;
   }
-  /// Its contents are undefined then.
+  /// Allocates the memory again, with undefined contents.
   void restore() {
     storage().set_data_ptr_noswap(c10::GetAllocator(tensor_.device().type())->allocate(bytes_));
     storage().set_nbytes(bytes_);

@@ -18,8 +18,8 @@ using Visit = ExchangePlan::Visit;
 
 constexpr size_t kNowhere = ExchangePlan::kNowhere;
 
-/// Whether something was added to the gradient, of zeros, in an I. In a dry run numbers tell nothing: there it is
-/// what was not put off.
+/// Whether an I pass has added something to this gradient, which was zero before. A dry run has no values; there it
+/// tells whether some weight of the unit has no deferred product.
 bool is_touched(const WeightUnit& unit) {
   const at::Tensor& gradient = unit.gradient;
   const size_t size = gradient.nbytes();
@@ -90,7 +90,7 @@ void UnitExchange::start_next() {
   }
 }
 
-/// All gathers for visits up to this one, and what comes before them.
+/// Starts all gathers for visits up to this one, and everything planned before them.
 void UnitExchange::start_gathers(size_t visit) {
   size_t end = next_;
   for (size_t i = next_; i < plan_.exchanges.size(); ++i)
@@ -98,7 +98,7 @@ void UnitExchange::start_gathers(size_t visit) {
   while (next_ < end) start_next();
 }
 
-/// All reductions behind visits up to this one, and what comes before them.
+/// Starts all reductions after visits up to this one, and everything planned before them.
 void UnitExchange::start_reductions(size_t visit) {
   size_t end = next_;
   for (size_t i = next_; i < plan_.exchanges.size(); ++i)
@@ -106,7 +106,7 @@ void UnitExchange::start_reductions(size_t visit) {
   while (next_ < end) start_next();
 }
 
-/// Returns when the weights of this segment are there; those of the next one come meanwhile.
+/// Waits for this segment's weights, and starts to gather the next segment's, which arrive during the computation.
 void UnitExchange::enter(size_t visit, size_t segment) {
   if (visit != kNowhere) start_gathers(visit);
   for (const WeightUnit* unit : vectors_) wait_(unit->gathering);
@@ -139,7 +139,7 @@ void UnitExchange::end_pass() {
   next_ = 0;
 }
 
-// ---- what a pass with data comes to
+// ---- the events of a pass with data
 
 void UnitExchange::before_forward(size_t segment) {
   enter(forward_visit(segment), segment);
@@ -162,7 +162,8 @@ void UnitExchange::after_backward(size_t segment) {
   leave(visit);
 }
 
-/// A unit's gradient is reduced when no product for it is left, and those before it in the plan are.
+/// Makes the deferred products. A unit's reduction starts once all its products are made and all reductions before it
+/// in the plan have started.
 void UnitExchange::make_products(std::vector<DeferredGradients::Product>& products) {
   std::map<const Matrices*, int64_t> left;
   for (const DeferredGradients::Product& product : products)
@@ -177,7 +178,7 @@ void UnitExchange::make_products(std::vector<DeferredGradients::Product>& produc
   }
 }
 
-// ---- weights and gradients that come and go
+// ---- memory of weights and gradients
 
 void UnitExchange::gather(Matrices& matrices) {
   matrices.unit->start_gather(matrices.pieces, ranks_);
@@ -211,14 +212,15 @@ void UnitExchange::reduce(Matrices& matrices) {
     reductions_.push_back(ranks_.start_reduce_scatter(unit.whole_in(matrices.gradients()), unit.pieces));
     return;
   }
-  take_reduced();  // one at a time, so that the one before can go
+  take_reduced();  // one reduction at a time, so that the gradient before it can be freed
   make_gradient(matrices);
   unit.reduced = true;
   reducing_ = &matrices;
   reduction_ = ranks_.start_reduce_scatter(unit.gradient, unit.pieces);
 }
 
-/// Frees a gradient to which an I has added nothing: all of it was put off. The next W adds the rest to the others.
+/// Frees a gradient to which the I pass has added nothing, because all of it was deferred. A gradient with values
+/// stays, and the next W adds the rest.
 void UnitExchange::settle(Matrices& matrices) {
   if (matrices.unit->gradient.defined() && !is_touched(*matrices.unit)) free_gradient(matrices);
 }

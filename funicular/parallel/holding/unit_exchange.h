@@ -1,6 +1,7 @@
 #pragma once
-// Units of matrices whose weights or gradients the ranks divide: gathered before they are computed with, reduced
-// behind each backward pass (ZeRO's stages 2 and 3, and the overlapped reductions of its stage 1).
+// Exchanges units of matrices whose weights or gradients the ranks divide. Weights are gathered before they are used,
+// and gradients are reduced after each backward pass. Used by ZeRO's stages 2 and 3, and by stage 1's overlapped
+// reductions.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,41 +18,41 @@
 
 namespace funicular::parallel {
 
-/// What the ranks exchange in their passes, and when. All of them go through the same passes in one order, those
-/// without data too. Within a pass the exchanges have an order that follows from the pass alone, and each is started
-/// when the pass comes to it: the weights of the next segment are gathered while this one is computed, and so are the
-/// gradients of the one before reduced. Weights of at most two neighbours are whole at a time (of a group that is
-/// computed again, the group's).
+/// Decides what the ranks exchange in their passes, and when. All ranks, with or without data, go through the same
+/// passes in the same order. The order of exchanges within a pass follows from the pass alone, and each starts when the
+/// pass reaches it. While one segment is computed, the weights of the next are gathered, and the gradients of the
+/// previous one are reduced. At most two neighbouring segments have whole weights at a time; if a group is recomputed,
+/// the whole group has.
 ///
-/// Where a schedule splits I from W, weights are gathered for I alone (a W needs none), and gradients are reduced in
-/// W alone, which makes nearly all of them. What I makes at once (gradients of tables and of the loss's decoder, and
-/// what a module of a user's computes) waits here for the next W of its stage: so each gradient travels once, as in
-/// other schedules.
+/// Some schedules split backward passes into I (inputs) and W (weights). Then weights are gathered only for I, because
+/// W needs none, and gradients are reduced only in W, which makes nearly all of them. I itself makes the gradients of
+/// tables and of the loss's decoder, and all gradients that a user's module computes. These wait here for the next W of
+/// the stage, so that each gradient is sent once, as in other schedules.
 class UnitExchange {
  public:
-  /// `holdings` must outlive it. `wait` counts the time of a wait.
+  /// `holdings` must outlive it. `wait` waits for a Work and counts the time.
   UnitExchange(comm::Group ranks, const std::vector<Holding*>& holdings,
                std::function<void(const comm::Work&)> wait);
 
-  /// Without data run_without_data() is called in between, and nothing else.
+  /// Begins a pass. A pass without data then calls only run_without_data(), before end_pass().
   void begin_pass(const ExchangedPass& pass);
   void run_without_data();
   void end_pass();
-  /// In a W: makes the products that its I has put off, and lets go of each.
+  /// In a W pass: makes the products that its I pass has deferred, and releases each one.
   void make_products(std::vector<DeferredGradients::Product>& products);
 
-  /// The matrices of `holding` are gathered from these pieces from now on: another version of Holding::weights.
+  /// From now on, gathers the matrices of `holding` from these pieces, for example an older version.
   void gather_from(const Holding& holding, const at::Tensor& pieces);
 
-  // Of SegmentEvents.
+  // Called by the SegmentEvents with these names.
   void before_forward(size_t segment);
   void after_forward(size_t segment);
   void before_backward(size_t segment);
   void after_backward(size_t segment);
 
-  /// Reductions of gradients that stay whole are over when this returns.
+  /// Waits for the reductions of gradients that stay whole.
   void wait_for_reductions();
-  /// The most bytes that were held at a time of whole weights and of gradients that are not reduced yet.
+  /// The largest number of bytes held at once for whole weights and for gradients that are not reduced yet.
   int64_t most_held() const { return most_held_; }
 
  private:
@@ -62,11 +63,11 @@ class UnitExchange {
     at::Tensor pieces{};  ///< own pieces of weights, from which they are gathered
 
     Divided divided() const { return holding->divided(ParameterKind::matrix); }
-    /// To which reduced ones are added, or in which they are reduced.
+    /// The buffer to which reduced gradients are added, or in which gradients are reduced.
     const at::Tensor& gradients() const { return holding->gradients(ParameterKind::matrix); }
   };
   Matrices* matrices_with(const at::Tensor& weight) const;
-  /// kNowhere if no pass is under way, or it does not come there.
+  /// The visit of a segment's forward pass; kNowhere without a pass, or if the pass does not come there.
   size_t forward_visit(size_t segment) const;
   void start_next();
   void start_gathers(size_t visit);
@@ -86,12 +87,12 @@ class UnitExchange {
   std::function<void(const comm::Work&)> wait_;
   std::vector<Matrices> matrices_;
   std::vector<const WeightUnit*> vectors_;
-  ExchangedUnits units_;                                         ///< of matrices_, by the same numbers
+  ExchangedUnits units_;                                         ///< with the indices of matrices_
   std::map<const c10::TensorImpl*, Matrices*> owner_of_weight_;  ///< by Parameter::compute
   ExchangedPass pass_;
   bool in_backward_ = false;
   ExchangePlan plan_;
-  size_t next_ = 0;  ///< of the plan's exchanges
+  size_t next_ = 0;  ///< the next of the plan's exchanges
   Matrices* reducing_ = nullptr;
   comm::Work reduction_;
   std::vector<comm::Work> reductions_;  ///< of gradients that stay whole

@@ -17,7 +17,7 @@ WeightUnit all_of(const FlatLayout& layout, ParameterKind kind, const SomeWeight
   return unit;
 }
 
-/// Elements, not bytes, so that weights are aligned in buffers of every type; as in the layout.
+/// Rounds up as the layout does. It counts elements, not bytes, so that weights are aligned in buffers of every type.
 int64_t aligned(int64_t size) {
   return (size + 63) / 64 * 64;
 }
@@ -37,7 +37,7 @@ std::vector<int64_t> block_begins(const WeightUnit& unit, const FlatLayout& layo
   return begins;
 }
 
-/// Pieces for the ranks from `first` on.
+/// Cuts the unit into pieces for the ranks from `first` on; earlier ranks get empty pieces.
 std::vector<comm::Shard> cut(const WeightUnit& unit, const FlatLayout& layout, int ranks, int first) {
   const std::vector<int64_t> begins = block_begins(unit, layout);
   std::vector<comm::Shard> pieces(static_cast<size_t>(first));
