@@ -22,7 +22,7 @@ namespace funicular::nn {
 
 using torch::autograd::AutogradContext;
 
-/// What a backward pass needs besides tensors.
+/// Wraps a value that a backward pass needs and that is not a tensor.
 template <class T>
 struct Boxed : torch::CustomClassHolder {
   explicit Boxed(T v) : value(std::move(v)) {}

@@ -50,8 +50,8 @@ int64_t packed_bytes(int64_t depth, int64_t columns) {
   return ceiling(columns, panel) * panel * padded_depth<S>(depth) * static_cast<int64_t>(sizeof(S));
 }
 
-/// A product's: the right operand, if several items need it and so it is packed once for all; and for each
-/// thread what an item takes.
+/// The memory of a product. All threads share the right operand, packed once if several items need it, or the widened
+/// left operand. Each thread has the workspace of one item.
 template <class S>
 Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t columns, int threads) {
   const MatmulKernels<S>& large = kernels<S>().large;

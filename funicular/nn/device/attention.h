@@ -1,9 +1,8 @@
 #pragma once
-// Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon,
-// Rudra, Ré, 2022, algorithms 1 and 4): scores live in the team's memory, a tile at a time. All sums are in
-// Compute<S> and nothing is added by several teams at once, so that results repeat bit for bit, and the
-// dropout mask is that of the processor's kernels. In 16 bits kernels on tensor cores are faster, see
-// attention_choice.h.
+// Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon, Rudra, Ré,
+// 2022, algorithms 1 and 4). The team's memory holds the scores of one tile at a time. Sums are in Compute<S>. No two
+// teams add to one sum, so results repeat bit for bit. The dropout mask equals that of the processor's kernels. For
+// 16-bit types, kernels on tensor cores are faster; see attention_choice.h.
 
 #include <cmath>
 #include <cstdint>
@@ -96,7 +95,7 @@ int64_t tile_that_fits(int64_t head_size, int64_t most_bytes) {
   return tile;
 }
 
-/// What one team works on: a tile of queries or of keys of a sequence and head.
+/// The work of one team: a tile of queries or of keys, of one sequence and head.
 template <class S>
 struct HeadTile {
   using T = Compute<S>;
@@ -123,7 +122,7 @@ struct HeadTile {
   /// The place in its sequence of query i.
   FUNICULAR_DEVICE int64_t place(int64_t i) const { return a.queries ? a.queries[first_query + i] : i; }
 
-  /// out [tile, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those from `valid` on are zero.
+  /// out [tile, stride] = rows of q, k or v (part 0, 1, 2) with their bias. Rows from `valid` on become zero.
   template <class Team, class Row>
   FUNICULAR_DEVICE void load(const Team& team, int part, int64_t valid, int64_t stride, T* out,
                              Row row_of) const {
@@ -192,7 +191,7 @@ struct HeadTile {
   FUNICULAR_DEVICE void load_keys(const Team& team, int part, int64_t from, int64_t stride, T* out) const {
     load(team, part, length - from, stride, out, [&](int64_t i) { return from + i; });
   }
-  /// Rows of what has a row a query.
+  /// Loads rows of a matrix [rows that ask, hidden] from query `from` on; rows beyond the last query become zero.
   template <class Team>
   FUNICULAR_DEVICE void load_context(const Team& team, const S* rows, int64_t from, int64_t stride,
                                      T* out) const {
@@ -203,7 +202,7 @@ struct HeadTile {
     }
   }
 
-  /// What the probability of query i and key j is multiplied by.
+  /// The factor by which dropout multiplies the probability of query i and key j.
   FUNICULAR_DEVICE T multiplier(int64_t i, int64_t j) const {
     if (a.dropout.threshold == 0) return 1;
     const bool keeps = attention_dropout_keeps(
@@ -246,7 +245,7 @@ FUNICULAR_DEVICE void clear(const Team& team, T* values, int64_t count) {
   for (int64_t e = team.rank(); e < count; e += team.size()) values[e] = 0;
 }
 
-/// A team a tile of queries.
+/// Each team computes one tile of queries.
 template <class S>
 struct AttentionForward {
   PackedAttention<S> a;
@@ -319,8 +318,9 @@ struct AttentionForward {
   }
 };
 
-/// Of a tile of queries `first` and keys `from`, whose scores and products dO * V^T are there: scores become
-/// P * D, gradients become dS = scale * P * (D * dP - dot), with D what dropout multiplies by.
+/// Computes the gradients of a tile of scores, with queries from `first` on and keys from `from` on. On entry,
+/// m.scores is Q * K^T and m.gradients is dP = dO * V^T. On return, m.scores is P * D and m.gradients is dS = scale *
+/// P * (D * dP - dot), with D dropout's factor.
 template <class S, class Team>
 FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, const Tiles<Compute<S>>& m,
                                      int64_t first, int64_t from, const Compute<S>* dots) {
@@ -340,7 +340,7 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
   }
 }
 
-/// dQ, and dots = dO . O of each row. A team a tile of queries.
+/// Computes dQ, and dots = dO . O of each row. Each team computes one tile of queries.
 template <class S>
 struct QueryGradients {
   PackedAttention<S> a;
@@ -416,7 +416,8 @@ struct QueryGradients {
   }
 };
 
-/// dK and dV, after QueryGradients. A team a tile of keys; where no row asked they are zero.
+/// Computes dK and dV, after QueryGradients. Each team computes one tile of keys. Both are zero in a sequence where
+/// no row asks.
 template <class S>
 struct KeyValueGradients {
   PackedAttention<S> a;

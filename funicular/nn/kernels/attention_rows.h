@@ -74,11 +74,11 @@ FUNICULAR_INLINE void add_values(const T* values, int64_t count, T* target) {
   for (; j < count; ++j) target[j] += values[j];
 }
 
-/// Makes probabilities of kRows rows of `keys` scores, in place and as elements. A row's own keys are [begin, begin +
-/// length), from row to row `slide` further. The other columns become zeros. `multipliers`, of a row's own keys; null:
-/// nothing is dropped. Writes up to a whole register beyond a row's own keys, which may be in the next row's first
-/// columns: so where it may, rows come one by one and in ascending order, and each clears what lies before its own
-/// keys.
+/// Makes probabilities of kRows rows of `keys` scores, in place and as elements. The first row's own keys are [begin,
+/// begin + length); the own keys of each further row begin `slide` later. All other columns become zeros.
+/// `multipliers` are dropout's factors of a row's own keys; null: nothing is dropped. A row writes up to a whole
+/// register beyond its own keys, which may reach the next row's first columns. If it does, pass rows one by one,
+/// ascending: each clears the columns before its own keys.
 template <int kRows, class Element, class T>
 FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t slide, int64_t length, int64_t keys,
                                    T scale, const T* const* multipliers, T* maxima, T* sums) {

@@ -1,6 +1,7 @@
 #pragma once
-// Distances of a student's activations from a teacher's (nn/distances.h). Of attention's scores the gradient comes in
-// the same pass, for one sequence and head: both scores of some queries meet in the cache, and none is kept.
+// Distances between a student's activations and its teacher's (nn/distances.h). The gradient of attention's scores is
+// computed in the same pass, for one sequence and head at a time. The scores of student and teacher meet in the
+// cache, for some queries at a time, and none is kept.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention.h"
