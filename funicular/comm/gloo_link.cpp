@@ -43,7 +43,7 @@ at::Tensor view(const void* data, int64_t size, at::ScalarType type) {
   return at::from_blob(const_cast<void*>(data), {size}, at::TensorOptions().dtype(type));
 }
 
-/// What c10d threw, without the trace of C++ calls.
+/// The text of an exception that c10d threw, without the trace of C++ calls.
 std::string text_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -133,8 +133,8 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     throw RunError(launch::kRanks, "rank {} of {} cannot connect to another rank: {}", rank, size,
                    text_of(std::current_exception()));
   }
-  // To Gloo a rank is connected as soon as its own part is done. If it dropped the group then, those that still connect
-  // would see their connections closed. So it waits for a word of each.
+  // To Gloo a rank is connected as soon as its own part is done. If the rank dropped the group then, ranks that still
+  // connect would see their connections closed. So it waits for a word of each rank.
   if (meeting.secret().empty())
     exchange(std::vector<std::string>(static_cast<size_t>(size), "connected"));
   else

@@ -270,7 +270,7 @@ std::vector<std::string> gathered_texts(const Group& group, const std::string& t
   return texts;
 }
 
-/// Of a message to or from another rank; what it is.
+/// Checks a message to or from another rank, and describes it.
 std::string check_message(const char* operation, const char* direction, const at::Tensor& tensor, int other,
                           const Group& group) {
   check_tensor(operation, tensor);

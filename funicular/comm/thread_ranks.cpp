@@ -21,7 +21,7 @@ namespace funicular::comm {
 
 namespace {
 
-/// What all groups of the same threads have in common.
+/// The common state of all groups of the same threads.
 struct Hall {
   std::mutex mutex;  ///< of all that lies in its rooms
   std::condition_variable changed;
@@ -69,7 +69,7 @@ class Transfer final : public Pending {
   std::string error_;
 };
 
-/// Where the ranks of one group meet. All of it under the hall's lock.
+/// The meeting place of one group's ranks. The hall's lock guards all of it.
 struct Room {
   struct Call {
     std::string what;

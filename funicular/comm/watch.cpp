@@ -191,7 +191,7 @@ void Watch::beat(Meeting& meeting, int64_t count) {
     if (verdict_) meeting.set("verdict", *verdict_);
   } else if (const auto verdict = meeting.get_now("verdict")) {
     const std::lock_guard lock(mutex_);
-    // That rank 0 misses this one is no news of the others.
+    // If rank 0 misses this rank itself, that is no fault of another rank.
     if (!verdict_ && verdict->rfind(fmt::format("rank {} ", rank_), 0) != 0) verdict_ = *verdict;
   }
 }
