@@ -62,7 +62,8 @@ class Scoped {
     }};
   }
 
-  /// What the segment does not declare stays, and is refused by the model.
+  /// Gives the declared outputs the host's names. Outputs that the segment does not declare stay; the model refuses
+  /// them.
   Activations named(Activations out) const {
     Activations outside;
     for (const auto& [own, host] : outputs_) {

@@ -11,8 +11,8 @@ namespace funicular {
 
 namespace {
 
-/// A mode of LibTorch's dispatcher that nothing of LibTorch has kernels for: with it a thread's calls of one
-/// operation are seen before autocast and autograd see them. Modules in C++ have no hooks.
+/// A mode of LibTorch's dispatcher for which LibTorch has no kernels. It shows one operation's calls in a thread
+/// before autocast and autograd see them. C++ modules have no hooks for that.
 constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local BatchNormHandler* active = nullptr;

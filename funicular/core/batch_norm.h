@@ -44,8 +44,8 @@ class BatchNormHandler {
 /// LibTorch's operation without a change of running statistics.
 at::Tensor normalise_rows(const BatchNormCall& call);
 
-/// As long as it lives, the calls of LibTorch's batch_norm in training that this thread makes go to `handler`, those of
-/// functions that are run again in the backward pass (core/recompute.h) too.
+/// While it lives, this thread's calls of LibTorch's batch_norm in training go to `handler`. So do calls of functions
+/// that are run again in the backward pass (core/recompute.h).
 class BatchNormScope {
  public:
   explicit BatchNormScope(BatchNormHandler& handler);

@@ -26,10 +26,10 @@ class LossWatch {
   /// `unit`: what messages call a step.
   explicit LossWatch(std::string unit = "step") : unit_(std::move(unit)) {}
 
-  /// The loss of a step; only that of the first one is kept.
+  /// Notes the loss of a step; only the first step's loss is kept.
   void note_first(int64_t step, double loss);
-  /// Throws RunError if `loss`, which `name` describes ("the training loss"), is not finite or has diverged at `step`:
-  /// is more than `growth` times the first loss.
+  /// Throws RunError if `loss` is not finite, or has diverged at `step`: is more than `growth` times the first loss.
+  /// `name` describes it ("the training loss").
   void require_sound(int64_t step, double loss, std::string_view name, double growth = kGrowth) const;
 
   OrderedJson to_json() const;

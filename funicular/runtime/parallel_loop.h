@@ -19,8 +19,9 @@
 
 namespace funicular {
 
-/// Tells ThreadSanitizer what the OpenMP runtime guarantees, which is not compiled with it: a loop's threads begin after what the
-/// caller did before the loop, and the caller goes on after what they did in it. In other builds nothing.
+/// Tells ThreadSanitizer what the OpenMP runtime guarantees, since that runtime is not compiled with it. A loop's
+/// threads begin after what the caller did before the loop. The caller continues after what the threads did in it.
+/// Does nothing in other builds.
 class LoopOrder {
  public:
 #ifdef __SANITIZE_THREAD__
