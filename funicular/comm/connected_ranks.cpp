@@ -92,7 +92,7 @@ class ConnectedRanks final : public Transport {
     const int64_t count = tensor.numel();
     if (count == 0) return;
     if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
-    // Gloo's own minimum and maximum pass over what is no number.
+    // Gloo's own minimum and maximum ignore NaN.
     const bool adds = reduction == Reduction::sum || reduction == Reduction::average;
     if (count * bytes_of(element) <= kGlooBytes && !options_.fixed_order &&
         (adds || element == Element::int64)) {

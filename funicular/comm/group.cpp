@@ -239,8 +239,8 @@ Call broadcast_call(const at::Tensor& tensor, int root, int size) {
           [=](Transport& transport) { transport.broadcast(tensor, root); }};
 }
 
-/// The texts of at least two ranks. Short texts, which are almost all there are, travel in one exchange: their lengths and
-/// their first bytes.
+/// The texts of at least two ranks. Short texts, which are almost all there are, travel in one exchange: their
+/// lengths and their first bytes.
 std::vector<std::string> gathered_texts(const Group& group, const std::string& text) {
   const int size = group.size(), rank = group.rank();
   constexpr int64_t kWord = 8, kFirst = 31;  // the first bytes, in words, behind the length

@@ -69,7 +69,7 @@ inline std::string encode(const StoreAnswer& answer) {
   return frame(body.append(answer.value));
 }
 
-/// Nothing where the bytes are no such message.
+/// Nothing if the bytes are no such message.
 inline std::optional<StoreRequest> decode_request(std::string_view body) {
   StoreRequest request;
   uint32_t key_bytes = 0;

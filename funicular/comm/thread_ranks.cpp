@@ -44,7 +44,7 @@ class Transfer final : public Pending {
 
   const at::Tensor& tensor() const { return tensor_; }
   const std::string& who() const { return who_; }
-  /// With the hall's lock.
+  /// The caller holds the hall's lock.
   void end(std::string error = {}) {
     ended_ = true;
     error_ = std::move(error);
@@ -208,7 +208,7 @@ class ThreadRanks final : public Transport {
     }
   }
 
-  /// The second side to come copies.
+  /// The side that comes second copies the tensor.
   std::shared_ptr<Pending> start_transfer(std::string what, const at::Tensor& tensor, std::pair<int, int> way,
                                           Room::Waiting& own, Room::Waiting& others) {
     auto transfer = std::make_shared<Transfer>(hall_, fmt::format("{}, {}", who(), what), tensor);

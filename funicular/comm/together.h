@@ -16,8 +16,8 @@ namespace funicular::comm {
 /// failed. All ranks must call it. The action itself must not call collectives.
 void together(const comm::Group& group, const std::function<void()>& action);
 
-/// Throws InputError of `component` unless `describe` returns equal maps on all ranks; the error names the entry that differs. The
-/// map holds what decides a result that the ranks make together, by its name. All ranks must call it.
+/// Throws InputError of `component` unless `describe` returns equal maps on all ranks; the error names the entry that
+/// differs. The map holds what decides a result that the ranks make together, by its name. All ranks must call it.
 void require_equal(const comm::Group& group, const std::string& component,
                    const std::function<std::map<std::string, std::string>()>& describe);
 

@@ -15,7 +15,7 @@ namespace funicular {
 
 namespace {
 
-/// A segment's function, behind the names and the pass that its scope gives it.
+/// A segment's function, called with the names and the pass of its scope.
 class Scoped {
  public:
   Scoped(const Scope& scope, const Segment& segment)
@@ -123,8 +123,8 @@ Segment scoped(Segment segment, const Scope& scope, const std::map<const Paramet
   return segment;
 }
 
-/// The matrices of a frozen model keep their type whatever the host's precision; what it gives has that type, where it computes
-/// in it.
+/// The matrices of a frozen model keep their type whatever the host's precision. If the model computes in its
+/// matrices' type, its outputs have that type.
 void fix_types(Model& other) {
   if (!other.low_precision) return;
   const auto matrix =

@@ -29,7 +29,8 @@ at::Tensor batch_norm_in_mode(const at::Tensor& input, const std::optional<at::T
   return active->normalise({input, w, b, m, v, momentum, epsilon});
 }
 
-/// LibTorch's instance_norm calls batch_norm with the channels of all samples as channels of one row: not a call to take over.
+/// LibTorch's instance_norm calls batch_norm with the channels of all samples as channels of one row. Such a call
+/// must not be taken over.
 at::Tensor instance_norm_in_mode(const at::Tensor& input, const std::optional<at::Tensor>& weight,
                                  const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
                                  const std::optional<at::Tensor>& variance, bool use_input_stats,

@@ -16,7 +16,8 @@ enum class BatchStatistics {
   /// moves them. This is once per step, or several times if a forward pass calls the module several times. Their last
   /// bits depend on the number of ranks, with StrategyOptions::deterministic too.
   batch,
-  /// As `batch`, but a pass also normalises by the rows of the passes of its number on all ranks: torch.nn.SyncBatchNorm.
+  /// As `batch`, but a pass also normalises by the rows of the passes of its number on all ranks:
+  /// torch.nn.SyncBatchNorm.
   ranks
 };
 /// "pass", "batch" and "ranks".

@@ -1,6 +1,6 @@
 #pragma once
-// The one rule for every command that learns: a loss that is not finite or has diverged ends the run with an error. A run
-// that has updated nothing ends with an error, too.
+// The one rule for every command that learns: a loss that is not finite or has diverged ends the run with an error. A
+// run that has updated nothing ends with an error, too.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,8 @@ class LossWatch {
  public:
   /// Losses that are this many times the first one have diverged, unless the caller knows better.
   static constexpr double kGrowth = 100;
-  /// This many times for squared errors: a batch with an outlier may have a thousand times the error of the first batch.
+  /// This many times for squared errors: a batch with an outlier may have a thousand times the error of the first
+  /// batch.
   static constexpr double kGrowthOfSquares = 1e6;
   /// A first loss below it counts as this: a model that begins almost without error may well get a hundred
   /// times that on another batch.

@@ -16,8 +16,8 @@
 
 namespace funicular {
 
-/// How a weight is stored and divided. Matrices are multiplied with: mixed precision and int8 make copies of them, and ZeRO cuts
-/// them into pieces. Vectors (biases, normalisation) keep the masters' type.
+/// How a weight is stored and divided. Matrices are multiplied with: mixed precision and int8 make copies of them,
+/// and ZeRO cuts them into pieces. Vectors (biases, normalisation) keep the masters' type.
 enum class ParameterKind : int { matrix = 0, vector = 1 };
 
 /// One weight, however often it is used: tied weights are one Parameter.

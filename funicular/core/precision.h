@@ -45,8 +45,8 @@ struct MatrixTypes {
 /// Makes the compute tensors of all frozen matrices copies of that type.
 void convert_frozen_matrices(Model& model, at::ScalarType type);
 
-/// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision of an earlier run:
-/// `compute` becomes `master` again. The tensor objects stay: modules hold them.
+/// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision
+/// of an earlier run: `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);
 
 /// Makes a model of fp32 weights one for prediction alone, without gradients. With a 16-bit precision it has its

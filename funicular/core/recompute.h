@@ -37,9 +37,10 @@ std::string recompute_name(Recompute mode);
 /// weights must not change, until then; the batch is kept (its tensors are shared, not copied).
 ///
 /// The last group is not recomputed: its backward pass comes first, so nothing would be saved. Without gradients
-/// nothing is recomputed. An observer in `taps` sees each value once, in the forward pass; values of segments that are
-/// recomputed have no gradients. Loss terms may arise in any segment. Model::buffers keep what the first run wrote (BatchNorm
-/// counts a batch once). Throws InputError for `selective` where the model has no attention to recompute.
+/// nothing is recomputed. An observer in `taps` sees each value once, in the forward pass; values of segments that
+/// are recomputed have no gradients. Loss terms may arise in any segment. Model::buffers keep what the first run
+/// wrote (BatchNorm counts a batch once). Throws InputError for `selective` where the model has no attention to
+/// recompute.
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
                                const Taps& taps, LossSink& loss, PassOptions options = {});
 

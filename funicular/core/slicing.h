@@ -51,8 +51,8 @@ class Slicing {
   /// The slicings of a model, including the models that were appended to it.
   static std::vector<std::shared_ptr<Slicing>> of(const Model& model);
 
-  /// The weight may be cut; each of its Parameter::slices in the same way. Throws InputError where the unit does
-  /// not divide a slice.
+  /// The weight may be cut; each of its Parameter::slices in the same way. Throws InputError if the unit does not
+  /// divide a slice.
   void cut(Parameter* parameter, const Cut& how);
   /// A weight that is whole on every rank, but is used between the slices, where sequence parallelism divides the
   /// rows. Its gradient is then the gradient of the rank's own rows.

@@ -1,6 +1,6 @@
 #pragma once
-// Any torch::nn::Module as a Model: as one segment, or a torch::nn::Sequential as one for each of its modules. A weight is there
-// once, however often it is used.
+// Any torch::nn::Module as a Model: one segment for the module, or one for each module of a torch::nn::Sequential. A
+// weight is there once, however often it is used.
 
 #include <functional>
 #include <memory>

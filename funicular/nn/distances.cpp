@@ -154,8 +154,9 @@ int64_t length_of(const Packing& packing, int64_t sequence) {
   return packing.host_offsets[s + 1] - packing.host_offsets[s];
 }
 
-/// The numbers of the sequences by descending lengths, in runs of which none is more than twice as long as another. With their
-/// padding the sequences of a run have `rows` rows at most, or there is one.
+/// The numbers of the sequences by descending lengths, in runs. The longest sequence of a run is at most twice as
+/// long as any other. With their padding, the sequences of a run have at most `rows` rows, unless the run has only
+/// one.
 std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing, int64_t rows) {
   std::vector<int64_t> order(static_cast<size_t>(packing.sequences()));
   std::iota(order.begin(), order.end(), 0);
@@ -171,7 +172,7 @@ std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing,
   return runs;
 }
 
-/// As many sums as runs: few large products keep a GPU busy, and one a sequence would not.
+/// Returns one sum per run. Few large products keep a GPU busy; one product per sequence would not.
 std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
   std::vector<at::Tensor> sums;
   const at::Device device = all.student.device();
@@ -299,7 +300,7 @@ int64_t rows_at_a_time(const at::Tensor& where) {
   return funicular::device::takes(where) ? 1 << 15 : 256;
 }
 
-/// use(x, y) of some rows of both at a time, in the type that is summed in, and their number.
+/// Calls use(x, y, first row) for some rows of both at a time, in the type of the sums.
 template <class Use>
 void for_wide_rows(const at::Tensor& x, const at::Tensor& y, const Use& use) {
   for (int64_t begin = 0; begin < x.size(0); begin += rows_at_a_time(x)) {

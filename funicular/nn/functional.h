@@ -69,14 +69,14 @@ struct NormWeights {
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                          const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout);
 
-/// dropout(layer_norm(word[ids] + position[position_rows] + type[types])) → [T, H]; ids, types [T] int64.
-/// Throws as check_ids does where they lie on the CPU; the caller sees to the length of sequences.
+/// dropout(layer_norm(word[ids] + position[position_rows] + type[types])) → [T, H]; ids, types [T] int64. Throws as
+/// check_ids does if ids and types lie on the CPU; the caller checks the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
   int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
   bool row_gradients = false;  ///< the first gradient of `word` is sparse, see PassOptions::row_gradients
-  /// [T] int32, the row of `position` of each token; undefined: its place in the sequence. The caller sees to
-  /// their range.
+  /// [T] int32, the row of `position` of each token; undefined: its place in the sequence. The caller checks their
+  /// range.
   at::Tensor position_rows = {};
   int64_t position_padding = -1;  ///< the row of `position` that gets no gradient
   at::Tensor common = {};  ///< [rows, H], whose first row is added to every token; undefined: there is none

@@ -1,9 +1,9 @@
 #pragma once
-// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and storage type. They
-// know no tensors; nn/row_operations, packed_attention and matmul bind them and spread them over threads.
+// The CPU kernels of packed BERT, as tables of functions: one table per instruction set and storage type. They know
+// no tensors; nn/row_operations, packed_attention and matmul bind them and spread them over threads.
 //
-// S is what activations and matrices are stored in: double, float, BFloat16 or Half. T = Compute<S> is what
-// sums, statistics, vectors (biases, normalisation) and their gradients are in: double, else float.
+// S is the type in which activations and matrices are stored: double, float, BFloat16 or Half. T = Compute<S> is the
+// type of sums, statistics, vectors (biases, normalisation) and their gradients: double for double, else float.
 
 #include <cstdint>
 
@@ -163,8 +163,8 @@ constexpr int64_t kQuantizedPanel = 64;
 struct QuantizedMatrix {
   int64_t outputs = 0, inputs = 0;
   const int8_t* values = nullptr;
-  /// [outputs], to be taken from the sums: 128 times the sum of the values, which undoes the activations'
-  /// offset; or the sum of the negative values, where bits are turned instead (nn/kernels/quantized.h).
+  /// [outputs], to be subtracted from the sums. `shifts` undo the activations' offset: 128 times the sum of the
+  /// values. `turned_shifts` are for inverted bits (nn/kernels/quantized.h): the sum of the negative values.
   const int32_t *shifts = nullptr, *turned_shifts = nullptr;
   const float* scales = nullptr;  ///< [outputs]
 };
@@ -181,14 +181,14 @@ struct QuantizedArguments {
 template <class S>
 using QuantizedProduct = void (*)(const QuantizedArguments<S>&);
 
-/// Bytes: gradients and saved activations that are larger go past the caches, which they would leave long
-/// before they are read.
+/// In bytes. Larger gradients and saved activations bypass the caches, which they would leave long before they are
+/// read.
 constexpr int64_t kMostKept = 2 * 1024 * 1024;
 
-/// An activation that follows a product while its rows are in the caches. Forward: activated = f(product +
-/// bias), and `out` of the product holds what was before, unless it is null. Backward, with `before`: out =
-/// product * f'(before + bias), activated = f(before + bias), and bias_gradient the sum over each 32 rows of
-/// `out` before it is rounded. All matrices are Tiled (nn/tiled.h); nothing is added to the product.
+/// An activation that follows a product while its rows are in the caches. Forward: activated = f(product + bias), and
+/// `out` holds the product, unless it is null. Backward, with `before`: out = product * f'(before + bias) and
+/// activated = f(before + bias). bias_gradient is the sum over each 32 rows of `out` before it is rounded. All
+/// matrices are Tiled (nn/tiled.h); nothing is added to the product.
 template <class S>
 struct ActivationOfProduct {
   Activation activation = Activation::none;
@@ -261,11 +261,11 @@ struct MatmulKernels {
   /// Bytes of workspace of a piece of a product, whose right operand may be packed.
   int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns, bool packed) = nullptr;
   void (*matmul)(const MatmulArguments<S>&) = nullptr;
-  /// Panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null
-  /// where products are better packed on the way.
+  /// Packs panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null if
+  /// products are better packed on the way.
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
-  /// Rows [first, last) of `left` as the processor multiplies them, into out [rows, depth]. Null where it
-  /// multiplies them as they are stored.
+  /// Rows [first, last) of `left` as the processor multiplies them, into out [rows, depth]. Null if it multiplies
+  /// them as they are stored.
   void (*widen)(const MatmulArguments<S>&, int64_t first, int64_t last, Compute<S>* out) = nullptr;
   GradientPlan (*gradient_plan)(int64_t rows, int64_t depth, int64_t columns, int threads) = nullptr;
   void (*pack_gradient)(const GradientArguments<S>&, int64_t first_part, int64_t last_part) = nullptr;
@@ -287,7 +287,8 @@ struct Kernels {
   void (*attention_short_forward)(const AttentionArguments<S>&);
   void (*attention_short_backward)(const AttentionArguments<S>&);
   int64_t (*score_distance_workspace)(int64_t length, int64_t head_size, int64_t teacher_head_size);
-  /// Sum over queries and keys of (scale q·k − teacher_scale q'·k')², in T, of each query's in double.
+  /// Sum over queries and keys of (scale q·k − teacher_scale q'·k')²; each query's sum is in T, their total in
+  /// double.
   double (*score_distance)(const ScoreDistanceArguments<S>&);
   /// sums[r] = the sum over row r of (x − y)², for rows [begin, end).
   void (*squared_difference_rows)(int64_t begin, int64_t end, int64_t width, const S* x, const S* y,

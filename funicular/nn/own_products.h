@@ -1,5 +1,6 @@
 #pragma once
-// Shared by the matrix products that this library computes itself: which number types they take, and how they see a tensor as a matrix.
+// Shared by the matrix products that this library computes itself: which number types they take, and how they see a
+// tensor as a matrix.
 
 #include <ATen/core/Tensor.h>
 

@@ -42,7 +42,7 @@ struct ExchangeCall {
   int64_t rows() const { return bounds[static_cast<size_t>(group->rank()) + 1] - begin(); }
 };
 
-/// A tensor that may be written to: `x` itself where nobody else has it.
+/// A tensor that may be written to: `x` itself if nobody else has it.
 at::Tensor to_write(const at::Tensor& x, bool own) {
   const bool alone = own || (x.use_count() == 1 && x.storage().use_count() == 1);
   return alone && x.is_contiguous() ? x : x.clone(at::MemoryFormat::Contiguous);
@@ -261,14 +261,14 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
 
 namespace {
 
-/// One row of a slice's logits: what it adds to the whole, and what the whole is.
+/// One row of a slice's logits: its share of the whole, and the whole.
 struct SliceRow {
   double logit = 0;    ///< in the label's column
   double log_sum = 0;  ///< log of the sum of the slice's exponentials
   double whole = 0;    ///< of all slices'
 };
 
-/// From softmax - onehot of the slice to this rank's part of that of the whole.
+/// Turns softmax - onehot of the slice into this rank's part of softmax - onehot of the whole.
 template <class S>
 void take_whole_softmax(S* row, int64_t width, int64_t column, bool here, const SliceRow& of) {
   using T = Compute<S>;
@@ -338,8 +338,8 @@ struct RankDraw {
   double uniform = 0;
 };
 
-/// By the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`, as sample_rows
-/// chooses among words.
+/// Chooses by the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`.
+/// sample_rows chooses among words in the same way.
 RankDraw choose_rank(const std::vector<double>& log_sums, double uniform) {
   const double greatest = *std::max_element(log_sums.begin(), log_sums.end());
   double total = 0, before = 0;

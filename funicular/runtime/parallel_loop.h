@@ -46,7 +46,8 @@ class LoopOrder {
 #endif
 };
 
-/// at::parallel_for: calls body(first, last) for parts of [begin, end) of at least `grain` items, a part a thread.
+/// at::parallel_for: calls body(first, last) for parts of [begin, end) of at least `grain` items, one part per
+/// thread.
 template <class Body>
 void parallel_loop(int64_t begin, int64_t end, int64_t grain, const Body& body) {
   LoopOrder order;

@@ -77,7 +77,7 @@ FUNICULAR_DEVICE ValueAndSlope<Compute<S>> activate(Activation kind, Compute<S> 
   return {x, T{1}};
 }
 
-/// x + bias, or x.
+/// x + bias, or x if there is no bias.
 template <class S>
 FUNICULAR_DEVICE Pack<Compute<S>> biased_pack(const ActivationArguments<S>& a, int64_t r, int64_t c) {
   Pack<Compute<S>> x = load_pack(a.input + r * a.width, c, a.width);

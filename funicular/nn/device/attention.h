@@ -32,8 +32,8 @@ struct PackedAttention {
   int64_t tile = kMostTile;      ///< queries, and keys, of a tile; see tile_that_fits
   int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
   const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
-  /// Added to the scores before they are scaled. Without term_blocks by distance, [heads, 2 * longest - 1]; else
-  /// for each sequence a block [heads, rows that ask, tokens]. Null: nothing.
+  /// Added to the scores before they are scaled. With term_blocks, each sequence has a block [heads, rows that ask,
+  /// tokens]. Without, terms are by distance: [heads, 2 * longest - 1]. Null: nothing.
   const T* score_terms = nullptr;
   const int64_t* term_blocks = nullptr;  ///< [S], where the blocks begin
   int64_t longest = 0;                   ///< tokens of a sequence
@@ -54,7 +54,7 @@ struct PackedAttention {
 };
 
 /// The parts of the team's memory, for tiles of `size` queries and as many keys. Rows of operands are one longer than
-/// a head, so that threads that read a column each meet other banks.
+/// a head, so that threads that each read a column use different banks.
 template <class T>
 struct Tiles {
   int64_t size, stride, score_stride;
@@ -133,8 +133,8 @@ struct HeadTile {
     }
   }
 
-  /// Channel c of row `place` of the sequence with its bias, turned where queries and keys are; `first` is the part's
-  /// first channel of this head.
+  /// Channel c of row `place` of the sequence with its bias. Queries and keys are turned if there are rotations.
+  /// `first` is the part's first channel of this head.
   FUNICULAR_DEVICE T element(int part, int64_t place, int64_t first, int64_t c) const {
     const S* const line = a.qkv + (row + place) * 3 * a.hidden() + first;
     const auto biased = [&](int64_t channel) {
@@ -143,7 +143,8 @@ struct HeadTile {
     if (part == 2 || !a.rotations) return biased(c);
     return turn(place, c, biased, T{1});
   }
-  /// Channel c of what `channels` gives for each, turned by the angle of row `place`; direction -1 turns back.
+  /// Channel c of a row of which `channels` gives each channel, turned by the angle of row `place`; direction -1
+  /// turns back.
   template <class Channels>
   FUNICULAR_DEVICE T turn(int64_t place, int64_t c, Channels channels, T direction) const {
     const int64_t half = a.head_size / 2, i = c % half;
@@ -152,7 +153,7 @@ struct HeadTile {
     return c < half ? channels(c) * cosine - channels(c + half) * sine
                     : channels(c) * cosine + channels(c - half) * sine;
   }
-  /// Channel c of the gradient of a query or key of row `place`, whose sums are `line`.
+  /// Channel c of the gradient of the query or key in row `place`; `line` has its sums.
   FUNICULAR_DEVICE T gradient(const T* line, int64_t place, int64_t c) const {
     if (!a.rotations) return line[c];
     return turn(
@@ -280,8 +281,8 @@ struct AttentionForward {
  private:
   using T = Compute<S>;
 
-  /// Row i of scores becomes its share of the softmax, dropped out; what came before is rescaled by
-  /// factors[i].
+  /// Turns row i of scores into its share of the softmax, with dropout. Sets factors[i], by which earlier sums are
+  /// rescaled.
   FUNICULAR_DEVICE void take_row(const HeadTile<S>& tile, const Tiles<T>& m, int64_t i, int64_t from) const {
     T* const row = m.scores + i * m.score_stride;
     const int64_t valid = least(a.tile, tile.length - from);
@@ -398,8 +399,8 @@ struct QueryGradients {
     }
   }
 
-  /// Adds the gradients of the scores with keys from `from` on to the team's own row of term_gradients. For each
-  /// tile of keys a distance is one thread's, so the order of the sums does not change from run to run.
+  /// Adds the gradients of the scores with keys from `from` on to the team's own row of term_gradients. In each tile
+  /// of keys, one thread handles a distance, so the order of the sums does not change from run to run.
   template <class Team>
   FUNICULAR_DEVICE void add_distance_gradients(const Team& team, const HeadTile<S>& tile,
                                                const Tiles<Compute<S>>& m, int64_t from) const {

@@ -1,5 +1,6 @@
 #pragma once
-// Sums over rows for a team of threads (base/team.h): first over blocks of rows, then over the blocks, always in the same order.
+// Sums over rows for a team of threads (base/team.h): first over blocks of rows, then over the blocks, always in the
+// same order.
 
 #include <cstdint>
 

@@ -151,7 +151,8 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
 NormGradients norm_backward(const at::Tensor& output_gradient, const NormResult& saved,
                             const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call,
                             const NormVectors& vectors) {
-  // Once for both kernels: the second goes down columns, where a row's decisions do not come together.
+  // Applies dropout once for both kernels: the second goes down columns, where a row's decisions do not come
+  // together.
   at::Tensor dy = output_gradient;
   if (call.output_dropout.threshold != 0) {
     dy = at::empty_like(output_gradient);

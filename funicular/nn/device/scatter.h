@@ -1,5 +1,6 @@
 #pragma once
-// The gradients of tables of embeddings for a team of threads (base/team.h): rows of one id are added up and go to the id's row.
+// The gradients of tables of embeddings for a team of threads (base/team.h): rows of one id are added up and go to
+// the id's row.
 
 #include <cstdint>
 

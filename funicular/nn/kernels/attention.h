@@ -122,13 +122,12 @@ FUNICULAR_INLINE auto* groups(E* elements) {
     return elements;
 }
 
-/// Rows of scores whose softmax is computed side by side: a row's own is a chain of operations that wait for
-/// each other.
+/// Rows of scores whose softmax is computed side by side. Within one row, each operation waits for the one before.
 constexpr int kSoftmaxRows = 4;
 static_assert(kQueryBlock % kDropped == 0 && kDropped % kSoftmaxRows == 0);  // of one octet, see QueryDropout
 
-/// Rows [first, first + count) of queries or keys, turned where the layer has rotary positions, with zero rows after
-/// them up to `padded`.
+/// Packs rows [first, first + count) of queries or keys, turned if the layer has rotary positions, with zero rows
+/// after them up to `padded`.
 template <class S, class P>
 FUNICULAR_INLINE void pack_positioned(const AttentionArguments<S>& a, const S* in, const Compute<S>* bias,
                                       int64_t first, int64_t count, int64_t padded,

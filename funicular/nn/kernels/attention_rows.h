@@ -1,5 +1,5 @@
 #pragma once
-// Rows of attention's scores become probabilities, and their gradients gradients of the scores.
+// Turns rows of attention's scores into probabilities, and their gradients into gradients of the scores.
 
 #include "funicular/nn/kernels/vector.h"
 
@@ -103,7 +103,7 @@ FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t slide, int64_
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
-/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_rows'.
+/// As in softmax_rows: begin, length, keys, `multipliers` (D), and the columns written beyond a row's own keys.
 template <class T>
 FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
                                          int64_t length, int64_t keys, T scale, T log_sum_exp) {

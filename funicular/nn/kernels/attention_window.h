@@ -11,7 +11,7 @@ namespace funicular::nn::FUNICULAR_ISA {
 constexpr int64_t kWindowQueries = 256;  // neighbours whose keys are packed together
 constexpr int64_t kWindowSlack = 64;     // what rounding adds to the keys of a block of queries, at most
 
-/// Whether some row does not see all.
+/// Whether some row does not see all keys.
 FUNICULAR_INLINE bool is_windowed(int64_t length, int64_t window) {
   return window >= 0 && window < length - 1;
 }
@@ -41,7 +41,7 @@ FUNICULAR_INLINE int64_t query_row(const AttentionArguments<S>& a, int64_t i) {
   return a.queries ? a.queries[i] : i;
 }
 
-/// Keys that are packed together, and the queries [begin, end) that see no others.
+/// Keys that are packed together, and the queries [begin, end) that see only these keys.
 struct KeySpan {
   KeyRange keys;
   int64_t begin = 0, end = 0;

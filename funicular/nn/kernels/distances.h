@@ -49,7 +49,7 @@ int64_t score_distance_workspace(int64_t length, int64_t head_size, int64_t teac
          attention_workspace<S>(length, teacher_head_size, -1);
 }
 
-/// Some queries beside all keys: w.scores [count, keys].
+/// The scores of some queries with all keys: w.scores [count, keys].
 template <class S, class P>
 FUNICULAR_INLINE void scores_of_queries(const S* query, int64_t stride, int64_t head_size, int64_t count,
                                         int64_t padded, const AttentionBuffers<P>& w) {

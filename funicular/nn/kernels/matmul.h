@@ -48,8 +48,7 @@ struct LeftOperand {
   }
 };
 
-/// The result of some rows and a panel: out = or += the sums of what came before in the depth (null: nothing)
-/// and what comes now.
+/// The result of some rows and a panel: out = or += the sums of the depth so far (null: nothing) and what comes now.
 template <class P, class O>
 struct PanelResult {
   const typename P::T* sums;  ///< [rows, kPanel]
@@ -61,7 +60,7 @@ struct PanelResult {
   }
 };
 
-/// kAhead: asks for the tile that begins at `next` too, whose rows are packed.
+/// kAhead: also prefetches the tile that begins at `next`, whose rows are packed.
 template <class P, class O, int kRows, bool kAhead>
 FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Group* b, int64_t depth,
                                   const PanelResult<P, O>& c, const typename P::Element* next = nullptr) {
@@ -103,7 +102,7 @@ FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Gro
     }
 }
 
-/// The first `rows` of a * panel; `next`: what will be multiplied after them.
+/// Multiplies the first `rows` of a by the panel; `next` is what will be multiplied after them.
 template <bool kAhead, class P, class O>
 inline void matmul_rows(LeftOperand<P> a, const typename P::Group* b, int64_t depth, int64_t rows,
                         const PanelResult<P, O>& result, const typename P::Element* next) {
@@ -265,8 +264,8 @@ int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t, bool) {
   return kBlockDepth * kPanel<P> * group + (depth > kBlockDepth * P::kGroup ? rows * kPanel<P> * sum : 0);
 }
 
-/// Rows of a panel that are a piece: all, or fewer if panels cannot be shared out evenly. To pack a panel
-/// takes as long as to multiply by it some 12 rows.
+/// The rows of a panel that make a piece: all, or fewer if panels cannot be shared out evenly. Packing a panel takes
+/// as long as multiplying by it some 12 rows.
 inline int64_t rows_of_piece(int64_t rows, int64_t panels, int threads) {
   constexpr int64_t kPacking = 12;
   int64_t best = 0, least_time = INT64_MAX;

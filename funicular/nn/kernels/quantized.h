@@ -51,8 +51,8 @@ struct WeightLine {
   }
 };
 #elif defined(FUNICULAR_ISA_avx2_vnni) || defined(FUNICULAR_ISA_avx2_vnni_evex)
-// The instruction has two encodings, AVX-VNNI's and AVX-512's, and a processor may lack either. By name, since a
-// compiler that may use AVX-512 would use it elsewhere, too.
+// The instruction has two encodings, AVX-VNNI's and AVX-512's, and a processor may lack either. It is called by name,
+// since a compiler that may use AVX-512 would use it elsewhere, too.
 struct WeightLine {
   __m256i weights;
   FUNICULAR_INLINE explicit WeightLine(const int8_t* p)
@@ -136,7 +136,7 @@ struct WeightLine {
 };
 #endif
 
-/// The lowest byte of each lane. By name, since GCC 12 takes AVX-512's registers to pieces.
+/// The lowest byte of each lane. The instruction is called by name, since GCC 12 takes AVX-512's registers to pieces.
 template <class T>
 FUNICULAR_INLINE void store_low_bytes(uint8_t* out, Vec<T> values) {
 #if defined(__AVX512F__)
@@ -289,7 +289,8 @@ struct LinesMade {
   }
 };
 
-/// The weights of some groups of inputs are made ready in the first-level cache, then come all rows of a chunk.
+/// Prepares the weights of some groups of inputs in the first-level cache, then multiplies all rows of a chunk by
+/// them.
 template <class S>
 FUNICULAR_INLINE void quantized_columns(const QuantizedArguments<S>& a, int64_t column,
                                         LinesInPlace weights) {

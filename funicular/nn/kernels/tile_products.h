@@ -216,8 +216,8 @@ inline void weight_gradient(const GradientArguments<BFloat16>& g) {
     gradient_rows_of(g, g.narrow);
 }
 
-/// `all` in parts of at most `most`, as many as threads or a multiple, unless they would be less than
-/// `fewest`; a multiple of 32.
+/// The size of the parts of `all`, a multiple of 32: at most `most`. There are as many parts as threads or a
+/// multiple, unless they would be smaller than `fewest`.
 inline int64_t part_of(int64_t all, int64_t most, int64_t fewest, int64_t threads) {
   int64_t parts = (all + most - 1) / most;
   const int64_t equal = round_up(parts, threads), many = all / fewest;

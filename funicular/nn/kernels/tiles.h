@@ -443,7 +443,7 @@ class Multiplication {
     return to_rows;
   }
 
-  /// The rows before are activated among the products of these.
+  /// Whether the rows before are activated among the products of these rows.
   FUNICULAR_INLINE bool activates_among(const Block& b) const {
     return among_ && finished_ == b.outer - 1 && b.outer > 0;
   }
@@ -452,7 +452,7 @@ class Multiplication {
     return t_.stage + (square % 2 * inner_ + panel) * 2 * kTile;
   }
 
-  /// The share of a block and panel of the rows before.
+  /// Activates the share of a block and panel of the rows before.
   template <bool kBackward>
   FUNICULAR_INLINE GeluLines<kBackward> gelu_lines(const Block& b, int64_t panel) const {
     const int64_t q = b.first / blocks_.size;

@@ -60,8 +60,8 @@ FUNICULAR_INLINE void store(double* p, Vec<double> v) {
 using Bits = uint32_t __attribute__((vector_size(kRegisterBytes)));
 using HalfBits = uint16_t __attribute__((vector_size(kRegisterBytes / 2), aligned(2), may_alias));
 
-/// 16-bit patterns in the lower halves of 32 bits. By name, since GCC 12 converts AVX-512's registers in
-/// halves.
+/// 16-bit patterns in the lower halves of 32 bits. The instruction is called by name, since GCC 12 converts AVX-512's
+/// registers in halves.
 FUNICULAR_INLINE Bits widen_bits(const void* p) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Bits>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))));
