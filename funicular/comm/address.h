@@ -28,8 +28,8 @@ struct Address {
 /// The addresses of the meeting point, with its port; at least one. Throws InputError if its host is unknown.
 std::vector<Address> resolve(const launch::Environment& place);
 
-/// The address of a network interface of this host, by its name. Throws InputError that names those there
-/// are.
+/// The address of a network interface of this host, by its name. Throws InputError that lists the existing
+/// interfaces.
 Address address_of_interface(const std::string& name, int family);
 
 /// The address of this host from which packets go to another. Throws InputError if there is no way.
@@ -41,7 +41,7 @@ int listen_on(Address address, int port);
 /// Short messages on this connection are sent at once, not collected.
 void send_without_delay(int descriptor);
 
-/// Where a descriptor listens.
+/// The address at which a descriptor listens.
 Address address_of_socket(int descriptor);
 
 }  // namespace funicular::comm

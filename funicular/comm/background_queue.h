@@ -1,5 +1,5 @@
 #pragma once
-// Actions that a thread of their own carries out, one after the other: collectives in the background.
+// Runs actions one by one on a thread of its own: collectives in the background.
 
 #include <condition_variable>
 #include <deque>
@@ -11,14 +11,14 @@
 
 namespace funicular::comm {
 
-/// What was started and may not be done yet.
+/// An action that was started and may not be done yet.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Throws what it threw. Of a collective any thread may wait.
+  /// Waits for the action, and throws what it threw. Any thread may wait for a collective.
   virtual void wait();
   virtual bool done();
-  /// By who carried it out; once.
+  /// Called once, by the thread that carried out the action.
   void finish(std::exception_ptr error);
 
  private:
@@ -28,7 +28,7 @@ class Pending {
   std::exception_ptr error_;
 };
 
-/// Strictly in the order of the calls. Its thread begins with the first of them.
+/// Runs actions strictly in the order of the calls. Its thread begins with the first call.
 class BackgroundQueue {
  public:
   BackgroundQueue() = default;
@@ -37,7 +37,7 @@ class BackgroundQueue {
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
-  /// What `action` holds is let go before it counts as done.
+  /// Starts an action. Its captures are released before it counts as done.
   std::shared_ptr<Pending> start(std::function<void()> action);
   /// Returns once all that was started is done.
   void wait_for_all();

@@ -1,5 +1,5 @@
 #pragma once
-// What a collective may be asked for: tensors, reductions, ranks and pieces are checked before anything is sent.
+// Checks the tensors, reduction, ranks and pieces of a collective before anything is sent.
 
 #include <ATen/core/Tensor.h>
 
@@ -31,7 +31,7 @@ std::string describe(const char* operation, const at::Tensor& tensor, const std:
 std::string describe_pieces(const std::vector<Shard>& pieces);
 const char* name_of(Reduction reduction);
 
-// Of tensors that are checked.
+// For tensors that have been checked.
 
 Element element_of(const at::Tensor& tensor);
 /// The memory of a tensor, for transports that read it themselves or name it to a library.

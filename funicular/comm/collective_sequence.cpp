@@ -76,7 +76,7 @@ void CollectiveSequence::compare(int64_t number, const std::string& what) {
       if (theirs != what) different += fmt::format("; rank {} calls {}", other, theirs);
       meeting_.erase(call(other));
     }
-    // Whoever tells its call has read the verdict before.
+    // A rank that tells its call has read the verdict before.
     if (number > 1) meeting_.erase(verdict(number - 1));
     meeting_.set(verdict(number),
                  different.empty() ? "yes" : fmt::format("rank 0 calls {}{}", what, different));

@@ -1,6 +1,5 @@
 #pragma once
-// The collectives of one group, one after the other: numbered, compared between the ranks, in the background
-// or not.
+// The collectives of one group, one by one: numbered, compared between the ranks, in the background or not.
 
 #include <chrono>
 #include <cstdint>
@@ -19,12 +18,12 @@ namespace funicular::comm {
 /// The error's text without "[ranks] ", for another error that quotes it.
 std::string text_to_quote(const std::exception& error);
 
-/// Carries out actions strictly one after the other, in the order of the calls. A RunError of one breaks the
-/// sequence: it is thrown with the rank's and the collective's name, and so is every later call.
+/// Carries out actions strictly one by one, in the order of the calls. A RunError of an action breaks the sequence.
+/// The call throws it with the names of the rank and the collective, and every later call throws it, too.
 class CollectiveSequence {
  public:
   struct Options {
-    std::chrono::milliseconds timeout;  ///< for the others to say what they call
+    std::chrono::milliseconds timeout;  ///< for all ranks to say what they call
     bool compare_all;  ///< compare every collective between the ranks, not the first one only
   };
   /// `rank` of `size` ranks of a group, whose part of the store is `meeting`.
@@ -33,15 +32,16 @@ class CollectiveSequence {
   CollectiveSequence(const CollectiveSequence&) = delete;
   CollectiveSequence& operator=(const CollectiveSequence&) = delete;
 
-  /// Once all that was started before is done. `what` describes the collective, the same on all ranks.
+  /// Waits for all that was started before, then runs `action`. `what` describes the collective, the same on all
+  /// ranks.
   void run(const std::string& what, const std::function<void()>& action);
-  /// The same for what concerns two ranks alone, and so has no number.
+  /// As run, for an action between two ranks alone, which has no number.
   void run_between_two(const std::string& what, const std::function<void()>& action);
-  /// The same, beside what was started: of a group that has no collective under way.
+  /// As run_between_two, without waiting for what was started. For a group that has no collective under way.
   void run_aside(const std::string& what, const std::function<void()>& action);
-  /// In the background. What `action` holds is let go before it counts as done.
+  /// As run, in the background. The captures of `action` are released before it counts as done.
   std::shared_ptr<Pending> start(std::string what, std::function<void()> action);
-  /// The same for what concerns two ranks alone.
+  /// As start, for an action between two ranks alone.
   std::shared_ptr<Pending> start_between_two(std::string what, std::function<void()> action);
 
  private:

@@ -92,7 +92,7 @@ class ConnectedRanks final : public Transport {
     const int64_t count = tensor.numel();
     if (count == 0) return;
     if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
-    // Gloo's own minimum and maximum pass over what is no number.
+    // Gloo's own minimum and maximum ignore NaN.
     const bool adds = reduction == Reduction::sum || reduction == Reduction::average;
     if (count * bytes_of(element) <= kGlooBytes && !options_.fixed_order &&
         (adds || element == Element::int64)) {
@@ -220,11 +220,11 @@ class ConnectedRanks final : public Transport {
   Link link_;
   std::unique_ptr<SharedMemory> memory_;
   std::map<std::string, int> subgroups_;
-  CollectiveSequence sequence_;  ///< last: what it still carries out needs the others
+  CollectiveSequence sequence_;  ///< last: its unfinished actions need the members above
 };
 
-/// Gloo writes to connections without MSG_NOSIGNAL: a peer that has died would end this process by SIGPIPE, and nobody
-/// would hear why. Whoever handles the signal already keeps its handler.
+/// Ignores SIGPIPE. Gloo writes to connections without MSG_NOSIGNAL, so a dead peer would end this process without a
+/// message. A program that already handles the signal keeps its handler.
 void ignore_broken_pipes() {
   struct sigaction now = {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);

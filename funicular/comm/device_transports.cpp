@@ -33,7 +33,8 @@ std::string name_for(const GroupOptions& options) {
   return options.fixed_order ? "staged" : "nccl";
 }
 
-/// Throws RunError unless all ranks have chosen this transport. Otherwise each would wait for the others in vain.
+/// Throws RunError unless all ranks have chosen this transport. Otherwise the ranks would wait for each other in
+/// vain.
 void compare_names(Transport& host, const std::string& name, const GroupOptions& options) {
   if (!host.meeting()) return;
   CollectiveSequence sequence(host.meeting()->within("transport"), host.watch(), host.rank(), host.size(),

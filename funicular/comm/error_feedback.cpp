@@ -23,7 +23,7 @@ void round_all(const Value* gradient, Value* residual, Short* out, int64_t size,
   parallel_loop(0, size, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Value whole = gradient[i] + residual[i];
-      // What is not finite stays so: the step is to fail as it would have without rounding.
+      // Keeps values that are not finite: the step must fail as it would without rounding.
       const Value held = std::isfinite(whole) ? std::clamp(whole, -largest, largest) : whole;
       out[i] = static_cast<Short>(static_cast<float>(held));
       const Value lost = whole - static_cast<Value>(static_cast<float>(out[i]));

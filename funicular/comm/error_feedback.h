@@ -8,22 +8,20 @@
 
 namespace funicular::comm {
 
-/// What one rank adds to a sum that is made again and again, rounded: what rounding lost is added the next
-/// time.
+/// One rank's part of a rounded sum that is computed again and again. Each rounding error is added the next time.
 ///
-///     p = g + e;   c = round16(p);   e = p − c
+///     p = g + e;   c = round16(p);   e = p − c.
 ///
-/// So after any number of steps the sum of all c is that of all g up to one residual e. (The rounding of the
-/// ranks' sum itself is not fed back: once in shared memory, at each rank around a ring.)
+/// So after any number of steps, the sum of all c equals the sum of all g up to one residual e. (Rounding of the
+/// ranks' sum itself is not fed back. It happens once in shared memory, and at each rank around a ring.)
 class ErrorFeedback {
  public:
-  /// For `elements` values of `gradient`'s type (float or double), rounded to `type` (kBFloat16 or kHalf; of
-  /// kHalf what is beyond its range / `ranks` is kept for later, so that no sum of so many overflows).
+  /// For `elements` values of `gradient`'s type (float or double), rounded to `type` (kBFloat16 or kHalf). For kHalf,
+  /// what is beyond its range / `ranks` is kept for later, so that no sum over the ranks overflows.
   ErrorFeedback(int64_t elements, const at::TensorOptions& gradient, at::ScalarType type, int ranks);
 
-  /// What to sum for `gradient` [n], elements [begin, begin + n) of all: a tensor [n] of the 16-bit type, to
-  /// be summed in place, that the next call for these elements overwrites. A residual that is not finite is
-  /// dropped.
+  /// Returns what to sum for `gradient` [n], elements [begin, begin + n) of all: a tensor [n] of the 16-bit type. Sum
+  /// it in place; the next call for these elements overwrites it. A residual that is not finite is dropped.
   at::Tensor compress(const at::Tensor& gradient, int64_t begin);
   /// [elements], e above; to be saved and restored in place.
   const at::Tensor& residual() const { return residual_; }

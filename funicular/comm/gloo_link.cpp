@@ -43,7 +43,7 @@ at::Tensor view(const void* data, int64_t size, at::ScalarType type) {
   return at::from_blob(const_cast<void*>(data), {size}, at::TensorOptions().dtype(type));
 }
 
-/// What c10d threw, without the trace of C++ calls.
+/// The text of an exception that c10d threw, without the trace of C++ calls.
 std::string text_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -63,7 +63,7 @@ struct Link::Engine {
   Engine() = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  /// Gloo's destructor waits for what is under way, which may be for ever: a broken group is left to the end of the
+  /// Gloo's destructor waits for transfers under way, perhaps for ever. So a broken group is left to the end of the
   /// process.
   ~Engine() {
     if (broken) gloo.release();
@@ -85,7 +85,7 @@ struct Link::Engine {
   }
 
   void wait(Watch* watch, const c10::intrusive_ptr<c10d::Work>& work, std::chrono::milliseconds timeout) {
-    // Shared, for the callback may outlive this call where it ends with an error.
+    // Shared, since the callback may outlive this call if it ends with an error.
     struct Signal {
       std::mutex mutex;
       std::condition_variable changed;
@@ -123,7 +123,7 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
       timeout_(timeout),
       watch_(std::move(watch)),
       engine_(std::make_unique<Engine>()) {
-  // Ours is the timeout that speaks; Gloo's only keeps its threads from waiting for ever.
+  // Our own timeout reports the error; Gloo's only keeps its threads from waiting for ever.
   auto options = c10d::ProcessGroupGloo::Options::create(timeout + std::chrono::seconds(5));
   try {
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(meeting.own_address()));
@@ -133,8 +133,8 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     throw RunError(launch::kRanks, "rank {} of {} cannot connect to another rank: {}", rank, size,
                    text_of(std::current_exception()));
   }
-  // To Gloo a rank is connected as soon as its own part is done. If it dropped the group then, those that still connect
-  // would see their connections closed. So it waits for a word of each.
+  // To Gloo a rank is connected as soon as its own part is done. If the rank dropped the group then, ranks that still
+  // connect would see their connections closed. So it waits for a word of each rank.
   if (meeting.secret().empty())
     exchange(std::vector<std::string>(static_cast<size_t>(size), "connected"));
   else
@@ -167,7 +167,7 @@ void Link::check_peers(const std::string& secret) {
   }
 }
 
-/// Text r goes to rank r, and in its place comes a text of the same length from there.
+/// Sends text r to rank r, and returns in its place a text of the same length from there.
 std::vector<std::string> Link::exchange(const std::vector<std::string>& texts) {
   std::vector<std::string> received(texts);
   std::vector<Transfer> transfers;

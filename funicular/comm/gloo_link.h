@@ -14,13 +14,12 @@
 
 namespace funicular::comm {
 
-/// Every wait ends with a RunError where another rank is at fault or the time is over; then the link is
-/// broken, and so is every later call. One thread at a time.
+/// Every wait ends with a RunError if another rank is at fault or the time is over. Then the link is broken, and
+/// every later call throws, too. One thread at a time.
 class Link {
  public:
-  /// Collective among `size` ranks; `rank` is this one's number among them. `meeting` is the group's own part
-  /// of the store. `watch` may be null. Where the run has a secret, each connection's two ends prove that
-  /// they know it.
+  /// Collective among `size` ranks; `rank` is this rank's number among them. `meeting` is the group's own part of the
+  /// store. `watch` may be null. If the run has a secret, both ends of each connection prove that they know it.
   Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds timeout,
        std::shared_ptr<Watch> watch);
   ~Link();
@@ -44,7 +43,7 @@ class Link {
     struct State;
     std::unique_ptr<State> state_;
   };
-  /// To and from another rank; those between two ranks arrive in the order in which they were sent.
+  /// To and from another rank. Transfers between two ranks arrive in the order in which they were sent.
   Transfer send(const void* data, int64_t bytes, int to);
   Transfer receive(void* data, int64_t bytes, int from);
 

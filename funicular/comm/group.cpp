@@ -239,8 +239,8 @@ Call broadcast_call(const at::Tensor& tensor, int root, int size) {
           [=](Transport& transport) { transport.broadcast(tensor, root); }};
 }
 
-/// The texts of at least two ranks. Short texts, which are almost all there are, travel in one exchange: their lengths and
-/// their first bytes.
+/// The texts of at least two ranks. Short texts, which are almost all there are, travel in one exchange: their
+/// lengths and their first bytes.
 std::vector<std::string> gathered_texts(const Group& group, const std::string& text) {
   const int size = group.size(), rank = group.rank();
   constexpr int64_t kWord = 8, kFirst = 31;  // the first bytes, in words, behind the length
@@ -270,7 +270,7 @@ std::vector<std::string> gathered_texts(const Group& group, const std::string& t
   return texts;
 }
 
-/// Of a message to or from another rank; what it is.
+/// Checks a message to or from another rank, and describes it.
 std::string check_message(const char* operation, const char* direction, const at::Tensor& tensor, int other,
                           const Group& group) {
   check_tensor(operation, tensor);

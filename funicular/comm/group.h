@@ -57,13 +57,13 @@ class Work {
   std::shared_ptr<Pending> pending_;
 };
 
-/// A set of ranks and their connections. A value: copies are the same group. A default-made one is this
+/// A set of ranks and their connections. Copies of a group are the same group. A default-constructed group is this
 /// process alone: its collectives do nothing and need no network.
 ///
 /// All ranks of a group must call its collectives in one order, with tensors of equal type and size. One thread of a
 /// rank calls at a time. Tensors are contiguous, of float, double, bfloat16, half or int64, and are taken as flat.
 /// They lie on the CPU, or on the device of GroupOptions::device. On a GPU the current stream waits for the result,
-/// from Work::wait() on or from the call's return on, so a fault may show only at a later call. Every function throws
+/// from Work::wait() on or from the call's return on. So a fault may show only at a later call. Every function throws
 /// InputError for a tensor that does not fit, before anything is sent. If another rank is dead, frozen or in another
 /// collective, it throws RunError, which names both ranks and the collective. After a RunError every later call of
 /// the group fails.

@@ -65,7 +65,7 @@ class ImaginedRanks final : public Transport {
   }
 
  private:
-  /// Of what is written here autograd's version counters hear as little as of what comes from connections.
+  /// A flat view. Writes to it do not raise autograd's version counters, as data from connections do not.
   static at::Tensor flat_of(const at::Tensor& tensor) { return tensor.variable_data().view({-1}); }
   at::Tensor own_part(const at::Tensor& tensor, const std::vector<Shard>& pieces) const {
     const Shard& own = pieces[static_cast<size_t>(rank())];

@@ -1,5 +1,6 @@
 #pragma once
-// The ranks of a group without other processes: a memory prediction builds a strategy on one of them and exchanges nothing.
+// The ranks of a group without other processes: a memory prediction builds a strategy on one of them and exchanges
+// nothing.
 
 #include <memory>
 

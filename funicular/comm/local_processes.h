@@ -9,8 +9,8 @@
 
 namespace funicular::comm {
 
-/// How the system calls what a process of this host does: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0 where
-/// there is none.
+/// The system's letter for the state of a process of this host: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0
+/// if there is none.
 char state_of_process(int process);
 
 class LocalProcesses {

@@ -82,8 +82,8 @@ std::vector<uint8_t> bytes_of_text(const std::string& text) {
 }  // namespace
 
 Meeting::Meeting(const launch::Environment& place, const MeetingOptions& options) {
-  // c10d warns of each wait that ends and of each lost connection, with a trace of its stack; the watch and
-  // the errors of a group say what matters of that.
+  // c10d warns of each wait that ends and of each lost connection, with a stack trace. The watch and a group's errors
+  // already say what matters.
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
   const std::vector<Address> points = resolve(place);
   const Address own = options.interface.empty()
@@ -131,7 +131,7 @@ void Meeting::exchange_peers(const launch::Environment& place, const MeetingOpti
   auto peers = std::make_shared<std::vector<Peer>>();
   std::vector<int> missing;
   for (int rank = 0; rank < place.size; ++rank) {
-    // Whoever waited for one rank in vain asks after the rest without waiting.
+    // Once one rank was awaited in vain, the rest are looked up without waiting.
     const auto patience = missing.empty() ? options.patience : std::chrono::milliseconds(10);
     Peer peer;
     if (const auto text = get(fmt::format("here/{}", rank), patience)) {

@@ -1,6 +1,6 @@
 #pragma once
-// Where ranks meet: a key-value store that rank 0 keeps for those who know the run's secret, and who has
-// come.
+// The meeting point of the ranks: a key-value store that rank 0 keeps for processes that know the run's secret. It
+// also tells which ranks have come.
 
 #include <chrono>
 #include <memory>
@@ -16,11 +16,11 @@ struct MeetingOptions {
   /// The network interface to listen on, by name ("eth0"). Empty: loopback where the meeting point is
   /// loopback, otherwise the one by which the meeting point is reached.
   std::string interface {};
-  /// How long to wait for the other ranks.
+  /// How long to wait until all ranks have come.
   std::chrono::milliseconds patience = std::chrono::minutes(5);
 };
 
-/// What a rank tells about itself. Ranks with the same `host` see each other's process numbers.
+/// A rank's description of itself. Ranks with equal `host` see each other's process numbers.
 struct Peer {
   std::string host;
   int process = 0;
@@ -32,13 +32,13 @@ struct Connection;  // meeting_store.h
 /// One rank's connection to the store. A value; copies share the connection, which serves one call at a time.
 class Meeting {
  public:
-  /// Waits until all ranks have come. Throws RunError that names those who have not, InputError where the
+  /// Waits until all ranks have come. Throws RunError that names the missing ranks. Throws InputError if the
   /// interface or the address cannot be used.
   Meeting(const launch::Environment& place, const MeetingOptions& options);
 
   /// A connection of its own, for another thread.
   Meeting clone() const;
-  /// The same store, every key behind `prefix`.
+  /// This store with `prefix` before every key.
   Meeting within(const std::string& prefix) const;
 
   void set(const std::string& key, const std::string& value) const;
@@ -49,10 +49,10 @@ class Meeting {
   std::optional<std::string> get_now(const std::string& key) const;
 
   const std::vector<Peer>& peers() const { return *peers_; }
-  /// The address of this host that the other ranks reach.
+  /// The address of this host at which other ranks reach it.
   const std::string& own_address() const { return own_address_; }
   const Connection& connection() const { return *connection_; }
-  /// What only this run's ranks know; empty where nobody gave them one.
+  /// The secret that only this run's ranks know; empty if nobody gave them one.
   const std::string& secret() const { return secret_; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// A connection to the meeting point (comm/meeting.h) as c10d's store, for the sources that hand it on to c10d; apart from
-// meeting.h, since c10d's headers take seconds to compile.
+// A connection to the meeting point (comm/meeting.h) as c10d's store, for the sources that pass it on to c10d. It is
+// apart from meeting.h, since c10d's headers take seconds to compile.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

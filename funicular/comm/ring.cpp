@@ -54,8 +54,8 @@ void ring_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& 
   const int ranks = link.size(), rank = link.rank();
   const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
   const int64_t element_bytes = bytes_of(element);
-  // In step s a rank sends the shard s + 1 places before its own and receives the one before that, which it
-  // sends in the next step with its own values added. What is received is therefore known from the start.
+  // In step s a rank sends the shard s + 1 places before its own, and receives the shard before that. It adds its own
+  // values to the received shard and sends it in the next step. So all incoming shards are known from the start.
   std::vector<Chunk> incoming;
   for (int step = 0; step + 1 < ranks; ++step)
     append(incoming, chunks_of(before(shards, rank, step + 2), element_bytes));

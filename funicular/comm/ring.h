@@ -20,8 +20,8 @@ int64_t bytes_of(Element element);
 void ring_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
                          Reduction reduction);
 
-/// The same without a ring: every rank sends each other one its shard, and each sums what it got as combine()
-/// does, in the order of the ranks. Takes a buffer as large as `data`, less one shard.
+/// As ring_reduce_scatter without a ring: every rank sends each other rank its shard. Each rank sums the shards that
+/// it got as combine() does, in the order of the ranks. Takes a buffer as large as `data`, less one shard.
 void exchange_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
                              Reduction reduction);
 

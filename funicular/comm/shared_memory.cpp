@@ -61,8 +61,8 @@ struct alignas(kLine) SharedMemory::Flag {
   }
 };
 
-/// What a rank tells: blocks that it has copied in, made its result of, copied out; small operations copied
-/// in.
+/// A rank's progress: the blocks that it has copied in, made its result of, copied out; the small operations that it
+/// has copied in.
 struct SharedMemory::Control {
   Flag copied_in, made, copied_out, small;
 };
@@ -72,7 +72,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 /// One operation. Block b of it is the b-th piece of every rank's shard.
 struct SharedMemory::Flow {
   const std::byte* data;  ///< this rank's values; nothing is copied in where there is no reduction
-  std::byte* out;         ///< where the other ranks' results go, by their shard's place; null: nowhere
+  std::byte* out;         ///< where results of other ranks go, by their shard's place; null: nowhere
   std::byte* own;         ///< where this rank's result goes; null: it lies in data already
   const std::vector<Shard>& shards;
   int64_t element_bytes, piece;  ///< elements of a block's part
@@ -214,8 +214,8 @@ void SharedMemory::wait_for_all(Flag Control::*flag, uint32_t target) {
 
 void SharedMemory::all_reduce_small(std::byte* data, int64_t size, Element element, Reduction reduction,
                                     double divisor) {
-  // Two slots are enough: whoever is here for the next time knows by the others' flags that they have read
-  // the one before the last.
+  // Two slots are enough. A rank reuses a slot two operations later. By then all ranks have published the operation
+  // in between, and so have read this slot.
   std::memcpy(small_slot(rank_, small_), data, static_cast<size_t>(size * bytes_of(element)));
   control(rank_).small.publish(small_ + 1);
   wait_for_all(&Control::small, small_ + 1);

@@ -14,12 +14,12 @@
 
 namespace funicular::comm {
 
-/// A few megabytes, mapped by all ranks of a group, through which data flow in blocks that stay in the
-/// caches: while one block is summed the next one is being copied in. Sums are made once, as a tree over the
-/// ranks (comm/combine.h), 16-bit elements in float, so all ranks get the same bits whatever the size and the
-/// speed of each.
+/// A few megabytes, mapped by all ranks of a group. Data flow through them in blocks that stay in the caches: while
+/// one block is summed, the next one is being copied in. Sums are made once, as a tree over the ranks
+/// (comm/combine.h), 16-bit elements in float. So all ranks get the same bits, whatever the size and the speed of
+/// each.
 ///
-/// Every wait ends with a RunError where another rank is at fault or the time is over. One thread at a time.
+/// Every wait ends with a RunError if another rank is at fault or the time is over. One thread at a time.
 class SharedMemory {
  public:
   /// Collective. Nothing if the ranks are not all on one host, or the system does not let them share memory;

@@ -52,7 +52,7 @@ StoreClient::~StoreClient() {
 }
 
 bool StoreClient::try_to_connect(const Address& address, Clock::time_point deadline, std::string& why_not) {
-  // Whoever accepts and then says nothing is no store of ours, or turns others away at this moment.
+  // A listener that accepts and then says nothing is no store of ours, or it turns connections away at this moment.
   const auto soon = std::min(deadline, Clock::now() + 10s);
   descriptor_ = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   try {

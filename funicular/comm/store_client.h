@@ -14,7 +14,7 @@
 
 namespace funicular::comm {
 
-/// What c10d's stores have and no group uses (counters, lists, queues) throws c10::NotImplementedError.
+/// Counters, lists and queues of c10d's stores, which no group uses, throw c10::NotImplementedError.
 class StoreClient final : public c10d::Store {
  public:
   struct Target {
@@ -55,7 +55,7 @@ class StoreClient final : public c10d::Store {
   void shake_hands(Clock::time_point deadline);
   void send_all(std::string_view bytes, Clock::time_point deadline);
   std::string receive_exactly(size_t bytes, Clock::time_point deadline);
-  /// What is there, at least a byte; empty once the time is over.
+  /// Returns the bytes that have come, at least one; empty once the time is over.
   std::string_view receive_some(Clock::time_point deadline);
 
   const Target target_;

@@ -37,7 +37,7 @@ int make_wake_descriptor() {
 
 }  // namespace
 
-/// One end of a rank, or of a stranger.
+/// A connection to a rank, or to a stranger.
 struct StoreServer::Connection {
   int descriptor = -1;
   std::string from, challenge;
@@ -113,7 +113,7 @@ void StoreServer::wait() {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - ServerClock::now()).count();
   ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 3600000)));
   accepting_ = true;
-  // New connections last: they have no place among the polled.
+  // New connections are taken last, since they are not among the polled ones.
   for (size_t i = 2; i < polled.size(); ++i) {
     Connection& connection = *connections_[i - 2];
     if (polled[i].revents & POLLOUT) connection.flush();
@@ -129,7 +129,7 @@ void StoreServer::accept_all() {
     const int descriptor = ::accept4(listening_, from.get(), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (descriptor < 0) {
-      // EMFILE and its like stay until something is closed: polling at once would spin.
+      // EMFILE and similar errors stay until something is closed, so polling at once would spin.
       if (errno != EAGAIN) {
         make_room();
         accepting_ = false;
@@ -150,7 +150,7 @@ void StoreServer::accept_all() {
   }
 }
 
-/// The oldest without a proof goes.
+/// Turns away the oldest connection without a proof.
 void StoreServer::make_room() {
   for (const auto& connection : connections_)
     if (connection->open() && !connection->proven)
@@ -178,7 +178,7 @@ void StoreServer::receive(Connection& connection) {
     }
     std::string_view bytes(buffer.data(), static_cast<size_t>(size));
     if (!connection.proven) {
-      // Not a byte more is kept of what a stranger sends.
+      // Keeps no more of a stranger's bytes than a proof has.
       const size_t wanted = std::min(launch::Handshake::kAnswerBytes - connection.proof.size(), bytes.size());
       connection.proof.append(bytes.substr(0, wanted));
       bytes.remove_prefix(wanted);

@@ -14,14 +14,15 @@
 
 namespace funicular::comm {
 
-/// Serves those who prove that they know the secret. Anyone else is a stranger, and is turned away: with a
-/// wrong proof at once, without one when its time is over. Strangers are counted, and warned of at the first,
-/// the tenth, the hundredth …
+/// Serves connections that prove that they know the secret. All others are strangers and are turned away: with a
+/// wrong proof at once, without one when their time is over. Strangers are counted. The first, the tenth, the
+/// hundredth … causes a warning.
 class StoreServer {
  public:
   struct Limits {
     std::chrono::milliseconds proof{5000};  ///< from the connection to the proof
-    /// Of connections without a proof yet. One more turns the oldest away, which asks again if it is a rank.
+    /// The largest number of connections without a proof yet. One more turns the oldest away; if that is a rank, it
+    /// connects again.
     size_t unproven = 128;
   };
 
@@ -31,7 +32,7 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  /// Those turned away so far.
+  /// The number of strangers turned away so far.
   int64_t strangers() const { return strangers_; }
 
  private:

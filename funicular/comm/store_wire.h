@@ -1,6 +1,6 @@
 #pragma once
-// What a rank and the store of rank 0 say to each other once each has proved that it knows the secret
-// (launch/secret.h): frames of a length and that many bytes, numbers in the order of the processor's bytes.
+// The messages between a rank and the store of rank 0, after both have proved that they know the secret
+// (launch/secret.h). A frame is a length and that many bytes. Numbers are in the processor's byte order.
 
 #include <cstdint>
 #include <cstring>
@@ -69,7 +69,7 @@ inline std::string encode(const StoreAnswer& answer) {
   return frame(body.append(answer.value));
 }
 
-/// Nothing where the bytes are no such message.
+/// Nothing if the bytes are no such message.
 inline std::optional<StoreRequest> decode_request(std::string_view body) {
   StoreRequest request;
   uint32_t key_bytes = 0;
@@ -103,7 +103,7 @@ class Frames {
     bytes_.erase(0, sizeof size + size);
     return body;
   }
-  /// What comes is no frame.
+  /// Whether the bytes that came are no frame.
   bool broken() const {
     std::string_view rest = bytes_;
     uint32_t size = 0;

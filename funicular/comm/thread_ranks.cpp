@@ -21,7 +21,7 @@ namespace funicular::comm {
 
 namespace {
 
-/// What all groups of the same threads have in common.
+/// The common state of all groups of the same threads.
 struct Hall {
   std::mutex mutex;  ///< of all that lies in its rooms
   std::condition_variable changed;
@@ -44,7 +44,7 @@ class Transfer final : public Pending {
 
   const at::Tensor& tensor() const { return tensor_; }
   const std::string& who() const { return who_; }
-  /// With the hall's lock.
+  /// The caller holds the hall's lock.
   void end(std::string error = {}) {
     ended_ = true;
     error_ = std::move(error);
@@ -69,7 +69,7 @@ class Transfer final : public Pending {
   std::string error_;
 };
 
-/// Where the ranks of one group meet. All of it under the hall's lock.
+/// The meeting place of one group's ranks. The hall's lock guards all of it.
 struct Room {
   struct Call {
     std::string what;
@@ -208,7 +208,7 @@ class ThreadRanks final : public Transport {
     }
   }
 
-  /// The second side to come copies.
+  /// The side that comes second copies the tensor.
   std::shared_ptr<Pending> start_transfer(std::string what, const at::Tensor& tensor, std::pair<int, int> way,
                                           Room::Waiting& own, Room::Waiting& others) {
     auto transfer = std::make_shared<Transfer>(hall_, fmt::format("{}, {}", who(), what), tensor);

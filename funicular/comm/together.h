@@ -11,13 +11,13 @@
 
 namespace funicular::comm {
 
-/// Calls `action` on every rank. If the action throws on some ranks, this function throws on all: on those ranks the
-/// same exception, on the others an error of the same kind that names the first rank that failed. All ranks must call
-/// it. The action itself must not call collectives.
+/// Calls `action` on every rank. If the action throws on some ranks, this function throws on all. A rank whose action
+/// threw gets its own exception. Every other rank gets an error of the same kind that names the first rank that
+/// failed. All ranks must call it. The action itself must not call collectives.
 void together(const comm::Group& group, const std::function<void()>& action);
 
-/// Throws InputError of `component` unless `describe` returns equal maps on all ranks; the error names the entry that differs. The
-/// map holds what decides a result that the ranks make together, by its name. All ranks must call it.
+/// Throws InputError of `component` unless `describe` returns equal maps on all ranks; the error names the entry that
+/// differs. The map holds what decides a result that the ranks make together, by its name. All ranks must call it.
 void require_equal(const comm::Group& group, const std::string& component,
                    const std::function<std::map<std::string, std::string>()>& describe);
 

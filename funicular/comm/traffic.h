@@ -1,14 +1,14 @@
 #pragma once
-// How many bytes a rank hands to collectives and messages.
+// Counts the bytes that a rank hands to collectives and messages.
 
 #include <cstdint>
 #include <mutex>
 
 namespace funicular::comm {
 
-/// Calls, and bytes of their tensors, by kind. Of R ranks each sends on average 2 (R - 1)/R of the bytes of all_reduce,
-/// (R - 1)/R of those of reduce_scatter, all_gather and broadcast, and those of `sent`; where ranks share memory they are read
-/// there instead.
+/// Calls, and bytes of their tensors, by kind. Each of R ranks sends on average 2 (R - 1)/R of the bytes of
+/// all_reduce. It also sends (R - 1)/R of the bytes of reduce_scatter, all_gather and broadcast, and all bytes of
+/// `sent`. If ranks share memory, they read the bytes there instead.
 struct Traffic {
   struct Sum {
     int64_t calls = 0, bytes = 0;
@@ -20,7 +20,7 @@ struct Traffic {
   Sum broadcast, sent, received;
 
   bool operator==(const Traffic&) const = default;
-  /// What came since `before`.
+  /// The traffic since `before`.
   Traffic since(const Traffic& before) const;
 };
 

@@ -30,7 +30,7 @@ class Transport {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// What was handed to these ranks, and to subgroups of theirs.
+  /// Counts the traffic of these ranks, and of their subgroups.
   TrafficCounter& counter() const { return *counter_; }
   void count_with(const Transport& others) { counter_ = others.counter_; }
   /// The name in messages, such as "NCCL".
@@ -46,15 +46,15 @@ class Transport {
   virtual std::string host_of(int /*rank*/) const { return {}; }
   virtual bool in_threads() const { return false; }
   virtual void leave(const std::string& /*why*/) {}
-  /// Those of them that `ranks` names; this one is number `rank` there.
+  /// The subgroup of the ranks that `ranks` names; this rank has the number `rank` in it.
   virtual std::shared_ptr<Transport> subgroup(const std::vector<int>& ranks, int rank) = 0;
 
   // Actions call the functions below. `what` describes the collective, the same on all ranks.
-  /// Once all that was started before is done.
+  /// Waits for all that was started before, then runs `action`.
   virtual void run(const std::string& what, const std::function<void()>& action) = 0;
-  /// The same for what concerns two ranks alone.
+  /// As run, for an action between two ranks alone.
   virtual void run_between_two(const std::string& what, const std::function<void()>& action) = 0;
-  /// In the background, in the order of the calls. Null: it is done.
+  /// Runs `action` in the background, in the order of the calls. Null: it is already done.
   virtual std::shared_ptr<Pending> start(std::string what, std::function<void()> action) = 0;
 
   virtual void all_reduce(const at::Tensor& tensor, Reduction reduction) = 0;
@@ -70,7 +70,7 @@ class Transport {
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int to) = 0;
   virtual void receive(const at::Tensor& tensor, int from) = 0;
-  /// Of tensors with elements, which are held until wait().
+  /// For tensors with elements, which are held until wait().
   virtual std::shared_ptr<Pending> start_send(std::string what, const at::Tensor& tensor, int to) = 0;
   virtual std::shared_ptr<Pending> start_receive(std::string what, const at::Tensor& tensor, int from) = 0;
 

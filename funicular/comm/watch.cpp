@@ -11,7 +11,7 @@ namespace funicular::comm {
 namespace {
 
 using namespace std::chrono_literals;
-/// So long rank 0 keeps the store after a failure for ranks that have not heard of it yet.
+/// How long rank 0 keeps the store after a failure, for ranks that have not heard of it yet.
 constexpr auto kKeepStore = 5s;
 constexpr int kFaultySteps = static_cast<int>(1s / Patience::kStep);
 
@@ -48,7 +48,7 @@ Watch::Watch(Meeting meeting, int rank, int size, std::chrono::milliseconds sile
 
 std::shared_ptr<Watch> Watch::start(Meeting meeting, int rank, int size, std::chrono::milliseconds silence) {
   return {new Watch(std::move(meeting), rank, size, silence), [](Watch* watch) {
-            // A thread that hangs because rank 0 is frozen keeps what it uses until the process ends.
+            // A thread that hangs because rank 0 is frozen uses the watch until the process ends.
             if (watch->stop()) delete watch;
           }};
 }
@@ -110,7 +110,7 @@ std::optional<std::string> Watch::fault() {
   const std::lock_guard lock(mutex_);
   if (verdict_) return verdict_;
   if (auto ended = ended_process()) return ended;
-  // The beating thread itself hangs where rank 0, which keeps the store, is frozen.
+  // If rank 0, which keeps the store, is frozen, the beating thread itself hangs.
   if (stuck_.is_stuck(beats_, silent_beats_ * kBeat))
     return fmt::format("{}, which keeps the store, does not answer", processes_.describe(0));
   return std::nullopt;
@@ -191,7 +191,7 @@ void Watch::beat(Meeting& meeting, int64_t count) {
     if (verdict_) meeting.set("verdict", *verdict_);
   } else if (const auto verdict = meeting.get_now("verdict")) {
     const std::lock_guard lock(mutex_);
-    // That rank 0 misses this one is no news of the others.
+    // If rank 0 misses this rank itself, that is no fault of another rank.
     if (!verdict_ && verdict->rfind(fmt::format("rank {} ", rank_), 0) != 0) verdict_ = *verdict;
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Watches the other ranks, so that a wait for one that is dead or frozen ends, and says who it was.
+// Watches all other ranks, so that a wait for a dead or frozen rank ends with an error that names it.
 
 #include <atomic>
 #include <chrono>
@@ -28,30 +28,30 @@ class StuckCheck {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// Every rank tells the store once a second that it lives and what it does; rank 0 reads that of all and
-/// tells who has fallen silent, the others read this and rank 0's own. Ranks of this host are also seen to
-/// die at once, by their process.
+/// Twice a second, every rank tells the store that it lives and what it does. Rank 0 reads the reports of all ranks,
+/// and tells which rank has fallen silent. Each other rank reads this verdict and rank 0's own report. If a rank on
+/// this host dies, its process shows that at once.
 ///
-/// Time is counted in steps that this process itself has lived through, so that a machine that sleeps, or a
-/// debugger that stops all ranks, does not look like a frozen peer.
+/// Time is counted in steps that this process itself has lived through. So a machine that sleeps, or a debugger that
+/// stops all ranks, does not look like a frozen peer.
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kBeat{500};
 
-  /// A rank is frozen once it was silent for `silence`. The last owner's end tells the others that this rank
-  /// has left.
+  /// A rank is frozen once it was silent for `silence`. When its last owner lets go of it, the watch tells all ranks
+  /// that this rank has left.
   static std::shared_ptr<Watch> start(Meeting meeting, int rank, int size, std::chrono::milliseconds silence);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// What this rank does now, for the others' messages: "all_reduce of 1000 float32 (number 17)".
+  /// Notes what this rank does now, for messages on other ranks: "all_reduce of 1000 float32 (number 17)".
   void note(std::string activity);
-  /// This rank has failed; the others name it.
+  /// Tells all ranks that this rank has failed, so that their messages name it.
   void note_failure(const std::string& message);
 
-  /// What is known to be wrong with another rank, or nothing.
+  /// The known fault of another rank, or nothing.
   std::optional<std::string> fault();
-  /// What each other rank was last doing, for the message of a timeout.
+  /// The last activity of each other rank, for the message of a timeout.
   std::string activities();
 
   /// Calls `action` (once, from another thread) when there is a fault that lasts, while the returned object
@@ -83,7 +83,7 @@ class Watch {
   std::optional<std::string> ended_process();
   void beat_loop();
   void beat(Meeting& meeting, int64_t count);
-  /// Of rank 0: after a failure the store stays until all other ranks have failed or left, for a few seconds. A rank
+  /// For rank 0: after a failure the store stays until all other ranks have failed or left, for a few seconds. A rank
   /// that was slow to notice would otherwise find the store gone, and blame rank 0.
   void keep_store(Meeting& meeting);
   bool someone_lives(Meeting& meeting);
@@ -114,8 +114,8 @@ class Patience {
   static constexpr std::chrono::milliseconds kStep{50};
   /// `watch` may be null (nothing is watched, the time is limited all the same).
   Patience(Watch* watch, std::chrono::milliseconds limit) : watch_(watch), limit_(limit) {}
-  /// Throws RunError if another rank is at fault (seen for a second, lest one that has done its part and left
-  /// is blamed), or the time is over.
+  /// Throws RunError if the time is over, or if another rank has been at fault for a second. The second keeps a rank
+  /// that has done its part and left from being blamed.
   void step();
 
  private:
@@ -124,7 +124,7 @@ class Patience {
   int faulty_steps_ = 0;
 };
 
-/// What another rank sets in the store. Throws as Patience does.
+/// Waits for a value that another rank sets in the store. Throws as Patience does.
 std::string await(const Meeting& meeting, const std::string& key, Watch* watch,
                   std::chrono::milliseconds limit);
 

@@ -15,7 +15,7 @@ namespace funicular {
 
 namespace {
 
-/// A segment's function, behind the names and the pass that its scope gives it.
+/// A segment's function, called with the names and the pass of its scope.
 class Scoped {
  public:
   Scoped(const Scope& scope, const Segment& segment)
@@ -62,7 +62,8 @@ class Scoped {
     }};
   }
 
-  /// What the segment does not declare stays, and is refused by the model.
+  /// Gives the declared outputs the host's names. Outputs that the segment does not declare stay; the model refuses
+  /// them.
   Activations named(Activations out) const {
     Activations outside;
     for (const auto& [own, host] : outputs_) {
@@ -122,8 +123,8 @@ Segment scoped(Segment segment, const Scope& scope, const std::map<const Paramet
   return segment;
 }
 
-/// The matrices of a frozen model keep their type whatever the host's precision; what it gives has that type, where it computes
-/// in it.
+/// The matrices of a frozen model keep their type whatever the host's precision. If the model computes in its
+/// matrices' type, its outputs have that type.
 void fix_types(Model& other) {
   if (!other.low_precision) return;
   const auto matrix =

@@ -11,8 +11,8 @@ namespace funicular {
 
 namespace {
 
-/// A mode of LibTorch's dispatcher that nothing of LibTorch has kernels for: with it a thread's calls of one
-/// operation are seen before autocast and autograd see them. Modules in C++ have no hooks.
+/// A mode of LibTorch's dispatcher for which LibTorch has no kernels. It shows one operation's calls in a thread
+/// before autocast and autograd see them. C++ modules have no hooks for that.
 constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local BatchNormHandler* active = nullptr;
@@ -29,7 +29,8 @@ at::Tensor batch_norm_in_mode(const at::Tensor& input, const std::optional<at::T
   return active->normalise({input, w, b, m, v, momentum, epsilon});
 }
 
-/// LibTorch's instance_norm calls batch_norm with the channels of all samples as channels of one row: not a call to take over.
+/// LibTorch's instance_norm calls batch_norm with the channels of all samples as channels of one row. Such a call
+/// must not be taken over.
 at::Tensor instance_norm_in_mode(const at::Tensor& input, const std::optional<at::Tensor>& weight,
                                  const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
                                  const std::optional<at::Tensor>& variance, bool use_input_stats,

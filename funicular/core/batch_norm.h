@@ -16,7 +16,8 @@ enum class BatchStatistics {
   /// moves them. This is once per step, or several times if a forward pass calls the module several times. Their last
   /// bits depend on the number of ranks, with StrategyOptions::deterministic too.
   batch,
-  /// As `batch`, but a pass also normalises by the rows of the passes of its number on all ranks: torch.nn.SyncBatchNorm.
+  /// As `batch`, but a pass also normalises by the rows of the passes of its number on all ranks:
+  /// torch.nn.SyncBatchNorm.
   ranks
 };
 /// "pass", "batch" and "ranks".
@@ -44,8 +45,8 @@ class BatchNormHandler {
 /// LibTorch's operation without a change of running statistics.
 at::Tensor normalise_rows(const BatchNormCall& call);
 
-/// As long as it lives, the calls of LibTorch's batch_norm in training that this thread makes go to `handler`, those of
-/// functions that are run again in the backward pass (core/recompute.h) too.
+/// While it lives, this thread's calls of LibTorch's batch_norm in training go to `handler`. So do calls of functions
+/// that are run again in the backward pass (core/recompute.h).
 class BatchNormScope {
  public:
   explicit BatchNormScope(BatchNormHandler& handler);

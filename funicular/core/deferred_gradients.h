@@ -11,9 +11,9 @@
 
 namespace funicular {
 
-/// While it lives, backward passes in this thread put their products of matrices' gradients off (nn/functional.cpp): nobody
-/// waits for these, as the stage before waits for the gradient of the input. What a module of a user's computes, and
-/// gradients of vectors and tables, are made at once.
+/// While it lives, backward passes in this thread defer the products of matrices' gradients (nn/functional.cpp).
+/// Nobody waits for these products, but the pipeline stage before waits for the gradient of the input. Gradients that
+/// users' modules compute, and gradients of vectors and tables, are computed at once.
 class DeferredGradients {
  public:
   DeferredGradients();

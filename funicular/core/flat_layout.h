@@ -1,7 +1,6 @@
 #pragma once
-// Where each trainable parameter lies in flat buffers, and how these are divided: into the units that
-// strategies gather and reduce, into the layers that optimisers know, and into the blocks that threads and
-// ranks share.
+// The place of each trainable parameter in flat buffers, and how the buffers are divided. Strategies gather and
+// reduce units, optimisers know layers, and threads and ranks share blocks.
 
 #include <cstdint>
 #include <functional>
@@ -106,8 +105,8 @@ struct UpdateTarget {
   std::shared_ptr<const FlatLayout> layout;
   at::Tensor matrix_master, vector_master;  ///< flat
   at::Tensor shadow;                        ///< flat, what matrices compute with; undefined: the masters
-  /// Flat, of any floating-point type. matrix_gradient is undefined where each matrix has a gradient of its
-  /// own, Parameter::gradient, from the backward pass to the update or, without one, the next step.
+  /// Flat, of any floating-point type. If matrix_gradient is undefined, each matrix has a gradient of its own,
+  /// Parameter::gradient. It lives from the backward pass to the update or, without an update, to the next step.
   at::Tensor matrix_gradient, vector_gradient;
   std::vector<Block> blocks;  ///< in the layout's order
   int64_t state_size = 0;     ///< elements of a state tensor, padding included
@@ -122,8 +121,9 @@ struct UpdateTarget {
   bool frees_gradients(const FlatLayout::Layer& layer) const {
     return layer.matrix && !matrix_gradient.defined();
   }
-  /// The tensor in which the gradient of a layer's blocks lies at Block::gradient; contiguous. One that is
-  /// freed may be sparse, if the optimiser takes that (optim/sparse_rows.h): its dense form has them there.
+  /// The tensor in which the gradient of a layer's blocks lies at Block::gradient; contiguous. A gradient that is
+  /// freed may be sparse, if the optimiser takes that (optim/sparse_rows.h). Block::gradient then refers to its dense
+  /// form.
   const at::Tensor& gradient(const FlatLayout::Layer& layer) const {
     if (frees_gradients(layer)) return layer.parameter->gradient;
     return layer.matrix ? matrix_gradient : vector_gradient;

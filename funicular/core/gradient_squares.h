@@ -10,8 +10,9 @@
 
 namespace funicular {
 
-/// While it lives, products of weights' gradients in this thread leave their sums here (nn/functional.cpp).
-/// Whoever writes to a gradient past LibTorch, whose operations count a tensor's versions, counts one too.
+/// While it lives, products of weights' gradients in this thread leave their sums of squares here
+/// (nn/functional.cpp). Code that writes to a gradient without LibTorch's operations must raise the tensor's version,
+/// as these operations do.
 class GradientSquares {
  public:
   GradientSquares();
@@ -23,7 +24,7 @@ class GradientSquares {
   static GradientSquares* current();
 
   void set(const at::Tensor& gradient, double sum);
-  /// The sum of a tensor's squares; nothing where it was not taken, or the tensor was written to since.
+  /// The sum of a tensor's squares; nothing if it was not taken, or if the tensor was written to since.
   std::optional<double> of(const at::Tensor& gradient) const;
 
  private:

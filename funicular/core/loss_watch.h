@@ -1,6 +1,6 @@
 #pragma once
-// The one rule for every command that learns: a loss that is not finite or has diverged ends the run with an error. A run
-// that has updated nothing ends with an error, too.
+// The one rule for every command that learns: a loss that is not finite or has diverged ends the run with an error. A
+// run that has updated nothing ends with an error, too.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,8 @@ class LossWatch {
  public:
   /// Losses that are this many times the first one have diverged, unless the caller knows better.
   static constexpr double kGrowth = 100;
-  /// This many times for squared errors: a batch with an outlier may have a thousand times the error of the first batch.
+  /// This many times for squared errors: a batch with an outlier may have a thousand times the error of the first
+  /// batch.
   static constexpr double kGrowthOfSquares = 1e6;
   /// A first loss below it counts as this: a model that begins almost without error may well get a hundred
   /// times that on another batch.
@@ -26,10 +27,10 @@ class LossWatch {
   /// `unit`: what messages call a step.
   explicit LossWatch(std::string unit = "step") : unit_(std::move(unit)) {}
 
-  /// The loss of a step; only that of the first one is kept.
+  /// Notes the loss of a step; only the first step's loss is kept.
   void note_first(int64_t step, double loss);
-  /// Throws RunError if `loss`, which `name` describes ("the training loss"), is not finite or has diverged at `step`:
-  /// is more than `growth` times the first loss.
+  /// Throws RunError if `loss` is not finite, or has diverged at `step`: is more than `growth` times the first loss.
+  /// `name` describes it ("the training loss").
   void require_sound(int64_t step, double loss, std::string_view name, double growth = kGrowth) const;
 
   OrderedJson to_json() const;

@@ -50,7 +50,7 @@ bool is_read_after(const std::vector<Segment>& segments, size_t number, const st
   return false;
 }
 
-/// LibTorch's errors get the segment's name; those of memory stay what they are, since others look for them.
+/// LibTorch's errors get the segment's name. Out-of-memory errors stay what they are, since callers look for them.
 Activations run(const Segment& segment, Activations inputs, const Pass& pass) {
   try {
     return segment.forward(std::move(inputs), pass);
@@ -119,7 +119,7 @@ void Model::run_segments(size_t begin, size_t end, Activations& activations, con
   for (size_t number = begin; number < end; ++number) {
     const Segment& segment = segments[number];
     Activations inputs = inputs_of(segment, activations, pass.batch);
-    // What nobody reads later is the segment's alone, which may free it as it goes.
+    // Activations that no later segment reads belong to this segment alone, which may free them as it goes.
     std::erase_if(activations, [&](const auto& one) { return !is_read_after(segments, number, one.first); });
     Activations outputs = run(segment, std::move(inputs), pass);
     require_outputs(segment, outputs);

@@ -16,8 +16,8 @@
 
 namespace funicular {
 
-/// How a weight is stored and divided. Matrices are multiplied with: mixed precision and int8 make copies of them, and ZeRO cuts
-/// them into pieces. Vectors (biases, normalisation) keep the masters' type.
+/// How a weight is stored and divided. Matrices are multiplied with: mixed precision and int8 make copies of them,
+/// and ZeRO cuts them into pieces. Vectors (biases, normalisation) keep the masters' type.
 enum class ParameterKind : int { matrix = 0, vector = 1 };
 
 /// One weight, however often it is used: tied weights are one Parameter.
@@ -66,8 +66,8 @@ struct PassOptions {
   bool training = false;  ///< the mode of users' modules (BatchNorm, torch::nn::Dropout)
   /// Segments that can (Model::recomputes_attention) recompute their attention in the backward pass.
   bool selective_recompute = false;
-  /// Allows a backward pass to make the first gradient of a table of embeddings sparse: coalesced, with the
-  /// rows that were looked up in its first dimension.
+  /// Allows a backward pass to make the first gradient of an embedding table sparse: coalesced, with the looked-up
+  /// rows in its first dimension.
   bool row_gradients = false;
 };
 

@@ -34,8 +34,8 @@ class Tf32Products {
   bool before_;
 };
 
-/// Mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1): what the
-/// matrices (ParameterKind::matrix) are multiplied in, and what their gradients are collected in. Vectors
+/// The types of mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1). Matrices
+/// (ParameterKind::matrix) are multiplied in `compute`, and their gradients are collected in `gradient`. Vectors
 /// (biases, normalisation) stay in the master's type.
 struct MatrixTypes {
   std::optional<at::ScalarType> compute{};   ///< kBFloat16 or kHalf; none: the master's type
@@ -45,13 +45,13 @@ struct MatrixTypes {
 /// Makes the compute tensors of all frozen matrices copies of that type.
 void convert_frozen_matrices(Model& model, at::ScalarType type);
 
-/// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision of an earlier run:
-/// `compute` becomes `master` again. The tensor objects stay: modules hold them.
+/// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision
+/// of an earlier run: `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);
 
-/// Makes a model of fp32 weights one for prediction alone: without gradients, and for a 16-bit precision with
-/// its matrices in that type only, at half their memory. Throws InputError for a 16-bit precision where the
-/// model does not compute in its matrices' type (Model::low_precision): run such a one under Autocast.
+/// Makes a model of fp32 weights one for prediction alone, without gradients. With a 16-bit precision it has its
+/// matrices in that type only, at half their memory. Throws InputError for a 16-bit precision if the model does not
+/// compute in its matrices' type (Model::low_precision). Run such a model under Autocast.
 void make_inference(Model& model, Precision precision);
 
 }  // namespace funicular

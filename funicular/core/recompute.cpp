@@ -79,7 +79,7 @@ struct Replay : torch::CustomClassHolder {
   Replay(TensorFunction f, const std::vector<at::Tensor>& inputs)
       : function(std::move(f)), generators(inputs) {}
 
-  /// Runs the function and sorts its results: those that are inputs themselves have no graph of their own.
+  /// Runs the function and sorts its results. Results that are inputs themselves have no graph of their own.
   variable_list run(const std::vector<at::Tensor>& inputs);
 
   TensorFunction function;
@@ -179,7 +179,7 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   }
 
  private:
-  /// With the settings and generators of the first run; those of now are put back.
+  /// Runs with the settings and generators of the first run, and then restores the present ones.
   static variable_list run_again(Replay& replay, const variable_list& leaves) {
     const GeneratorStates now(leaves);
     const at::ThreadLocalStateGuard state(replay.thread_state);
@@ -206,7 +206,7 @@ class Group {
         taps_(std::move(taps)),
         options_(options) {}
 
-  /// What the first run gave besides tensors.
+  /// The results of the first run besides tensors.
   struct Outcome {
     std::vector<std::string> names;     // of the activations
     std::vector<LossSink::Term> terms;  // without their sums
@@ -219,7 +219,7 @@ class Group {
     LossSink sink;
     sink.keep_outputs = keep_outputs;
     std::vector<at::Tensor> results = run(inputs, sink);
-    // The next run computes what this one did, for an observer who has seen it already.
+    // The second run repeats this one, and the observer has already seen it.
     if (taps_.observe) taps_.observe = [](std::string_view, const at::Tensor&) {};
     for (const LossSink::Term& term : sink.terms()) outcome.terms.push_back({term.name, {}, term.weight});
     outcome.outputs = sink.outputs();

@@ -1,16 +1,14 @@
 #pragma once
-// Activations recomputed in the backward pass instead of kept: memory for time.
+// Recomputes activations in the backward pass instead of keeping them: saves memory, costs time.
 //
-// T. Chen, B. Xu, C. Zhang, C. Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016
-// (arXiv:1604.06174). Only the inputs of a group of segments are kept. When the backward pass reaches the
-// group, it runs a second time, now recorded, and its part of the backward pass follows at once; so the
-// activations of one group are alive at a time. Costs at most one more forward pass: a third of the step's
-// arithmetic.
+// Source: T. Chen, B. Xu, C. Zhang, C. Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016
+// (arXiv:1604.06174). Only the inputs of a group of segments are kept. When the backward pass reaches the group, it
+// runs a second time, now recorded. The group's part of the backward pass follows at once, so only one group's
+// activations are alive at a time. Costs at most one more forward pass: a third of the step's arithmetic.
 //
-// Gradients are bit-identical to those without recomputation: keyed dropout draws the same units again, and
-// the state of LibTorch's global generators is put back for the second run. One exception: where an
-// activation or a weight of a user's own module is used in several groups, its gradients are added up in
-// another order.
+// Gradients are bit-identical to gradients without recomputation. Keyed dropout draws the same units again, and the
+// state of LibTorch's global generators is restored for the second run. One exception: several groups may use an
+// activation or a weight of a user's own module. Its gradients are then added up in another order.
 
 #include <ATen/core/Tensor.h>
 
@@ -39,15 +37,16 @@ std::string recompute_name(Recompute mode);
 /// weights must not change, until then; the batch is kept (its tensors are shared, not copied).
 ///
 /// The last group is not recomputed: its backward pass comes first, so nothing would be saved. Without gradients
-/// nothing is recomputed. An observer in `taps` sees each value once, in the forward pass; values of segments that are
-/// recomputed have no gradients. Loss terms may arise in any segment. Model::buffers keep what the first run wrote (BatchNorm
-/// counts a batch once). Throws InputError for `selective` where the model has no attention to recompute.
+/// nothing is recomputed. An observer in `taps` sees each value once, in the forward pass; values of segments that
+/// are recomputed have no gradients. Loss terms may arise in any segment. Model::buffers keep what the first run
+/// wrote (BatchNorm counts a batch once). Throws InputError for `selective` where the model has no attention to
+/// recompute.
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
                                const Taps& taps, LossSink& loss, PassOptions options = {});
 
-/// The same of segments [begin, end) on what those before them left in `activations`, as Model::run_segments:
-/// a part of a model whose backward pass comes later, so that the last group is recomputed as the others are,
-/// unless the part ends the model. The batch lies on the model's device. Only the loss of `pass` must outlive
+/// As forward_recomputed for segments [begin, end), on the `activations` of the segments before them, as
+/// Model::run_segments. It is for a part of a model whose backward pass comes later. So the last group is recomputed,
+/// too, unless the part ends the model. The batch lies on the model's device. Only the loss of `pass` must outlive
 /// the call.
 void run_recomputed(const Model& model, Recompute mode, size_t begin, size_t end, Activations& activations,
                     const Pass& pass);
@@ -59,9 +58,9 @@ std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
 /// segments behind others are computed once more with their group.
 std::vector<size_t> recompute_groups(const Model& model, Recompute mode);
 
-/// function(inputs), of whose graph only `inputs` is kept; the rest is computed again in the backward pass.
-/// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad.
-/// For use inside a segment or a user's module:
+/// Computes function(inputs). Only `inputs` is kept of its graph; the rest is computed again in the backward pass.
+/// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad. For use
+/// inside a segment or a user's module:
 ///
 ///   x = recomputed({x}, block->parameters(),
 ///                  [block](const auto& in) { return std::vector{block->forward(in[0])}; })[0];

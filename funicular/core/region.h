@@ -32,8 +32,8 @@ struct RegionRun {
   int64_t size = 0;
 };
 
-/// Calls use(run) for elements [begin, begin + count) of the region, counted row by row, in their order; each
-/// run is as long as it can be. Throws InputError unless the region lies within the shape, and the elements within the
+/// Calls use(run) for elements [begin, begin + count) of the region, counted row by row, in their order. Each run is
+/// as long as it can be. Throws InputError unless the region lies within the shape, and the elements within the
 /// region.
 void for_each_run(const std::vector<int64_t>& shape, const Region& region, int64_t begin, int64_t count,
                   const std::function<void(const RegionRun&)>& use);

@@ -9,7 +9,7 @@ namespace funicular {
 
 namespace {
 
-/// Model::owners know no types. The deleter tells which of them are of this one, and brings it back.
+/// Model::owners have no types. This deleter marks an owner as a Slicing, and gives it back.
 struct Holder {
   std::shared_ptr<Slicing> slicing;
   void operator()(void*) const {}

@@ -25,8 +25,8 @@ class SliceGroup {
   /// Every rank's tensor becomes the sum, or the elementwise maximum, of all: the same bits on each.
   virtual void add(const at::Tensor& tensor) const = 0;
   virtual void maximum(const at::Tensor& tensor) const = 0;
-  /// Of a tensor whose rows [bounds[r], bounds[r + 1]) are those of rank r: it becomes whole on every rank; or, in
-  /// place, own rows become their sum over the ranks, and the others unspecified.
+  /// For a tensor in which rank r has the rows [bounds[r], bounds[r + 1]). gather_rows makes it whole on every rank.
+  /// add_rows works in place: own rows become their sum over the ranks, and all other rows unspecified.
   virtual void gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const = 0;
   virtual void add_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const = 0;
 };
@@ -38,8 +38,8 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-/// Where the indices [0, size), in whole units, are cut for so many ranks: [ranks + 1], from 0 to size; parts differ
-/// by one unit at most.
+/// Cuts the indices [0, size) into whole units for so many ranks: [ranks + 1], from 0 to size. Parts differ by one
+/// unit at most.
 std::vector<int64_t> slice_bounds(int64_t size, int64_t unit, int ranks);
 
 /// Description of a model's slices, for strategies and for its segments. Segments hold it; a model has one
@@ -48,27 +48,27 @@ class Slicing {
  public:
   /// Makes one that lives as long as the model.
   static std::shared_ptr<Slicing> declare(Model& model);
-  /// Those of a model, with what was appended to it.
+  /// The slicings of a model, including the models that were appended to it.
   static std::vector<std::shared_ptr<Slicing>> of(const Model& model);
 
-  /// The weight may be cut; each of its Parameter::slices in the same way. Throws InputError where the unit does
-  /// not divide a slice.
+  /// The weight may be cut; each of its Parameter::slices in the same way. Throws InputError if the unit does not
+  /// divide a slice.
   void cut(Parameter* parameter, const Cut& how);
   /// A weight that is whole on every rank, but is used between the slices, where sequence parallelism divides the
-  /// rows: its gradient then is that of the rank's own rows.
+  /// rows. Its gradient is then the gradient of the rank's own rows.
   void between(Parameter* parameter) { between_.push_back(parameter); }
   const std::map<Parameter*, Cut>& cuts() const { return cuts_; }
   const std::vector<Parameter*>& between() const { return between_; }
 
-  /// Tells the segments the group of a strategy; no group: the weights are whole. With `sequence` what lies
-  /// between the slices is divided by rows.
+  /// Tells the segments the group of a strategy; no group: the weights are whole. With `sequence`, activations
+  /// between the slices are divided by rows.
   void activate(std::shared_ptr<const SliceGroup> group, bool sequence);
   /// Null: the weights are whole.
   const SliceGroup* group() const { return group_.get(); }
   const std::shared_ptr<const SliceGroup>& shared_group() const { return group_; }
   bool sequence() const { return sequence_; }
 
-  /// Of a size that is cut by units: where this rank's part begins; 0 for whole weights.
+  /// The begin of this rank's part of a size that is cut by units; 0 for whole weights.
   int64_t first(int64_t size, int64_t unit) const;
 
  private:

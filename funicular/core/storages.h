@@ -8,8 +8,8 @@
 
 namespace funicular {
 
-/// Bytes of the storages of tensors, each counted once however many tensors are views of it. The tensors must live as long
-/// as more are added.
+/// Bytes of the storages of tensors. Each storage is counted once, however many tensors are views of it. The tensors
+/// must live as long as more are added.
 class Storages {
  public:
   void add(const at::Tensor& tensor) {

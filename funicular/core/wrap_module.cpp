@@ -51,7 +51,7 @@ class TensorsOfModules {
  public:
   explicit TensorsOfModules(Model& model) : model_(model) {}
 
-  /// Adds those of `module`, which are the segment's. `prefix` stands before their names.
+  /// Adds the tensors of `module` to the model and the segment. `prefix` stands before their names.
   void add(const std::string& prefix, const torch::nn::Module& module, Segment& segment) {
     auto& own = segment.parameters;
     for (const auto& named : module.named_parameters()) {
@@ -121,13 +121,13 @@ torch::nn::AnyModule module_of(const torch::nn::Sequential& net, size_t number) 
   return *(net->begin() + static_cast<std::ptrdiff_t>(number));
 }
 
-/// What goes into a module of a Sequential.
+/// The input of a module of a Sequential.
 struct ModuleInput {
   Port port;
   bool changed = false;  ///< the module works in place on it
 };
 
-/// Found by one row.
+/// Finds them by running one row of the example.
 std::vector<ModuleInput> inputs_of(const torch::nn::Sequential& net, const std::string& input,
                                    const at::Tensor& example) {
   const at::NoGradGuard no_gradient;

@@ -1,6 +1,6 @@
 #pragma once
-// Any torch::nn::Module as a Model: as one segment, or a torch::nn::Sequential as one for each of its modules. A weight is there
-// once, however often it is used.
+// Any torch::nn::Module as a Model: one segment for the module, or one for each module of a torch::nn::Sequential. A
+// weight is there once, however often it is used.
 
 #include <functional>
 #include <memory>
@@ -16,12 +16,12 @@ class Sequential;
 
 namespace funicular {
 
-/// The module's parameters under their dotted names (of tied weights the first), its buffers (BatchNorm's
-/// running statistics), and one segment that calls `forward`. Parameters with at most one dimension (biases,
-/// norms) get no weight decay; parameters that do not require a gradient are frozen. In training, the batch's
-/// seed and first draw seed the global generator before each forward, so that torch::nn::Dropout repeats
-/// after a resume. `forward` may call backward() itself; its gradients are added to the step's. ddp does not
-/// support an autograd function whose own backward calls backward() on weights.
+/// Makes a model with one segment, which calls `forward`. The model has the module's parameters under their dotted
+/// names (tied weights under the first one) and its buffers (BatchNorm's running statistics). Parameters with at most
+/// one dimension (biases, norms) get no weight decay; parameters that do not require a gradient are frozen. In
+/// training, the batch's seed and first draw seed the global generator before each forward, so that
+/// torch::nn::Dropout repeats after a resume. `forward` may call backward() itself; its gradients are added to the
+/// step's. The ddp strategy does not support an autograd function whose own backward calls backward() on weights.
 ///
 /// The forms that take a function of the module can be replicated (Model::replicate) if torch can clone the
 /// module (torch::nn::Cloneable) and it holds no torch::nn::Dropout. Dropout and other drawing modules would
@@ -29,7 +29,7 @@ namespace funicular {
 /// set replicate yourself. The function is copied for each replica, and several threads call the copies at
 /// once.
 ///
-/// `over`: what the loss is a sum over. LossOver::batch where rows of a batch are compared with each other.
+/// `over`: what the loss is a sum over. Choose LossOver::batch if rows of a batch are compared with each other.
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
                   std::function<void(const MicroBatch&, LossSink&)> forward,
                   LossOver over = LossOver::undeclared);

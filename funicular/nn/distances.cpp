@@ -24,7 +24,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Elements of what is made of all heads and some queries at a time, on the processor and on a GPU.
+/// Scores of all heads and some queries that are computed at a time, on the processor and on a GPU.
 constexpr int64_t kTile = 1 << 18, kTileOnGpu = 1 << 24;
 
 void require(bool holds, const char* what, const at::Tensor& student, const at::Tensor& teacher,
@@ -42,15 +42,16 @@ at::Tensor total_of(const at::Tensor& values) {
   return at::sum(values, at::kDouble);
 }
 
-/// What is computed with together: one sequence, or on a GPU several, which zeros behind their ends make equally long.
+/// Sequences that are computed together: one on the processor; several on a GPU, padded with zeros to one length.
 struct SequenceRun {
   const at::Tensor &student, &teacher;
   at::Tensor gradient;  ///< of the student; undefined: none is wanted
   int64_t heads = 1, count = 1, longest = 0;
   int64_t begin = 0;  ///< the first row in the batch of one sequence
-  /// Of several: the row in the batch of each place, [count · longest]; of a place behind an end the first of its sequence.
+  /// For several sequences, the row in the batch of each position, [count · longest]. Padding has its sequence's
+  /// first row.
   at::Tensor rows{};
-  at::Tensor padding{};  ///< of several: whether a place is behind an end, [count, longest]
+  at::Tensor padding{};  ///< for several sequences, whether a position is padding, [count, longest]
 
   /// Queries of each sequence at a time.
   int64_t queries() const {
@@ -58,7 +59,7 @@ struct SequenceRun {
     return std::max<int64_t>(1, std::min(longest, tile / std::max<int64_t>(1, count * heads * longest)));
   }
 
-  /// Part 0 (queries), 1 (keys) or 2 (values) as [count · heads, longest, d], in the type that is summed in.
+  /// Part 0 (queries), 1 (keys) or 2 (values) as [count · heads, longest, d], in the type of the sums.
   at::Tensor part_of(const at::Tensor& packed, int64_t part) const {
     const int64_t width = packed.size(1) / 3;
     const at::Tensor columns = packed.narrow(1, part * width, width);
@@ -71,7 +72,7 @@ struct SequenceRun {
         .reshape({count * heads, longest, width / heads});
   }
 
-  /// Such a part of the gradient, which is zero before. Behind the ends `value` is zero.
+  /// Writes such a part of the gradient, which is zero before. `value` is zero at padding.
   void put_part(int64_t part, const at::Tensor& value) const {
     const int64_t width = gradient.size(1) / 3;
     const at::Tensor columns = gradient.narrow(1, part * width, width);
@@ -83,7 +84,7 @@ struct SequenceRun {
       columns.narrow(0, begin, longest).copy_(own);
   }
 
-  /// Scores that no softmax sees: of keys behind the ends. Scores are [count · heads, queries, longest].
+  /// Hides the scores of padding keys from the softmax. Scores are [count · heads, queries, longest].
   void hide_padding(const at::Tensor& scores) const {
     constexpr double kHidden = -1e30;  // the difference of two infinities would be none
     if (rows.defined())
@@ -153,8 +154,9 @@ int64_t length_of(const Packing& packing, int64_t sequence) {
   return packing.host_offsets[s + 1] - packing.host_offsets[s];
 }
 
-/// The numbers of the sequences by descending lengths, in runs of which none is more than twice as long as another. With their
-/// padding the sequences of a run have `rows` rows at most, or there is one.
+/// The numbers of the sequences by descending lengths, in runs. The longest sequence of a run is at most twice as
+/// long as any other. With their padding, the sequences of a run have at most `rows` rows, unless the run has only
+/// one.
 std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing, int64_t rows) {
   std::vector<int64_t> order(static_cast<size_t>(packing.sequences()));
   std::iota(order.begin(), order.end(), 0);
@@ -170,7 +172,7 @@ std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing,
   return runs;
 }
 
-/// As many sums as runs: few large products keep a GPU busy, and one a sequence would not.
+/// Returns one sum per run. Few large products keep a GPU busy; one product per sequence would not.
 std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
   std::vector<at::Tensor> sums;
   const at::Device device = all.student.device();
@@ -209,7 +211,7 @@ bool fit_kernels(const at::Tensor& student, const at::Tensor& teacher) {
          student.is_contiguous() && teacher.is_contiguous();
 }
 
-/// As distance_of_scores, of all sequences and heads.
+/// Computes distance_of_scores of all sequences and heads.
 at::Tensor distance_by_kernel(const SequenceRun& all, const Packing& packing) {
   FUNICULAR_EVENT("score_distance");
   const int64_t hidden = all.student.size(1) / 3, teacher_hidden = all.teacher.size(1) / 3;
@@ -248,7 +250,7 @@ at::Tensor distance_by_kernel(const SequenceRun& all, const Packing& packing) {
                            all.student.options().dtype(compute_type(all.student)));
 }
 
-/// Of all sequences, in the type that is summed in.
+/// Returns the sum over all sequences, in the type of the sums.
 at::Tensor total_of_sequences(const SequenceRun& all, const Packing& packing, bool relations) {
   const SumOfRun sum_of = relations ? divergence_of_relations : distance_of_scores;
   // Gradients in float16 could leave its range before they are scaled.
@@ -292,12 +294,13 @@ at::Tensor of_sequences(const at::Tensor& student, const at::Tensor& teacher, co
   return SequencesFunction::apply(student, teacher.detach(), packing, heads, relations, learns);
 }
 
-/// Rows that are widened at a time where no kernel of ours does it: few stay in a processor's cache, many keep a GPU busy.
+/// Rows that are widened together if no kernel of ours reads them: few for a processor's cache, many to keep a GPU
+/// busy.
 int64_t rows_at_a_time(const at::Tensor& where) {
   return funicular::device::takes(where) ? 1 << 15 : 256;
 }
 
-/// use(x, y) of some rows of both at a time, in the type that is summed in, and their number.
+/// Calls use(x, y, first row) for some rows of both at a time, in the type of the sums.
 template <class Use>
 void for_wide_rows(const at::Tensor& x, const at::Tensor& y, const Use& use) {
   for (int64_t begin = 0; begin < x.size(0); begin += rows_at_a_time(x)) {

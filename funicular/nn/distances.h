@@ -1,14 +1,16 @@
 #pragma once
-// How far a student's activations are from a teacher's, on packed sequences: the sums that distillation makes means
-// of. The student's tensor gets a gradient, the teacher's never does.
+// Distances between a student's activations and its teacher's, on packed sequences: the sums that distillation
+// averages. The student's tensor gets a gradient, the teacher's never does.
 //
-// On the processor scores are made by a kernel of ours of one sequence and head at a time (nn/kernels/distances.h); of
-// float16, of two types, and relations, by LibTorch of one sequence at a time, all heads, some queries: together about a
-// megabyte. On a GPU sequences of similar length are taken together, in a few tensors of up to 64 MB (in float32).
-// Neither they nor their gradients are kept; the gradient of queries, keys and values is computed in the same pass.
-// Sums are made in float64 beside float64. Else products and the sum of a row are made in float32 and sums of these in float64;
-// beside bfloat16 the gradient of the scores is rounded to it before it is multiplied. Results do not depend on the number of
-// threads.
+// On the processor, a kernel of ours computes the scores of one sequence and head at a time (nn/kernels/distances.h).
+// LibTorch computes float16, mixed types and relations. It takes one sequence at a time, with all heads and some
+// queries, about a megabyte together. On a GPU, sequences of similar length are computed together, in a few tensors
+// of up to 64 MB (in float32). Neither scores nor their gradients are kept; the gradient of queries, keys and values
+// is computed in the same pass.
+//
+// For float64 tensors all sums are in float64. Otherwise products and the sum of a row are in float32, and the sums
+// of rows are added up in float64. For bfloat16, the gradient of the scores is rounded to bfloat16 before it is
+// multiplied. Results do not depend on the number of threads.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,10 +23,10 @@ namespace funicular::nn {
 /// Sum over all elements of (student - teacher)²; same shape, [N, H].
 at::Tensor squared_distance(const at::Tensor& student, const at::Tensor& teacher);
 
-/// Sum over sequences, heads and pairs of a query i and a key j of one sequence of
-/// (qᵢ·kⱼ / √d − q'ᵢ·k'ⱼ / √d')²: attention scores before the softmax (Jiao et al., "TinyBERT: Distilling BERT for
-/// Natural Language Understanding", 2020, equation 7, with the scores instead of the probabilities, as there).
-/// student [T, 3h], teacher [T, 3H]: queries, keys and values side by side, with their bias; both of `heads` heads.
+/// Sum of (qᵢ·kⱼ / √d − q'ᵢ·k'ⱼ / √d')² over sequences, heads and pairs of a query i and a key j of one sequence.
+/// These are attention scores before the softmax: Jiao et al., "TinyBERT: Distilling BERT for Natural Language
+/// Understanding", 2020, equation 7, with the scores instead of the probabilities, as there. student [T, 3h], teacher
+/// [T, 3H]: queries, keys and values side by side, with their bias. Both have `heads` heads.
 at::Tensor score_distance(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
                           int64_t heads);
 

@@ -22,7 +22,7 @@ namespace funicular::nn {
 
 using torch::autograd::AutogradContext;
 
-/// What a backward pass needs besides tensors.
+/// Wraps a value that a backward pass needs and that is not a tensor.
 template <class T>
 struct Boxed : torch::CustomClassHolder {
   explicit Boxed(T v) : value(std::move(v)) {}
@@ -46,8 +46,8 @@ inline DropoutArguments dropout_arguments(const DropoutSite& site, const RandomS
   return arguments;
 }
 
-/// The .grad of a weight, to be written to; one of rows only becomes dense. Throws InputError for a weight that other
-/// operations made: nothing would carry its gradient on to what it was made of.
+/// The .grad of a weight, for writing; a gradient of single rows becomes dense. Throws InputError for a weight that
+/// other operations made: its gradient would not reach the weights that it was made of.
 inline at::Tensor& dense_gradient(const at::Tensor& weight) {
   if (!weight.is_leaf())
     throw InputError(
@@ -56,7 +56,7 @@ inline at::Tensor& dense_gradient(const at::Tensor& weight) {
         "requires_grad() itself");
   at::Tensor& gradient = weight.mutable_grad();
   if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
-  // Kernels of our own write past LibTorch, which counts versions.
+  // Our own kernels write without LibTorch, which counts a tensor's versions.
   if (gradient.defined() && !gradient.is_inference()) gradient.unsafeGetTensorImpl()->bump_version();
   return gradient;
 }
@@ -69,8 +69,8 @@ inline at::Tensor gradient_of(const at::Tensor& weight) {
   return gradient;
 }
 
-/// The gradient of the summed rows of embeddings, from that of what came after normalisation and dropout; the
-/// normalisation's weights learn. `saved`: sum, mean, inverse deviation; words', positions' and types' tables; gamma,
+/// The gradient of the summed rows of embeddings, from the gradient after normalisation and dropout. Adds to the
+/// gradients of gamma and beta. `saved`: sum, mean, inverse deviation; words', positions' and types' tables; gamma,
 /// beta.
 inline at::Tensor gradient_of_embedded_rows(const torch::autograd::variable_list& saved,
                                             const at::Tensor& output, const NormCall& norm) {

@@ -59,8 +59,8 @@ at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at
   return trunk.defined() ? add_times(std::move(trunk), dy, weight) : times(dy, weight);
 }
 
-// backward() takes LibTorch's own list of gradients where it adds to one: a copy of the list would share it, and what
-// is shared is not added to in place (add_times).
+// backward() takes LibTorch's own list of gradients by reference if it adds to one of them. A copy of the list would
+// share the gradient, and add_times never adds in place to a shared tensor.
 
 /// Gives x * weight^T, and x.
 struct LinearFunction : Function<LinearFunction> {
@@ -97,8 +97,8 @@ struct BiasActivationFunction : Function<BiasActivationFunction> {
   }
 };
 
-/// Gives the two products with the activation between them, and x. Where matrices may be Tiled, what lies
-/// between the products is, and the activation is done while the first product's rows are in the caches.
+/// Gives the two products with the activation between them, and x. If matrices may be Tiled, the inner activations
+/// are. The activation is then computed while the first product's rows are in the caches.
 struct FeedForwardFunction : Function<FeedForwardFunction> {
   static bool tiles(const at::Tensor& x, const at::Tensor& up, const at::Tensor& down) {
     return may_be_tiled(x, up.size(0)) && may_be_tiled(x.scalar_type(), down.size(0), up.size(0)) &&
@@ -252,7 +252,7 @@ struct DropoutFunction : Function<DropoutFunction> {
 
 // ---- vocabulary cross-entropy
 
-/// The losses of some rows, and, with `gradients`, of their logits what is theirs.
+/// Computes the losses of some rows; with `gradients`, their logits become the gradients.
 void row_losses(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                 const at::Tensor& losses, bool gradients, const VocabularySlice* slice) {
   if (slice)
@@ -272,7 +272,7 @@ void draw_rows(const at::Tensor& logits, const at::Tensor& bias, const Vocabular
     sample_rows(logits, bias, part(draw.uniforms), part(draw.tokens), best);
 }
 
-/// How many rows' logits are held together. Fewer launches and larger products are worth more on a GPU.
+/// The number of rows whose logits are held together. A GPU gains more from fewer launches and larger products.
 int64_t logit_rows(const at::Tensor& hidden) {
   return hidden.is_cuda() ? kLogitRowsOnGpu : kLogitRows;
 }
@@ -286,24 +286,24 @@ at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::Tensor rows = at::empty({hidden.size(0), stride}, hidden.options());
   at::Tensor logits = rows.narrow(1, 0, words);
   at::mm_out(logits, hidden, weight.t());
-  // Tests run this on the processor. There oneDNN with AMX takes columns of 16 bits in pairs and reads one past
-  // an odd end, times zero, and NaN times zero is NaN.
+  // Tests run this on the processor. There oneDNN with AMX reads 16-bit columns in pairs. After an odd last column it
+  // multiplies one more number by zero, and NaN times zero is NaN.
   if (rows.is_cpu()) rows.narrow(1, words, stride - words).zero_();
   return logits;
 }
 
-/// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
-/// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
-/// their own, in full precision: several tiles are added, and fp16 has no loss scale yet.
+/// The last tile of logits becomes its own gradient and waits for the backward pass, which adds its product straight
+/// to the weight's gradient. Very large batches have earlier tiles, too. Their products are added at once to a
+/// separate sum in full precision, since several tiles are added and fp16 has no loss scale yet.
 struct VocabularyLossFunction : Function<VocabularyLossFunction> {
-  /// values * factor, the factor in full precision. On a GPU it is not read, which would wait for it, and a
-  /// tensor of one number there is rounded to the other's type.
+  /// Returns values * factor, with the factor in full precision. On a GPU, reading the factor would wait for the
+  /// device, and LibTorch would round a tensor of one number to the type of `values`.
   static at::Tensor scaled(const at::Tensor& values, const at::Tensor& factor) {
     if (values.is_cpu()) return values * factor.item<double>();
     return (values.to(factor.scalar_type()) * factor).to(values.scalar_type());
   }
 
-  /// On the processor in the order of the rows.
+  /// Adds up the losses; on the processor in the order of the rows.
   static at::Tensor total(const at::Tensor& losses) {
     if (!losses.is_cpu()) return losses.sum();
     double sum = 0;
@@ -311,8 +311,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     return at::scalar_tensor(sum, at::kDouble);
   }
 
-  /// gradient += sum * factor, some rows at a time: LibTorch copies what it has to convert. On a GPU the factor is not
-  /// read.
+  /// gradient += sum * factor, some rows at a time, since LibTorch copies a tensor to convert it. On a GPU the factor
+  /// is not read.
   static void add_scaled(const at::Tensor& gradient, const at::Tensor& sum, const at::Tensor& factor) {
     for (int64_t begin = 0; begin < sum.size(0); begin += kLogitRows) {
       const int64_t count = std::min(kLogitRows, sum.size(0) - begin);

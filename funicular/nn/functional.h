@@ -2,13 +2,13 @@
 // The differentiable operations of packed BERT on tensors. Forward activations are [T, H]: T real tokens, no
 // padding.
 //
-// Gradients of weights are added straight into the weights' .grad (made if it is not there) while backward
-// runs, instead of travelling through the graph: that saves a buffer of the weight's size and two passes over
-// it. torch::autograd::grad therefore sees no gradients of weights; use backward().
+// While backward runs, gradients of weights are added straight to the weights' .grad (created if needed) instead of
+// travelling through the graph. That saves a buffer of the weight's size and two passes over it.
+// torch::autograd::grad therefore sees no gradients of weights; use backward().
 //
-// Activations and matrices share one type: float64, float32, bfloat16 or float16. Vectors (biases,
-// normalisation) and their gradients are float64 beside float64, else float32. A matrix's .grad has its own
-// type or that of vectors.
+// Activations and matrices share one type: float64, float32, bfloat16 or float16. Vectors (biases, normalisation) and
+// their gradients are float64 if the matrices are, else float32. A matrix's .grad has the matrix's type or that of
+// vectors.
 //
 // Results do not depend on the number of threads except through the matrix products of the BLAS.
 
@@ -36,9 +36,8 @@ struct DropoutSite {
 /// (nn/quantized.h).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// What a branch makes of x, and x itself for all that goes on beside the branch, such as a residual: the
-/// trunk's gradient is then added within the branch's last product in backward instead of by a pass of its
-/// own.
+/// A branch's output, and x itself. Use `trunk` for everything beside the branch, such as a residual connection.
+/// Backward then adds the trunk's gradient within the branch's last product, without a separate pass.
 struct Branch {
   at::Tensor output, trunk;
 };
@@ -70,14 +69,14 @@ struct NormWeights {
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                          const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout);
 
-/// dropout(layer_norm(word[ids] + position[position_rows] + type[types])) → [T, H]; ids, types [T] int64.
-/// Throws as check_ids does where they lie on the CPU; the caller sees to the length of sequences.
+/// dropout(layer_norm(word[ids] + position[position_rows] + type[types])) → [T, H]; ids, types [T] int64. Throws as
+/// check_ids does if ids and types lie on the CPU; the caller checks the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
   int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
   bool row_gradients = false;  ///< the first gradient of `word` is sparse, see PassOptions::row_gradients
-  /// [T] int32, the row of `position` of each token; undefined: its place in the sequence. The caller sees to
-  /// their range.
+  /// [T] int32, the row of `position` of each token; undefined: its place in the sequence. The caller checks their
+  /// range.
   at::Tensor position_rows = {};
   int64_t position_padding = -1;  ///< the row of `position` that gets no gradient
   at::Tensor common = {};  ///< [rows, H], whose first row is added to every token; undefined: there is none
@@ -85,8 +84,8 @@ struct EmbeddingTables {
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
-/// A store may be damaged or belong to another model: throws InputError for an id or a type outside its
-/// table, which would be a wild read. Both on the CPU.
+/// Throws InputError for an id or a type outside its table: a store may be damaged or belong to another model.
+/// Without the check, it would be a wild read. Both tensors must be on the CPU.
 void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types);
 
 /// Dropout of rows [N, H] with the given keys: positions [N] int32, draws [N] int64.
@@ -96,18 +95,18 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::T
 /// Rows of logits that are held at a time, on the processor and on a GPU.
 inline constexpr int64_t kLogitRows = 512, kLogitRowsOnGpu = 4096;
 
-/// Tokens that are made of the same logits as a loss, without gradients. Drawn by inverse transform sampling
-/// at temperature 1, in float32 (in float64 where that is computed in), whatever the matrices' type: the
-/// row's token is the first whose cumulative probability is above its uniform number.
+/// Tokens drawn from the logits that the loss uses, without gradients, by inverse transform sampling at temperature
+/// 1. A row's token is the first whose cumulative probability is above the row's uniform number. Probabilities are
+/// computed in float64 if the matrices are float64, else in float32.
 struct VocabularyDraw {
   at::Tensor uniforms;      ///< [M] float64 in [0, 1)
   bool wants_best = false;  ///< whether `best` is asked for
-  at::Tensor tokens, best;  ///< [M] int64, given: those drawn, and the most probable ones
+  at::Tensor tokens, best;  ///< [M] int64, results: the drawn tokens, and the most probable ones
 };
 
-/// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M]
-/// int64. Never holds more than a tile of that many rows of logits; gradients are computed in the same pass.
-/// With `draw` tokens are drawn from the softmax.
+/// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M] int64.
+/// Holds at most kLogitRows rows of logits (kLogitRowsOnGpu on a GPU); gradients are computed in the same pass. With
+/// `draw`, tokens are drawn from the softmax.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,
                                     VocabularyDraw* draw = nullptr);

@@ -7,8 +7,8 @@
 
 namespace funicular::nn {
 
-/// activation(gate + its bias) * (other + its bias). x [N, 2I] holds the gate's channels, then the other channels. So
-/// does bias [2I], which may be undefined. → [N, I]. Differentiable; keeps x alone.
+/// activation(gate + its bias) * (linear + its bias) → [N, I]. x [N, 2I] holds the gate's channels, then the linear
+/// ones. So does bias [2I], which may be undefined. Differentiable; keeps x alone.
 at::Tensor gated(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 
 }  // namespace funicular::nn

@@ -1,9 +1,9 @@
 #pragma once
-// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and storage type. They
-// know no tensors; nn/row_operations, packed_attention and matmul bind them and spread them over threads.
+// The CPU kernels of packed BERT, as tables of functions: one table per instruction set and storage type. They know
+// no tensors; nn/row_operations, packed_attention and matmul bind them and spread them over threads.
 //
-// S is what activations and matrices are stored in: double, float, BFloat16 or Half. T = Compute<S> is what
-// sums, statistics, vectors (biases, normalisation) and their gradients are in: double, else float.
+// S is the type in which activations and matrices are stored: double, float, BFloat16 or Half. T = Compute<S> is the
+// type of sums, statistics, vectors (biases, normalisation) and their gradients: double for double, else float.
 
 #include <cstdint>
 
@@ -37,14 +37,14 @@ struct ShortSequence {
 /// Rows of sequences that attention takes together, at most.
 constexpr int64_t kShortRows = 32;
 
-/// One sequence and head of packed attention. All pointers are to its first row; strides are in elements.
-/// Queries may be some of the rows only; context, log_sum_exp and context_gradient then have those alone.
+/// One sequence and head of packed attention. All pointers are to its first row; strides are in elements. Queries may
+/// be a subset of the rows; then context, log_sum_exp and context_gradient have only the rows of the subset.
 template <class S>
 struct AttentionArguments {
   using T = Compute<S>;
   int64_t length = 0, head_size = 0;
   int64_t query_count = 0;           ///< rows that ask
-  const int32_t* queries = nullptr;  ///< [query_count] which, ascending; null: the first, one after the other
+  const int32_t* queries = nullptr;  ///< [query_count] rows, ascending; null: the first query_count rows
   const S *query = nullptr, *key = nullptr, *value = nullptr;
   const T *query_bias = nullptr, *key_bias = nullptr, *value_bias = nullptr;  ///< [head_size], added; or null
   int64_t qkv_stride = 0;
@@ -69,8 +69,8 @@ struct AttentionArguments {
   S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;
   unsigned char* workspace = nullptr;  ///< attention_workspace() bytes, aligned to 64
   T* term_gradients = nullptr;         ///< as score_terms, added to; null if that is
-  // attention_short_forward and attention_short_backward only: sequences one after the other, instead of
-  // `length`, `draw` and `queries`; their rows are `query_count`.
+  // Only for attention_short_forward and attention_short_backward: consecutive sequences, instead of `length`, `draw`
+  // and `queries`. They have `query_count` rows together.
   const ShortSequence* sequences = nullptr;
   int64_t sequence_count = 0;
 };
@@ -134,13 +134,13 @@ struct ActivationArguments {
   T* bias_gradient = nullptr;   ///< partial sums of this range, added to; may be null
 };
 
-/// A range of rows of y = f(gate + its bias) * (other + its bias), and of its gradients.
+/// A range of rows of y = f(gate + its bias) * (linear + its bias), and of its gradients.
 template <class S>
 struct GatedArguments {
   using T = Compute<S>;
   Activation activation = Activation::none;
   int64_t begin = 0, end = 0, width = 0;
-  const S* input = nullptr;  ///< [rows, 2 * width]: the gate's channels, then the other channels
+  const S* input = nullptr;  ///< [rows, 2 * width]: the gate's channels, then the linear ones
   const T* bias = nullptr;   ///< [2 * width]; may be null
   S* output = nullptr;       ///< [rows, width]: written by forward
   // Backward only.
@@ -163,8 +163,8 @@ constexpr int64_t kQuantizedPanel = 64;
 struct QuantizedMatrix {
   int64_t outputs = 0, inputs = 0;
   const int8_t* values = nullptr;
-  /// [outputs], to be taken from the sums: 128 times the sum of the values, which undoes the activations'
-  /// offset; or the sum of the negative values, where bits are turned instead (nn/kernels/quantized.h).
+  /// [outputs], to be subtracted from the sums. `shifts` undo the activations' offset: 128 times the sum of the
+  /// values. `turned_shifts` are for inverted bits (nn/kernels/quantized.h): the sum of the negative values.
   const int32_t *shifts = nullptr, *turned_shifts = nullptr;
   const float* scales = nullptr;  ///< [outputs]
 };
@@ -181,14 +181,14 @@ struct QuantizedArguments {
 template <class S>
 using QuantizedProduct = void (*)(const QuantizedArguments<S>&);
 
-/// Bytes: gradients and saved activations that are larger go past the caches, which they would leave long
-/// before they are read.
+/// In bytes. Larger gradients and saved activations bypass the caches, which they would leave long before they are
+/// read.
 constexpr int64_t kMostKept = 2 * 1024 * 1024;
 
-/// An activation that follows a product while its rows are in the caches. Forward: activated = f(product +
-/// bias), and `out` of the product holds what was before, unless it is null. Backward, with `before`: out =
-/// product * f'(before + bias), activated = f(before + bias), and bias_gradient the sum over each 32 rows of
-/// `out` before it is rounded. All matrices are Tiled (nn/tiled.h); nothing is added to the product.
+/// An activation that follows a product while its rows are in the caches. Forward: activated = f(product + bias), and
+/// `out` holds the product, unless it is null. Backward, with `before`: out = product * f'(before + bias) and
+/// activated = f(before + bias). bias_gradient is the sum over each 32 rows of `out` before it is rounded. All
+/// matrices are Tiled (nn/tiled.h); nothing is added to the product.
 template <class S>
 struct ActivationOfProduct {
   Activation activation = Activation::none;
@@ -219,8 +219,8 @@ struct MatmulArguments {
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
 };
 
-/// A piece of out [rows, columns] = or += left^T * right; left is [depth, rows], right [depth, columns], the
-/// latter and `out` without gaps. The sum goes to `wide` or, rounded once, to `narrow`.
+/// A piece of out [rows, columns] = or += left^T * right, with left [depth, rows] and right [depth, columns]. `right`
+/// and `out` have no gaps. The sum goes to `wide` or, rounded once, to `narrow`.
 template <class S>
 struct GradientArguments {
   int64_t depth = 0, rows = 0, columns = 0;
@@ -233,22 +233,21 @@ struct GradientArguments {
   unsigned char* workspace = nullptr;  ///< of the piece
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
-  /// [rows / 32, rounded up; kSquareSums]: to those of the rows of the piece the squares of what is written
-  /// are added, in the same order for any number of threads. Where MatmulKernels::gives_square_sums; null:
-  /// none.
+  /// [rows / 32, rounded up; kSquareSums]. The squares of the written numbers are added to the sums of the piece's
+  /// rows. The order does not depend on the number of threads. Only if MatmulKernels::gives_square_sums. Null: none.
   double* square_sums = nullptr;
 };
 constexpr int64_t kSquareSums = 8;  // sums of each 32 rows, to be added up: a register of doubles
 
-/// How a weight gradient is made: one operand is packed for all, in parts; then come the pieces, for which
-/// the other is packed on the way.
+/// How a weight gradient is computed. First one operand is packed for all pieces, in parts. Then each piece is
+/// computed, and packs its share of the second operand on the way.
 struct GradientPlan {
   int64_t parts = 0, shared = 0;  ///< how many; bytes of all
   int64_t rows = 0, columns = 0;  ///< of a piece
   int64_t each = 0;               ///< bytes of workspace of a piece
 };
 
-/// Large products. All null where LibTorch's are as fast.
+/// Large products. All null if LibTorch's are as fast.
 template <class S>
 struct MatmulKernels {
   int64_t panel = 0;    ///< columns that are packed together
@@ -262,11 +261,11 @@ struct MatmulKernels {
   /// Bytes of workspace of a piece of a product, whose right operand may be packed.
   int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns, bool packed) = nullptr;
   void (*matmul)(const MatmulArguments<S>&) = nullptr;
-  /// Panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null
-  /// where products are better packed on the way.
+  /// Packs panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null if
+  /// products are better packed on the way.
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
-  /// Rows [first, last) of `left` as the processor multiplies them, into out [rows, depth]. Null where it
-  /// multiplies them as they are stored.
+  /// Rows [first, last) of `left` as the processor multiplies them, into out [rows, depth]. Null if it multiplies
+  /// them as they are stored.
   void (*widen)(const MatmulArguments<S>&, int64_t first, int64_t last, Compute<S>* out) = nullptr;
   GradientPlan (*gradient_plan)(int64_t rows, int64_t depth, int64_t columns, int threads) = nullptr;
   void (*pack_gradient)(const GradientArguments<S>&, int64_t first_part, int64_t last_part) = nullptr;
@@ -283,11 +282,13 @@ struct Kernels {
   int64_t (*attention_workspace)(int64_t length, int64_t head_size, int64_t window);
   void (*attention_forward)(const AttentionArguments<S>&);
   void (*attention_backward)(const AttentionArguments<S>&);
-  /// The same of several short sequences, bit for bit; null where it would gain nothing.
+  /// As attention_forward and attention_backward for several short sequences, bit for bit; null if it would gain
+  /// nothing.
   void (*attention_short_forward)(const AttentionArguments<S>&);
   void (*attention_short_backward)(const AttentionArguments<S>&);
   int64_t (*score_distance_workspace)(int64_t length, int64_t head_size, int64_t teacher_head_size);
-  /// Sum over queries and keys of (scale q·k − teacher_scale q'·k')², in T, of each query's in double.
+  /// Sum over queries and keys of (scale q·k − teacher_scale q'·k')²; each query's sum is in T, their total in
+  /// double.
   double (*score_distance)(const ScoreDistanceArguments<S>&);
   /// sums[r] = the sum over row r of (x − y)², for rows [begin, end).
   void (*squared_difference_rows)(int64_t begin, int64_t end, int64_t width, const S* x, const S* y,
@@ -307,7 +308,7 @@ struct Kernels {
                        const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout);
   /// target[c] += sum over i of input[rows[i], c], the sum in T and in the order of i.
   void (*add_rows)(const int64_t* rows, int64_t count, int64_t width, const S* input, T* target);
-  /// The same into a target of the storage type, rounded once.
+  /// As add_rows, into a target of the storage type; each sum is rounded once.
   void (*add_rows_narrow)(const int64_t* rows, int64_t count, int64_t width, const S* input, S* target);
   /// loss[r] = log(sum exp(x[r])) - x[r, label] of x = logits + bias; with `gradients` the logits become
   /// softmax(x) - onehot(label).

@@ -50,8 +50,8 @@ int64_t packed_bytes(int64_t depth, int64_t columns) {
   return ceiling(columns, panel) * panel * padded_depth<S>(depth) * static_cast<int64_t>(sizeof(S));
 }
 
-/// A product's: the right operand, if several items need it and so it is packed once for all; and for each
-/// thread what an item takes.
+/// The memory of a product. All threads share the right operand, packed once if several items need it, or the widened
+/// left operand. Each thread has the workspace of one item.
 template <class S>
 Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t columns, int threads) {
   const MatmulKernels<S>& large = kernels<S>().large;
@@ -63,7 +63,7 @@ Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t colu
           std::min<int64_t>(pieces.count(), threads)};
 }
 
-/// The activation of the rows and columns of a product from these on; both are multiples of 32.
+/// The activation of a product's piece that begins at this row and column; both are multiples of 32.
 template <class S>
 ActivationOfProduct<S> activation_of_piece(ActivationOfProduct<S> a, int64_t row, int64_t column,
                                            int64_t columns) {
@@ -175,8 +175,8 @@ bool may_be_tiled(const at::Tensor& x, int64_t columns) {
 
 namespace {
 
-/// x * weight, or its transpose, and what follows; what was before, or its gradient, into `out`, which may be
-/// undefined.
+/// x * weight, or its transpose, and the activation that follows. `out` gets the product before the activation, or
+/// its gradient; it may be undefined.
 void multiply_and_activate(const at::Tensor& x, const at::Tensor& weight, bool transposed, const Tiled& out,
                            int64_t columns, ActivationOfProduct<BFloat16> activation) {
   TORCH_INTERNAL_ASSERT(may_be_tiled(x, columns) && weight.stride(1) == 1 &&
@@ -191,7 +191,7 @@ void multiply_and_activate(const at::Tensor& x, const at::Tensor& weight, bool t
   multiply(m, columns);
 }
 
-/// target [columns] += the sum of the rows of `partial`, which are lost; in an order that is always the same.
+/// target [columns] += the sum of the rows of `partial`, always in the same order. Overwrites `partial`.
 void add_partial_sums(const at::Tensor& partial, const at::Tensor& target) {
   constexpr int64_t kBlock = 16;
   const int64_t rows = partial.size(0), columns = partial.size(1), blocks = ceiling(rows, kBlock);

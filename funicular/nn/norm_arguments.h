@@ -32,7 +32,7 @@ void write_to(const NormResult& result, NormArguments<S>& a) {
   a.output = data<S>(result.output);
 }
 
-/// Of rows that are looked up.
+/// The arguments of a normalisation whose input is looked up in tables.
 template <class S>
 EmbeddingArguments<S> embedding_arguments(const LookedUp& rows, const at::Tensor& gamma,
                                           const at::Tensor& beta, const NormCall& call,

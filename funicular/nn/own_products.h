@@ -1,5 +1,6 @@
 #pragma once
-// Shared by the matrix products that this library computes itself: which number types they take, and how they see a tensor as a matrix.
+// Shared by the matrix products that this library computes itself: which number types they take, and how they see a
+// tensor as a matrix.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,7 +21,7 @@ T* data_of(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.data_ptr());
 }
 
-/// body(S{}) for a type that has products of our own; false for the others.
+/// Returns body(S{}) for a type that has products of our own, else false.
 template <class Body>
 bool with_own_products(at::ScalarType type, Body body) {
   const auto call = [&](auto zero) { return kernels<decltype(zero)>().large.matmul && body(zero); };

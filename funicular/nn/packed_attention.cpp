@@ -33,7 +33,7 @@ std::vector<ShortSequence> sequences_of(const Packing& packing) {
   return found;
 }
 
-/// Each alone, or short ones that lie side by side together.
+/// Takes each sequence alone, or neighbouring short sequences together.
 std::vector<Sequences> together(const std::vector<ShortSequence>& sequences, bool short_ones) {
   std::vector<Sequences> found;
   int64_t room = 0;  // rows
@@ -125,7 +125,7 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
   const std::vector<Sequences> groups = together(sequences, short_ones && plain && !call.queries);
   const int64_t bytes = workspace_bytes<S>(call, common);
   const int64_t items = static_cast<int64_t>(groups.size()) * call.heads;
-  // Heads of a sequence lie side by side: several in a row by one thread, as long as there is enough for all.
+  // Heads of a sequence lie side by side, so one thread takes several in a row, as long as there is enough for all.
   const int64_t run = std::clamp<int64_t>(items / (8 * at::get_num_threads()), 1, call.heads);
   const Workspace workspace({0, bytes, at::get_num_threads()});
   const auto attend_item = [&](int64_t item, unsigned char* memory) {

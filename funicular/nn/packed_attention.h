@@ -35,7 +35,7 @@ struct AttentionCall {
   /// The begin of the block of each sequence in score_terms, and the end of the last one.
   std::vector<int64_t> term_blocks() const;
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
-  /// Where the rows of sequence s begin in what has a row a query.
+  /// The first row of sequence s in a matrix with one row per query.
   int64_t first_row(int64_t s) const {
     return queries ? queries->offsets[static_cast<size_t>(s)] : packing.host_offsets[static_cast<size_t>(s)];
   }
@@ -43,7 +43,7 @@ struct AttentionCall {
 
 struct AttentionResult {
   at::Tensor context;  ///< [R, H]
-  /// What the backward pass reads besides: [heads, R], of the scaled scores; on a GPU the dropout's state.
+  /// Further input of the backward pass: [heads, R], of the scaled scores; on a GPU the dropout's state.
   at::Tensor log_sum_exp, random_state;
   at::Tensor biased;  ///< qkv + bias, which the backward pass reads instead of qkv; undefined: it reads qkv
 };
@@ -54,8 +54,8 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
 /// Whether attend_backward reads saved.context.
 bool backward_reads_context(const at::Tensor& qkv);
 
-/// The gradient of qkv + bias, [T, 3H]; its sum over the rows is added to `bias_gradient`, if that is defined. `qkv`:
-/// AttentionResult::biased where attend gave it.
+/// The gradient of qkv + bias, [T, 3H]. If `bias_gradient` is defined, adds the sum over the rows to it. If attend
+/// gave AttentionResult::biased, `qkv` must be that.
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
                            const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient);
 

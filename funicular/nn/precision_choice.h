@@ -10,15 +10,15 @@
 
 namespace funicular::nn {
 
-/// What was chosen, by its name on the command line, and why, for people.
+/// The chosen precision, by its name on the command line, and the reason, for people.
 struct PrecisionChoice {
   std::string name, reason;
 };
 
-/// For training and for a model that is only used. On a processor whose kernels are `isa`'s, bf16 where it has
-/// products of 16 bits that are faster, else fp32: bf16, which is widened in registers there, is faster by a tenth at
-/// most (docs/project/measurements). On GPUs bf16 where they multiply it, else fp32. int8 is never chosen: its
-/// answers differ more.
+/// For training and for a model that is only used. A processor with kernels for `isa` gets bf16 if its 16-bit
+/// products are faster than fp32, else fp32. If bf16 must be widened in registers, it is faster by a tenth at most
+/// (docs/project/measurements). A GPU gets bf16 if it multiplies it, else fp32. int8 is never chosen: its answers
+/// differ more.
 PrecisionChoice choose_precision(at::Device device, Isa isa = best_isa());
 
 }  // namespace funicular::nn

@@ -28,7 +28,7 @@ int64_t groups_of(int64_t inputs) {
   return (inputs + 3) / 4;
 }
 
-/// Bytes, for each output, of what is beside its values: both shifts and the scale.
+/// Bytes per output beside its values: both shifts and the scale.
 constexpr int64_t kBeside = 12;
 
 /// The layout of the bytes: header; shifts, turned shifts and scales [panels * kQuantizedPanel]; values.
@@ -83,16 +83,16 @@ void dispatch_activation(const at::Tensor& x, Body body) {
 // Rows, at most, whose bytes stay in the second-level cache for all panels of a weight.
 constexpr int64_t kBlock = 96;
 
-/// A thread's own: quantised activations of a block of rows, and what lies between two products.
+/// A thread's own memory: quantised activations of a block of rows, and the activations between two products.
 struct QuantizedRows {
   at::Tensor bytes, inner;
   float scales[kBlock];
 };
 
-/// body(first row, how many, scratch) for blocks of rows.
+/// Calls body(first row, how many, scratch) for blocks of rows.
 template <class Body>
 void for_each_block(int64_t rows, Body body) {
-  // Few rows in blocks for all threads, of whole tiles.
+  // Few rows are cut into blocks of whole tiles, enough for all threads.
   const int64_t threads = at::get_num_threads(), share = (rows + threads - 1) / threads;
   const int64_t size = std::clamp<int64_t>((share + 31) / 32 * 32, 32, kBlock);
   std::vector<QuantizedRows> scratch(static_cast<size_t>(threads));

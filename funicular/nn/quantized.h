@@ -1,14 +1,15 @@
 #pragma once
 // 8-bit products for prediction: weights quantised once, activations as they come ("dynamic").
 //
-// Symmetric, per output channel of a weight and per row of activations (Jacob et al., "Quantization and
-// Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2.1, with
-// zero points of 0; Wu et al., "Integer Quantization for Deep Learning Inference: Principles and Empirical
-// Evaluation", 2020, section 3):
+// Quantisation is symmetric, per output channel of a weight and per row of activations. Source: Jacob et al.,
+// "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section
+// 2.1, with zero points of 0. Also Wu et al., "Integer Quantization for Deep Learning Inference: Principles and
+// Empirical Evaluation", 2020, section 3.
 //
-//   w[o, i] ≈ s[o] * q[o, i],   x[t, i] ≈ z[t] * p[t, i],   y[t, o] = s[o] * z[t] * sum_i p[t, i] * q[o, i]
+// Weights and activations:   w[o, i] ≈ s[o] * q[o, i],   x[t, i] ≈ z[t] * p[t, i].
+// Products:   y[t, o] = s[o] * z[t] * sum_i p[t, i] * q[o, i].
 //
-// with q, p in -127 … 127 and the scales the largest magnitudes / 127. The sum is exact.
+// The integers q and p are in -127 … 127; the scales s and z are the largest magnitudes / 127. The sum is exact.
 
 #include <ATen/core/Tensor.h>
 
@@ -26,13 +27,13 @@ bool is_quantized(const at::Tensor& weight);
 /// Without gradients.
 at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// activation(x * up^T + bias) * down^T as nn::feed_forward, block of rows by block, so that what lies
-/// between the products never leaves the cache: the values are those of the two products one after the other.
+/// activation(x * up^T + bias) * down^T as nn::feed_forward. It goes by blocks of rows, so that the inner activations
+/// never leave the cache. It gives the same values as two separate products.
 at::Tensor quantized_feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                                   const at::Tensor& down, Activation activation);
 
-/// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"); embeddings and head
-/// stay. Call it before make_inference, which brings those to 16 bits. The model can no longer be
+/// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"). Embeddings and head stay as
+/// they are. Call it before make_inference, which converts embeddings and head to 16 bits. The model can no longer be
 /// trained or saved.
 void quantize_layers(Model& model);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The operations of nn/functional.h that go row by row, on tensors and without gradients being recorded: on
-// the processor spread over threads (nn/kernels.h), on a GPU by the kernels of nn/device.
+// The row-by-row operations of nn/functional.h, on tensors and without recording gradients. On the processor they are
+// spread over threads (nn/kernels.h). On a GPU the kernels of nn/device compute them.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,9 +8,9 @@
 
 namespace funicular::nn {
 
-/// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
-/// threads: so many rows each, at least 8, which makes 8, 16, ... 64 blocks of about 32 rows, or nearly as
-/// many; most numbers of threads divide them evenly.
+/// The rows of a block. They depend only on the number of rows, so that sums over rows do not depend on the threads.
+/// There are 8, 16, … 64 blocks or nearly as many, so that most numbers of threads divide them evenly. Blocks have 8
+/// to 32 rows, and more only if there are more than 2,048 rows.
 int64_t rows_of_a_block(int64_t rows);
 
 /// activation(x + bias); the bias may be undefined. x [N, O], bias [O].
@@ -21,13 +21,13 @@ at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation acti
 void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
                        const at::Tensor& dy, const at::Tensor& y, const at::Tensor& bias_gradient);
 
-/// What a layer normalisation needs besides its input.
+/// The arguments of a layer normalisation besides its input.
 struct NormCall {
   double epsilon = 0;
   DropoutArguments dropout{};
   at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped
   bool has_residual = false;
-  DropoutArguments output_dropout{};  ///< of embed_forward, and of its backward pass: of the output
+  DropoutArguments output_dropout{};  ///< of the output, in embed_forward and its backward pass
 };
 
 struct NormResult {
@@ -35,7 +35,7 @@ struct NormResult {
   at::Tensor sum, mean, inverse_deviation;  ///< for the backward pass
 };
 
-/// What the normalisation of so many rows writes, of the type and width of `like`; not yet written.
+/// Allocates the results of a normalisation of so many rows, of the type and width of `like`; not yet written.
 NormResult norm_result(const at::Tensor& like, int64_t rows);
 
 /// layer_norm(residual + dropout(x + bias)); bias and residual may be undefined.
@@ -67,13 +67,12 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments);
 
-/// gradient[ids[r]] += rows[r] for all r but those of id `padding`; ids int64 or int32. Rows of one id are
-/// added up first, in their order: the result does not depend on the threads, and a gradient of few bits is
-/// rounded once.
+/// gradient[ids[r]] += rows[r] for all r whose id is not `padding`; ids int64 or int32. Rows of one id are added up
+/// first, in their order. So the result does not depend on the threads, and a 16-bit gradient is rounded once.
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 
-/// What scatter_rows would add to zeros of the table's shape and type, as a sparse tensor of the rows that
-/// occur, ascending. On the CPU; ids int64.
+/// The result of scatter_rows on zeros of the table's shape and type, as a sparse tensor of the rows that occur,
+/// ascending. On the CPU; ids int64.
 at::Tensor sum_rows(const at::Tensor& table, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 
 /// target[c] += sum of rows of x.

@@ -1,5 +1,5 @@
 #pragma once
-// Some rows of a packed batch: those that a head reads, and so all that its last layer has to compute.
+// Some rows of a packed batch, the only ones that a head reads. The last layer has to compute no others.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,7 +10,7 @@
 
 namespace funicular::nn {
 
-/// What every random choice of some rows is keyed by.
+/// The keys of all random choices for some rows.
 struct RowKeys {
   at::Tensor positions, draws;  ///< [R] int32, int64: place in the sequence; its draw. Undefined: no dropout
   RandomState random;
@@ -22,7 +22,7 @@ struct RowKeys {
 
 struct RowSubset {
   at::Tensor rows;               ///< [R] int64: rows of the packed batch, ascending, none twice
-  std::vector<int64_t> offsets;  ///< [S+1]: those of sequence s are rows[offsets[s]] … rows[offsets[s+1]-1]
+  std::vector<int64_t> offsets;  ///< [S+1]: sequence s has rows[offsets[s]] … rows[offsets[s+1]-1]
   RowKeys keys;
 
   int64_t size() const { return rows.size(0); }

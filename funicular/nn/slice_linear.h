@@ -13,13 +13,13 @@
 
 namespace funicular::nn {
 
-/// torch::nn::Linear, whose outputs are cut: of `out` a rank has the channels of its slice, in units of `together` (an
-/// attention head's, say). Channel by channel operations follow, and at last a RowLinear of as many inputs and the same
-/// unit, which gives the sum over all channels:
+/// torch::nn::Linear with its outputs cut: a rank has the channels of its slice of `out`, in units of `together` (an
+/// attention head's, say). Operations channel by channel follow. At last comes a RowLinear with as many inputs and
+/// the same unit, which sums over all channels.
 ///
 ///   x = x + down(torch::gelu(up(x)));   // up a ColumnLinear(hidden, inner), down a RowLinear(inner, hidden)
 ///
-/// Weights are named and initialised as torch::nn::Linear's. Without the strategy tensor both are Linear.
+/// Weights are named and initialised as in torch::nn::Linear. Without the strategy tensor both are Linear.
 class ColumnLinearImpl : public torch::nn::Cloneable<ColumnLinearImpl>, public Sliceable {
  public:
   ColumnLinearImpl(int64_t in, int64_t out, int64_t together = 1);

@@ -30,7 +30,7 @@ enum class Exchange {
   add_rows,  ///< own rows of the sum
   gather,    ///< all rows from everyone's own
   take,      ///< own rows
-  first      ///< on the first rank the tensor as it is, on the others nothing
+  first      ///< the tensor as it is on the first rank, none on other ranks
 };
 
 struct ExchangeCall {
@@ -42,7 +42,7 @@ struct ExchangeCall {
   int64_t rows() const { return bounds[static_cast<size_t>(group->rank()) + 1] - begin(); }
 };
 
-/// A tensor that may be written to: `x` itself where nobody else has it.
+/// A tensor that may be written to: `x` itself if nobody else has it.
 at::Tensor to_write(const at::Tensor& x, bool own) {
   const bool alone = own || (x.use_count() == 1 && x.storage().use_count() == 1);
   return alone && x.is_contiguous() ? x : x.clone(at::MemoryFormat::Contiguous);
@@ -135,7 +135,7 @@ struct AllColumnsFunction : torch::autograd::Function<AllColumnsFunction> {
 
 // ---- embeddings
 
-/// The row of the slice that each id has there, -1: it is of another rank, or has no gradient.
+/// The row of each id in this rank's slice; -1 if another rank has it, or if it gets no gradient.
 at::Tensor rows_here(const at::Tensor& ids, int64_t first, int64_t count, int64_t padding) {
   const at::Tensor local = ids - first;
   const at::Tensor elsewhere = local.lt(0).logical_or_(local.ge(count)).logical_or_(ids.eq(padding));
@@ -192,9 +192,9 @@ struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
 
 // ---- cross-entropy
 
-/// Where each row's label lies in the slice.
+/// The column of each row's label in this rank's slice.
 struct LabelColumns {
-  at::Tensor columns;  ///< [M] int64: 0 where the label is of another rank
+  at::Tensor columns;  ///< [M] int64: 0 if another rank has the label
   std::vector<bool> here;
 };
 
@@ -261,14 +261,14 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
 
 namespace {
 
-/// One row of a slice's logits: what it adds to the whole, and what the whole is.
+/// One row of a slice's logits: its share of the whole, and the whole.
 struct SliceRow {
   double logit = 0;    ///< in the label's column
   double log_sum = 0;  ///< log of the sum of the slice's exponentials
   double whole = 0;    ///< of all slices'
 };
 
-/// From softmax - onehot of the slice to this rank's part of that of the whole.
+/// Turns softmax - onehot of the slice into this rank's part of softmax - onehot of the whole.
 template <class S>
 void take_whole_softmax(S* row, int64_t width, int64_t column, bool here, const SliceRow& of) {
   using T = Compute<S>;
@@ -283,7 +283,7 @@ void take_whole_softmax(S* row, int64_t width, int64_t column, bool here, const 
   store(static_cast<T>(std::exp(of.logit - of.whole) - (here ? 1 : 0)), row[column]);
 }
 
-/// What all ranks know of the rows together: SliceRow::whole, and the labels' logits.
+/// Combines the rows of all ranks: sets SliceRow::whole, and returns the labels' logits.
 std::vector<double> exchange_rows(std::vector<SliceRow>& rows, const LabelColumns& label,
                                   const SliceGroup& group) {
   const auto count = static_cast<int64_t>(rows.size());
@@ -338,8 +338,8 @@ struct RankDraw {
   double uniform = 0;
 };
 
-/// By the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`, as sample_rows
-/// chooses among words.
+/// Chooses by the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`.
+/// sample_rows chooses among words in the same way.
 RankDraw choose_rank(const std::vector<double>& log_sums, double uniform) {
   const double greatest = *std::max_element(log_sums.begin(), log_sums.end());
   double total = 0, before = 0;
@@ -363,7 +363,7 @@ void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const 
   const int ranks = slice.group->size(), rank = slice.group->rank();
   const at::Tensor wide = logits.to(bias.scalar_type()) + bias;
   const auto [greatest, greatest_word] = wide.max(1);
-  // Of each rank a row: log-sum-exps, then greatest logits.
+  // One row per rank: log-sum-exps, then greatest logits.
   const at::Tensor all = at::zeros({ranks, 2 * count}, at::kDouble);
   all[rank].copy_(at::cat({wide.to(at::kDouble).logsumexp(1), greatest.to(at::kDouble)}));
   std::vector<int64_t> bounds(static_cast<size_t>(ranks) + 1);
@@ -379,7 +379,7 @@ void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const 
     if (draws.back().rank == rank) own_uniforms.data_ptr<double>()[r] = draws.back().uniform;
   }
   sample_rows(logits, bias, own_uniforms, own_tokens, {});
-  // Of every row one rank tells the token, and one the most probable: the first of those with the greatest logit.
+  // For each row, one rank gives the token, and the first rank with the greatest logit gives the most probable token.
   const at::Tensor told = at::zeros({2, count}, at::kDouble);
   auto tell = told.accessor<double, 2>();
   for (int64_t r = 0; r < count; ++r) {

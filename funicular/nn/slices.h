@@ -1,13 +1,13 @@
 #pragma once
-// The operations of nn/functional.h on slices of weights (core/slicing.h): Shoeybi et al., "Megatron-LM", 2019, section
-// 3; with rows divided between the slices Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
-// Models", 2022, section 4.2.2.
+// The operations of nn/functional.h on slices of weights (core/slicing.h). Source: Shoeybi et al., "Megatron-LM",
+// 2019, section 3. For rows divided between the slices: Korthikanti et al., "Reducing Activation Recomputation in
+// Large Transformer Models", 2022, section 4.2.2.
 //
-// A layer whose outputs are cut is followed by one whose inputs are cut. Before the first the input enters the
-// slices: it is the same on all ranks, and in backward its gradient is added up. After the second the results are
-// added up: each rank has a part of the sum. What stands between is one rank's own: its heads, its channels.
+// A layer whose outputs are cut is followed by one whose inputs are cut. Before the first layer the input enters the
+// slices: it is the same on all ranks, and backward adds up its gradients. After the second layer the results are
+// added up, since each rank has a part of the sum. In between, each rank has its own heads or channels.
 //
-// Where the weights are whole (Slicing::group() is null) all of these do nothing.
+// If the weights are whole (Slicing::group() is null), all of these do nothing.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,31 +21,33 @@
 
 namespace funicular::nn {
 
-/// Which rows each rank has of what lies between the slices, [ranks + 1] ascending; empty: each has all.
+/// The rows that each rank has between the slices: [bounds[r], bounds[r + 1]). [ranks + 1], ascending; empty: each
+/// rank has all.
 using RowBounds = std::vector<int64_t>;
 
-/// x [N, H], the same on all ranks (or own rows, which become all) → [N, H]. Backward adds the gradients up (for own
-/// rows).
+/// x [N, H], the same on all ranks → [N, H]. With `bounds`, x has a rank's own rows, and the result all rows.
+/// Backward adds the gradients up; with `bounds`, for own rows only.
 at::Tensor enter_slices(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds = {});
-/// A rank's part of a sum [N, H] → the sum, of all rows or of own ones; `part` may be overwritten. Backward hands the
-/// gradient on (of all rows, gathered).
+/// A rank's part of a sum [N, H] → the sum; with `bounds`, own rows of the sum. `part` may be overwritten. Backward
+/// passes the gradient on; with `bounds`, it gathers all rows first.
 at::Tensor leave_slices(const at::Tensor& part, const Slicing& slicing, const RowBounds& bounds = {});
-/// x, whose gradient only the first rank hands on: of what lies beside a branch, where the branch's gradients are added
-/// up with it.
+/// x, whose gradient only the first rank passes on. Use it for what lies beside a branch if its gradients are added
+/// up over the ranks together with the branch's.
 at::Tensor once(const at::Tensor& x, const Slicing& slicing);
-/// Of x [N, H], the same on all ranks, own rows; the ranks' gradients are put together in backward.
+/// x [N, H], the same on all ranks → own rows. Backward gathers the ranks' gradients.
 at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds);
-/// The other way round: own rows → all, whose gradient is the same on all ranks.
+/// The inverse of own_rows: own rows → all. The gradient of all rows must be the same on all ranks; backward takes
+/// own rows.
 at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds);
 
-/// x [N, P · own]: of each of P = `parts` blocks of `size` columns, cut in units, a rank's own → [N, P · size], the
-/// same on all ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same
-/// on each. Collective.
+/// x [N, P · own] → [N, P · size], the same on all ranks. There are P = `parts` blocks of `size` columns, cut in
+/// units, and x has a rank's own columns of each block. All ranks must compute the same from the result: backward
+/// takes own columns of its gradient, without a sum over the ranks. Collective.
 at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size, int64_t unit,
                        int64_t parts = 1);
 
-/// nn::attention of some heads, side by side, of a model's: qkv [T, 3 · count · head size], the queries of all first.
-/// The same units are dropped as in the whole.
+/// nn::attention of some of a model's heads, side by side: qkv [T, 3 · count · head size], the queries of all heads
+/// first. Dropout drops the units that it would drop in the whole.
 struct HeadSlice {
   int64_t first = 0, count = 0;
 };
@@ -54,34 +56,35 @@ at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, con
                               const std::optional<RowSubset>& queries = {}, bool repeatable = false,
                               const AttentionPattern& pattern = {});
 
-/// A rank's words: rows [first, first + those of its table or bias) of a vocabulary of `whole`.
+/// A rank's words: rows [first, first + rows of its table or bias) of a vocabulary of `whole`.
 struct VocabularySlice {
   int64_t first = 0, whole = 0;
   const SliceGroup* group = nullptr;
 };
 
-/// nn::embed with a slice of the words; the other tables are whole. The words' rows are added up over the ranks, each
-/// of which has some: T · H elements. Gives the whole [T, H] on every rank, and takes the whole gradient.
+/// nn::embed with a slice of the word table; position and type tables are whole. The words' rows are added up over
+/// the ranks, each of which has some: T · H elements. Gives the whole [T, H] on every rank, and takes the whole
+/// gradient.
 at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
                  std::shared_ptr<const SliceGroup> group, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
-/// nn::vocabulary_cross_entropy with slices of weight and bias: the same loss on every rank, with the gradient of its
-/// own logits (so that `hidden` has to have entered the slices). Three doubles a row cross the wire: the maximum of the
-/// ranks' log-sum-exps, the sum of their exponentials above it, and the label's logit. With `draw` tokens of the whole
-/// vocabulary are drawn, the same on every rank.
+/// nn::vocabulary_cross_entropy with slices of weight and bias. Every rank gets the same loss, with the gradient of
+/// its own logits (so `hidden` must have entered the slices). Three doubles per row cross the wire: the maximum of
+/// the ranks' log-sum-exps, the sum of their exponentials above it, and the label's logit. With `draw`, every rank
+/// gets the same tokens, drawn from the whole vocabulary.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,
                                     const VocabularySlice& slice, VocabularyDraw* draw = nullptr);
 
-/// cross_entropy_rows (nn/row_operations.h) of a slice of the logits: the losses are those of the whole, and the logits
-/// become this rank's part of softmax - onehot. Labels are of the whole vocabulary.
+/// cross_entropy_rows (nn/row_operations.h) with a slice of the logits. Labels and losses refer to the whole
+/// vocabulary. The logits become this rank's part of softmax - onehot.
 void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice);
 
-/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every
-/// rank. Collective. Two doubles a row and rank cross the wire, the log-sum-exp of its words and their greatest
-/// logit, then two tokens.
+/// sample_rows (nn/row_operations.h) with a slice of the logits: tokens of the whole vocabulary, the same on every
+/// rank. Collective. First two doubles per row and rank cross the wire: the log-sum-exp of its words and their
+/// greatest logit. Then two tokens per row follow.
 void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                         const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice);
 

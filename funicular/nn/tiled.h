@@ -2,8 +2,8 @@
 // A matrix [rows, columns] in squares of 32 by 32, each without gaps: element (r, c) is
 // squares[r / 32, c / 32, r % 32, c % 32]. Rows beyond the last hold anything.
 //
-// It is what AMX's tiles read and write best: a square's lines lie side by side, where those of rows as they
-// usually lie are kilobytes apart, and a processor has few places for lines that are on their way.
+// AMX's tiles read and write this layout best: a square's lines lie side by side. In ordinary rows they are kilobytes
+// apart, and a processor can wait for few lines at once.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -36,7 +36,7 @@ struct GradientPieces {
   }
 };
 
-/// At most MatmulKernels::gradient_rows.
+/// Computes at most MatmulKernels::gradient_rows rows.
 template <class S>
 void add_gradient_rows(GradientArguments<S> g) {
   const MatmulKernels<S>& large = kernels<S>().large;
@@ -70,7 +70,7 @@ void add_gradient(const GradientArguments<S>& g) {
   }
 }
 
-/// Whether a sum of squares that began in float lost nothing to its range.
+/// Whether a sum of squares that began in float stayed within float's range.
 bool fits_float(double sum, int64_t numbers) {
   constexpr double kLeast = 1e-30;  // of a number's square; float's smallest normal number is 1.2e-38
   return std::isfinite(sum) && sum > kLeast * static_cast<double>(numbers);

@@ -9,10 +9,10 @@
 
 namespace funicular::nn {
 
-/// gradient [N, K] += dy[T, N]^T * x[T, K], or =, unless `add`. The gradient is of their type or of float32;
-/// it has no gaps. Gives the sum of the squares of what it is afterwards (of 32 rows and columns at a time in
-/// float, then in double; the same for any number of threads), if that is `wanted`, comes at no cost
-/// (bfloat16 on a processor with AMX), and is within float's range.
+/// gradient [N, K] += dy[T, N]^T * x[T, K], or = without `add`. The gradient has the type of dy and x or float32, and
+/// no gaps. If `wanted`, returns the sum of the new gradient's squares. It does so only if this comes at no cost
+/// (bfloat16 on a processor with AMX) and the sum is within float's range. The sum is added up in float over 32 rows
+/// and columns, then in double, the same for any number of threads.
 std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy,
                                           const at::Tensor& x, bool add = true, bool wanted = false);
 std::optional<double> add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x,

@@ -46,7 +46,7 @@ class CachingAllocator final : public c10::Allocator {
   }
 };
 
-/// What FUNICULAR_ALLOCATOR asks for. AddressSanitizer sees overruns of what lies in malloc's memory alone.
+/// The wish in FUNICULAR_ALLOCATOR. AddressSanitizer sees overruns only in malloc's memory.
 struct Wish {
   bool caching = !kAddressSanitizer, huge_pages = true;
 };

@@ -1,13 +1,13 @@
 #pragma once
-// Large blocks of memory from one range of addresses, kept for the next request and handed back in whole huge
-// pages.
+// Large blocks of memory from one range of addresses. Freed blocks are kept for the next request, and memory is
+// handed back in whole huge pages.
 //
-// Why not malloc: training on ragged batches asks for buffers of ever new sizes. A heap of small and large
-// blocks mixed is soon full of holes that none of them fits, and grows; a mapping for each buffer never
-// grows, and pays for every page anew in every step. Here the large blocks are among themselves, freed
-// neighbours merge at once, and how much is kept follows how much was needed recently.
+// Why not malloc: training on ragged batches asks for buffers of ever new sizes. A heap of mixed small and large
+// blocks is soon full of holes that no block fits, and grows. A mapping for each buffer never grows, but pays for
+// every page again in every step. Here the large blocks are among themselves, and freed neighbours merge at once. How
+// much is kept follows how much was needed recently.
 //
-// Knows nothing of tensors; runtime/allocator.h puts it under them.
+// The arena knows nothing of tensors; runtime/allocator.h puts it under them.
 
 #include <cstddef>
 #include <cstdint>
@@ -58,13 +58,13 @@ class Arena {
     return a >= base_ && a - base_ < range_;
   }
 
-  /// Hands free memory back to the system, from the upper end, until at most `keep` bytes of free memory are
-  /// held. What shares a granule with a block in use stays. Happens by itself for what exceeds the recent
-  /// peak and its slack. Returns the bytes handed back.
+  /// Hands free memory back to the system, from the upper end, until at most `keep` bytes of free memory are held.
+  /// Memory that shares a granule with a block in use stays. The arena does this by itself for memory beyond the
+  /// recent peak and its slack. Returns the bytes handed back.
   int64_t trim(int64_t keep = 0);
 
   ArenaStatistics statistics() const;
-  /// The peaks begin anew from the present values.
+  /// Resets the peaks to the present values.
   void reset_peak();
   size_t range() const { return range_; }
 

@@ -10,7 +10,7 @@
 
 namespace funicular {
 
-/// Calls see(tensor) for each defined tensor of the value, those of lists included; see may replace it.
+/// Calls see(tensor) for each defined tensor of the value, also in lists; see may replace it.
 template <class See>
 void for_each_tensor(c10::IValue& value, const See& see) {
   if (value.isTensor()) {

@@ -26,7 +26,7 @@ bool is_small(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes()) < kSmallestCached;
 }
 
-/// Where it is small: memory of malloc may hold what is no number, and losses and norms are looked at.
+/// Clears a small tensor: malloc's memory may hold NaN, and losses and norms are looked at.
 void set_to_zero(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return;
   const size_t bytes = tensor.storage().nbytes();
@@ -97,8 +97,8 @@ class Call {
     for (auto& result : results) stack_.push_back(std::move(result));
   }
 
-  /// Shapes and types come from LibTorch's kernels for tensors without data; an operator that has none is carried out,
-  /// and so is one that reads no tensor and makes small ones or integers: places, rows, ranges.
+  /// Shapes and types come from LibTorch's kernels for tensors without data. An operator without such a kernel is
+  /// carried out. So is an operator that reads no tensor and makes small tensors or integers: places, rows, ranges.
   void make_results() {
     const std::vector<c10::IValue> arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_),
                                              stack_.end());

@@ -1,20 +1,20 @@
 #pragma once
-// A step without its arithmetic: tensors are made and freed as usual, so that their bytes can be counted, but no number
-// is computed. What a step will need is then told by the very code that takes it.
+// A step without its arithmetic: tensors are made and freed as usual, so that their bytes can be counted, but no
+// number is computed. So the code of a step itself tells what the step will need.
 
 #include <atomic>
 #include <memory>
 
 namespace funicular {
 
-/// While one lives, on the thread that made it, LibTorch's operators give results of the right shape and type whose
-/// values are undefined; views, operators that make empty tensors, and operators on small or integral tensors are
-/// carried out. In the whole process pieces of work (runtime/work_items.h) are passed over. Large tensors are then
-/// addresses of which no page is ever touched: a model of many times the machine's memory can be gone through in a
+/// While one lives, LibTorch's operators on its thread give results of the right shape and type, with undefined
+/// values. Some operators are carried out: views, operators that make empty tensors, and operators on small or
+/// integral tensors. In the whole process pieces of work (runtime/work_items.h) are passed over. Large tensors are
+/// then addresses of which no page is ever touched. So a step of a model of many times the machine's memory takes a
 /// moment. A number that is read from a floating-point tensor is 1.
 ///
-/// Works below autograd: what is saved for the backward pass, and what that makes, is as in a real step. Not for use
-/// while another thread computes. May be nested.
+/// Works below autograd, so the backward pass saves and makes the same tensors as in a real step. Not for use while
+/// another thread computes. May be nested.
 class DryRun {
  public:
   DryRun();

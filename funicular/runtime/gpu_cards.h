@@ -44,11 +44,11 @@ class LimitSharedBytes {
   LimitSharedBytes& operator=(const LimitSharedBytes&) = delete;
 };
 
-/// Why the driver cannot run this build, such as "the NVIDIA driver is for CUDA 12.4, …"; empty if it can, or if there
-/// is no driver.
+/// The reason why the driver cannot run this build, such as "the NVIDIA driver is for CUDA 12.4, …". Empty if it can,
+/// or if there is no driver.
 std::string driver_shortfall();
-/// As above, for versions as CUDA gives them: 12040 is 12.4. No driver: 0. A driver runs all minor versions of its major
-/// one.
+/// As above, for versions as CUDA gives them: 12040 is 12.4. No driver: 0. A driver runs all minor versions of its
+/// own and of earlier major versions.
 std::string driver_shortfall(int driver, int runtime);
 
 /// The cards that CUDA shows; none where this build has no kernels for GPUs.

@@ -19,8 +19,9 @@
 
 namespace funicular {
 
-/// Tells ThreadSanitizer what the OpenMP runtime guarantees, which is not compiled with it: a loop's threads begin after what the
-/// caller did before the loop, and the caller goes on after what they did in it. In other builds nothing.
+/// Tells ThreadSanitizer what the OpenMP runtime guarantees, since that runtime is not compiled with it. A loop's
+/// threads begin after what the caller did before the loop. The caller continues after what the threads did in it.
+/// Does nothing in other builds.
 class LoopOrder {
  public:
 #ifdef __SANITIZE_THREAD__
@@ -45,7 +46,8 @@ class LoopOrder {
 #endif
 };
 
-/// at::parallel_for: calls body(first, last) for parts of [begin, end) of at least `grain` items, a part a thread.
+/// at::parallel_for: calls body(first, last) for parts of [begin, end) of at least `grain` items, one part per
+/// thread.
 template <class Body>
 void parallel_loop(int64_t begin, int64_t end, int64_t grain, const Body& body) {
   LoopOrder order;

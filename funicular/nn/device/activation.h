@@ -19,7 +19,7 @@ FUNICULAR_DEVICE T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-/// By instructions of the GPU where there are some, to 2 units in the last place.
+/// Uses a GPU instruction, to 2 units in the last place; on the processor, the standard library.
 FUNICULAR_DEVICE inline float quick_exp(float x) {
 #if defined(__CUDA_ARCH__)
   return __expf(x);
@@ -77,7 +77,7 @@ FUNICULAR_DEVICE ValueAndSlope<Compute<S>> activate(Activation kind, Compute<S> 
   return {x, T{1}};
 }
 
-/// x + bias, or x.
+/// x + bias, or x if there is no bias.
 template <class S>
 FUNICULAR_DEVICE Pack<Compute<S>> biased_pack(const ActivationArguments<S>& a, int64_t r, int64_t c) {
   Pack<Compute<S>> x = load_pack(a.input + r * a.width, c, a.width);
@@ -87,7 +87,7 @@ FUNICULAR_DEVICE Pack<Compute<S>> biased_pack(const ActivationArguments<S>& a, i
   return x;
 }
 
-/// A team a row.
+/// Each team computes one row.
 template <class S>
 struct ActivationForward {
   ActivationArguments<S> a;
@@ -103,7 +103,8 @@ struct ActivationForward {
   }
 };
 
-/// A team a block of rows and size() packs of columns. The bias's partial sums of block b are at b * width.
+/// Each team computes one block of rows and size() packs of columns. The bias's partial sums of block b are at b *
+/// width.
 template <class S>
 struct ActivationBackward {
   ActivationArguments<S> a;

@@ -66,7 +66,7 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   return arranged;
 }
 
-/// A team a sequence, head and tile of at most `longest` rows.
+/// Launches one team per sequence, head and tile; no sequence has more than `longest` rows.
 template <class S>
 Launch tiles(const at::Tensor& qkv, const AttentionCall& call, const PackedAttention<S>& a, int64_t longest,
              int threads, int64_t bytes) {

@@ -1,9 +1,8 @@
 #pragma once
-// Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon,
-// Rudra, Ré, 2022, algorithms 1 and 4): scores live in the team's memory, a tile at a time. All sums are in
-// Compute<S> and nothing is added by several teams at once, so that results repeat bit for bit, and the
-// dropout mask is that of the processor's kernels. In 16 bits kernels on tensor cores are faster, see
-// attention_choice.h.
+// Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon, Rudra, Ré,
+// 2022, algorithms 1 and 4). The team's memory holds the scores of one tile at a time. Sums are in Compute<S>. No two
+// teams add to one sum, so results repeat bit for bit. The dropout mask equals that of the processor's kernels. For
+// 16-bit types, kernels on tensor cores are faster; see attention_choice.h.
 
 #include <cmath>
 #include <cstdint>
@@ -33,8 +32,8 @@ struct PackedAttention {
   int64_t tile = kMostTile;      ///< queries, and keys, of a tile; see tile_that_fits
   int64_t window = -1;           ///< a row sees the keys at most so far away from it; negative: all
   const T* rotations = nullptr;  ///< [positions, head_size], as in AttentionArguments; or null
-  /// Added to the scores before they are scaled. Without term_blocks by distance, [heads, 2 * longest - 1]; else
-  /// for each sequence a block [heads, rows that ask, tokens]. Null: nothing.
+  /// Added to the scores before they are scaled. With term_blocks, each sequence has a block [heads, rows that ask,
+  /// tokens]. Without, terms are by distance: [heads, 2 * longest - 1]. Null: nothing.
   const T* score_terms = nullptr;
   const int64_t* term_blocks = nullptr;  ///< [S], where the blocks begin
   int64_t longest = 0;                   ///< tokens of a sequence
@@ -55,7 +54,7 @@ struct PackedAttention {
 };
 
 /// The parts of the team's memory, for tiles of `size` queries and as many keys. Rows of operands are one longer than
-/// a head, so that threads that read a column each meet other banks.
+/// a head, so that threads that each read a column use different banks.
 template <class T>
 struct Tiles {
   int64_t size, stride, score_stride;
@@ -96,7 +95,7 @@ int64_t tile_that_fits(int64_t head_size, int64_t most_bytes) {
   return tile;
 }
 
-/// What one team works on: a tile of queries or of keys of a sequence and head.
+/// The work of one team: a tile of queries or of keys, of one sequence and head.
 template <class S>
 struct HeadTile {
   using T = Compute<S>;
@@ -123,7 +122,7 @@ struct HeadTile {
   /// The place in its sequence of query i.
   FUNICULAR_DEVICE int64_t place(int64_t i) const { return a.queries ? a.queries[first_query + i] : i; }
 
-  /// out [tile, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those from `valid` on are zero.
+  /// out [tile, stride] = rows of q, k or v (part 0, 1, 2) with their bias. Rows from `valid` on become zero.
   template <class Team, class Row>
   FUNICULAR_DEVICE void load(const Team& team, int part, int64_t valid, int64_t stride, T* out,
                              Row row_of) const {
@@ -134,8 +133,8 @@ struct HeadTile {
     }
   }
 
-  /// Channel c of row `place` of the sequence with its bias, turned where queries and keys are; `first` is the part's
-  /// first channel of this head.
+  /// Channel c of row `place` of the sequence with its bias. Queries and keys are turned if there are rotations.
+  /// `first` is the part's first channel of this head.
   FUNICULAR_DEVICE T element(int part, int64_t place, int64_t first, int64_t c) const {
     const S* const line = a.qkv + (row + place) * 3 * a.hidden() + first;
     const auto biased = [&](int64_t channel) {
@@ -144,7 +143,8 @@ struct HeadTile {
     if (part == 2 || !a.rotations) return biased(c);
     return turn(place, c, biased, T{1});
   }
-  /// Channel c of what `channels` gives for each, turned by the angle of row `place`; direction -1 turns back.
+  /// Channel c of a row of which `channels` gives each channel, turned by the angle of row `place`; direction -1
+  /// turns back.
   template <class Channels>
   FUNICULAR_DEVICE T turn(int64_t place, int64_t c, Channels channels, T direction) const {
     const int64_t half = a.head_size / 2, i = c % half;
@@ -153,7 +153,7 @@ struct HeadTile {
     return c < half ? channels(c) * cosine - channels(c + half) * sine
                     : channels(c) * cosine + channels(c - half) * sine;
   }
-  /// Channel c of the gradient of a query or key of row `place`, whose sums are `line`.
+  /// Channel c of the gradient of the query or key in row `place`; `line` has its sums.
   FUNICULAR_DEVICE T gradient(const T* line, int64_t place, int64_t c) const {
     if (!a.rotations) return line[c];
     return turn(
@@ -192,7 +192,7 @@ struct HeadTile {
   FUNICULAR_DEVICE void load_keys(const Team& team, int part, int64_t from, int64_t stride, T* out) const {
     load(team, part, length - from, stride, out, [&](int64_t i) { return from + i; });
   }
-  /// Rows of what has a row a query.
+  /// Loads rows of a matrix [rows that ask, hidden] from query `from` on; rows beyond the last query become zero.
   template <class Team>
   FUNICULAR_DEVICE void load_context(const Team& team, const S* rows, int64_t from, int64_t stride,
                                      T* out) const {
@@ -203,7 +203,7 @@ struct HeadTile {
     }
   }
 
-  /// What the probability of query i and key j is multiplied by.
+  /// The factor by which dropout multiplies the probability of query i and key j.
   FUNICULAR_DEVICE T multiplier(int64_t i, int64_t j) const {
     if (a.dropout.threshold == 0) return 1;
     const bool keeps = attention_dropout_keeps(
@@ -246,7 +246,7 @@ FUNICULAR_DEVICE void clear(const Team& team, T* values, int64_t count) {
   for (int64_t e = team.rank(); e < count; e += team.size()) values[e] = 0;
 }
 
-/// A team a tile of queries.
+/// Each team computes one tile of queries.
 template <class S>
 struct AttentionForward {
   PackedAttention<S> a;
@@ -281,8 +281,8 @@ struct AttentionForward {
  private:
   using T = Compute<S>;
 
-  /// Row i of scores becomes its share of the softmax, dropped out; what came before is rescaled by
-  /// factors[i].
+  /// Turns row i of scores into its share of the softmax, with dropout. Sets factors[i], by which earlier sums are
+  /// rescaled.
   FUNICULAR_DEVICE void take_row(const HeadTile<S>& tile, const Tiles<T>& m, int64_t i, int64_t from) const {
     T* const row = m.scores + i * m.score_stride;
     const int64_t valid = least(a.tile, tile.length - from);
@@ -319,8 +319,9 @@ struct AttentionForward {
   }
 };
 
-/// Of a tile of queries `first` and keys `from`, whose scores and products dO * V^T are there: scores become
-/// P * D, gradients become dS = scale * P * (D * dP - dot), with D what dropout multiplies by.
+/// Computes the gradients of a tile of scores, with queries from `first` on and keys from `from` on. On entry,
+/// m.scores is Q * K^T and m.gradients is dP = dO * V^T. On return, m.scores is P * D and m.gradients is dS = scale *
+/// P * (D * dP - dot), with D dropout's factor.
 template <class S, class Team>
 FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, const Tiles<Compute<S>>& m,
                                      int64_t first, int64_t from, const Compute<S>* dots) {
@@ -340,7 +341,7 @@ FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, 
   }
 }
 
-/// dQ, and dots = dO . O of each row. A team a tile of queries.
+/// Computes dQ, and dots = dO . O of each row. Each team computes one tile of queries.
 template <class S>
 struct QueryGradients {
   PackedAttention<S> a;
@@ -398,8 +399,8 @@ struct QueryGradients {
     }
   }
 
-  /// Adds the gradients of the scores with keys from `from` on to the team's own row of term_gradients. For each
-  /// tile of keys a distance is one thread's, so the order of the sums does not change from run to run.
+  /// Adds the gradients of the scores with keys from `from` on to the team's own row of term_gradients. In each tile
+  /// of keys, one thread handles a distance, so the order of the sums does not change from run to run.
   template <class Team>
   FUNICULAR_DEVICE void add_distance_gradients(const Team& team, const HeadTile<S>& tile,
                                                const Tiles<Compute<S>>& m, int64_t from) const {
@@ -416,7 +417,8 @@ struct QueryGradients {
   }
 };
 
-/// dK and dV, after QueryGradients. A team a tile of keys; where no row asked they are zero.
+/// Computes dK and dV, after QueryGradients. Each team computes one tile of keys. Both are zero in a sequence where
+/// no row asks.
 template <class S>
 struct KeyValueGradients {
   PackedAttention<S> a;

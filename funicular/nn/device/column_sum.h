@@ -1,5 +1,6 @@
 #pragma once
-// Sums over rows for a team of threads (base/team.h): first over blocks of rows, then over the blocks, always in the same order.
+// Sums over rows for a team of threads (base/team.h): first over blocks of rows, then over the blocks, always in the
+// same order.
 
 #include <cstdint>
 
@@ -7,7 +8,7 @@
 
 namespace funicular::nn::device {
 
-/// A team a block of rows and size() columns: output[block * width + c] = the sum over the block's rows.
+/// Each team sums one block of rows, in size() columns: output[block * width + c] = the sum over the block's rows.
 template <class S>
 struct ColumnSum {
   int64_t rows = 0, width = 0, stride = 0, block_rows = 1;  ///< stride: from row to row of the input
@@ -24,8 +25,9 @@ struct ColumnSum {
   }
 };
 
-/// targets[i][c] += the sum over blocks of partial[i, block, c]; a null target is left out. A team an i and kColumns columns:
-/// each of its threads adds up some blocks of a column, then one thread a column adds up what they have.
+/// targets[i][c] += the sum over blocks of partial[i, block, c]; a null target is left out. Each team computes
+/// kColumns columns of one target. First each thread adds up some blocks of a column, then one thread per column adds
+/// up these sums.
 template <class T>
 struct CollectSums {
   static constexpr int64_t kColumns = 32, kGroups = 16,

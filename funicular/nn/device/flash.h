@@ -1,8 +1,8 @@
 #pragma once
-// LibTorch's FlashAttention-2 (Dao, 2023) for sequences of different lengths: 16-bit types on CUDA, by tensor
-// cores. Its dropout mask is its own, of a seed that depends on the key and the batch's first draw: it
-// repeats, but differs from that of the kernels here, and between micro-batches that are cut otherwise. Its
-// gradients are added up in whatever order. nn/device/attention_choice.h says when it computes.
+// LibTorch's FlashAttention-2 (Dao, 2023) for sequences of different lengths: 16-bit types on CUDA, by tensor cores.
+// Its dropout mask differs from the mask of the kernels here. The mask's seed depends on the key, the first head and
+// the batch's first draw. So the mask repeats, but it changes if a batch is cut into other micro-batches. Gradients
+// are added up in no fixed order. nn/device/attention_choice.h says when this attention is used.
 
 #include "funicular/nn/packed_attention.h"
 

@@ -14,8 +14,8 @@ template <int width>
 constexpr int kRowStride = width + 8;
 
 /// Reads packs of channels of a head's rows. Queries, keys and values get their bias, and are turned as
-/// HeadTile::element turns them. The rows of a matrix stay as they are. A thread reads the bias of a column once, if it
-/// takes the column's packs one after the other.
+/// HeadTile::element turns them. The rows of a matrix stay as they are. A thread reads the bias of a column only once
+/// if it takes all packs of the column in sequence.
 template <class S>
 class HeadReader {
  public:

@@ -7,9 +7,9 @@
 
 namespace funicular::nn::device {
 
-/// out [rows, 3 * width] = parts[0], parts[1], parts[2] [rows, width] side by side, and the sums of its rows: a team a block of
-/// rows and size() packs of the columns, whose partial sums of block b are at b * 3 * width. Null parts are left out: of
-/// their columns nothing is written.
+/// out [rows, 3 * width] = parts[0], parts[1], parts[2] [rows, width] side by side. Also adds up each column of out.
+/// Each team handles one block of rows and size() packs of columns. The partial sums of block b are at b * 3 * width.
+/// Null parts are left out: their columns are not written.
 template <class S>
 struct JoinGradients {
   int64_t rows = 0, width = 0, block_rows = 1;

@@ -47,7 +47,7 @@ class RowMemory {
   unsigned char* kept_;
 };
 
-/// body(first column) for the packs of a row that are this thread's in its group.
+/// Calls body(first column) for each of this thread's packs of a row, within its group.
 template <class Team, class Body>
 FUNICULAR_DEVICE void over_packs_of_group(const Team& team, int64_t width, Body body) {
   for (int64_t first = team.lane() * kPack; first < width; first += team.lanes() * kPack) body(first);
@@ -250,8 +250,8 @@ struct NormBackward {
   }
 };
 
-/// The gradients of gamma, beta and bias. The rows' input_gradient must be there. A team has a block of rows and size()
-/// packs of columns. The partial sums of block b are at b * width.
+/// The gradients of gamma, beta and bias. The rows' input_gradient must be there. Each team computes one block of
+/// rows and size() packs of columns. The partial sums of block b are at b * width.
 template <class S>
 struct NormVectorGradients {
   static constexpr int kMostThreads = kThreadsOfRows;

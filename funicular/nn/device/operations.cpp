@@ -27,7 +27,7 @@ struct Blocks {
       : size(std::max<int64_t>(8, ceiling(rows, 512))), count(ceiling(rows, size)) {}
 };
 
-/// A group of a team has a row of x.
+/// Each group of a team handles one row of x.
 template <class S, template <class> class Kernel>
 void run_rows(const at::Tensor& x, const Kernel<S>& kernel) {
   const int64_t bytes = RowMemory<S>::bytes(x.size(1), Kernel<S>::kCopies);
@@ -36,7 +36,7 @@ void run_rows(const at::Tensor& x, const Kernel<S>& kernel) {
   run(x, {.rows = ceiling(x.size(0), groups), .threads = count, .shared_bytes = groups * bytes}, kernel);
 }
 
-/// Of a tensor whose rows are summed in blocks: for `sums` matrices of partial sums, which a kernel writes.
+/// Returns [sums, blocks, width], not yet written: the partial sums of each block of x's rows, for a kernel to write.
 at::Tensor partial_sums(const at::Tensor& x, int64_t sums, const Blocks& blocks, int64_t width) {
   return at::empty({sums, blocks.count, width}, sums_of(x));
 }
@@ -151,7 +151,8 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
 NormGradients norm_backward(const at::Tensor& output_gradient, const NormResult& saved,
                             const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call,
                             const NormVectors& vectors) {
-  // Once for both kernels: the second goes down columns, where a row's decisions do not come together.
+  // Applies dropout once for both kernels: the second goes down columns, where a row's decisions do not come
+  // together.
   at::Tensor dy = output_gradient;
   if (call.output_dropout.threshold != 0) {
     dy = at::empty_like(output_gradient);

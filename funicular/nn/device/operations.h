@@ -24,11 +24,11 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                const at::Tensor& draws, const DropoutArguments& arguments);
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 void add_column_sum(const at::Tensor& x, const at::Tensor& target);
-/// gradient [T, 3H] = the parts [T, H] of queries, keys and values side by side; its sum over the rows is added to
-/// `bias_gradient`, if that is defined. Undefined parts are left out; then there must be no bias_gradient.
+/// gradient [T, 3H] = the parts [T, H] of queries, keys and values side by side. If `bias_gradient` is defined, adds
+/// the gradient's sum over the rows to it. Undefined parts are left out; then there must be no bias_gradient.
 void join_gradients(const std::vector<at::Tensor>& parts, const at::Tensor& gradient,
                     const at::Tensor& bias_gradient);
-/// Of LibTorch's operations: an inverse of the cumulative sum over the vocabulary.
+/// Uses LibTorch's operations, and inverts the cumulative sum over the vocabulary.
 void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                  const at::Tensor& tokens, const at::Tensor& best);
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,

@@ -1,10 +1,10 @@
 #pragma once
-// The row kernels of nn/kernels.h for a team of threads (base/team.h): the same arguments, the same results
-// but for the order of sums and where a comment says so. A kernel is a function object; one call is one
-// team's work.
+// The row kernels of nn/kernels.h for a team of threads (base/team.h). They take the arguments of nn/kernels.h. Their
+// results differ only by the order of sums, and where a comment says so. A kernel is a function object; one call is
+// one team's work.
 //
-// Rows come in blocks of `block_rows`, so that sums over rows depend on the number of rows alone: the partial
-// sums of block b lie at b * width of what the arguments point to.
+// Rows come in blocks of `block_rows`, so that sums over rows depend only on the number of rows. The partial sums of
+// block b are at offset b * width of the memory that the arguments point to.
 
 #include <cmath>
 #include <cstdint>
@@ -39,7 +39,7 @@ struct alignas(16) Pack {
   T values[kPack];
 };
 
-/// A pack as it is stored. Words, since a compiler takes fields of 16 bits apart and joins them again.
+/// A pack as it is stored. It has words, since a compiler takes 16-bit fields apart and joins them again.
 template <class S>
 struct alignas(16) StoredPack {
   static constexpr int kWords = static_cast<int>(sizeof(S) * kPack / sizeof(uint32_t));
@@ -107,7 +107,7 @@ FUNICULAR_DEVICE void store_stored(S* row, int64_t first, int64_t width, const S
   for (int k = 0; k < kPack && first + k < width; ++k) row[first + k] = put<S>(pack.values[k]);
 }
 
-/// The same, widened.
+/// Loads a pack as load_stored does, and widens it.
 template <class S>
 FUNICULAR_DEVICE Pack<Compute<S>> load_pack(const S* row, int64_t first, int64_t width) {
   return widened(load_stored(row, first, width));
@@ -117,13 +117,13 @@ FUNICULAR_DEVICE void store_pack(S* row, int64_t first, int64_t width, const Pac
   store_stored(row, first, width, narrowed<S>(pack));
 }
 
-/// body(first column) for the packs of a row that are this thread's.
+/// Calls body(first column) for each of this thread's packs of a row.
 template <class Team, class Body>
 FUNICULAR_DEVICE void over_packs(const Team& team, int64_t width, Body body) {
   for (int64_t first = team.rank() * kPack; first < width; first += team.size() * kPack) body(first);
 }
 
-/// body(column) for the columns that are this thread's, those of neighbours side by side.
+/// Calls body(column) for each of this thread's columns. Neighbouring threads have neighbouring columns.
 template <class Team, class Body>
 FUNICULAR_DEVICE void over_columns(const Team& team, int64_t width, Body body) {
   for (int64_t c = team.rank(); c < width; c += team.size()) body(c);
@@ -131,8 +131,8 @@ FUNICULAR_DEVICE void over_columns(const Team& team, int64_t width, Body body) {
 
 // ---- softmax cross-entropy
 
-/// A team a row: loss[r] = log(sum exp(x[r])) - x[r, label] of x = logits + bias; with `gradients` the logits
-/// become softmax(x) - onehot(label).
+/// Each team computes one row: loss[r] = log(sum exp(x[r])) - x[r, label] of x = logits + bias. With `gradients` the
+/// logits become softmax(x) - onehot(label).
 template <class S>
 struct CrossEntropyRows {
   int64_t width, stride;  ///< stride: from row to row of the logits

@@ -1,5 +1,6 @@
 #pragma once
-// The gradients of tables of embeddings for a team of threads (base/team.h): rows of one id are added up and go to the id's row.
+// The gradients of tables of embeddings for a team of threads (base/team.h): rows of one id are added up and go to
+// the id's row.
 
 #include <cstdint>
 
@@ -7,20 +8,20 @@
 
 namespace funicular::nn::device {
 
-/// target[id] += the rows of that id, added up in T by chunks of their sorted order: a batch has few types of token and many
-/// masks, whose rows one team would add up while all others wait. ScatterChunks comes first, ScatterSpans after it.
+/// target[id] += the rows of that id, added up in T by chunks of their sorted order. A batch has few token types and
+/// many mask tokens, so one id may have many rows. Without chunks, one team would add them up while all others wait.
+/// ScatterChunks comes first, ScatterSpans after it.
 template <class S, class Target>
 struct ScatterArguments {
   using T = Compute<S>;
   static constexpr int64_t kChunk = 64;
   int64_t count = 0, width = 0;
-  const int64_t* order = nullptr;  ///< [count] rows, those of one id together, ascending
-  const int64_t* ids = nullptr;    ///< [count], of order[i]
+  const int64_t* order = nullptr;  ///< [count] rows, sorted by id, then ascending
+  const int64_t* ids = nullptr;    ///< [count], the id of row order[i]
   int64_t padding = -1;            ///< the id that is left out
   const S* rows = nullptr;
   Target* target = nullptr;
-  T* partial =
-      nullptr;  ///< [chunks, 2, width]: sums of the id that a chunk begins within, and that it ends within
+  T* partial = nullptr;  ///< [chunks, 2, width]: sums of the ids cut by the chunk's begin, by its end
 
   FUNICULAR_DEVICE int64_t chunk_end(int64_t begin) const { return least(count, begin + kChunk); }
   FUNICULAR_DEVICE bool begins_within(int64_t begin) const {
@@ -34,7 +35,8 @@ struct ScatterArguments {
   }
 };
 
-/// Ids whose rows lie in one chunk go to the target, others to `partial`. A team a chunk and size() columns.
+/// Adds ids whose rows lie in one chunk to the target, and other ids to `partial`. Each team handles one chunk and
+/// size() columns.
 template <class S, class Target>
 struct ScatterChunks {
   ScatterArguments<S, Target> a;
@@ -57,7 +59,8 @@ struct ScatterChunks {
   }
 };
 
-/// Ids whose rows lie in several chunks. A team a chunk and size() columns; the chunk in which an id begins does the work.
+/// Adds ids whose rows lie in several chunks to the target. Each team handles one chunk and size() columns. The chunk
+/// in which an id begins does the work.
 template <class S, class Target>
 struct ScatterSpans {
   ScatterArguments<S, Target> a;

@@ -228,7 +228,7 @@ FUNICULAR_DEVICE void store_two(S* line, int64_t c, int64_t head_size, float fir
   if (c + 1 < head_size) line[c + 1].bits = static_cast<uint16_t>(both >> 16);
 }
 
-/// A team a tile of queries, whose size is that of its warps' strips.
+/// Each team computes one tile of queries, which has the rows of all its warps' strips.
 template <class S, int width>
 struct ShortForward {
   static constexpr int kMostThreads = kStripThreads, kLeastTeams = width <= 64 ? 3 : 2;

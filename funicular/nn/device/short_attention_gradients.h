@@ -167,7 +167,7 @@ struct ShortGradients {
   }
 };
 
-/// dQ, and dots = dO . O of each row. A team a tile of queries.
+/// Computes dQ, and dots = dO . O of each row. Each team computes one tile of queries.
 template <class S, int width>
 struct ShortQueryGradients : ShortGradients<S, width> {
   using Shared = ShortGradients<S, width>;
@@ -241,7 +241,8 @@ struct ShortQueryGradients : ShortGradients<S, width> {
   }
 };
 
-/// dK and dV, after ShortQueryGradients. A team a tile of keys; where no row asked they are zero.
+/// Computes dK and dV, after ShortQueryGradients. Each team computes one tile of keys. Both are zero in a sequence
+/// where no row asks.
 template <class S, int width>
 struct ShortKeyValueGradients : ShortGradients<S, width> {
   using Shared = ShortGradients<S, width>;

@@ -28,16 +28,15 @@ FUNICULAR_INLINE ValueAndSlope<float> gelu(Vec<float> x) {
 }
 
 #if defined(__AVX512F__)
-/// The normal distribution's tail Q(u) = 1 - Phi(u) for u >= 0 in cells of width kTailStep around its
-/// multiples: the cubics around the middle of a cell that have Q's value and slope at both its ends
-/// (Hermite's). Zero in the last cell, which stands for all beyond. gelu(-u) = -u * Q(u), gelu'(-u) = Q(u) +
-/// u * Q'(u).
+/// The normal distribution's tail Q(u) = 1 - Phi(u) for u >= 0, in cells of width kTailStep around its multiples.
+/// Each cell has a cubic around its middle, with Q's value and slope at both ends (Hermite's). The last cell stands
+/// for all u beyond, and is zero. gelu(-u) = -u * Q(u), gelu'(-u) = Q(u) + u * Q'(u).
 constexpr int kTailCells = 32;
 constexpr double kTailStep = 0.1875;
 struct Tail {
   float coefficients[4][kTailCells];
 };
-/// Q and Q' of half steps.
+/// Q and Q' at a multiple of half a step.
 struct TailPoint {
   double value, slope;
   constexpr explicit TailPoint(int half_steps) : value(0.5), slope(0) {
@@ -71,9 +70,9 @@ constexpr Tail normal_tail() {
 }
 alignas(64) inline constexpr Tail kTail = normal_tail();
 
-/// gelu for results in bfloat16, in half the instructions of the exponential. Relative error of the value:
-/// 2e-4 down to x = -3, 7e-4 to -4, 3e-3 to -5.7, below which it is zero (absolute error 3e-8). Absolute
-/// error of the slope: 3e-5 at most. What it looks up stays in registers where it is made before a loop.
+/// gelu for results in bfloat16, in half the instructions of the exponential. Relative error of the value: 2e-4 down
+/// to x = -3, 7e-4 to -4, 3e-3 to -5.7, below which it is zero (absolute error 3e-8). Absolute error of the slope:
+/// 3e-5 at most. Construct it before a loop, so that its tables stay in registers.
 struct RoundedGelu {
   __m512 low[4], high[4];
 

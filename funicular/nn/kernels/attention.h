@@ -1,8 +1,8 @@
 #pragma once
-// Packed attention for one sequence and head (scaled dot product; Vaswani et al., "Attention Is All You
-// Need", 2017, equation 1), without ever holding more than kQueryBlock rows of scores. The backward pass
-// recomputes the probabilities from the log-sum-exp of each row, as FlashAttention does (Dao et al., 2022,
-// algorithm 4), and the dropout mask from its key.
+// Packed attention for one sequence and head (scaled dot product; Vaswani et al., "Attention Is All You Need", 2017,
+// equation 1). It never holds more than kQueryBlock rows of scores. The backward pass recomputes the probabilities
+// from each row's log-sum-exp, as FlashAttention does (Dao et al., 2022, algorithm 4). It recomputes the dropout mask
+// from its key.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention_rows.h"
@@ -50,7 +50,7 @@ FUNICULAR_INLINE void release_tiles() {
 #endif
 }
 
-/// Where the parts of the workspace lie. P is the kind of product (see product.h).
+/// The layout of the workspace. P is the kind of product (see product.h).
 template <class P>
 struct AttentionBuffers {
   using T = typename P::T;
@@ -122,13 +122,12 @@ FUNICULAR_INLINE auto* groups(E* elements) {
     return elements;
 }
 
-/// Rows of scores whose softmax is computed side by side: a row's own is a chain of operations that wait for
-/// each other.
+/// Rows of scores whose softmax is computed side by side. Within one row, each operation waits for the one before.
 constexpr int kSoftmaxRows = 4;
 static_assert(kQueryBlock % kDropped == 0 && kDropped % kSoftmaxRows == 0);  // of one octet, see QueryDropout
 
-/// Rows [first, first + count) of queries or keys, turned where the layer has rotary positions, with zero rows after
-/// them up to `padded`.
+/// Packs rows [first, first + count) of queries or keys, turned if the layer has rotary positions, with zero rows
+/// after them up to `padded`.
 template <class S, class P>
 FUNICULAR_INLINE void pack_positioned(const AttentionArguments<S>& a, const S* in, const Compute<S>* bias,
                                       int64_t first, int64_t count, int64_t padded,
@@ -218,8 +217,8 @@ class QueryDropout {
   int64_t drawn_ = -1, first_ = 0;
 };
 
-/// How many of `count` queries are taken kSoftmaxRows at a time; those that are picked out may need the
-/// dropout of another octet than their neighbours.
+/// How many of `count` queries are taken kSoftmaxRows at a time. None if queries are picked: neighbours may then need
+/// dropout of different octets.
 template <class S>
 FUNICULAR_INLINE int64_t queries_together(const AttentionArguments<S>& a, int64_t count) {
   return a.queries ? 0 : count / kSoftmaxRows * kSoftmaxRows;
@@ -398,7 +397,7 @@ FUNICULAR_INLINE void turned_product(const AttentionBuffers<P>& w, typename P::T
   }
 }
 
-/// Of a sequence of which no row asked.
+/// For a sequence in which no row asks.
 template <class S>
 inline void clear_key_value_gradients(const AttentionArguments<S>& a) {
   const size_t bytes = static_cast<size_t>(a.head_size) * sizeof(S);
@@ -449,8 +448,8 @@ FUNICULAR_INLINE void backward_block(const AttentionArguments<S>& a, const Query
   turned_product<P>(w, w.score_gradients, rows, padded, w.query_rows, w.key_sums + first, length, add);
 }
 
-/// Writes the gradients of a span's keys and values before `next`, where the next span begins. The other sums move to
-/// where the next span has them.
+/// Writes the gradients of a span's keys and values before `next`, where the next span begins. Moves the remaining
+/// sums to their places in the next span.
 template <class S, class P>
 FUNICULAR_INLINE void finish_span(const AttentionArguments<S>& a, const KeyRange& keys, int64_t next,
                                   const AttentionBuffers<P>& w) {

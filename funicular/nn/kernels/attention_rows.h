@@ -1,5 +1,5 @@
 #pragma once
-// Rows of attention's scores become probabilities, and their gradients gradients of the scores.
+// Turns rows of attention's scores into probabilities, and their gradients into gradients of the scores.
 
 #include "funicular/nn/kernels/vector.h"
 
@@ -74,11 +74,11 @@ FUNICULAR_INLINE void add_values(const T* values, int64_t count, T* target) {
   for (; j < count; ++j) target[j] += values[j];
 }
 
-/// Makes probabilities of kRows rows of `keys` scores, in place and as elements. A row's own keys are [begin, begin +
-/// length), from row to row `slide` further. The other columns become zeros. `multipliers`, of a row's own keys; null:
-/// nothing is dropped. Writes up to a whole register beyond a row's own keys, which may be in the next row's first
-/// columns: so where it may, rows come one by one and in ascending order, and each clears what lies before its own
-/// keys.
+/// Makes probabilities of kRows rows of `keys` scores, in place and as elements. The first row's own keys are [begin,
+/// begin + length); the own keys of each further row begin `slide` later. All other columns become zeros.
+/// `multipliers` are dropout's factors of a row's own keys; null: nothing is dropped. A row writes up to a whole
+/// register beyond its own keys, which may reach the next row's first columns. If it does, pass rows one by one,
+/// ascending: each clears the columns before its own keys.
 template <int kRows, class Element, class T>
 FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t slide, int64_t length, int64_t keys,
                                    T scale, const T* const* multipliers, T* maxima, T* sums) {
@@ -103,7 +103,7 @@ FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t slide, int64_
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
-/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_rows'.
+/// As in softmax_rows: begin, length, keys, `multipliers` (D), and the columns written beyond a row's own keys.
 template <class T>
 FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
                                          int64_t length, int64_t keys, T scale, T log_sum_exp) {

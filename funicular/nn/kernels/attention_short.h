@@ -1,13 +1,11 @@
 #pragma once
-// Attention of several short sequences at once, by tiles. What a sequence of ten tokens takes is mostly
-// waiting: each of its small products reads what was stored just before. So sequences that lie one after the
-// other are multiplied together, as one of kShortRows rows, and each row's softmax sees the keys of its own
-// sequence alone: the other probabilities are zero.
+// Attention of several short sequences at once, by tiles. A sequence of ten tokens mostly waits: each of its small
+// products reads what was stored just before. So consecutive sequences are multiplied together, as one of kShortRows
+// rows. Each row's softmax sees the keys of its own sequence alone; all other probabilities are zero.
 //
-// No bit of a result depends on the neighbours, as long as they are finite: they add zeros, and wherever a
-// sequence begins, TDPBF16PS adds its products in their order, those of even places and those of odd places
-// by themselves, and then the two sums (Intel's manual, the instruction's operation): it does not matter
-// which of them is which.
+// No bit of a result depends on the neighbours, as long as they are finite, since they add zeros. Nor does it depend
+// on where a sequence begins. TDPBF16PS adds up products of even places and of odd places separately, in their order
+// (Intel's manual, the instruction's operation). Then it adds the two sums, which may change places.
 
 #include "funicular/nn/kernels/attention.h"
 
@@ -43,8 +41,8 @@ FUNICULAR_INLINE void unpack_short(const AttentionArguments<S>& a, const Compute
   unpack_rows<S>(in, width, a.query_count, a.head_size, stride, out);
 }
 
-/// What both rely on: a workspace for any length holds kShortRows rows of keys, and what the last of them
-/// writes beyond its end is still among the rows of scores.
+/// Both passes rely on this: a workspace for any length holds kShortRows rows of keys. The last row may write beyond
+/// its end, but stays among the rows of scores.
 template <class S>
 constexpr bool kShortRowsFit =
     kShortRows <= kKeyPadding<Product<S>>&& kShortRows % kQueryPadding<Product<S>> == 0 &&

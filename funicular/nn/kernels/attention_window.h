@@ -1,7 +1,7 @@
 #pragma once
-// Which keys of a sequence are packed together, and which of them a block of queries is multiplied with. Where a query
-// sees a window of keys (Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, section 3.1), time
-// and memory follow the window and not the length.
+// Which keys of a sequence are packed together, and which of them a block of queries is multiplied with. A query may
+// see only a window of keys (Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, section 3.1).
+// Time and memory then follow the window and not the length.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/vector.h"
@@ -11,7 +11,7 @@ namespace funicular::nn::FUNICULAR_ISA {
 constexpr int64_t kWindowQueries = 256;  // neighbours whose keys are packed together
 constexpr int64_t kWindowSlack = 64;     // what rounding adds to the keys of a block of queries, at most
 
-/// Whether some row does not see all.
+/// Whether some row does not see all keys.
 FUNICULAR_INLINE bool is_windowed(int64_t length, int64_t window) {
   return window >= 0 && window < length - 1;
 }
@@ -41,7 +41,7 @@ FUNICULAR_INLINE int64_t query_row(const AttentionArguments<S>& a, int64_t i) {
   return a.queries ? a.queries[i] : i;
 }
 
-/// Keys that are packed together, and the queries [begin, end) that see no others.
+/// Keys that are packed together, and the queries [begin, end) that see only these keys.
 struct KeySpan {
   KeyRange keys;
   int64_t begin = 0, end = 0;
@@ -79,7 +79,7 @@ struct QueryBlock {
 };
 
 /// Columns are whole multiples of `padding`; the workspace has `keys`. In a window each row of scores ends with
-/// `padding` spare ones. What softmax_rows writes beyond a row's own keys lies there.
+/// `padding` spare columns. softmax_rows may write there, beyond a row's own keys.
 template <class S>
 FUNICULAR_INLINE QueryBlock block_of(const AttentionArguments<S>& a, const KeySpan& span, int64_t begin,
                                      int64_t most, int64_t keys, int64_t padding) {

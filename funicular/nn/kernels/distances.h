@@ -1,6 +1,7 @@
 #pragma once
-// Distances of a student's activations from a teacher's (nn/distances.h). Of attention's scores the gradient comes in
-// the same pass, for one sequence and head: both scores of some queries meet in the cache, and none is kept.
+// Distances between a student's activations and its teacher's (nn/distances.h). The gradient of attention's scores is
+// computed in the same pass, for one sequence and head at a time. The scores of student and teacher meet in the
+// cache, for some queries at a time, and none is kept.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention.h"
@@ -48,7 +49,7 @@ int64_t score_distance_workspace(int64_t length, int64_t head_size, int64_t teac
          attention_workspace<S>(length, teacher_head_size, -1);
 }
 
-/// Some queries beside all keys: w.scores [count, keys].
+/// The scores of some queries with all keys: w.scores [count, keys].
 template <class S, class P>
 FUNICULAR_INLINE void scores_of_queries(const S* query, int64_t stride, int64_t head_size, int64_t count,
                                         int64_t padded, const AttentionBuffers<P>& w) {

@@ -1,12 +1,12 @@
 #pragma once
-// The activated gate times the other channels (Shazeer, "GLU Variants Improve Transformer", 2020, equation 5), and its
-// gradients.
+// The activated gate times the linear channels (Shazeer, "GLU Variants Improve Transformer", 2020, equation 5), and
+// its gradients.
 
 #include "funicular/nn/kernels/activation.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
-/// Calls vector(c, x, y) with registers of the gate x and of the other channels y from c on. Calls scalar(c, x, y)
+/// Calls vector(c, x, y) with registers of the gate x and of the linear channels y from c on. Calls scalar(c, x, y)
 /// with single channels in all lanes.
 template <class S, class Vector, class Scalar>
 FUNICULAR_INLINE void over_gates(const GatedArguments<S>& a, int64_t row, Vector vector, Scalar scalar) {

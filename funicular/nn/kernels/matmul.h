@@ -1,14 +1,13 @@
 #pragma once
-// Large matrix products. The right operand is packed in panels of a few registers' width; a tile of six rows
-// and one panel is summed in registers (Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication", ACM TOMS 34, 2008, section 4.3, with the tile of today's register files). A product's
-// panel stays in the second-level cache while rows are read as they lie, over the whole depth; of a weight
-// gradient's a block of the depth stays in the first-level cache, and the left operand is packed too. Each
-// number of the result is one chain of sums in the order of the depth: it depends neither on the other rows
-// nor on the threads.
+// Large matrix products. The right operand is packed in panels of a few registers' width. A tile of six rows and one
+// panel is summed in registers. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+// ACM TOMS 34, 2008, section 4.3, with the tile of today's register files. In a product, a panel stays in the
+// second-level cache over the whole depth, while rows are read as they lie. In a weight gradient, a block of the
+// depth stays in the first-level cache (second-level for pairs), and the left operand is packed, too. Each number of
+// the result is one chain of sums in the order of the depth. It depends neither on other rows nor on the threads.
 //
-// Numbers of 16 bits that the processor cannot multiply are widened to float32: the right operand and both of
-// a weight gradient where they are packed, the left one before.
+// 16-bit numbers that the processor cannot multiply are widened to float32. The right operand, and both operands of a
+// weight gradient, are widened while they are packed; a product's left operand before.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_products.h"
@@ -30,8 +29,8 @@ constexpr int64_t kGradientRows = 16 * kChunk;  // whose left operand is packed 
 template <class P>
 constexpr int64_t kPanel = kTileVectors* kLanes<typename P::T>;
 
-/// A left operand: strides in elements, from row to row and from group to group, and from a tile of six rows
-/// to the next; in tiles [rows / 6, groups, 6] or as it lies.
+/// A left operand, as it lies or in tiles [rows / 6, groups, 6]. Strides are in elements: from row to row, from group
+/// to group, and from a tile of six rows to the next.
 template <class P>
 struct LeftOperand {
   const typename P::Element* first;
@@ -49,8 +48,7 @@ struct LeftOperand {
   }
 };
 
-/// The result of some rows and a panel: out = or += the sums of what came before in the depth (null: nothing)
-/// and what comes now.
+/// The result of some rows and a panel: out = or += the sums of the depth so far (null: nothing) and what comes now.
 template <class P, class O>
 struct PanelResult {
   const typename P::T* sums;  ///< [rows, kPanel]
@@ -62,7 +60,7 @@ struct PanelResult {
   }
 };
 
-/// kAhead: asks for the tile that begins at `next` too, whose rows are packed.
+/// kAhead: also prefetches the tile that begins at `next`, whose rows are packed.
 template <class P, class O, int kRows, bool kAhead>
 FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Group* b, int64_t depth,
                                   const PanelResult<P, O>& c, const typename P::Element* next = nullptr) {
@@ -79,7 +77,8 @@ FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Gro
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j) row[j] = P::load_groups(b + k * kPanel<P> + j * lanes);
     if constexpr (kAhead) __builtin_prefetch(next + k * a.column, 0, 2);
-    // Of rows as they lie, a line of the next tile's each: 3 % with sixteen registers, nothing with more.
+    // Rows as they lie: prefetches a line of each row of the next tile. 3 % faster with sixteen registers, not with
+    // more.
     if (const int64_t line = k % 16; !kAhead && kTileVectors == 2 && line < kRows)
       __builtin_prefetch(a.first + (kRows + line) * a.row + (k - line) * a.column, 0, 2);
 #pragma GCC unroll 6
@@ -103,7 +102,7 @@ FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Gro
     }
 }
 
-/// The first `rows` of a * panel; `next`: what will be multiplied after them.
+/// Multiplies the first `rows` of a by the panel; `next` is what will be multiplied after them.
 template <bool kAhead, class P, class O>
 inline void matmul_rows(LeftOperand<P> a, const typename P::Group* b, int64_t depth, int64_t rows,
                         const PanelResult<P, O>& result, const typename P::Element* next) {
@@ -200,9 +199,9 @@ constexpr int64_t groups_of(int64_t depth) {
   return ceiling(depth, P::kGroup);
 }
 
-/// Parts of the left operand's columns as rows in tiles [rows / 6, groups, 6], the last one filled up with
-/// zeros; a part is a chunk of rows and kPackedGroups of the depth. Eight groups at a time, since tiles may
-/// lie a power of two apart, on lines that share a set of the cache.
+/// Packs parts of the left operand's columns as rows in tiles [rows / 6, groups, 6]; zeros fill up the last tile. A
+/// part is a chunk of rows and kPackedGroups of the depth. Eight groups are packed at a time, since tiles may lie a
+/// power of two apart, on lines that share a set of the cache.
 template <class S>
 void pack_left(const GradientArguments<S>& g, int64_t first_part, int64_t last_part) {
   using P = Product<S>;
@@ -227,8 +226,9 @@ void pack_left(const GradientArguments<S>& g, int64_t first_part, int64_t last_p
   }
 }
 
-/// Some rows of a panel. A block of its depth stays in the first-level cache while rows of the left operand
-/// move past; of pairs, whose products wait less for it, in the second, so that sums go to memory less often.
+/// Computes some rows of a panel. A block of its depth stays in the first-level cache while rows of the left operand
+/// move past. For pairs it stays in the second-level cache: their products wait less for it, and sums go to memory
+/// less often.
 template <class S, class O>
 FUNICULAR_INLINE void gradient_piece(const GradientArguments<S>& g, O* out) {
   using P = Product<S>;
@@ -264,8 +264,8 @@ int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t, bool) {
   return kBlockDepth * kPanel<P> * group + (depth > kBlockDepth * P::kGroup ? rows * kPanel<P> * sum : 0);
 }
 
-/// Rows of a panel that are a piece: all, or fewer if panels cannot be shared out evenly. To pack a panel
-/// takes as long as to multiply by it some 12 rows.
+/// The rows of a panel that make a piece: all, or fewer if panels cannot be shared out evenly. Packing a panel takes
+/// as long as multiplying by it some 12 rows.
 inline int64_t rows_of_piece(int64_t rows, int64_t panels, int threads) {
   constexpr int64_t kPacking = 12;
   int64_t best = 0, least_time = INT64_MAX;

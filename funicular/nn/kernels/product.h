@@ -174,7 +174,7 @@ inline void transpose(const typename P::Group* in, int64_t in_stride, int64_t ro
     }
 }
 
-/// Asks for what follows `columns` elements of a row: the same row of the next head, which mostly comes next.
+/// Prefetches what follows `columns` elements of a row: the same row of the next head, which mostly comes next.
 template <class S>
 FUNICULAR_INLINE void prefetch_next(const S* line, int64_t columns) {
   const auto* const next = reinterpret_cast<const char*>(line + columns);

@@ -1,9 +1,9 @@
 #pragma once
-// Products of 8-bit integers: unsigned activations times signed weights, sums in 32 bits, scaled back as they
-// leave the registers. The sums are exact, so all instruction sets give the same ones:
-//   - VPDPBUSD (VNNI) adds four products to a sum;
-//   - AMX's tiles are used where inputs are a multiple of 64;
-//   - AVX2 and AVX-512 without VNNI take VPMADDUBSW and VPMADDWD, see WeightLine;
+// Products of 8-bit integers: unsigned activations times signed weights. Sums have 32 bits and are scaled back as
+// they leave the registers. The sums are exact, so all instruction sets give the same ones.
+//   - VPDPBUSD (VNNI) adds four products to a sum.
+//   - AMX's tiles are used if inputs are a multiple of 64.
+//   - AVX2 and AVX-512 without VNNI take VPMADDUBSW and VPMADDWD, see WeightLine.
 //   - SSE2 multiplies words of 16 bits.
 
 #if defined(__SSE2__)
@@ -39,9 +39,8 @@ constexpr bool kTurnsBits = true;  // products are by VPMADDUBSW, see WeightLine
 constexpr bool kTurnsBits = false;
 #endif
 
-// A register of weights, four inputs of each of kSumLanes outputs, as they are multiplied.
-//   add(sums, x): sums[j] + x[0] * w[4 j] + … + x[3] * w[4 j + 3], x being four bytes without signs,
-// from 0 to 255, and w bytes with signs, from -128 to 127.
+// A register of weights w: four inputs of each of kSumLanes outputs. add(sums, x) returns sums[j] + x[0] * w[4 j] + …
+// + x[3] * w[4 j + 3]. x has four unsigned bytes, from 0 to 255. w has signed bytes, from -128 to 127.
 #if defined(__AVX512VNNI__)
 struct WeightLine {
   __m512i weights;
@@ -52,8 +51,8 @@ struct WeightLine {
   }
 };
 #elif defined(FUNICULAR_ISA_avx2_vnni) || defined(FUNICULAR_ISA_avx2_vnni_evex)
-// The instruction has two encodings, AVX-VNNI's and AVX-512's, and a processor may lack either. By name, since a
-// compiler that may use AVX-512 would use it elsewhere, too.
+// The instruction has two encodings, AVX-VNNI's and AVX-512's, and a processor may lack either. It is called by name,
+// since a compiler that may use AVX-512 would use it elsewhere, too.
 struct WeightLine {
   __m256i weights;
   FUNICULAR_INLINE explicit WeightLine(const int8_t* p)
@@ -69,11 +68,11 @@ struct WeightLine {
   }
 };
 #elif defined(FUNICULAR_TURNS_BITS)
-/// VPMADDUBSW adds two products of a byte without sign and one with sign in 16 bits, where 255 * 127 twice would
-/// be cut off. So the magnitude of the weight is the factor without sign, and the activation, without its offset
-/// of 128, has all bits turned where the weight is negative: v becomes -v - 1. No pair of such products is beyond
-/// 16 bits: 128 * 127 + 128 * 127 < 2^15, and -128 * 128 - 128 * 128 = -2^15. The sum is then that of the signed
-/// numbers and of the negative weights, each once.
+/// VPMADDUBSW adds two products of an unsigned and a signed byte in 16 bits, where 255 * 127 twice would be cut off.
+/// So the unsigned factor is the weight's magnitude. The signed factor is the activation without its offset of 128.
+/// If the weight is negative, all bits of the activation are inverted: v becomes -v - 1. No pair of such products is
+/// beyond 16 bits: 128 * 127 + 128 * 127 < 2^15, and -128 * 128 - 128 * 128 = -2^15. The sum is then the sum of the
+/// signed products plus each negative weight once.
 struct WeightLine {
 #if defined(__AVX512F__)
   using Line = __m512i;
@@ -110,7 +109,7 @@ struct WeightLine {
   static constexpr char kOffset = static_cast<char>(0x80);  // the highest bit takes 128 from a byte
 };
 #elif defined(__SSE2__)
-/// In words: those of even inputs, and those of odd ones.
+/// Weights in 16-bit words: one register of even inputs, and one of odd inputs.
 struct WeightLine {
   __m128i even, odd;
   FUNICULAR_INLINE explicit WeightLine(const int8_t* p) {
@@ -137,7 +136,7 @@ struct WeightLine {
 };
 #endif
 
-/// The lowest byte of each lane. By name, since GCC 12 takes AVX-512's registers to pieces.
+/// The lowest byte of each lane. The instruction is called by name, since GCC 12 takes AVX-512's registers to pieces.
 template <class T>
 FUNICULAR_INLINE void store_low_bytes(uint8_t* out, Vec<T> values) {
 #if defined(__AVX512F__)
@@ -219,7 +218,7 @@ constexpr int kSumRows = 2, kSumVectors = 2;
 #endif
 static_assert(kQuantizedPanel % (kSumVectors * kSumLanes) == 0);
 
-/// The weights of kSumVectors registers of outputs, as they lie: those of group k of the inputs, register j.
+/// The weights of kSumVectors registers of outputs, as they are stored. (k, j) gives register j of input group k.
 struct LinesInPlace {
   const int8_t* first;
   FUNICULAR_INLINE WeightLine operator()(int64_t k, int j) const {
@@ -227,8 +226,8 @@ struct LinesInPlace {
   }
 };
 
-/// Some columns of the result, from `column` on, and the groups of inputs that are summed now. Sums of groups
-/// before, and for groups after, are in `partial` [rows, kSumVectors].
+/// Some columns of the result, from `column` on, and the groups of inputs that are summed now. `partial` [rows,
+/// kSumVectors] carries the sums from earlier groups to later ones.
 struct QuantizedPiece {
   int64_t column, begin, end;
   Sums* partial;
@@ -281,7 +280,7 @@ FUNICULAR_INLINE void quantized_rows(const QuantizedArguments<S>& a, const Quant
 }
 
 #if defined(FUNICULAR_TURNS_BITS)
-/// The same, made once for many rows.
+/// As LinesInPlace, with weights that were prepared once for many rows.
 struct LinesMade {
   const WeightLine* first;
   FUNICULAR_INLINE WeightLine operator()(int64_t k, int j) const {
@@ -290,7 +289,8 @@ struct LinesMade {
   }
 };
 
-/// The weights of some groups of inputs are made ready in the first-level cache, then come all rows of a chunk.
+/// Prepares the weights of some groups of inputs in the first-level cache, then multiplies all rows of a chunk by
+/// them.
 template <class S>
 FUNICULAR_INLINE void quantized_columns(const QuantizedArguments<S>& a, int64_t column,
                                         LinesInPlace weights) {

@@ -54,7 +54,7 @@ FUNICULAR_INLINE void normalise_row(const NormArguments<S>& a, int64_t r, const 
       });
 }
 
-/// What row r is multiplied by, in `memory`; null where nothing is dropped.
+/// Writes dropout's factors of row r to `memory` and returns it; null if nothing is dropped.
 template <class S>
 FUNICULAR_INLINE const Compute<S>* row_multipliers(const NormArguments<S>& a, const DropoutArguments& dropout,
                                                    int64_t r, Compute<S>* memory) {

@@ -1,7 +1,7 @@
 #pragma once
-// Tokens drawn from the softmax of rows of logits, by inverse transform sampling (Devroye, "Non-Uniform
-// Random Variate Generation", 1986, section III.2): one uniform number a row, instead of one a channel as the
-// Gumbel-max trick takes.
+// Draws tokens from the softmax of rows of logits, by inverse transform sampling (Devroye, "Non-Uniform Random
+// Variate Generation", 1986, section III.2). It takes one uniform number per row, while the Gumbel-max trick takes
+// one per channel.
 
 #include "funicular/nn/kernels/vector.h"
 
@@ -33,9 +33,9 @@ FUNICULAR_INLINE double sum_of_exponentials(const S* x, const Compute<S>* bias, 
   return static_cast<double>(sum_lanes<T>(total) + rest);
 }
 
-/// Exponentials are computed and added up once, by blocks of channels; of the block in which the cumulative
-/// sum passes its target they are computed again, one after the other. Where rounding leaves the target
-/// beyond the last of them, the last with a probability above 0 is drawn.
+/// Exponentials are computed and added up once, by blocks of channels. In the block in which the cumulative sum
+/// passes its target, they are computed again, one by one. If rounding leaves the target beyond all channels, the
+/// last one with a probability above 0 is drawn.
 template <class S>
 void sample_rows(int64_t begin, int64_t end, int64_t width, const S* logits, const Compute<S>* bias,
                  const double* uniforms, int64_t* tokens, int64_t* best) {

@@ -112,8 +112,8 @@ struct NoLines {
   FUNICULAR_INLINE void end() {}
 };
 
-/// GELU of some lines of a square, among the products of another one: two lines a step. Its tables and the
-/// bias stay in registers: loads of them would wait for those of the tiles.
+/// GELU of some lines of a square, computed among the products of another square: two lines per step. Its tables and
+/// the bias stay in registers, since their loads would wait for the tiles' loads.
 template <bool kBackward>
 struct GeluLines {
   const BFloat16 *staged, *before;

@@ -1,6 +1,6 @@
 #pragma once
-// The right operands of products by AMX's tiles (nn/kernels/tiles.h) in panels of 32 columns: for each step
-// of 32 along the depth two tiles, filled up with zeros.
+// Packs the right operands of products by AMX's tiles (nn/kernels/tiles.h) in panels of 32 columns. Each step of 32
+// along the depth has two tiles, filled up with zeros.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
@@ -61,8 +61,8 @@ FUNICULAR_INLINE void pack_step_of_columns(const BFloat16* in, int64_t stride, i
   }
 }
 
-/// Asks for share `i` of `parts` of `rows` rows of a matrix, `width` elements of each. Rows further apart are
-/// found by the processor itself, and asking for them only costs.
+/// Prefetches share `i` of `parts` of `rows` rows of a matrix, `width` elements of each. If rows are further apart,
+/// the processor prefetches them by itself, and the request only costs time.
 FUNICULAR_INLINE void fetch_rows(const BFloat16* in, int64_t stride, int64_t rows, int64_t width, int64_t i,
                                  int64_t parts) {
   if (stride > kFarRows) return;
@@ -70,8 +70,8 @@ FUNICULAR_INLINE void fetch_rows(const BFloat16* in, int64_t stride, int64_t row
     for (int64_t c = 0; c < width; c += kSquare) __builtin_prefetch(in + r * stride + c, 0, 2);
 }
 
-/// Panels of rows that run along the columns, `size` pairs from panel to panel: step by step, so that lines
-/// that lie side by side are read one after the other; those of the next step are asked for meanwhile.
+/// Packs rows that run along the columns, into panels `size` pairs apart. It goes along the depth step by step, so
+/// that neighbouring lines are read in sequence. Meanwhile it prefetches the lines of the next step.
 inline void pack_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
                       uint32_t* out) {
   for (int64_t first = 0; first < depth; first += 2 * kStep) {
@@ -84,7 +84,7 @@ inline void pack_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t
   }
 }
 
-/// The same of rows that run along the depth: in [columns, depth].
+/// Packs rows that run along the depth: in [columns, depth]. Panels are as in pack_rows.
 inline void pack_columns(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
                          uint32_t* out) {
   const int64_t steps = padded_groups(depth) / kStep;

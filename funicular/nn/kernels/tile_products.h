@@ -41,9 +41,9 @@ inline int64_t part_steps(int64_t steps, int64_t columns) {
   return (steps + parts - 1) / parts;
 }
 
-/// What a product's workspace holds, in this order, in bytes; tails, block and stage whether they are needed
-/// or not. It grows with rows and columns, so that what holds the widest piece holds the narrower ones, whose
-/// parts of the depth may be longer.
+/// The parts of a product's workspace, in this order, in bytes. It has tails, block and stage even if they are not
+/// needed. It grows with rows and columns. So a workspace for the widest piece also holds narrower ones, whose parts
+/// of the depth may be longer.
 struct PieceWorkspace {
   int64_t tails, block = kLeftBlock * 2 * kTile * 2, stage, sums, panels;
   PieceWorkspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
@@ -189,7 +189,7 @@ FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* 
   auto* const sums = reinterpret_cast<float*>(g.workspace + packed_left(g.depth, rows));
   pack_left(g, packed);
   const TiledLeft left{packed, steps};
-  // Those of large models are read again long after they have left the caches.
+  // Large models read their gradients again only long after these have left the caches.
   const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kMostKept;
   Task<TiledLeft, O> task{left,
                           rows,
@@ -216,8 +216,8 @@ inline void weight_gradient(const GradientArguments<BFloat16>& g) {
     gradient_rows_of(g, g.narrow);
 }
 
-/// `all` in parts of at most `most`, as many as threads or a multiple, unless they would be less than
-/// `fewest`; a multiple of 32.
+/// The size of the parts of `all`, a multiple of 32: at most `most`. There are as many parts as threads or a
+/// multiple, unless they would be smaller than `fewest`.
 inline int64_t part_of(int64_t all, int64_t most, int64_t fewest, int64_t threads) {
   int64_t parts = (all + most - 1) / most;
   const int64_t equal = round_up(parts, threads), many = all / fewest;
@@ -230,7 +230,7 @@ inline int64_t columns(int64_t columns, int threads) {
   return part_of(columns, kMostColumns, kFewest, threads);
 }
 
-/// Of depths above 3,840 the fewest rows are more than may stay in the second-level cache.
+/// For depths above 3,840, even the fewest rows are more than may stay in the second-level cache.
 inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
   const int64_t fit = kResidentLeft / (padded_groups(depth) * 4) / kSquare * kSquare;
   const int64_t most = fit > kMostRows ? kMostRows : fit < kFewest ? kFewest : fit;

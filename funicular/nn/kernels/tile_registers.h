@@ -16,13 +16,12 @@ constexpr int64_t kSquare = 2 * kSide;        // rows and columns that are summe
 constexpr int64_t kTile = kSide * kStep * 2;  // elements of a tile
 constexpr int64_t kTileSums = kSide * kSide;
 
-/// What was written to memory before is there when tiles are loaded: GCC's intrinsics do not say that they
-/// read it.
+/// Makes sure that memory is written before tiles are loaded: GCC's intrinsics do not say that they read it.
 FUNICULAR_INLINE void written_for_tiles(const void* memory) {
   asm volatile("" ::"r"(memory) : "memory");
 }
 
-/// What LDTILECFG reads.
+/// The operand of LDTILECFG.
 struct alignas(64) Configuration {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};
@@ -72,7 +71,7 @@ FUNICULAR_INLINE void store_sums(float* sums, int64_t stride) {
     _tile_stored(3, sums + kSide * stride + kSide, bytes);
   }
 }
-/// The same where a square's four tiles lie one after the other.
+/// Loads the sums of a square whose four tiles lie side by side; store_square stores them.
 template <bool kBoth>
 FUNICULAR_INLINE void load_square(const float* sums) {
   _tile_loadd(0, sums, 64);

@@ -1,20 +1,19 @@
 #pragma once
-// Large products of bfloat16 by AMX's tiles (nn/kernels/tile_registers.h). Within each 32 of the depth two
-// chains, even and odd, are added to the sum in the order of the depth, whatever the threads and the other
-// rows.
+// Large products of bfloat16 by AMX's tiles (nn/kernels/tile_registers.h). Within each 32 of the depth, even and odd
+// products form two chains. Both are added to the sum in the order of the depth, whatever the threads and the rest of
+// the rows.
 //
-// Three levels of memory. Of the two operands one is resident: a piece of it stays in the second-level cache
-// while the other moves past, 32 rows (or columns) at a time. Of these 32 a block of some steps of the depth
-// stays in the first-level cache while the resident piece is read past it with TILELOADDT1, the load that
-// leaves the first-level cache to others: without that hint both operands, read by turns, drive each other
-// and the sums out of it, and a product takes half as long again. Sums wait in memory between blocks, so
-// blocks of panels are longer than that cache, and of these a share is read past it too. The sums of a
-// finished square are rounded and written among the products of the next one, since no processor looks far
-// enough ahead to do that by itself.
+// Three levels of memory. One operand is resident: a piece of it stays in the second-level cache. The second operand
+// moves past it, 32 rows (or columns) at a time. A block of these 32, some steps of the depth, stays in the
+// first-level cache. Meanwhile the resident piece is read with TILELOADDT1, the load that bypasses the first-level
+// cache. Without that hint, both operands, read by turns, evict each other and the sums, and a product takes half as
+// long again. Sums wait in memory between blocks. So blocks of panels are longer than the first-level cache, and a
+// share of each is read past it, too. The sums of a finished square are rounded and written among the products of the
+// next one. No processor looks far enough ahead to do that by itself.
 //
 // An activation that follows (ActivationOfProduct) takes 32 rows of results from where they are staged in the
-// second-level cache: GELU of several panels among the products of the next rows; others, and the last rows',
-// at once.
+// second-level cache. GELU of several panels is computed among the products of the next rows. Other activations, and
+// the last rows', are computed at once.
 
 #include "funicular/nn/kernels/tile_activation.h"
 #include "funicular/nn/kernels/tile_packing.h"
@@ -149,7 +148,7 @@ struct Ahead {
   }
 };
 
-/// What is done among the products of a square.
+/// Work that is done among the products of a square.
 template <class O>
 struct Alongside {
   Ahead operand, sums, before;
@@ -195,8 +194,8 @@ FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half, bool past) 
   }
 }
 
-/// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel. Of
-/// eight steps of a panel that moves `kept` stay in the first-level cache. `lines`: work on other rows.
+/// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel. If panels move,
+/// `kept` of every eight steps stay in the first-level cache. `lines`: work on other rows.
 template <bool kBoth, bool kLeftMoves, class O, class Lines>
 FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, int64_t kept,
                                 const Alongside<O>& alongside, Lines lines, Vec<float>& pending) {
@@ -218,9 +217,9 @@ FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t
   lines.end();
 }
 
-/// Rows of a matrix as they lie. The last step of rows whose depth is no multiple of 32 is a copy filled up
-/// with zeros: what lies beyond the end of a row is not ours to read. Blocks of rows a multiple of 2 KiB
-/// apart have more lines than the sets that they share: they are copied into tiles.
+/// Rows of a matrix as they lie. If the depth is no multiple of 32, the last step is a copy filled up with zeros.
+/// Memory beyond the end of a row is not ours to read. If rows are a multiple of 2 KiB apart, a block has more lines
+/// than the cache sets that they share. Such blocks are copied into tiles.
 struct MatrixLeft {
   const BFloat16* first;
   int64_t stride;
@@ -274,14 +273,14 @@ struct Blocks {
   Blocks(int64_t steps, int64_t most) : count((steps + most - 1) / most), size((steps + count - 1) / count) {}
 };
 
-/// Squares whose sums wait in memory where `inner` of them are summed side by side, block by block, or all of
-/// them where the depth comes in several parts.
+/// The number of squares whose sums wait in memory: `inner` squares, which are summed side by side, block by block.
+/// If the depth comes in several parts, all squares wait.
 inline int64_t waiting_squares(int64_t outer, int64_t inner, bool parts) {
   return parts ? outer * inner : inner < 2 ? 2 : inner;
 }
 
-/// A task at work: 32 rows or columns of the moving operand after the other (outer), block by block, and for
-/// each block all squares beside or below each other (inner).
+/// Performs a task. The outer loop goes over the moving operand, 32 rows or columns at a time, and its blocks. The
+/// inner loop goes over all squares beside or below each other.
 template <bool kLeftMoves, class Left, class O>
 class Multiplication {
  public:
@@ -363,7 +362,7 @@ class Multiplication {
     }
   }
 
-  /// What a square's activation will read besides.
+  /// Further input of a square's activation, to be prefetched.
   FUNICULAR_INLINE Ahead lines_before(int64_t square, int64_t panel, int64_t steps) const {
     if constexpr (!kLeftMoves) return {};
     if (!t_.activation || !t_.activation->before) return {};
@@ -372,7 +371,7 @@ class Multiplication {
     return {reinterpret_cast<const char*>(before), 64, share * 64, share};
   }
 
-  /// The sums that lie behind a square's, mostly those of the next one, where they come from memory.
+  /// The sums that lie behind a square's, mostly the next square's, to be prefetched if they come from memory.
   FUNICULAR_INLINE Ahead next_sums(const Block& b, const float* sums) const {
     if (!parts_ || t_.begins) return {};
     const int64_t lines = kSums / kSide, share = (lines + b.steps - 1) / b.steps;
@@ -444,7 +443,7 @@ class Multiplication {
     return to_rows;
   }
 
-  /// The rows before are activated among the products of these.
+  /// Whether the rows before are activated among the products of these rows.
   FUNICULAR_INLINE bool activates_among(const Block& b) const {
     return among_ && finished_ == b.outer - 1 && b.outer > 0;
   }
@@ -453,7 +452,7 @@ class Multiplication {
     return t_.stage + (square % 2 * inner_ + panel) * 2 * kTile;
   }
 
-  /// The share of a block and panel of the rows before.
+  /// Activates the share of a block and panel of the rows before.
   template <bool kBackward>
   FUNICULAR_INLINE GeluLines<kBackward> gelu_lines(const Block& b, int64_t panel) const {
     const int64_t q = b.first / blocks_.size;

@@ -60,8 +60,8 @@ FUNICULAR_INLINE void store(double* p, Vec<double> v) {
 using Bits = uint32_t __attribute__((vector_size(kRegisterBytes)));
 using HalfBits = uint16_t __attribute__((vector_size(kRegisterBytes / 2), aligned(2), may_alias));
 
-/// 16-bit patterns in the lower halves of 32 bits. By name, since GCC 12 converts AVX-512's registers in
-/// halves.
+/// 16-bit patterns in the lower halves of 32 bits. The instruction is called by name, since GCC 12 converts AVX-512's
+/// registers in halves.
 FUNICULAR_INLINE Bits widen_bits(const void* p) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Bits>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))));
@@ -182,7 +182,7 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// 1 / x, to one unit in the last place, for finite x from 1 on. Of infinity it may be NaN.
+/// 1 / x, to one unit in the last place, for finite x from 1 on. For infinity it may be NaN.
 FUNICULAR_INLINE Vec<float> reciprocal(Vec<float> x) {
 #if defined(__AVX512F__)
   const auto guess = reinterpret_cast<Vec<float>>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
@@ -192,9 +192,9 @@ FUNICULAR_INLINE Vec<float> reciprocal(Vec<float> x) {
 #endif
 }
 
-/// e^x for x <= 0 (scores minus their maximum). x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor
-/// polynomial, whose remainder is below one unit in the last place (degree 7: 3e-9 for float; degree 13:
-/// 4e-18 for double).
+/// e^x for x <= 0 (scores minus their maximum). x is n ln 2 + r, |r| <= ln 2 / 2. The factor e^r is computed by its
+/// Taylor polynomial, whose remainder is below one unit in the last place. It is 3e-9 for float (degree 7) and 4e-18
+/// for double (degree 13).
 FUNICULAR_INLINE Vec<float> exp_negative(Vec<float> x) {
   x = x < -87.0f ? splat<float>(-87.0f) : x;  // in this order a NaN stays a NaN
   const Vec<float> shifted =
