@@ -28,12 +28,13 @@ class StreamRowReader {
   const std::vector<std::string>& kept() const { return parser_->kept(); }
   /// Returns what is wrong with the row that next() gave last; "" for a good row.
   const std::string& problem() const { return problem_; }
-  /// Marks the row that next() gave last as bad. Throws InputError "name:line: PROBLEM", unless bad rows are skipped; then it notes
-  /// the row, and problem() returns the problem.
+  /// Marks the row that next() gave last as bad. Throws InputError "name:line: PROBLEM", unless bad rows are
+  /// skipped; then it notes the row, and problem() returns the problem.
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { text_.stop(); }
-  /// Returns the number, from 1, of the first line of the row that next() gave last; for a bad row, of the line with the problem.
+  /// Returns the number, from 1, of the first line of the row that next() gave last; for a bad row, of the line
+  /// with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
   const std::vector<std::string>& header() const { return header_; }
