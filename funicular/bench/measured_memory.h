@@ -18,8 +18,8 @@ struct StepMemory {
   int64_t gradients = 0;    ///< kept between steps; gradients freed after each update are workspace
   int64_t optimizer = 0;    ///< moments
   int64_t activations = 0;  ///< kept by the largest forward pass of the last stage here for its backward pass
-  /// The peak of forward, backward and update beyond all these. It holds buffers of products, gradients of activations, and
-  /// gradients of weights that are freed after each update.
+  /// The peak of forward, backward and update beyond all these. It holds buffers of products, gradients of
+  /// activations, and gradients of weights that are freed after each update.
   int64_t workspace = 0;
   /// The most bytes at a time of other ranks' weights and of gradients that are still to be reduced over the ranks.
   /// They are part of activations and workspace.

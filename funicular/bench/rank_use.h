@@ -36,8 +36,8 @@ struct RankUseOptions {
   std::vector<Rows> batches{};
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
-  // Cut a rank's share of a batch; set at most one. If neither is set, a share is one piece, and a pipeline cuts it
-  // into as many pieces as it has ranks.
+  // Cut a rank's share of a batch; set at most one. If neither is set, a share is one micro-batch; a pipeline cuts
+  // it into as many micro-batches as it has ranks.
   int64_t micro_batch_size = 0;
   int64_t accumulation = 0;
   int devices = 2;  ///< of dp

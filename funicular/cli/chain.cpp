@@ -1,5 +1,5 @@
-// funicular chain: runs commands that build on each other as one command. If it is killed, the same command
-// continues.
+// funicular chain: runs commands that build on each other as one command. If it is killed, repeat the command to
+// resume.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,8 +2,8 @@
 // Commands that need LibTorch, in a library of their own that the program loads when one of them is called.
 //
 // Loading LibTorch takes a quarter of a second: more than the program needs to show its help, or to tokenise some
-// megabytes of text. The library uses the program's code for the command line (arguments.h), so no other program
-// can load it.
+// megabytes of text. The library uses the program's code for the command line (arguments.h), so it works only in
+// this program.
 
 #include <exception>
 #include <memory>
@@ -19,7 +19,8 @@ namespace funicular::cli {
 struct CommandsLibrary {
   /// Returns null for a name that the library does not know.
   std::unique_ptr<Command> (*make)(std::string_view name);
-  /// Sets the allocator of tensors. Call it once, before a command of the library is run.
+  /// Sets the allocator of tensors and limits the cache of products (runtime/product_cache.h). Call it once, before
+  /// a command of the library is run.
   void (*prepare)();
   /// Returns the text of an error, also of LibTorch's; see core/error_text.h.
   std::string (*error_text)(const std::exception& error);

@@ -33,7 +33,7 @@ class StreamRowReader {
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { text_.stop(); }
-  /// Returns the number, from 1, of the first line of the row that next() gave last; for a bad row, of the line
+  /// Returns the number, from 1, of the first line of the row that next() gave last. For a bad row it is the line
   /// with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().

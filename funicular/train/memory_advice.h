@@ -42,7 +42,8 @@ double bytes_of_a_rank(const TrainingNeeds& needs);
 double memory_limit();
 
 /// The least number of pipeline ranks, at least 2, that can hold the training. Each rank's part takes at most two
-/// thirds of `limit`. The part and all weights, which one rank gathers to save them, take at most nine tenths.
+/// thirds of `limit`. With the weights of all other ranks, which one rank gathers to save the model, its part takes
+/// at most nine tenths. This second condition is dropped if no number of ranks meets it.
 int ranks_that_hold(const TrainingNeeds& needs, double limit);
 
 /// The message for an allocation that failed (`detail`). It tells how much memory the training holds, and the
