@@ -1,6 +1,6 @@
 #pragma once
-// A warp of base/warp.h that is a warp of CUDA threads. Known to nvcc only. Products need compute capability 8.0; Half
-// also has them on 7.5. What asks for other ones ends the kernel with an error.
+// A warp of base/warp.h as a warp of CUDA threads. Known to nvcc only. Products need compute capability 8.0; Half
+// also has them on 7.5. A product that the GPU lacks ends the kernel with an error.
 
 #include <cuda_runtime.h>
 

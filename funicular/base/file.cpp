@@ -16,7 +16,7 @@ namespace funicular {
 
 namespace {
 
-/// What a person can do about a write that failed; "" where there is no more to say than the system does.
+/// Returns advice for a write that failed; "" if the system's message says it all.
 std::string_view remedy_of_write(int error) {
   switch (error) {
     case ENOSPC:

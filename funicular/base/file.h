@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 /// do.
 RunError write_error(const fs::path& path, int error);
 
-/// The whole file. Throws InputError if it cannot be read, or is no regular file: a pipe that nobody writes
-/// to would be waited for without end.
+/// Reads the whole file. Throws InputError if it cannot be read, or is no regular file: a pipe that nobody writes
+/// to would block forever.
 std::string read_file(const fs::path& path);
-/// The same, but a pipe or a device may be given too, as the shell does for <(…). It is read once.
+/// As read_file, but also reads a pipe or a device, as the shell gives for <(…). Reads it once.
 std::string read_file_or_pipe(const fs::path& path);
 
 /// Writes `contents` to a temporary file beside `path` (base/temporary.h), flushes it to the disk, renames it
@@ -69,8 +69,8 @@ class MappedFile {
 enum class Opening {
   replace,  ///< a file of the name is emptied; a symbolic link is refused
   fresh,    ///< the file must be new; whatever has the name is refused
-  go_on,  ///< what a file of the name holds stays, and writing goes on behind it; a symbolic link is refused
-  follow  ///< as `replace`, and through symbolic links: for a name that a person gave
+  go_on,    ///< appends to a file of the name; a symbolic link is refused
+  follow    ///< as `replace`, and through symbolic links: for a name that a person gave
 };
 
 /// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with

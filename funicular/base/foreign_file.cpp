@@ -100,7 +100,7 @@ bool has_suffix(const std::string& name, std::string_view suffix) {
          begins_with(std::string_view(name).substr(name.size() - suffix.size()), suffix);
 }
 
-/// Whether as much as there is of both is the same.
+/// Whether both agree up to the end of the shorter one. A '?' in `mark` stands for a digit.
 bool agrees(std::string_view begin, std::string_view mark) {
   for (size_t i = 0; i < std::min(begin.size(), mark.size()); ++i)
     if (mark[i] == '?' ? begin[i] < '0' || begin[i] > '9' : begin[i] != mark[i]) return false;

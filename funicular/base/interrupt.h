@@ -31,8 +31,9 @@ class InterruptGuard {
 
 /// The signal that asked to stop, one of kStopSignals, or 0.
 int interrupt_requested();
-/// Throws Error with ExitCode::interrupted if a signal asked to stop. `state`: what the command leaves, such as "nothing was
-/// written". To be called before a guard ends in a command that goes on without one: it would not hear of the request.
+/// Throws Error with ExitCode::interrupted if a signal asked to stop. `state`: what the command leaves, such as
+/// "nothing was written". Call it before a guard ends in a command that continues without one, because that would
+/// ignore the request.
 void stop_if_interrupted(std::string_view component, std::string_view state);
 /// Forgets the request (for tests, and for programs that continue).
 void clear_interrupt();

@@ -1,10 +1,9 @@
 #pragma once
-// Which of the instruction sets that kernels are compiled for this processor has.
+// Finds which of the instruction sets that kernels are compiled for this processor has.
 //
-// Files under <layer>/kernels/ are compiled once for each (see cmake/layers.cmake) into a namespace of that
-// name; FUNICULAR_ISA is the name at hand. Such files must keep to plain C++ without the standard library's
-// templates, since the linker keeps one copy of an inline function and it might be the one compiled for a
-// newer processor.
+// Files under <layer>/kernels/ are compiled once for each (see cmake/layers.cmake) into a namespace of that name;
+// FUNICULAR_ISA is the name at hand. Such files must keep to plain C++ without the standard library's templates.
+// The linker keeps one copy of an inline function, which might be compiled for a newer processor.
 
 #include <string_view>
 
@@ -12,8 +11,8 @@ namespace funicular {
 
 enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };  // each holds those before it
 
-/// The one whose kernels are fastest on this processor, or the one that the environment variable FUNICULAR_ISA names
-/// if the processor has it.
+/// Returns the instruction set whose kernels are fastest on this processor. If the environment variable
+/// FUNICULAR_ISA names one that the processor has, returns that one.
 Isa best_isa();
 
 /// Flags of a processor that the choice needs.
@@ -31,16 +30,17 @@ struct ProcessorFlags {
 /// The instruction set that best_isa() takes on a processor. `wanted` is FUNICULAR_ISA's value, or empty.
 Isa choose_isa(const ProcessorFlags& processor, std::string_view wanted);
 
-/// VPDPBUSD, the product of bytes, where a processor has it without the next instruction set: newer laptops in
-/// AVX-VNNI's encoding beside AVX2, servers from Cascade Lake on beside AVX-512. avx_vnni_evex is the former's
-/// width in the latter's encoding, for tests: only FUNICULAR_ISA asks for it.
+/// VPDPBUSD, the product of bytes, on processors that have it without the next instruction set. Newer laptops have
+/// AVX2 and VPDPBUSD in AVX-VNNI's encoding; servers from Cascade Lake on have it beside AVX-512. The value
+/// avx_vnni_evex is for tests: AVX-VNNI's width in AVX-512's encoding, which only FUNICULAR_ISA asks for.
 enum class ByteProducts { of_isa, avx_vnni, avx_vnni_evex, avx512_vnni };
 
-/// What byte_products() is on a processor whose kernels are `isa`'s. `wanted` is FUNICULAR_ISA's value, or empty.
+/// Returns the byte_products() of a processor whose kernels have the instruction set `isa`. `wanted` is
+/// FUNICULAR_ISA's value, or empty.
 ByteProducts choose_byte_products(const ProcessorFlags& processor, Isa isa, std::string_view wanted);
 
-/// Byte products of this processor, beside best_isa(). FUNICULAR_ISA=avx2 and avx512 leave it out; avx2_vnni
-/// and avx512_vnni ask for it.
+/// Returns the byte products of this processor, in addition to best_isa(). FUNICULAR_ISA=avx2 and avx512 leave them
+/// out; avx2_vnni and avx512_vnni ask for them.
 ByteProducts byte_products();
 
 /// Throws InputError where FUNICULAR_ISA names no instruction set.
@@ -49,7 +49,7 @@ void check_isa_environment();
 /// "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 const char* isa_name(Isa isa);
 
-/// That of best_isa(), with what is beside it: "avx2_vnni".
+/// Returns the name of best_isa() with byte_products(), such as "avx2_vnni".
 const char* processor_isa_name();
 
 /// Throws RunError: this build has no kernels for processor_isa_name().

@@ -11,7 +11,7 @@ namespace funicular {
 
 namespace {
 
-/// The first byte that opens a level too many, or npos. Of a text that is valid JSON up to there.
+/// Returns the first byte that opens a level too many, or npos. The text must be valid JSON up to there.
 size_t too_deep_at(std::string_view text) {
   const auto opening = [](char c) { return c == '{' || c == '['; };
   // Most texts do not have as many brackets at all, and this pass is several times faster than the next.

@@ -15,8 +15,9 @@ bool has_lone_returns(std::string_view text);
 /// Says, once per name, that lines end in CR alone.
 void note_lone_returns(const std::string& name);
 
-/// A read-only mapping of a text file. If the file is compressed (decompressor.h), in another encoding, or its lines
-/// end in CR alone, a temporary file without a name holds the text and is mapped instead.
+/// A read-only mapping of a text file. If the file is compressed (decompressor.h) or in another encoding, a
+/// temporary file without a name holds the text and is mapped instead. Files whose lines end in CR alone are also
+/// replaced by such a file.
 class MappedText {
  public:
   MappedText() = default;

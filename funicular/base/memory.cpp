@@ -55,7 +55,7 @@ double available_memory() {
   const auto limit = first_number("/sys/fs/cgroup/memory.max");
   const auto used = first_number("/sys/fs/cgroup/memory.current");
   if (!limit || !used) return available;
-  // What is used counts the cache of files that were read, which gives way to programs.
+  // memory.current includes the cache of files, which gives way to programs.
   const double cache = named_number("/sys/fs/cgroup/memory.stat", "inactive_file").value_or(0);
   return std::min(available, *limit - *used + cache);
 }

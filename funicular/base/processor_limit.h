@@ -6,14 +6,14 @@
 
 namespace funicular {
 
-/// The least quota of the control groups that this process is in (cgroup v2: cpu.max; v1: cpu.cfs_quota_us over
-/// cpu.cfs_period_us), in processors, such as 1.5; nothing where there is none. `groups` is where the system shows
-/// control groups, `own` the file that names this process's.
+/// Returns the least quota of this process's control groups, in processors, such as 1.5; none if there is no quota.
+/// The quota is cpu.max in cgroup v2, and cpu.cfs_quota_us over cpu.cfs_period_us in v1. `groups`: where the system
+/// shows control groups. `own`: the file that names the groups of this process.
 std::optional<double> processor_quota(const std::filesystem::path& groups = "/sys/fs/cgroup",
                                       const std::filesystem::path& own = "/proc/self/cgroup");
 
-/// Of `processors` that a process may run on, how many threads have one at a time: a quota of 1.5 is two, of 0.2 one. `sharing`:
-/// how many processes share the quota.
+/// Returns how many threads a process may use on `processors` within the quota: a quota of 1.5 gives two, of 0.2
+/// one. `sharing`: how many processes share the quota.
 int threads_within_quota(int processors, std::optional<double> quota, int sharing = 1);
 
 }  // namespace funicular

@@ -25,7 +25,7 @@ std::mutex& display_mutex() {
   return mutex;
 }
 
-/// What is on the terminal now: the stream whose line is drawn, and the objects that may draw, newest last.
+/// The stream whose line is on the terminal now, and the objects that may draw, newest last.
 struct Display {
   std::FILE* drawn_on = nullptr;
   std::vector<const void*> live;
@@ -168,7 +168,7 @@ std::string Progress::line(uint64_t done, std::string_view extra, double beside_
   const std::string number = options_.unit == "B" ? amount(count) : short_number(count);
   text += total_ > 0 ? fmt::format("  {} of {}", number, amount(static_cast<double>(total_)))
                      : fmt::format("  {}", amount(count));
-  // There are 0.35 steps a second, but no 0.35 B.
+  // A rate of 0.35 steps per second makes sense, a rate of 0.35 B does not.
   text += fmt::format("  {}/s", amount(options_.unit == "B" ? std::floor(rate) : rate));
   if (total_ > done && rate > 0)
     text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate + beside_left));
@@ -176,7 +176,7 @@ std::string Progress::line(uint64_t done, std::string_view extra, double beside_
   return text;
 }
 
-/// The time, where the line is one among the messages of a file.
+/// Returns the time if the line stands among the log messages of a file.
 std::string Progress::stamp() const {
   return terminal_ || options_.stream != stderr ? std::string() : log::time_stamp();
 }

@@ -19,7 +19,7 @@ struct ProgressOptions {
   uint64_t start = 0;            ///< done before, e.g. by the process that is resumed; not in the rate
 };
 
-/// One line, redrawn at most ten times a second and cleared before each log message:
+/// One line, redrawn at most ten times per second and cleared before each log message.
 ///
 ///   tokenize  63%  1.20M of 1.90M rows  410k rows/s  0:02 left  extra
 ///
@@ -34,10 +34,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` so far (not the increment). Cheap when nothing is to be drawn. `beside_left`: seconds until the end
-  /// that will go into other things than those counted, as evaluations; part of the time left.
+  /// `done` so far (not the increment). Cheap when nothing is to be drawn. `beside_left`: seconds of uncounted work
+  /// until the end, such as evaluations; the time left includes them.
   void update(uint64_t done, std::string_view extra = {}, double beside_left = 0);
-  /// Seconds that went into other things than those counted: not in the rate.
+  /// Tells seconds of uncounted work, which the rate leaves out.
   void spent_beside(double seconds);
   /// Clears the line; on a plain stream, and with a message on a terminal too, prints one last line.
   void finish(std::string_view message = {});

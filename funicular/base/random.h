@@ -1,6 +1,6 @@
 #pragma once
-// Counter-based random numbers: every random choice is a pure function of a key and a counter, so that no
-// layout of the computation (micro-batches, ranks, threads) can change it.
+// Counter-based random numbers. Every random choice is a pure function of a key and a counter, so no layout of the
+// computation (micro-batches, ranks, threads) can change it.
 //
 // Generator: Philox4x32 with 10 rounds. Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1,
 // 2, 3", SC 2011. The known-answer vectors of its authors are in tests/base/random_test.cpp.
@@ -69,9 +69,9 @@ inline uint64_t uniform_below(uint64_t bits, uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
 }
 
-/// A keyed permutation of [0, size): index i of the shuffled order, in O(1) memory (a Feistel network over
-/// the next power of four, walked until it falls inside; Black and Rogaway, "Ciphers with Arbitrary Finite
-/// Domains", CT-RSA 2002).
+/// A keyed permutation of [0, size): gives index i of the shuffled order in O(1) memory. It is a Feistel network
+/// over the next power of four, walked until it falls inside: Black and Rogaway, "Ciphers with Arbitrary Finite
+/// Domains", CT-RSA 2002.
 class Permutation {
  public:
   /// size >= 1.
@@ -86,13 +86,12 @@ class Permutation {
   uint32_t rounds_ = 0;
 };
 
-/// Dropout decisions. An element (draw, position, channel) is kept iff its 16 random bits are >= threshold,
-/// where threshold = round(p * 65536); kept elements are scaled by 1 / (1 - threshold / 65536), so the mean
-/// is exact.
+/// Dropout decisions. An element (draw, position, channel) is kept iff its 16 random bits are >= threshold, where
+/// threshold = round(p * 65536). Kept elements are scaled by 1 / (1 - threshold / 65536), so the mean is exact.
 ///
-/// Layout of the bits, chosen so that a vector unit stores whole registers: channels come in blocks of 128;
-/// channel c = 128 * B + 32 * w + 16 * h + i takes half h (0 = low 16 bits) of word w of the Philox block
-/// with counter {16 * B + i, position, draw}.
+/// The layout of the bits lets a vector unit store whole registers. Channels come in blocks of 128. Channel
+/// c = 128 * B + 32 * w + 16 * h + i takes half h (0 = low 16 bits) of word w of a Philox block. The block's counter
+/// is {16 * B + i, position, draw}.
 struct DropoutRate {
   uint32_t threshold = 0;  ///< 0 .. 65535; 0 keeps everything
   static DropoutRate from_probability(double p);
@@ -108,9 +107,9 @@ FUNICULAR_DEVICE inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_
   return ((bits >> (16 * half)) & 0xFFFFu) >= rate.threshold;
 }
 
-/// The same for the probability of a query and a key, both counted within the sequence, below 2^20. Eight
-/// queries share a Philox block, so that a short sequence takes few of them: query q and key k take 16 bits,
-/// half q % 2 of word q % 8 / 2, of the block with counter {2^20 * head + k, q / 8, draw}.
+/// As dropout_keeps, for the attention probability of a query and a key, both counted within the sequence, below
+/// 2^20. Eight queries share a Philox block, so that a short sequence takes few blocks. Query q and key k take 16
+/// bits: half q % 2 of word q % 8 / 2. The block's counter is {2^20 * head + k, q / 8, draw}.
 FUNICULAR_DEVICE inline bool attention_dropout_keeps(RandomKey key, uint64_t draw, uint32_t head,
                                                      uint32_t query, uint32_t attended, DropoutRate rate) {
   const uint32_t bits = philox(key, make_counter((head << 20) + attended, query / 8, draw))[query % 8 / 2];

@@ -3,21 +3,23 @@
 // threads (funicular/base/cuda_team.cuh). In tests it is a few threads of the processor. So arithmetic and
 // synchronisation are tested without a GPU, and by sanitizers.
 //
-// A Team offers
-//   int64_t row(), column()   which of the launch's teams this is
-//   int rank(), size()        which of the team's threads calls, and how many they are
-//   void sync()               waits for all threads of the team; what they wrote before is seen after
-//   T sum(T), T max(T)        over all threads, to all; every thread must call; nothing else is seen by it
-//   unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
-//   Warp warp()               the caller's warp (base/warp.h)
+// A Team offers:
 //
-// A Team is divided into groups of neighbouring threads: on a GPU warps, in tests three threads. It also offers
-//   int group(), groups()     which of the team's groups the caller is in, and how many they are
-//   int lane(), lanes()       which of the group's threads calls, and how many they are
-//   void sync_group()         as sync(), for the group
-//   T sum_of_group(T)         as sum(T), for the group
+// int64_t row(), column(): which of the launch's teams this is.
+// int rank(), size(): which of the team's threads calls, and how many threads the team has.
+// void sync(): waits for all threads of the team. Afterwards all see what any of them wrote before.
+// T sum(T), T max(T): over all threads; each gets the result. Every thread must call. Orders no other writes.
+// unsigned char* shared(): the team's memory, of the size that the launch asked for, aligned to 16 bytes.
+// Warp warp(): the caller's warp (base/warp.h).
 //
-// Nothing depends on the size of the team but the order of sums.
+// A Team is divided into groups of neighbouring threads: on a GPU warps, in tests three threads. It also offers:
+//
+// int group(), groups(): which of the team's groups the caller is in, and how many groups there are.
+// int lane(), lanes(): which of the group's threads calls, and how many threads the group has.
+// void sync_group(): as sync(), for the group.
+// T sum_of_group(T): as sum(T), for the group.
+//
+// Only the order of sums depends on the size of the team.
 
 #include <cstdint>
 

@@ -60,7 +60,7 @@ bool is_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
 }
 
-/// The entries of a folder whose names begin as those of temporaries.
+/// Returns the entries of a folder whose names have the prefix of temporaries.
 std::vector<fs::path> list_temporaries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -94,7 +94,7 @@ std::vector<fs::path> first_temporaries_of(const fs::path& place) {
   return own;
 }
 
-/// Removes those whose processes are gone.
+/// Removes the temporaries whose processes are gone.
 void remove_unlocked(const std::vector<fs::path>& temporaries) {
   for (const fs::path& path : temporaries) {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -160,7 +160,8 @@ void Temporary::make(Kind kind, unsigned mode) {
     if (lock_ < 0 && kind == Kind::folder) ::rmdir(path_.c_str());
     if (lock_ < 0 && error == ENOENT && kind == Kind::folder) continue;
     if (lock_ < 0) throw write_error(place_, error);
-    // Some file systems have no locks; nothing is removed there. Whoever has the lock is about to remove it.
+    // Some file systems have no locks; nothing is removed there. If another process has the lock, it is about to
+    // remove this entry.
     const bool taken = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!taken && is_named(lock_, path_)) return;
     ::close(std::exchange(lock_, -1));

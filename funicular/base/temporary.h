@@ -1,6 +1,6 @@
 #pragma once
-// Files and folders that get their name when they are complete. Until then they stand beside their place
-// under a name that nobody can guess, and that tells whose it is when a killed process has left it there.
+// Files and folders that get their name when they are complete. Until then they are beside their place, under a name
+// that nobody can guess. It contains the name of the place, so that the next run finds what a killed process has left.
 
 #include <string_view>
 #include <vector>
@@ -18,9 +18,9 @@ fs::path temporary_name(const fs::path& place);
 /// Makes an empty folder with such a name. Throws RunError.
 fs::path make_temporary_folder(const fs::path& place);
 
-/// An empty file or folder with such a name, for what will be `place`. It is locked while its process lives, so that
-/// others know what a killed process has left. A signal that ends the process removes it too, if end_on_signals() has
-/// been called.
+/// An empty file or folder with such a name, which becomes `place`. It is locked while its process lives, so that
+/// other processes can tell what a killed process has left. A signal that ends the process removes it too, if
+/// end_on_signals() has been called.
 class Temporary {
  public:
   enum class Kind { file, folder };
@@ -49,9 +49,10 @@ class Temporary {
 /// where the file system has no locks.
 void remove_abandoned(const fs::path& place);
 
-/// From now on one of kStopSignals that nobody handles or ignores removes the temporaries of this process, and ends it
-/// with ExitCode::interrupted and a message, unless `quiet`. For programs whose files get their names when they are
-/// complete, so that the same command can be run again; a library leaves signals to them.
+/// From now on, one of kStopSignals that nobody handles or ignores removes the temporaries of this process. It ends
+/// the process with ExitCode::interrupted and a message, unless `quiet`. Only programs call this, if their files
+/// get their names when complete, so that the same command can be run again. A library leaves signals to its
+/// program.
 void end_on_signals(bool quiet);
 
 /// Lets one process at a time work in a folder, until the object or the process is gone.
@@ -71,11 +72,11 @@ class FolderLock {
 /// others call remove_abandoned.
 std::vector<fs::path> temporaries_of(const fs::path& place);
 
-/// Flushes all files and folders of `temporary`, makes it appear as the folder `place` in one step, and
-/// flushes the folder that holds both. A folder that stands there changes places with it; where the system
-/// cannot exchange two names, it is renamed first, and the place is empty for that moment. Returns where the
-/// earlier folder is now, a temporary of `place` too; an empty path: there was none. Throws RunError; then
-/// `place` is as it was.
+/// Flushes all files and folders of `temporary`, makes it appear as the folder `place` in one step, and flushes the
+/// folder that holds both. A folder that is already at `place` changes places with it. If the system cannot
+/// exchange two names, the earlier folder is renamed first, and `place` does not exist for a moment. Returns the
+/// new path of the earlier folder, a temporary of `place` too; an empty path if there was none. Throws RunError;
+/// then `place` is as it was.
 fs::path put_in_place(const fs::path& temporary, const fs::path& place);
 
 }  // namespace funicular

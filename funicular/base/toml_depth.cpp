@@ -45,7 +45,7 @@ class Scanner {
         if (open_.empty()) end_line();
         break;
       case '.':
-        // In a value it is a number's or a date's.
+        // In a value, a dot is part of a number or a date.
         if (in_header_ || !after_equals_) ++dots_;
         break;
       case '=':
@@ -72,7 +72,8 @@ class Scanner {
         in_value_ = dots_ = 0;
         break;
       case ',':
-        // Behind it stands a key only in a table, and in an array no dots are counted too many but those of numbers.
+        // In a table a key follows. In an array a value follows, whose dots also count, but a number or a date has
+        // at most one.
         after_equals_ = false;
         in_value_ = dots_ = 0;
         break;

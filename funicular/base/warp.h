@@ -9,7 +9,7 @@
 // index(), count(): which of the team's warps calls, and how many they are.
 // Registers<T, n>: n values of each lane.
 // each(body): calls body(lane) for the lanes of the calling thread, 1 or 32.
-// exchange(r, offset, combine): r becomes combine(r, other r). The other lane's number differs by the bit `offset`.
+// exchange(r, offset, combine): r becomes combine(r, partner's r). The partner's number differs by the bit `offset`.
 // load(address): four matrices of 8 by 8 elements of 16 bits. Lanes 8 m to 8 m + 7 name the rows of matrix m, each
 // aligned to 16 bytes. Lane l gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
 // load_transposed(address): as load, of the transposed matrices.

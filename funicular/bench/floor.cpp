@@ -17,14 +17,14 @@ namespace funicular::bench {
 
 namespace {
 
-/// Waits for a GPU until what it was asked for is there.
+/// Waits until a GPU has computed `result`.
 void wait_for(const at::Tensor& result) {
   if (!result.is_cpu())
     c10::impl::VirtualGuardImpl(result.device().type()).synchronizeDevice(result.get_device());
 }
 
-/// Returns the mean time of a product on a GPU, which runs all of them without a gap. It takes ten times as many products as on a
-/// processor, since the wait at the end counts, too.
+/// Returns the mean time of a product on a GPU, which runs all products without a gap. It takes ten times as many
+/// products as on a processor, because the wait at the end counts, too.
 double mean_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int repetitions) {
   repetitions *= 10;
   at::mm_out(c, a, b);
@@ -48,7 +48,7 @@ double best_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int re
   return best;
 }
 
-/// Over the four layouts of the operands.
+/// Returns the best time over the four layouts of the operands.
 double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int repetitions,
                    const at::Device& device) {
   const auto made = at::TensorOptions().device(device);
@@ -62,8 +62,9 @@ double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int rep
   return best;
 }
 
-/// `type`, or float32 where LibTorch's products of a 16-bit type are slower, as on processors without instructions for it, where
-/// it multiplies some layouts one by one. Our own products widen such operands in registers, so that float32's are their limit.
+/// Returns float32 if LibTorch's products of a 16-bit `type` are slower, else `type`. They are slower on processors
+/// without instructions for that type, where LibTorch multiplies some layouts number by number. Our own products
+/// widen such operands in registers, so float32 is their limit, too.
 at::ScalarType fastest(at::ScalarType type, const at::Device& device) {
   constexpr int64_t kSize = 256;
   constexpr int kTries = 3;

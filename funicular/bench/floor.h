@@ -9,7 +9,7 @@
 
 namespace funicular::bench {
 
-/// Products of one shape: C[m, n] = A[m, k] * B[k, n], `count` times a step.
+/// Products of one shape: C[m, n] = A[m, k] * B[k, n], `count` times per step.
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 0;
   double flops() const {
@@ -24,9 +24,9 @@ struct BertShape {
   int64_t embedding = 0;  ///< width of the embeddings; 0: hidden
 };
 
-/// The products of weights of one step, forward and backward: `tokens` real tokens, `masked` of them
-/// predicted; after the attention of the last layer, those alone. Products of attention between tokens are
-/// left out: they depend on the rows' lengths and are a few percent.
+/// The products with weights in one step, forward and backward, for `tokens` real tokens. After the attention of
+/// the last layer, only the `masked` predicted tokens are computed. Products of attention between tokens are left
+/// out: they depend on the rows' lengths and are a few percent.
 std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, int64_t masked);
 
 struct Floor {

@@ -10,12 +10,12 @@
 
 namespace funicular::bench {
 
-/// Rows as samples, without special tokens: those of batches 0 … batches - 1 of a rule, or given ones.
+/// Rows as samples without special tokens: the rows of batches 0 … batches - 1 of a rule, or given rows.
 class GeneratedText final : public data::Dataset {
  public:
   /// Throws InputError as make_rows does.
   GeneratedText(const RowsRule& rule, int64_t batches);
-  /// Those of batches that are there, such as read_batches gives.
+  /// Takes the rows of given batches, such as read_batches returns.
   explicit GeneratedText(const std::vector<Rows>& batches);
   int64_t size() const override { return static_cast<int64_t>(bounds_.size()) - 1; }
   data::Sample get(int64_t index) const override;
@@ -28,10 +28,11 @@ class GeneratedText final : public data::Dataset {
   std::vector<size_t> bounds_{0};  ///< row r is tokens [bounds_[r], bounds_[r + 1])
 };
 
-/// A tokeniser with as many tokens and the special ones where the rule has them; the others have no text.
+/// Returns a tokeniser with `vocabulary` tokens. The special tokens have the ids of the rule; every other token has
+/// a placeholder as text.
 text::WordPiece generated_tokenizer(int64_t vocabulary);
 
-/// Samples [0, count) of another data set, which must outlive it.
+/// Samples [0, count) of another data set, which must outlive this object.
 class FirstSamples final : public data::Dataset {
  public:
   FirstSamples(const data::Dataset& base, int64_t count) : base_(base), count_(count) {}

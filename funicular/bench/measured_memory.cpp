@@ -16,7 +16,7 @@ namespace funicular::bench {
 
 namespace {
 
-/// What lies there from step to step, by kind.
+/// The tensors that stay from step to step, by kind.
 struct Held {
   Storages weights, gradients, optimizer;
 };
@@ -32,10 +32,10 @@ class HeldState final : public parallel::StateVisitor {
   Held& held_;
 };
 
-/// Within a step, while all gradients are there: those that were there before it.
+/// Visits gradients within a step, while all exist, and notes only the gradients that existed before the step.
 class HeldGradients final : public parallel::StateVisitor {
  public:
-  /// `made` are the parameters that had none.
+  /// `made`: the parameters that had no gradient before the step.
   HeldGradients(Held& held, const std::vector<const Parameter*>& made) : held_(held) {
     for (const Parameter* parameter : made)
       if (parameter->gradient.defined())
@@ -50,7 +50,7 @@ class HeldGradients final : public parallel::StateVisitor {
   std::set<std::string> made_;  ///< logical tensors whose gradients are freed after the update
 };
 
-/// Takes a step where ranks or devices may divide gradients: only within one does a strategy show them.
+/// Takes a step if ranks or devices may divide gradients, because a strategy shows gradients only within a step.
 Held held_by(TrainingStep& step, const train::GlobalBatch& batch) {
   Held held;
   std::vector<const Parameter*> without;
@@ -74,7 +74,7 @@ Held held_by(TrainingStep& step, const train::GlobalBatch& batch) {
   return held;
 }
 
-/// Of gradients that are freed after each update.
+/// Returns the bytes of gradients that are freed after each update.
 int64_t freed_gradient_bytes(const Model& model) {
   int64_t bytes = 0;
   for (const auto& parameter : model.parameters) {
@@ -87,7 +87,8 @@ int64_t freed_gradient_bytes(const Model& model) {
   return bytes;
 }
 
-/// The last that this rank runs: of a pipeline's others it has not all weights. Null: none.
+/// Returns the last segment that this rank runs, or null. A pipeline's rank has not all weights of other ranks'
+/// segments.
 Segment* last_segment(Model& model) {
   for (auto segment = model.segments.rbegin(); segment != model.segments.rend(); ++segment)
     if (std::all_of(segment->parameters.begin(), segment->parameters.end(),
@@ -96,7 +97,7 @@ Segment* last_segment(Model& model) {
   return nullptr;
 }
 
-/// While it lives, notes what is in use at the end of each forward pass.
+/// While it lives, notes the bytes in use at the end of each forward pass.
 class ForwardProbe {
  public:
   explicit ForwardProbe(Model& model) : segment_(last_segment(model)) {
@@ -114,7 +115,7 @@ class ForwardProbe {
   ForwardProbe(const ForwardProbe&) = delete;
   ForwardProbe& operator=(const ForwardProbe&) = delete;
 
-  /// Without the gradients of weights; 0: there was none.
+  /// Returns the most bytes noted, without the gradients of weights; 0 if there was no forward pass.
   int64_t most() const { return most_; }
 
  private:
@@ -123,7 +124,7 @@ class ForwardProbe {
   int64_t most_ = 0;
 };
 
-/// While it lives, strategies do not tell how they lay out a model that nobody trains.
+/// While it lives, strategies do not log how they divide a model that nobody trains.
 class Quiet {
  public:
   Quiet() {
@@ -174,8 +175,8 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   memory.activations = forward - before - versions;
   memory.workspace = allocator_statistics().peak_used - forward;
   memory.gathered = strategy.costs().most_gathered_bytes;
-  // Waits for the exchanges that the step has started: they hold tensors of the model, and nothing of them is to
-  // be there when the next one is measured.
+  // Waits for the exchanges that the step has started. They hold tensors of the model, which must be free before
+  // the next model is measured.
   Held settled;
   HeldState visitor(settled);
   strategy.visit_state(visitor);

@@ -1,5 +1,5 @@
 #pragma once
-// Combinations of settings whose memory is measured beside what is predicted.
+// Combinations of settings whose measured memory is compared with the predicted one.
 
 #include <functional>
 #include <string>
@@ -12,8 +12,8 @@ namespace funicular::bench {
 
 /// One combination.
 struct MemoryCase {
-  int64_t batch_size = 16;   ///< sequences a step
-  int64_t max_length = 128;  ///< tokens of the longest
+  int64_t batch_size = 16;   ///< sequences per step
+  int64_t max_length = 128;  ///< tokens of the longest sequence
   int64_t accumulation = 1;  ///< micro-batches that the batch, or a rank's share of it, is cut into
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
@@ -31,19 +31,19 @@ struct MemoryRow {
 MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
                        const Rows& batch, uint64_t seed);
 
-/// What ranks that are not there would need (bench::predict_ranks), by rank. Of the settings accumulation is 0 where it
-/// is the strategy's own.
+/// The predicted memory of imagined ranks (bench::predict_ranks), by rank. settings.accumulation is 0 if the
+/// strategy chooses it.
 struct RankMemoryRow {
   MemoryCase settings;
   std::string strategy;
   std::vector<StepMemory> predicted;
 };
 
-/// Bytes by kind, and "peak", their sum without "gathered", which is within others.
+/// Bytes by kind, and "peak": their sum without "gathered", which is part of other kinds.
 OrderedJson to_json(const StepMemory& memory);
 /// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);
-/// The same with the strategy, the number of ranks, and "predicted": a list by rank.
+/// A list of objects with the settings, the strategy, the number of ranks, and "predicted": a list by rank.
 OrderedJson to_json(const std::vector<RankMemoryRow>& rows);
 /// In millions of bytes.
 std::string to_text(const std::vector<MemoryRow>& rows);

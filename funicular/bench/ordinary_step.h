@@ -1,5 +1,5 @@
 #pragma once
-// How a training step is ordinarily made, beside how it is made here: what each technique is compared with.
+// The ordinary way to make a training step, with which each technique is compared.
 
 #include <memory>
 
@@ -10,18 +10,18 @@
 
 namespace funicular::bench {
 
-/// Every sequence of a masked-language-model batch extended to the batch's longest by `padding` tokens, which
-/// are computed as the others are; in the ordinary layout they are masked out, and cost the same. Masked
-/// tokens and counts stay.
+/// Extends every sequence of a masked-language-model batch to the batch's longest with `padding` tokens. They are
+/// computed like any token, which costs as much as in the ordinary layout, where they are masked out. Masked tokens
+/// and counts stay.
 MicroBatch pad_rows(const MicroBatch& batch, int64_t padding);
 
-/// The masked-language-model head with the vocabulary's logits of all tokens, kept for the backward pass, and
-/// LibTorch's cross-entropy that passes over those that are not masked; so the last layer computes all tokens.
-/// Gives the same loss as model::Head::masked_lm, from the same weights.
+/// The masked-language-model head that computes the logits of all tokens and keeps them for the backward pass.
+/// LibTorch's cross-entropy then ignores tokens that are not masked, so the last layer computes all tokens. Gives
+/// the same loss as model::Head::masked_lm, from the same weights.
 model::Head ordinary_masked_lm();
 
-/// torch::optim::AdamW over the single weights: gradients are scaled, converted where they have 16 bits,
-/// used, the 16-bit weights written, and the gradients zeroed, each in a pass of its own.
+/// torch::optim::AdamW over the single weights. Separate passes scale the gradients, convert 16-bit gradients,
+/// update the weights, write the 16-bit weights, and zero the gradients.
 std::unique_ptr<optim::Optimizer> make_ordinary_adamw(const optim::AdamW& options);
 
 }  // namespace funicular::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of a step goes, by LibTorch's RecordFunction events and ours (nn/functional.cpp).
+// Measures where the time of a step goes, by LibTorch's RecordFunction events and ours (nn/functional.cpp).
 
 #include <cstdint>
 #include <memory>
@@ -18,23 +18,24 @@ class Profile {
     int64_t calls = 0;
   };
 
-  /// One stretch of time. Those of a thread nest.
+  /// One stretch of time. The stretches of one thread nest.
   struct Event {
     std::string name;
-    uint64_t thread = 0;   ///< LibTorch's number of it
+    uint64_t thread = 0;   ///< LibTorch's number of the thread
     int64_t start = 0;     ///< nanoseconds since the profile began
     int64_t duration = 0;  ///< nanoseconds
   };
 
-  /// `keep_events`: for events(); parts() needs no memory that grows.
+  /// `keep_events`: needed for events(); takes memory that grows with each event.
   explicit Profile(bool keep_events = false);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  /// By name, longest first. Call it when no event is open.
+  /// Returns the time of each name, longest first. Call it when no event is open.
   std::vector<Part> parts() const;
-  /// In the order of their starts, those that began together outer ones first. Call it when no event is open.
+  /// Returns the events in the order of their starts. If two start together, the outer event is first. Call it when
+  /// no event is open.
   std::vector<Event> events() const;
 
   struct State;
@@ -44,12 +45,12 @@ class Profile {
   uint64_t handle_ = 0;
 };
 
-/// The kinds of work that a step consists of, in the order in which they are told.
+/// The kinds of work in a step, in the order of reports.
 enum class Work { products, attention, elementwise, loss, optimizer, rest };
 inline constexpr int kWorks = 6;
 /// "products", "attention", "normalisation, activation", …
 const char* work_name(Work work);
-/// Of an event's name; `rest`: LibTorch's own operations, but for products.
+/// Returns the kind of work of an event, by its name. LibTorch's own operations are `rest`, except products.
 Work work_of(std::string_view event);
 
 /// The events as a file for chrome://tracing and ui.perfetto.dev: the Trace Event Format's JSON object, with

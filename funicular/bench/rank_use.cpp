@@ -40,7 +40,7 @@ bool is_devices(const std::string& strategy) {
   return layout.kind == parallel::Layout::Kind::devices || layout.devices > 0;
 }
 
-/// What all strategies are measured on.
+/// Holds what the measurements of all strategies share: the text, the objective and the batch sizes.
 class RankBench {
  public:
   explicit RankBench(const RankUseOptions& options)
@@ -77,7 +77,7 @@ class RankBench {
   }
 
  private:
-  /// The batch of which memory is told.
+  /// The number of the batch whose memory is measured.
   int64_t last() const { return options_.warmup + options_.steps; }
 
   static objective::MaskedLmOptions masking(const RankUseOptions& options) {
@@ -161,7 +161,7 @@ std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<s
 
 namespace {
 
-/// Its first step is the one whose memory is told.
+/// Returns options with which the first step is the one whose memory is predicted.
 RankUseOptions first_step(const std::string& strategy, RankUseOptions options) {
   if (is_devices(strategy))
     throw InputError("bench",

@@ -1,5 +1,5 @@
 #pragma once
-// What a strategy costs a rank: bytes by kind, measured beside predicted, and the time of a step.
+// Measures what a strategy costs per rank: bytes by kind, beside their prediction, and the time of a step.
 
 #include <cstdint>
 #include <functional>
@@ -18,41 +18,42 @@
 namespace funicular::bench {
 
 struct RankUse {
-  std::string strategy;  ///< as it was asked for
+  std::string strategy;  ///< by the name that the caller gave
   int ranks = 1;
   StepMemory measured;                       ///< of the last step, which is not timed
-  std::optional<StepMemory> predicted;       ///< of the same; none of dp (see predict_memory)
+  std::optional<StepMemory> predicted;       ///< of the same step; none for dp (see predict_memory)
   double step_seconds = 0;                   ///< median, of the slowest rank
   double tokens_per_second = 0;              ///< of all ranks
-  std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds of a step
-  double wait_seconds = 0;  ///< of a step, waiting for exchanges that no computing hides; median
+  std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds is per step
+  double wait_seconds = 0;  ///< per step, waiting for exchanges that no computation hides; median
 };
 
 struct RankUseOptions {
   format::ModelConfig config;
   RowsRule rule;  ///< rule.batch_size is the global batch
-  /// Taken instead of the rule's, from the first again where they end; each of rule.batch_size rows of at
-  /// most rule.longest tokens.
+  /// Used instead of the rule's batches, again and again. Each has rule.batch_size rows of at most rule.longest
+  /// tokens.
   std::vector<Rows> batches{};
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
-  // Of a rank's share; at most one of the two. Neither: in one piece, of a pipeline in as many as it has ranks.
+  // Cut a rank's share of a batch; set at most one. If neither is set, a share is one micro-batch; a pipeline cuts
+  // it into as many micro-batches as it has ranks.
   int64_t micro_batch_size = 0;
   int64_t accumulation = 0;
   int devices = 2;  ///< of dp
   int64_t steps = 5, warmup = 2;
 };
 
-/// Trains a BERT with random weights by masked LM under each strategy in turn, named as parallel::Layout::parse reads them;
-/// on each rank its own use. Collective.
+/// Trains a BERT with random weights by masked language modelling under each strategy in turn. Strategies are named
+/// as parallel::Layout::parse reads them. Returns the use of the calling rank. Collective.
 std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<std::string>& strategies,
                                    const RankUseOptions& options);
 
-/// What rank `rank` of `ranks` would need for a step of the rule's first batch. In this process alone, and as
-/// predict_memory. Throws InputError for strategies that cannot be predicted (dp, ps-async), and as the strategy does
-/// for a model that it cannot divide among so many.
+/// Predicts the memory of rank `rank` of `ranks` in a step with the first batch, as predict_memory does, in this
+/// process alone. Throws InputError for strategies that cannot be predicted (dp, ps-async), and if the strategy
+/// cannot divide the model among so many ranks.
 StepMemory predict_rank(const std::string& strategy, int rank, int ranks, const RankUseOptions& options);
-/// Of each of them, by rank. `progress` is told after each how many are done.
+/// As predict_rank, for each rank. Calls `progress` after each rank with the number of ranks done.
 std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options,
                                       const std::function<void(int)>& progress = {});
 

@@ -166,7 +166,7 @@ Stretch Trial::evaluate(int64_t number, bool gradients) {
   });
 }
 
-/// Stretches of one kind of work, beside those of the ordinary one.
+/// Collects timed stretches of one recipe, each with a stretch of the ordinary recipe on the same samples.
 class PairedTimes {
  public:
   void add(const Stretch& ordinary, const Stretch& other) {

@@ -1,10 +1,10 @@
 #pragma once
-// What each technique of fast training gains on this machine, for one model and one text: alone, beside an
-// ordinary step, and together with those before it.
+// Measures what each technique of fast training gains on this machine, for one model and one text. Each technique
+// is compared with an ordinary step twice: alone, and together with all techniques before it.
 //
-// The ordinary step: rows padded to the batch's longest, the vocabulary's logits of all tokens, float32,
-// LibTorch's AdamW over single weights with passes of its own for clipping and zeroing, batches made between
-// the steps (bench/ordinary_step.h).
+// The ordinary step (bench/ordinary_step.h) pads rows to the batch's longest and computes the logits of all tokens,
+// in float32. It uses LibTorch's AdamW over single weights, with separate passes for clipping and zeroing. Its
+// batches are made between the steps.
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace funicular::bench {
 
-/// What is trained on what. All must outlive the measurement.
+/// The model, the tokeniser and the data. All must outlive the measurement.
 struct TechniquesSubject {
   const format::ModelConfig& config;
   /// A new masked language model with this head and weights in float32.
@@ -31,26 +31,26 @@ struct TechniquesSubject {
 };
 
 struct TechniquesOptions {
-  int64_t batch_size = 16;   ///< sequences a step
-  int64_t max_length = 128;  ///< tokens a sequence, special ones included
+  int64_t batch_size = 16;   ///< sequences per step
+  int64_t max_length = 128;  ///< tokens per sequence, special tokens included
   int64_t steps = 4;         ///< timed steps in a row
-  int64_t repetitions = 3;   ///< of them, each beside one of the ordinary step on the same samples
+  int64_t repetitions = 3;   ///< of the timed steps, each after an ordinary step on the same samples
   int64_t larger = 4;        ///< how many times larger the larger batch is
   int64_t accumulation = 4;  ///< micro-batches that a batch is cut into for accumulation
   Recompute recompute = Recompute::full;
   uint64_t seed = 1;
-  // Of the short run with early stopping.
+  // For the short run with early stopping.
   int64_t run_steps = 60, eval_steps = 5, patience = 2;
   double learning_rate = 5e-4;
 };
 
-/// How a step, or an evaluation, went.
+/// The speed and memory of training steps or of an evaluation.
 struct Gain {
   double tokens_per_second = 0;  ///< real tokens; median
-  double speed = 1;              ///< times that of the ordinary one beside it; median of the ratios
+  double speed = 1;              ///< ratio to the ordinary step beside it; median of the ratios
   int64_t memory_bytes = 0;      ///< peak of the tensors, weights and optimiser among them
-  double memory = 1;             ///< times that of the ordinary one
-  int64_t times = 0;             ///< that it was timed
+  double memory = 1;             ///< ratio to the ordinary step
+  int64_t times = 0;             ///< number of timings
 };
 
 /// The name of the row whose recipe computes in bf16.
@@ -62,8 +62,8 @@ struct TechniqueRow {
   Gain all;    ///< with all up to this one
 };
 
-/// Two runs of equal seed, bf16, on the same samples again and again: one to its end, one that stops when
-/// `patience` evaluations brought no better one.
+/// Two bf16 runs with the same seed, which repeat a few samples. The first runs to its end. The second stops after
+/// `patience` evaluations without improvement.
 struct EarlyStopping {
   struct Run {
     int64_t steps = 0;
@@ -81,7 +81,7 @@ struct TechniquesResult {
   EarlyStopping early_stopping;
 };
 
-/// Called with what is done of all.
+/// Called before each measurement with the number of measurements done and their total.
 using TechniquesProgress = std::function<void(int64_t done, int64_t total, const std::string& name)>;
 
 /// Throws InputError for data sets that are too small, and unless tensors come from the caching allocator.

@@ -1,6 +1,6 @@
 #pragma once
-// The rows that training steps are timed on: made by one rule that bench/peers/make_batches.py documents, or
-// read from the file that it writes, so that peers see the same ones.
+// The rows that training steps are timed on. A rule makes them, which bench/peers/make_batches.py documents; or
+// they are read from the file that this script writes, so that peers get the same rows.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,14 +16,14 @@ namespace funicular::bench {
 struct Row {
   std::vector<int64_t> token_ids;         ///< [CLS] … [SEP], masking done
   std::vector<int64_t> masked_positions;  ///< ascending
-  std::vector<int64_t> labels;            ///< the token that stood at each of them
+  std::vector<int64_t> labels;            ///< the original token at each of them
 };
 using Rows = std::vector<Row>;
 
-/// Where the rule has its tokens; 0 is padding.
+/// The ids of the rule's special tokens, and the first ordinary id; 0 is padding.
 struct TokenIds {
   int64_t unknown, cls, sep, mask, first_ordinary;
-  /// Those of BERT's vocabulary; in one of at most 1000 tokens those that it surely has.
+  /// Returns the ids of BERT's vocabulary. A vocabulary of at most 1000 tokens has the special tokens at 1 to 4.
   static TokenIds of(int64_t vocabulary) {
     return vocabulary > 1000 ? TokenIds{100, 101, 102, 103, 1000} : TokenIds{1, 2, 3, 4, 5};
   }
@@ -37,10 +37,10 @@ struct RowsRule {
   uint64_t seed = 1;
 };
 
-/// Batch number `batch` of the rule.
+/// Returns batch number `batch` of the rule.
 Rows make_rows(const RowsRule& rule, uint64_t batch);
 
-/// The batches of a file of make_batches.py. Throws InputError naming the file and what is wrong.
+/// Reads the batches of a file that make_batches.py wrote. Throws InputError naming the file and what is wrong.
 std::vector<Rows> read_batches(const std::filesystem::path& file);
 
 /// Packs rows; their draws count from `first_draw`.

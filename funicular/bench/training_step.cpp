@@ -44,7 +44,7 @@ void TrainingStep::run_full(const train::GlobalBatch& batch) {
 
 parallel::StepResult TrainingStep::take(const train::GlobalBatch& batch, int64_t meeting,
                                         const std::function<void()>& inspect) {
-  // Of ranks that are imagined nobody tells the counts, and no number depends on them.
+  // Imagined ranks cannot exchange their counts, and no number of a dry run depends on them.
   const Counts counts = DryRun::is_on() ? batch.counts : strategy_->global_counts(batch.counts);
   return strategy_->step(batch.micro_batches, counts,
                          {.learning_rate = kLearningRate,
@@ -73,7 +73,8 @@ train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_ba
 StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64_t micro_batch_size,
                      int64_t warmup, int64_t steps, uint64_t seed) {
   StepTimes times;
-  // A processor that computes packs its batches in between. Beside a GPU it packs the next one meanwhile, as in training.
+  // On the CPU, batches are packed between steps, because a step uses all cores. Beside a GPU, the next batch is
+  // packed during a step, as in training.
   const int packers = step.model().device().is_cpu() ? 0 : 1;
   train::Prefetcher<train::GlobalBatch> packed(0, warmup + steps, packers, /*ahead=*/2, [&](int64_t number) {
     return make_batch(batches[static_cast<size_t>(number) % batches.size()], number, micro_batch_size, seed);

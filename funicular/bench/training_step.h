@@ -18,7 +18,7 @@
 
 namespace funicular::bench {
 
-/// What a step is, besides the model and its batch.
+/// The settings of a step, besides the model and its batch.
 struct StepOptions {
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
@@ -28,16 +28,16 @@ struct StepOptions {
 /// Forward, backward, clipping to a norm of 1, and AdamW with a rate of 1e-4 and a decay of 0.01.
 class TrainingStep {
  public:
-  /// The model's master weights are of master_type(options.precision). `optimizer`: none is ours. `strategy`: none is
-  /// that of one process; with another one steps are collective.
+  /// The model's master weights must have the type master_type(options.precision). The default of `optimizer` is
+  /// this library's AdamW. The default of `strategy` is one process; with another strategy, steps are collective.
   TrainingStep(Model model, const StepOptions& options, std::unique_ptr<optim::Optimizer> optimizer = nullptr,
                std::unique_ptr<parallel::Strategy> strategy = nullptr);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// The batch is this rank's share of it. `inspect`: see parallel::StepSettings.
+  /// `batch` is this rank's share of the global batch. `inspect`: see parallel::StepSettings.
   parallel::StepResult run(const train::GlobalBatch& batch, const std::function<void()>& inspect = {});
-  /// A step; where steps overlap as many as fill the pipeline, without a meeting between them.
+  /// Takes one step. If steps overlap, takes as many as fill the pipeline, without a meeting between them.
   void run_full(const train::GlobalBatch& batch);
 
   Model& model() { return model_; }
@@ -59,9 +59,9 @@ class TrainingStep {
 train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_batch_size, uint64_t seed);
 
 struct StepTimes {
-  std::vector<double> seconds;  ///< of each timed step; on the processor with its batch's packing
-  std::vector<double> speeds;   ///< of each timed step, in real tokens a second
-  std::vector<double> losses;   ///< of all steps, those that warm up first
+  std::vector<double> seconds;  ///< of each timed step; on the CPU the packing of its batch is included
+  std::vector<double> speeds;   ///< of each timed step, in real tokens per second
+  std::vector<double> losses;   ///< of all steps, the warm-up steps first
   int64_t tokens = 0;           ///< real tokens of the timed steps
   int64_t masked = 0;           ///< predicted tokens of the timed steps
   int64_t forwards = 0;         ///< micro-batches of the timed steps
@@ -69,14 +69,14 @@ struct StepTimes {
   double median() const;
 };
 
-/// Times `steps` steps after `warmup` others; step i takes batch i, from the first again where they end.
+/// Times `steps` steps after `warmup` untimed ones. Step i takes batch i; after the last batch, the first follows.
 StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64_t micro_batch_size,
                      int64_t warmup, int64_t steps, uint64_t seed);
 
-/// The most bytes that tensors have taken on a GPU since the process began; of the CPU 0.
+/// The most bytes that tensors have taken on a GPU since the process began; 0 for the CPU.
 int64_t peak_device_bytes(const at::Device& device);
 
-/// Of values in any order, at least one.
+/// Returns the median of at least one value, in any order.
 double median(std::vector<double> values);
 
 }  // namespace funicular::bench

@@ -27,7 +27,7 @@ struct WrittenStep {
 
 /// The steps of the file, in its order. Throws InputError with FILE:LINE.
 std::vector<WrittenStep> read_chain_file(const fs::path& path);
-/// The same of a text; `file` names it in errors.
+/// As read_chain_file, for a text; `file` names it in errors.
 std::vector<WrittenStep> parse_chain(std::string_view text, const std::string& file);
 
 }  // namespace funicular::chain

@@ -27,7 +27,8 @@ constexpr std::array kTokenizerFiles{"tokenizer.json",
                                      "spm.model",
                                      "sentencepiece.model",
                                      "tokenizer.model"};
-/// What a run leaves that others read; its checkpoints are its own, and its model is an input by its own name.
+/// The files of a run's folder that other steps read. Its checkpoints are for the run alone, and its model is an
+/// input by its own name.
 constexpr std::array kRunFiles{"run.json", "metrics.jsonl"};
 
 constexpr int64_t kSecond = 1'000'000'000;

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 20s;
 
-/// What the child does after the fork: only async-signal-safe calls.
+/// Sets up the child after the fork and runs the program, by async-signal-safe calls only.
 [[noreturn]] void become(pid_t parent, const char* program, char* const* words, int output) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);

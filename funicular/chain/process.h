@@ -8,10 +8,10 @@
 
 namespace funicular::chain {
 
-/// Runs `program` with `words` (the first its name) to its end; its standard output goes into `output`, its standard input is empty.
-/// It leads a process group of its own. A signal that asks this process to stop (base/interrupt.h; a guard must live) is
-/// passed on once; where this process ends without that, it is sent SIGTERM. Returns its exit code, 128 + signal where one ended
-/// it. Throws RunError.
+/// Runs `program` with `words` (the first is its name) to its end. Its standard output goes into `output`; its
+/// standard input is empty. It leads a process group of its own. A signal that asks this process to stop is passed
+/// on once (base/interrupt.h; a guard must live). If this process ends without such a signal, the program gets
+/// SIGTERM. Returns its exit code, or 128 + signal if a signal ended it. Throws RunError.
 int run_process(const fs::path& program, const std::vector<std::string>& words, const fs::path& output);
 
 /// Lets one chain at a time work with a folder, until this process and its children have ended.

@@ -59,7 +59,7 @@ void compare_inputs(const StepRecord& before, const StepRecord& now, std::vector
       found.push_back(fmt::format("--{} was {}, is not given", option, shown(paths(inputs))));
 }
 
-/// The record with its inputs under the names that their options have today.
+/// Returns the record with its inputs under the present names of their options.
 StepRecord with_todays_names(StepRecord record, const Step& step) {
   for (const Input& input : step.inputs)
     for (const std::string& former : input.former)

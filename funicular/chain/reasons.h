@@ -1,5 +1,5 @@
 #pragma once
-// Why a step has to be run: what it means now, beside what it meant when it was done.
+// Tells why a step has to be run: compares its meaning now with its meaning when it was done.
 
 #include <string>
 #include <vector>
@@ -10,18 +10,20 @@
 
 namespace funicular::chain {
 
-/// What the step means, with its inputs as they are; not done yet. An input that is not there has an empty hash.
+/// Returns the record of the step with its inputs as they are now, not marked as done. An input that does not exist
+/// has an empty hash.
 StepRecord meaning_of(const Step& step, Contents& contents);
 
-/// What differs between the two, a line each: "--learning-rate was 0.0001, is 5e-05", "input train.tsv changed". An option
-/// that only one of two versions of the program knows is no difference unless it is given.
+/// Lists the differences of two records, one per line: "--learning-rate was 0.0001, is 5e-05", "input train.tsv
+/// changed". An option that only one of two versions of the program knows is no difference unless it is given.
 std::vector<std::string> differences(const StepRecord& before, const StepRecord& now, const Step& step);
 
-/// The changed options that change a sum's rounding only, a line each: "--threads was 1, is 2 (the same up to rounding)".
+/// Lists the changed options that only change the rounding of sums, one per line: "--threads was 1, is 2 (the same
+/// up to rounding)".
 std::vector<std::string> differences_of_rounding(const StepRecord& before, const Step& step);
 
-/// What is wrong with the products of a step that is done: "runs/teacher/model is missing", or "… was changed after it
-/// was made".
+/// Lists the problems with the products of a finished step: "runs/teacher/model is missing", or "… was changed
+/// after it was made".
 std::vector<std::string> lost_products(const StepRecord& record, Contents& contents);
 
 }  // namespace funicular::chain

@@ -23,7 +23,7 @@ namespace {
 
 using Kind = Decision::Kind;
 
-/// Where an output lies while its successor is made.
+/// Returns the path of an earlier output while its successor is made.
 fs::path aside(const fs::path& output) {
   return output.string() + ".replaced";
 }
@@ -57,11 +57,11 @@ Chain::Chain(std::vector<Step> steps, fs::path folder)
       state_(read_state(folder_ / "state.json")),
       contents_(state_.files) {}
 
-/// A step that has another name now is done all the same: its name means nothing.
+/// Finds the records of renamed steps, which stay done because a name does not change a result.
 void Chain::adopt_renamed(bool dry) {
   std::set<std::string> names;
   for (const Step& step : steps_) names.insert(step.name);
-  // By what must be equal, so that not every step is compared with every record.
+  // The key holds what must be equal, so that not every step is compared with every record.
   const auto key = [](const std::string& command, const auto& options) {
     const auto output = options.find("output");
     return fmt::format("{} {}", command,
@@ -93,7 +93,7 @@ void Chain::adopt_renamed(bool dry) {
   }
 }
 
-/// Nothing that the chain has not made is replaced.
+/// Throws InputError if an output would replace something that this chain has not made.
 void Chain::require_free(const Step& step) const {
   const auto record = state_.steps.find(step.name);
   const auto is_ours = [&](const Output& output) {
@@ -145,8 +145,8 @@ std::vector<Decision> Chain::plan() {
   return decisions;
 }
 
-/// The earlier results stay until the new ones are there. The output of an interrupted attempt is useless. What
-/// somebody has changed since it was made stays for good, under a name of its own.
+/// Keeps the earlier results aside until the new ones are there. Deletes the output of an interrupted attempt. If
+/// somebody has changed an output since it was made, it stays for good under a name of its own.
 void Chain::set_aside(const Step& step) {
   const StepRecord& earlier = state_.steps.at(step.name);
   for (const Output& output : step.outputs) {
@@ -217,7 +217,7 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   const fs::path output = printed(step.name).string() + ".part";
   const auto begin = std::chrono::steady_clock::now();
   const int code = start(words, output);
-  // Before it trains, or where it saves nothing, a command ends by the signal itself.
+  // A command that does not train yet, or saves nothing, ends by the signal itself.
   if (code == static_cast<int>(ExitCode::interrupted) || (code != 0 && interrupt_requested() != 0)) {
     log::info("{} was interrupted; to resume, repeat the command", called(step));
     return;
@@ -238,7 +238,8 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   log::info("{}: done in {}", step.name, short_duration(record.seconds));
 }
 
-/// Of a command that was refused before it began: an edit that is taken back finds its results again.
+/// Restores the earlier results if a command was refused before it began. If the user then undoes the edit, the
+/// step is done.
 void Chain::take_back(const Step& step, const StepRecord& earlier) {
   for (const Output& output : step.outputs)
     if (!fs::exists(output.path) && fs::exists(aside(output.path)))

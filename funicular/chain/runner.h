@@ -15,11 +15,11 @@ namespace funicular::chain {
 /// Decision about a step.
 struct Decision {
   enum class Kind {
-    done,     ///< nothing; its reasons tell options that changed and change a sum's rounding only
+    done,     ///< nothing to do; the reasons list changed options that only change the rounding of sums
     run,      ///< it was never begun
     go_on,    ///< it was begun with the same meaning, and did not end
-    rerun,    ///< what it means, or what it made, is not what it was
-    perhaps,  ///< an earlier step makes its inputs again, and they may stay equal; only in a dry run
+    rerun,    ///< its meaning or its products have changed
+    perhaps,  ///< an earlier step remakes its inputs, which may stay equal; only in a dry run
   };
   Kind kind;
   std::vector<std::string> reasons;
@@ -28,11 +28,11 @@ struct Decision {
 /// The name of a kind in messages: "done", "run", "resume", "rerun", "perhaps".
 const char* name_of(Decision::Kind kind);
 
-/// What runs a step: gets its words, "launch -n N -- PROGRAM" in front where it has several ranks, and the file that its standard
-/// output goes to; returns the exit code.
+/// Runs a step and returns its exit code. It gets the step's words, and the file for its standard output. For
+/// several ranks the words begin with "launch -n N -- PROGRAM" after the program's name.
 using Starter = std::function<int(const std::vector<std::string>& words, const fs::path& output)>;
 
-/// The chain whose state lies in a folder. For each step STEP.out there holds what it has printed.
+/// The chain whose state is in a folder. The file STEP.out there holds what the step STEP has printed.
 class Chain {
  public:
   /// `steps`: from in_order.
@@ -46,7 +46,8 @@ class Chain {
   int run(const fs::path& program, const Starter& start);
 
  private:
-  /// `decided`: the decisions of a dry run about the steps before. Nobody knows yet what steps that are not done will make.
+  /// `decided`: the decisions of a dry run about the earlier steps. The hashes of inputs that unfinished steps make
+  /// are unknown then.
   Decision decide(const Step& step, const std::vector<Decision>* decided = nullptr);
   void adopt_renamed(bool dry);
   void require_free(const Step& step) const;

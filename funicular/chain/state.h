@@ -19,7 +19,7 @@ struct StepRecord {
   std::string command;
   std::map<std::string, std::vector<std::string>> options;  ///< see Step::options
   std::map<std::string, std::vector<std::string>> rounding =
-      {};  ///< see Step::rounding; of an older state none
+      {};  ///< see Step::rounding; empty in an older state
   struct Read {
     std::string path, hash;
     bool operator==(const Read&) const = default;
@@ -28,7 +28,7 @@ struct StepRecord {
   std::map<std::string, std::string> made;          ///< of a step that is done: path of a product -> its hash
   double seconds = 0;                               ///< of the call that ended it
   std::string version;                              ///< of the program; for people only
-  int64_t place = 0;                                ///< in the chain's order; of a state without it 0
+  int64_t place = 0;                                ///< in the chain's order; 0 in a state without it
 };
 
 struct State {
@@ -36,8 +36,8 @@ struct State {
   std::map<std::string, FileRecord> files;  ///< see Contents::known
 };
 
-/// The steps' names, each behind those that have made what it reads; of steps that may stand anywhere the
-/// first in the chain, or by name.
+/// Returns the names of the steps, each after the steps that make its inputs. If several could be next, the chain's
+/// order decides, then the name.
 std::vector<std::string> in_order(const State& state);
 
 /// Reads the state in `file`; empty if there is no file. Throws InputError for a file that is damaged.

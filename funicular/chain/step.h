@@ -1,5 +1,5 @@
 #pragma once
-// The steps of a chain: what each reads and makes, and in which order they follow from that.
+// The steps of a chain: what each reads and makes, and the order that follows from that.
 
 #include <map>
 #include <string>
@@ -39,12 +39,12 @@ struct Step {
   std::string command;
   int ranks = 1;
   std::vector<std::string> words;  ///< the command's options as they are given, "--NAME=VALUE"
-  /// Options that change the result, and where outputs are: by name, given or by default. With the inputs' contents they
-  /// are what the step means.
+  /// Options that change the result, and the paths of outputs: by name, given or by default. Together with the
+  /// inputs' contents they are the meaning of the step.
   std::map<std::string, std::vector<std::string>> options;
   /// Options that change a sum's rounding and nothing else, and "ranks": given or by default.
   std::map<std::string, std::vector<std::string>> rounding = {};
-  /// Those of the options that are given.
+  /// The names of the options that are given.
   std::vector<std::string> given;
   std::vector<Input> inputs;
   std::vector<Output> outputs;
@@ -56,8 +56,8 @@ struct Step {
 bool lies_in(const fs::path& path, const fs::path& folder);
 
 /// Sorts the steps so that each follows the steps that make its inputs; otherwise keeps their order. Throws
-/// InputError with FILE:LINE: an output of two steps, a step that reads what it makes, a circle, an input
-/// that is not there and that no step makes.
+/// InputError with FILE:LINE if two steps have one output, if a step reads what it makes, or if steps form a
+/// circle. Also throws it if an input does not exist and no step makes it.
 std::vector<Step> in_order(std::vector<Step> steps);
 
 }  // namespace funicular::chain

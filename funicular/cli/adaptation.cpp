@@ -43,7 +43,7 @@ std::vector<std::string> recipe_names() {
 
 void apply_recipe(const std::string& name, const Arguments& arguments, TrainingOptions& training) {
   const Recipe& recipe = recipe_of(name);
-  // Options of which each says the same thing in another way: where one is written, the recipe is silent.
+  // Options that set the same thing in different ways: if one is given, the recipe sets none.
   const auto open = [&](std::initializer_list<const char*> options) {
     for (const char* option : options)
       if (arguments.given(option)) return false;

@@ -13,20 +13,20 @@ namespace funicular::cli {
 
 enum class AnswerFormat { json_lines, json, keyed, csv, tsv };
 
-/// JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output); one array for .json; one
-/// object {id: answer} for TaskType::keyed_ending; tables for .csv and .tsv. Throws InputError for any other ending. A
-/// pipe or a device may have any name and gets JSON lines.
+/// Returns JSON lines for .jsonl, .ndjson and a name without an ending (also "", standard output). Returns one
+/// array for .json, one object {id: answer} for TaskType::keyed_ending, and tables for .csv and .tsv. Throws
+/// InputError for any other ending. A pipe or a device may have any name and gets JSON lines.
 AnswerFormat answer_format(const fs::path& file, const char* option);
 
-/// The form of this name, one of answer_format_names(); "": answer_format() decides.
+/// Returns the format of this name, one of answer_format_names(); for "", answer_format() decides.
 AnswerFormat answer_format(const std::string& name, const fs::path& file, const char* option);
 const std::vector<std::string>& answer_format_names();
 
 /// The endings that `answer_format` knows, for the help of an option.
 std::string answer_endings();
 
-/// Throws InputError if the task's answers do not fit: a table has no cell for a list of words, and the keyed form of one
-/// task is none of another's.
+/// Throws InputError if the task's answers do not fit the format. A table has no cell for a list of words, and a
+/// task without this keyed ending has no keyed form.
 void check_answer_format(AnswerFormat format, const task::Task& task, const fs::path& file,
                          const char* option);
 

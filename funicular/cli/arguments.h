@@ -32,15 +32,15 @@ class Arguments : public OptionSet {
   };
   void term(std::string words, std::string meaning);
 
-  /// Options whose values may stand without their names, in this order. One that is given by its name takes no such word.
-  /// One of many values takes all that are left.
+  /// Options whose values may stand without their names, in this order. An option that is given by its name takes
+  /// no such word. An option of many values takes all remaining words.
   void unnamed(std::vector<std::string> names);
 
   /// Declares the words without an option's name, in order; without it they are refused. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
-  /// What follows a "--", or the first word that is neither an option nor its value: all as it stands. `value` as in
-  /// add, with the dashes: "[--] COMMAND…".
+  /// Declares the words after a "--", or from the first word that is neither an option nor its value. They are
+  /// taken as they stand. `value` as in add, with the dashes: "[--] COMMAND…".
   void rest(std::string value, std::vector<std::string>& target, std::string help);
 
   enum class Outcome { run, help, help_all };
@@ -48,8 +48,8 @@ class Arguments : public OptionSet {
   /// InputError.
   Outcome parse(const std::vector<std::string>& words);
 
-  /// The same of keys that stand together in some file, such as a step of a chain; `config` may be among them.
-  /// `origin`, "FILE:LINE", is named where a required option is missing.
+  /// As parse(), for keys that stand together in a file, such as a step of a chain; `config` may be among them.
+  /// `origin`, "FILE:LINE", is named if a required option is missing.
   void parse_entries(std::vector<ConfigEntry> entries, const std::string& origin);
 
   const std::string& description() const { return description_; }

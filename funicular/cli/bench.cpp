@@ -1,5 +1,5 @@
-// funicular bench: how fast a training step is on this machine, where its time goes, and how near it is to
-// the time of its matrix products alone; what memory it takes, by kind; what each technique gains.
+// funicular bench: measures how fast a training step is on this machine and where its time goes. It also compares
+// the step with its matrix products alone, and measures memory by kind and the gain of each technique.
 
 #include <fmt/ranges.h>
 

@@ -18,7 +18,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// `accumulations`: those of --gradient-accumulation-steps unless it says otherwise.
+/// `accumulations`: the default values of --gradient-accumulation-steps.
 std::vector<bench::MemoryCase> memory_cases(const BenchOptions& options, std::vector<int64_t> accumulations) {
   std::vector<bench::MemoryCase> cases;
   for (const int64_t batch : options.batch_size.numbers({16}, 1))
@@ -42,7 +42,8 @@ void print_rows(const BenchOptions& options, const Rows& rows) {
     fmt::print("{}", bench::to_text(rows));
 }
 
-/// Calls `add` for each combination, with what it calls whenever one of its `parts`, counted in `unit`, is done.
+/// Calls `add` for each combination. `add` gets a function to call whenever one of its `parts`, counted in `unit`,
+/// is done.
 template <class Add>
 void for_each_case(const std::vector<bench::MemoryCase>& cases, uint64_t parts, const char* unit,
                    const Add& add) {

@@ -18,7 +18,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// Those of a file as global batches.
+/// Takes the batches of a file as global batches.
 void take_batches(const fs::path& file, bench::RankUseOptions& ranks) {
   ranks.batches = bench::read_batches(file);
   ranks.rule.batch_size = static_cast<int64_t>(ranks.batches.front().size());

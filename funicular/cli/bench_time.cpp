@@ -22,16 +22,16 @@ namespace funicular::cli {
 
 namespace {
 
-/// A field of /proc/self/status in bytes ("VmHWM"), 0 where there is none.
+/// Returns a field of /proc/self/status in bytes ("VmHWM"), or 0 if there is none.
 int64_t process_memory(const std::string& field) {
   const std::string text = read_file("/proc/self/status");
   const size_t at = text.find(field + ":");
   return at == std::string::npos ? 0 : 1024 * std::atoll(text.c_str() + at + field.size() + 1);
 }
 
-/// The time of the products of the timed steps alone, as if their micro-batches all had their mean length,
-/// and the steps' share of it. On a processor the products are the best of several, so the fastest step is compared
-/// with them too: on a machine that is not quiet the other steps are slower for reasons of its own.
+/// Adds the time of the products of the timed steps alone, and its share of the steps' time. All micro-batches
+/// count with their mean length. On a processor this is the best time of several, so it is also compared with the
+/// fastest step. On a busy machine all other steps are slower because of other programs.
 void add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::StepTimes& times,
                Precision precision, const at::Device& device) {
   const auto mean = [&](int64_t tokens) { return (tokens + times.forwards / 2) / times.forwards; };

@@ -1,4 +1,5 @@
-// funicular chain: commands that build on each other, as one that can be killed and given again.
+// funicular chain: runs commands that build on each other as one command. If it is killed, repeat the command to
+// resume.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +24,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What a training leaves in its folder, the model first.
+/// The files that a training leaves in its folder, the model first.
 const std::vector<std::string> kOfTraining{"model", "run.json", "metrics.jsonl"};
 
 std::unique_ptr<Command> make_step_command(const chain::WrittenStep& written) {
@@ -73,14 +74,15 @@ class StepReader {
     return written_.command == "pretrain" || written_.command == "finetune" || written_.command == "distill";
   }
 
-  /// A folder that follows from another name is none that the next step can name.
+  /// A training without --output derives the folder from other names, so no next step could name it.
   void require_output() const {
     if (trains() && !arguments_.given("output"))
       throw InputError("chain", "{}: a step of a chain names the folder of its run: output = \"RUN\"",
                        written_.origin);
   }
 
-  /// A pipeline that updates weights while it is full empties for a save, so that other saves give other weights.
+  /// A pipeline that updates weights while it is full empties for each save, so another --save-steps gives other
+  /// weights.
   void take_saves() {
     const auto schedule = step_.options.find("schedule");
     if (schedule == step_.options.end() || schedule->second.empty() ||
@@ -90,7 +92,7 @@ class StepReader {
       if (setting.name == "save-steps") step_.options[setting.name] = setting.values;
   }
 
-  /// The line of an option's key; of one from a file of --config that of the step.
+  /// Returns the line of an option's key; for a key in a file of --config, the line of the step.
   std::string origin_of(const Arguments::Setting& setting) const {
     for (const chain::Entry& entry : written_.entries) {
       std::string key = entry.key;
@@ -103,7 +105,8 @@ class StepReader {
 
   void take(const Arguments::Setting& setting) {
     if (setting.name == "config") return;
-    // What stands there is this step's own, of a call that was killed before it could note that it had ended.
+    // An output that exists is this step's own. It is from a call that was killed before it noted the end of the
+    // step.
     if (setting.name == "overwrite" && !setting.given) step_.words.push_back("--overwrite=true");
     if (setting.given) {
       for (const std::string& value : setting.values)

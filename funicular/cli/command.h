@@ -49,7 +49,7 @@ std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_doctor();
 std::unique_ptr<Command> make_completion();
 
-/// What main does in a fork of this process whose command line is `arguments`, the program's name first.
+/// Does what main does, in a fork of this process. `arguments` is its command line, the program's name first.
 int run_as(const std::vector<std::string>& arguments);
 
 }  // namespace funicular::cli

@@ -2,7 +2,8 @@
 // Commands that need LibTorch, in a library of their own that the program loads when one of them is called.
 //
 // Loading LibTorch takes a quarter of a second: more than the program needs to show its help, or to tokenise some
-// megabytes of text. The library uses what the program has of the command line (arguments.h), so it is of no use to another.
+// megabytes of text. The library uses the program's code for the command line (arguments.h), so it works only in
+// this program.
 
 #include <exception>
 #include <memory>
@@ -16,14 +17,15 @@ namespace funicular::cli {
 
 /// Functions of the library for the program.
 struct CommandsLibrary {
-  /// Null for a name that it does not know.
+  /// Returns null for a name that the library does not know.
   std::unique_ptr<Command> (*make)(std::string_view name);
-  /// To be called once, before a command of the library is run: where tensors take their memory from.
+  /// Sets the allocator of tensors and limits the cache of products (runtime/product_cache.h). Call it once, before
+  /// a command of the library is run.
   void (*prepare)();
-  /// Of LibTorch's errors, too; see core/error_text.h.
+  /// Returns the text of an error, also of LibTorch's; see core/error_text.h.
   std::string (*error_text)(const std::exception& error);
   bool (*is_out_of_memory)(const std::exception& error);
-  /// Of funicular vocabulary, whose other half needs no LibTorch.
+  /// The half of funicular vocabulary that needs LibTorch.
   decltype(&model::extend_vocabulary) extend_vocabulary;
 };
 
@@ -39,5 +41,6 @@ const CommandsLibrary* loaded_commands_library();
 /// The symbol that the library exports.
 extern "C" const funicular::cli::CommandsLibrary funicular_commands_library;
 
-/// What the program exports, beside the names that the library uses: loads it. For what forks the program often.
+/// Loads the library. The program exports this function for code that forks the program often, beside the names
+/// that the library uses.
 extern "C" void funicular_load_commands();

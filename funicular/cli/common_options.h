@@ -64,7 +64,7 @@ std::string default_by_device(int64_t on_cpu, int64_t on_gpu);
 /// The value of --precision that stands for the one that fits this machine (nn/precision_choice.h).
 inline constexpr const char* kAutoPrecision = "auto";
 
-/// --precision of a command that uses a model, "auto" by default; `more`: values besides those of
+/// Declares --precision of a command that uses a model, "auto" by default. `more`: values in addition to
 /// model::inference_precisions.
 Option& declare_inference_precision(Arguments& arguments, std::string& target,
                                     const std::vector<std::string>& more = {});

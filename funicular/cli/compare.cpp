@@ -80,7 +80,7 @@ class Compare final : public Command {
   }
 
  private:
-  /// Adds the model's scores, one a text.
+  /// Adds the model's scores, one per text.
   void score(const model::Pretrained& pretrained, int64_t length) {
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const objective::MaskedLm objective = task::scoring_objective(*tokenizer, length);
@@ -93,7 +93,7 @@ class Compare final : public Command {
       scores_.back().push_back(task::score_corpus(model, objective, *tokenizer, file, score_));
   }
 
-  /// What a byte costs, beside the first model, in percent.
+  /// Returns how many percent more bits per byte the model needs than the first model.
   double change(size_t model, size_t file) const {
     return 100 * (scores_[model][file].bits_per_byte / scores_[0][file].bits_per_byte - 1);
   }

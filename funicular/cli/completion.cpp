@@ -18,8 +18,8 @@ namespace funicular::cli {
 
 namespace {
 
-/// The words that can follow a command, as assignments of an associative array of bash or zsh: options under its name,
-/// the values of an option under both.
+/// Returns the words that can follow a command, as assignments of an associative array of bash or zsh. The key of
+/// the options is the command; the key of an option's values is COMMAND:OPTION.
 std::string words_of(const Command& command) {
   const std::string& name = command.arguments.command();
   std::string text =
@@ -29,7 +29,7 @@ std::string words_of(const Command& command) {
   return text;
 }
 
-/// The same as variables, for fish, which has no associative arrays.
+/// As words_of, but as variables for fish, which has no associative arrays.
 std::string fish_words_of(const Command& command) {
   const auto variable = [](std::string name) {
     std::replace(name.begin(), name.end(), '-', '_');
@@ -43,8 +43,8 @@ std::string fish_words_of(const Command& command) {
   return text;
 }
 
-/// A shell that starts reads no more than the names of the commands: what can follow one is asked of the program when
-/// it is first completed, for the commands that need LibTorch take a while to load.
+/// A starting shell reads only the names of the commands. The script asks the program for a command's words when
+/// that command is first completed, because commands that need LibTorch take a while to load.
 constexpr const char* kBashScript =
     R"script(# Completion for funicular. To load it now: source <(funicular completion bash)
 declare -gA _funicular_words  # global, also where a function loads this

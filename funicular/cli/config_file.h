@@ -15,8 +15,9 @@ struct ConfigEntry {
   bool in_own_table = false;        ///< in the table named like the command, not at the top
 };
 
-/// Keys at the top and then those in the table named like `command`, each sorted by name: the order in the
-/// file does not matter. Tables of other commands are left alone. Throws InputError naming file and line.
+/// Returns the keys at the top, then the keys in the table named like `command`. Each part is sorted by name, so
+/// the order in the file does not matter. Ignores the tables of other commands. Throws InputError naming file and
+/// line.
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command);
 
 }  // namespace funicular::cli

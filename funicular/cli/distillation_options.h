@@ -30,9 +30,9 @@ class DistillationOptions {
   std::vector<std::string> terms_;
 };
 
-/// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be
-/// another input afterwards, or into what it replaces. `inputs`: options and their paths; values that are no
-/// path are skipped.
+/// Throws InputError if the cache of the teacher's answers would put files into an input of the run, which would
+/// change the input. Also throws it for a folder that the run replaces. `inputs`: options and their paths; values
+/// that are no path are skipped.
 void check_cache_place(const fs::path& cache, const fs::path& output,
                        std::initializer_list<std::pair<const char*, fs::path>> inputs);
 

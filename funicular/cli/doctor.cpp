@@ -228,7 +228,8 @@ std::string shown(double bytes) {
                            : fmt::format("{:.2f} GiB", bytes / kGiB);
 }
 
-/// What a training step of `ranks` ranks on this machine needs by this strategy, and whether it is there.
+/// Predicts the memory that a training step needs with this strategy on `ranks` ranks of this machine, and compares
+/// it with the available memory.
 Finding check_layout(const std::string& strategy, int ranks, const bench::RankUseOptions& step) {
   std::vector<double> bytes;
   ProgressOptions counted;

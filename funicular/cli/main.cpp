@@ -130,7 +130,7 @@ void require_output_written() {
   throw RunError("output", "cannot write to standard output{}", errno ? ": " + errno_text(errno) : "");
 }
 
-/// What a person reads of an exception that is none of ours.
+/// Returns the text for an exception that is none of our Error classes.
 std::string text_of(const std::exception& error) {
   const CommandsLibrary* const library = loaded_commands_library();
   return library ? library->error_text(error) : error.what();
@@ -141,7 +141,7 @@ bool is_out_of_memory(const std::exception& error) {
   return library ? library->is_out_of_memory(error) : dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
 }
 
-/// Says that memory is short, why, and what to do.
+/// Returns a message that memory is short, why, and what to do.
 std::string memory_text(const std::string& reason, std::string_view command = "") {
   rlimit limit{};
   const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
@@ -222,8 +222,8 @@ int run_as(const std::vector<std::string>& arguments) {
 
 namespace {
 
-/// Ends the process without the destructors of static objects: LibTorch's table of operators alone takes a tenth of a
-/// second to take to pieces. What was printed has been flushed. Leak checkers need the ordinary end.
+/// Ends the process without the destructors of static objects: LibTorch's table of operators alone takes a tenth of
+/// a second to destroy. Flushes all files first. Leak checkers need the ordinary end.
 [[noreturn]] void end_at_once(int code) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   std::exit(code);

@@ -28,7 +28,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// What an objective's labels of pairs, 0 and 1, say of the two halves.
+/// The meaning of an objective's pair labels, 0 and 1.
 struct PairKind {
   const char *tensor, *first, *second;
 };

@@ -75,15 +75,15 @@ class OptionSet {
   /// A switch that runs `action` when set.
   Option& add(std::string name, std::function<void()> action, Effect effect, std::string help);
 
-  /// Options of which one stands for all: where one is on the command line, the file's other ones are left
-  /// out.
+  /// Declares options that set one thing in different ways. If one is on the command line, the file's values of all
+  /// of them are ignored.
   void rivals(std::vector<std::string> names);
 
   /// The value of an option.
   struct Setting {
     std::string name;
-    /// As given or by default, numbers and switches in one spelling each. Of a default that is decided later,
-    /// what --help says.
+    /// As given or by default, numbers and switches in one spelling each. If the default is decided later, the
+    /// words that --help shows.
     std::vector<std::string> values;
     bool given = false;
     bool path = false;

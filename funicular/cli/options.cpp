@@ -310,7 +310,7 @@ void TrainingOptions::apply() {
        .fixed_order = strategy_options.deterministic,
        .device = device.place()});
   if (!guard_) guard_ = std::make_shared<InterruptGuard>();
-  // What all ranks would say is said once.
+  // All ranks would log the same messages, so only rank 0 logs more than errors.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   warn_of_layout(group_.size());
   if (choose) choose_precision();

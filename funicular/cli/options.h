@@ -42,19 +42,19 @@ struct TrainingOptions : RankOptions {
 
   /// Declares --output, which is required; it belongs with the inputs.
   Option& declare_output(Arguments& arguments);
-  /// Declares all others under headings.
+  /// Declares all remaining options under headings.
   void declare(Arguments& arguments);
   /// Checks combinations of options, applies --device and --threads, and joins all other ranks. Throws
   /// InputError.
   void apply();
-  /// Throws InputError where the run would replace what it does not own: a folder OUTPUT/model that no run
-  /// into OUTPUT wrote, or one of `inputs`, what the run reads. Told before anything is done.
+  /// Throws InputError if the run would replace a folder OUTPUT/model that no run into OUTPUT wrote, or one of
+  /// `inputs`, which the run reads. Call it before any work.
   void check_output(std::initializer_list<fs::path> inputs) const;
   /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
   /// names the options that give something ("--eval FILE").
   void refuse_evaluation_options(const std::string& remedy) const;
-  /// Whether training begins with the weights of --model: there is no checkpoint to go on from, in --output
-  /// or named by --resume, or it is not to be used.
+  /// Whether training begins with the weights of --model. This is so if --output has no checkpoint and --resume
+  /// names none, or if --resume is never.
   bool starts_anew() const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }

@@ -7,19 +7,19 @@
 
 namespace funicular::cli {
 
-/// Throws InputError unless a file can be made there, or none is wanted: told before work that would be lost.
+/// Throws InputError if `file` is named and cannot be made there. Call it before work that would be lost.
 void require_parent_folder(const std::filesystem::path& file, const char* option);
 
-/// Throws InputError where a regular file is there that would be replaced, unless `overwrite` (--overwrite).
+/// Throws InputError if a regular file is there that would be replaced, unless `overwrite` (--overwrite).
 void require_new_file(const std::filesystem::path& file, const char* option, bool overwrite);
 
 /// The ending of a file's name without its dot, in lower case. "" where there is none: what follows the last dot of "answers",
 /// "v1.5" or "glove.6B" names no format.
 std::string ending_of(const std::filesystem::path& file);
 
-/// Throws InputError if the name of an output file has an ending that is none of `known` ("csv", …): the name would promise
-/// another format. A name without an ending passes, and so does a pipe or a device. Returns the
-/// ending, "" for those.
+/// Throws InputError if the name of an output file has an ending that is none of `known` ("csv", …): the name would
+/// promise another format. A name without an ending passes, and so does a pipe or a device. Returns the ending; ""
+/// for a name without an ending, a pipe or a device.
 std::string require_ending(const std::filesystem::path& file, const char* option,
                            const std::vector<std::string>& known);
 

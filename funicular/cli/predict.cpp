@@ -225,7 +225,7 @@ class Predict final : public Command {
     return options;
   }
 
-  /// What can be read once is for one process.
+  /// Refuses an input that can be read only once if several ranks would share it.
   void refuse_input_of_one_rank() const {
     std::error_code ignored;
     if (launch::read_environment().size == 1 || fs::is_regular_file(options_.input.path, ignored)) return;

@@ -44,7 +44,7 @@ class Scratch {
   std::optional<TemporaryFolder> temporary_;
 };
 
-/// What two layouts have in common, and where to see what is wrong there.
+/// Tells what two layouts share, and which layout finds faults there.
 constexpr const char* kBlindSpot =
     "Two layouts share the model and its kernels, dropout, the loss and the optimiser: comparing\n"
     "them cannot find a fault there. `reference` can: a step in float64 that was written a second time,\n"
@@ -230,7 +230,7 @@ class Prove final : public Command {
     return 0;
   }
 
-  /// Where the layout's tensors lie; trains it once.
+  /// Returns the folder with the layout's tensors. Trains the layout the first time.
   fs::path ran(const prove::Layout& layout) {
     const auto [found, added] = runs_.try_emplace({objective_, task_.layers, task_.batch_size, layout.text},
                                                   folder_ / fmt::format("run-{}", runs_.size()));

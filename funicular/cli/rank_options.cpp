@@ -215,7 +215,7 @@ void share_threads(const launch::Environment& place) {
   const std::vector<launch::Processor> processors = launch::available_processors();
   const bool bound = static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN);
   const std::optional<double> quota = processor_quota();
-  // A rank that is bound to some is taken to have them to itself; the quota is of all ranks.
+  // A rank that is bound to processors is taken to have them to itself. The quota applies to all ranks together.
   at::set_num_threads(bound ? threads_within_quota(at::get_num_threads(), quota, place.local_size)
                             : launch::divide_processors(processors, place.local_size, quota).front().threads);
 }

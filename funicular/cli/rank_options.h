@@ -32,10 +32,11 @@ struct RankOptions : parallel::LayoutOptions {
   void settle(int ranks);
   /// After settle().
   const parallel::Layout& layout() const { return layout_; }
-  /// Into how many parts a batch is cut among `ranks`, and into how many micro-batches a part, unless options say it.
+  /// The number of parts into which `ranks` cut a batch, and the number of micro-batches of a part, unless options
+  /// set it.
   int64_t parts(int ranks) const;
   int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
-  /// Whether --stages leaves them to what is measured (cli/stage_options.h).
+  /// Whether --stages asks for measured stages (cli/stage_options.h).
   bool measures_stages() const {
     return stages_or_rule == kMeasuredStages || stages_or_rule == kReplicatedStages;
   }
@@ -45,11 +46,12 @@ struct RankOptions : parallel::LayoutOptions {
   train::StrategyFactory factory(const comm::Group& group) const;
   /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options(const Arguments& arguments) const;
-  /// Says what of the layout does nothing on so many ranks.
+  /// Warns of parts of the layout that have no effect on so many ranks.
   void warn_of_layout(int ranks) const;
 
  private:
-  /// Those that made the layout what it is, as they were given: "--strategy zero1", "--pipeline-parallel 2 --zero 1".
+  /// Returns the options that made the layout, as the user gave them: "--strategy zero1", "--pipeline-parallel 2
+  /// --zero 1".
   std::string given() const;
   parallel::Layout layout_;
   std::string named_ = "auto";  ///< --strategy as it was given
@@ -61,8 +63,9 @@ void warn_unless_used(const Arguments& arguments, const std::vector<std::string>
                       const std::string& choice, const std::string& chosen,
                       const std::vector<std::string>& users);
 
-/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none) leaves all cores
-/// to each; ranks that take them all would stand in each other's way. Divides them.
+/// Sets the threads of this rank, unless the launcher has set OMP_NUM_THREADS. A launcher that does not bind ranks
+/// to cores (srun, mpirun --bind-to none) leaves all cores to each rank. The ranks would then slow each other down,
+/// so this divides the cores among them.
 void share_threads(const launch::Environment& place);
 
 }  // namespace funicular::cli

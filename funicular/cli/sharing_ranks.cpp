@@ -20,12 +20,12 @@ comm::Group join_sharing_ranks(const DeviceOptions& device) {
                      device.device);
   const comm::Group group = comm::Group::from_environment(
       {.timeout = std::chrono::hours(4)});  // the others wait while a host's first rank tokenises
-  // What all ranks would say is said once.
+  // All ranks would log the same messages, so only rank 0 logs more than errors.
   if (group.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   return group;
 }
 
-/// Threads change no more than rounding, and hosts have different numbers of them.
+/// Leaves out --threads, which changes no more than rounding and differs between hosts.
 std::map<std::string, std::string> deciding_options(const Arguments& arguments) {
   std::map<std::string, std::string> found;
   for (const Arguments::Setting& setting : arguments.settings()) {

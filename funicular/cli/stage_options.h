@@ -9,12 +9,14 @@
 
 namespace funicular::cli {
 
-/// With --stages cost or cost-replicated, of a pipeline: measures the model's segments on the run's data
-/// (train/stage_choice.h), puts the cut in its place, and adds it to what `trainer` tells run.json. Nothing otherwise. Collective.
+/// If --stages is cost or cost-replicated and the layout is a pipeline, measures the model's segments on the run's
+/// data (train/stage_choice.h). The measured cut becomes the layout's, and `trainer` records it in run.json.
+/// Otherwise does nothing. Collective.
 void choose_stages(TrainingOptions& options, Model& model, const train::Source& source,
                    train::TrainerOptions& trainer);
 
-/// Gives the run of a task's training what the options say of it, the choice of stages included. `training` must outlive it.
+/// Copies the options of a training to the run of a task, the choice of stages included. `training` must outlive
+/// `run`.
 void fill(task::RunOptions& run, TrainingOptions& training);
 
 }  // namespace funicular::cli

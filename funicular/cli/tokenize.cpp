@@ -211,7 +211,7 @@ class Tokenize final : public Command {
     return own == format::TextFormat::tsv || own == format::TextFormat::csv;
   }
 
-  /// Earlier versions took the first row for data unless --header was given.
+  /// Logs that the first row is a header, because earlier versions took it for data unless --header was given.
   void tell_of_header(const std::vector<fs::path>& files, std::optional<format::TextFormat> format) const {
     const auto table = std::find_if(files.begin(), files.end(),
                                     [&](const fs::path& file) { return is_table(file, format); });
@@ -219,7 +219,7 @@ class Tokenize final : public Command {
       log::info("{}: the first row names the columns; --no-header: it is data", table->string());
   }
 
-  /// Of a table that is given without a word the first column might be the labels.
+  /// Requires --text-column for a table, whose first column might be the labels.
   void require_text_column(const std::vector<fs::path>& files,
                            std::optional<format::TextFormat> format) const {
     if (!text_columns_.empty()) return;

@@ -1,4 +1,4 @@
-// What the library of the commands that need LibTorch has for the program.
+// The functions that the library of commands with LibTorch gives to the program.
 
 #include <algorithm>
 #include <array>

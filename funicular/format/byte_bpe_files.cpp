@@ -80,7 +80,7 @@ void read_names(const NamedTokens& named, ByteBpeOptions& options) {
                         std::find(inputs->begin(), inputs->end(), "token_type_ids") != inputs->end();
 }
 
-// Names that nobody gave: those of BERT where the vocabulary has them and lacks RoBERTa's.
+// For names that no file gives: takes BERT's name if the vocabulary has it and lacks RoBERTa's.
 void guess_names(const std::vector<std::string>& tokens, ByteBpeOptions& options) {
   const auto has = [&](std::string_view token) {
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
@@ -95,8 +95,8 @@ void guess_names(const std::vector<std::string>& tokens, ByteBpeOptions& options
   guess(options.mask_token, "[MASK]");
 }
 
-/// Warns where many tokens are made by no merge, so that no text has them: of an empty or cut file everything else is
-/// sound.
+/// Warns if many tokens are made by no merge, so that no text has them. Nothing else shows that the merges were cut
+/// off.
 ByteBpe with_merges_checked(ByteBpe tokenizer, const std::string& origin) {
   constexpr double kMany = 0.01;  // RoBERTa's vocabulary has a few such tokens to fill it up
   if (tokenizer.options().ignore_merges) return tokenizer;

@@ -8,13 +8,13 @@
 
 namespace funicular::format {
 
-/// `document`: a tokenizer.json at `path`. Merges may be "a b" or ["a", "b"]; the normaliser NFC or none; the
-/// pre-tokenizer ByteLevel; the post-processor RobertaProcessing, BertProcessing, TemplateProcessing,
-/// ByteLevel, or a Sequence of ByteLevel and one of the others. A tokenizer_config.json beside it names
-/// special tokens. Throws InputError.
+/// Reads `document`, a tokenizer.json at `path`. Merges may be "a b" or ["a", "b"]; the normaliser NFC or none; the
+/// pre-tokenizer ByteLevel. The post-processor may be RobertaProcessing, BertProcessing, TemplateProcessing or
+/// ByteLevel, or a Sequence of ByteLevel and another of these. A tokenizer_config.json beside it names special
+/// tokens. Throws InputError.
 text::ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path);
-/// vocab.json, merges.txt and, if there is one, tokenizer_config.json of a folder, as transformers 5 reads
-/// them. Throws InputError.
+/// Reads vocab.json, merges.txt and, if there is one, tokenizer_config.json of a folder, as transformers 5 does.
+/// Throws InputError.
 text::ByteBpe read_byte_bpe_vocabulary(const fs::path& folder);
 
 /// Writes tokenizer.json, vocab.json, merges.txt and tokenizer_config.json.

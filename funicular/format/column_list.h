@@ -7,15 +7,16 @@
 
 namespace funicular::format {
 
-/// A list of JSON comes as the text of a column with this before each of its elements (ASCII's record separator,
-/// which no text holds); alone, the list is empty.
+/// A JSON list becomes the text of a column with this mark before each element (ASCII's record separator, which no
+/// text holds). The mark alone is an empty list.
 inline constexpr char kListMark = '\x1e';
 
-/// Without the blanks around it. A view into `text`.
+/// Returns `text` without the blanks around it, as a view into `text`.
 std::string_view without_blanks(std::string_view text);
 
-/// The elements of a column's text: those of a list, or what stands between the separators without blanks
-/// around it; empty ones are left out. Views into `text`. Throws InputError for an empty separator.
+/// Returns the elements of a column's text as views into `text`. A list gives its elements; other text is cut at
+/// the separators, without the blanks around each part. Empty elements are left out. Throws InputError for an empty
+/// separator.
 std::vector<std::string_view> split_list(std::string_view text, std::string_view separator);
 
 }  // namespace funicular::format

@@ -1,9 +1,9 @@
 #pragma once
-// Rows of text files: plain text, lines, TSV, CSV and JSON lines, as views into a mapped file, cut for
-// threads.
+// Rows of text files: plain text, lines, TSV, CSV and JSON lines, as views into a mapped file. Any thread may read
+// any chunk of it.
 //
 //   TextFile file("train.tsv", {.header = true, .columns = {"sentence1", "sentence2", "label"}});
-//   for (Chunk chunk : file.chunks(8 << 20))                     // each on any thread
+//   for (Chunk chunk : file.chunks(8 << 20))
 //     for (RowReader reader(file, chunk); const Row* row = reader.next();) use(row->columns[0], …);
 //
 // In all formats a byte-order mark is skipped. A line ends with \n, \r\n or \r\r\n (with \r alone if the whole file
@@ -27,7 +27,7 @@ namespace funicular::format {
 
 /// A row; its views are valid until the next call of the reader that gave it.
 struct Row {
-  std::span<const std::string_view> columns;  ///< those asked for, in that order
+  std::span<const std::string_view> columns;  ///< the requested columns, in the requested order
   uint64_t offset = 0;                        ///< of its first byte in the file
   bool new_document = true;  ///< text: the first line of a document; all other formats: always
   std::span<const std::string> kept =

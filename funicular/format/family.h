@@ -69,13 +69,13 @@ struct WeightNames {
   std::string relative_vectors = "encoder.relative_vectors", relative_norm = "encoder.relative_norm";
   /// Files hold query_key_value and gate_up, and not their parts.
   bool joint = false;
-  bool up_first = false;                ///< in gate_up the rows of `up` come before those of `gate`
+  bool up_first = false;                ///< in gate_up, the rows of `up` come first
   std::string pooler = "pooler.dense";  ///< empty: there is none
 };
 
 struct Family {
-  /// The head of masked language modelling: a linear layer to the width of the embeddings, activation,
-  /// normalisation; the decoder is the word embeddings, unless files store another one, with a bias of its own.
+  /// The head of masked language modelling: a linear layer to the width of the embeddings, an activation, and a
+  /// norm. The decoder's weight is the word embeddings, unless files store another one; it has a bias of its own.
   struct MaskedLm {
     std::string dense = "cls.predictions.transform.dense";
     std::string norm = "cls.predictions.transform.LayerNorm";

@@ -19,10 +19,9 @@ fs::path hub_cache();
 /// does not have the model.
 fs::path hub_snapshot(std::string_view name);
 
-/// Returns the model's folder that `given` stands for:
-/// - the folder RUN/model if `given` is the folder RUN of a training;
-/// - the folder in the local cache if nothing of the name `given` exists and the cache has the model;
-/// - `given` itself in all other cases.
+/// Returns the model's folder that `given` stands for. If `given` is the folder RUN of a training, this is RUN/model.
+/// If nothing of the name `given` exists and the local cache has the model, this is its folder in the cache. In all
+/// other cases this is `given` itself.
 fs::path find_model_folder(const fs::path& given);
 
 }  // namespace funicular::format

@@ -12,14 +12,15 @@
 
 namespace funicular::format {
 
-/// A token as a file names it. A plain string is not the same as a token with flags: transformers compares both.
+/// A token as a file names it. A plain string differs from a token with flags, because transformers compares both.
 struct NamedToken {
   text::AddedToken token;
   bool plain = false;
   bool of_class = false;  ///< no file names it
   /// An object of tokenizer_config.json: transformers does not find it among added_tokens.json's.
   bool raw = false;
-  /// Nothing is said of "normalized": it is the opposite of "special", also if its role makes the token special.
+  /// The file leaves out "normalized", which then is the opposite of "special", even if the token's role makes it
+  /// special.
   bool follows_special = false;
 };
 

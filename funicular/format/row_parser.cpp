@@ -121,7 +121,7 @@ std::string RowParser::take_plain(std::string_view row, size_t& position) {
   const std::string_view field = row.substr(position, end - position);
   problem_at_ = position;
   position = end;
-  // Python's csv, which writes such tables of tabs, reads these quotes as text.
+  // Python's csv writes such tables with tabs, and reads these quotes as text.
   if (layout_.format == TextFormat::csv && field.find('"') != field.npos)
     return fmt::format(
         "column {}: a quote within an unquoted field; quote the whole field and double the quotes in it, or "
@@ -132,7 +132,7 @@ std::string RowParser::take_plain(std::string_view row, size_t& position) {
 }
 
 std::string RowParser::split_quoted(std::string_view row) {
-  // Unescaped fields lie one after the other; reserved so that no view moves.
+  // Appends unescaped fields to one string. Its space is reserved, so that no view into it moves.
   storage_.resize(1);
   storage_[0].clear();
   storage_[0].reserve(row.size());
@@ -157,7 +157,7 @@ void RowParser::keep_fields() {
 }
 
 bool RowParser::repeats_header() const {
-  // One column: the row may well be a text that is the name of its column.
+  // With one column, the row may well be a text that equals the column's name.
   if (layout_.header.size() < 2 || fields_.size() != layout_.header.size()) return false;
   std::string_view first = fields_.front();
   if (first.starts_with(kByteOrderMark)) first.remove_prefix(kByteOrderMark.size());
@@ -230,7 +230,7 @@ std::string text_of_list(const Json& list, std::string& text) {
   return {};
 }
 
-/// Says that the parser has made a float of an integer beyond 64 bits.
+/// Returns a problem if the JSON parser made a float of an integer beyond 64 bits.
 std::string problem_of_number(const std::string& key, const Json& value, std::string_view row) {
   if (!value.is_number_float() || std::abs(value.get<double>()) < 0x1p63) return {};
   const std::string_view number = long_integer(row);
@@ -240,7 +240,7 @@ std::string problem_of_number(const std::string& key, const Json& value, std::st
       number);
 }
 
-/// At most so many as fit into a line.
+/// Names the keys of an object, at most as many as fit into a line.
 std::string shown_keys(const Json& object) {
   constexpr size_t kMost = 12;
   std::string shown;
@@ -252,7 +252,7 @@ std::string shown_keys(const Json& object) {
   return count == 0 ? "no keys" : shown;
 }
 
-/// What a row that is no JSON object is. A list is most often a whole file.
+/// Describes a row that is no JSON object. A list there most often means that the whole file is one list.
 std::string not_an_object(const Json& value) {
   return fmt::format("expected a JSON object, found {}{}", value.type_name(),
                      value.is_array() ? kArrayRemedy : "");

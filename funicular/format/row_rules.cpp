@@ -71,7 +71,7 @@ struct SeparatorCounts {
   size_t commas = 0, semicolons = 0;
 };
 
-/// Outside quotes. The row is whole.
+/// Counts the separators outside quotes of a whole row.
 SeparatorCounts count_separators(std::string_view row, bool quoted) {
   SeparatorCounts counts;
   bool opens = quoted, open = false;
@@ -88,7 +88,7 @@ SeparatorCounts count_separators(std::string_view row, bool quoted) {
   return counts;
 }
 
-/// How many bytes the first row has; none: its end is not there.
+/// Returns the number of bytes of the first row; none if its end has not arrived.
 std::optional<size_t> first_row(std::string_view rows, bool quoted, bool whole) {
   if (quoted) return QuotedRowScan('\0').end(rows, whole);
   const RowEnd line = line_end(rows, 0, rows.size());

@@ -16,57 +16,58 @@
 
 namespace funicular::format {
 
-/// Where a row ends: just after its line end, or at the limit. `complete` tells whether the line end was there.
+/// The end of a row: just after its line end, or at the limit. `complete`: whether the line end was there.
 struct RowEnd {
   size_t end;
   bool complete;
 };
 
-/// Of the line that begins at `begin`.
+/// Returns the end of the line that begins at `begin`.
 RowEnd line_end(std::string_view text, size_t begin, size_t limit);
-/// The end of the row that begins at `begin`.
+/// Returns the end of the row that begins at `begin`.
 size_t row_end(const Fields& fields, std::string_view text, size_t begin, size_t limit);
 
-/// Without the \n at its end and the \r before it, of which \r\r\n has two.
+/// Returns the row without the \n at its end and the \r before it, of which \r\r\n has two.
 std::string_view without_line_end(std::string_view row);
-/// Whether there is nothing but white space, of Unicode (as Python's str.isspace), and of that no-break spaces too.
+/// Whether the line holds only Unicode's white space (as Python's str.isspace), no-break spaces included.
 bool is_blank(std::string_view line);
 
-/// What a row that may be blank is in a format.
+/// The meaning of a row in a format that may treat blank rows differently.
 enum class Blank { row, skip, new_document };
 Blank blank_line(const TextOptions& options, TextFormat format, std::string_view row);
 
 /// Whether rows have columns that are separated: tsv and csv.
 bool has_columns(TextFormat format);
 
-/// How the fields of tsv and csv are written before their rows are looked at; of other formats no field is in quotes.
+/// How the fields of tsv and csv are written, before their rows are looked at. Other formats have no fields in
+/// quotes.
 Fields fields_of(TextFormat format, const FileStyle& style);
 
-/// What stands between the fields of csv whose first rows, from the first, are these: a semicolon where the first row
-/// has some and no comma (outside quotes), and the next two have as many; else a comma. A header alone may stand
-/// without rows. None: more of the rows is needed to tell; not where they are `whole`. Excel writes semicolons where
-/// a comma is the decimal sign.
+/// Returns the separator of a csv table that begins with `rows`. It is a semicolon if the first row has semicolons
+/// and no comma (outside quotes), and each of the next two rows has as many. Otherwise it is a comma. Excel writes
+/// semicolons if a comma is the decimal sign. A header may have no rows. Returns none if more of the rows is needed
+/// to tell; never if they are `whole`.
 std::optional<char> csv_separator(std::string_view rows, bool quoted, bool header, bool whole);
-/// Says, once a process and file, that a table is read with semicolons.
+/// Logs, once per process and file, that a table is read with semicolons.
 void note_semicolons(const std::string& name);
-/// Says, once a process and file, how quotes of a table are read whose rows tell it.
+/// Logs, once per process and file, how the quotes of a table are read, if its rows decide that.
 void note_quotes(const std::string& name, const QuoteChoice& choice);
 
-/// Collects the rows that are read although they have fewer columns than the header (RowParser::shortage). When the last
-/// reader is done with the file `name`, a warning tells them, once per process and file.
+/// Collects the rows that are read although they have fewer columns than the header (RowParser::shortage). When the
+/// last reader is done with the file `name`, a warning lists them, once per process and file.
 std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_columns);
 
 void check_options(const TextOptions& options, TextFormat format, const std::string& name);
-/// The options with other columns.
+/// Returns the options with other columns.
 TextOptions with_columns(TextOptions options, const std::vector<Column>& columns);
-/// The keys of columns of jsonl; of other formats none.
+/// Returns the keys of columns of jsonl; none for other formats.
 std::vector<std::string> keys_of(const std::vector<Column>& columns, TextFormat format);
 
-/// The columns' names of the first row. Refuses several columns of one name. `text`: begins with that row, and tells
-/// in which encoding it is where it is not UTF-8.
+/// Returns the column names in the first row. Refuses several columns of one name. `text` begins with that row; it
+/// tells the encoding if it is not UTF-8.
 std::vector<std::string> parse_header(TextFormat format, const Fields& fields, std::string_view row,
                                       const std::string& name, const FileStyle& style, std::string_view text);
-/// The columns that are asked for, by index; of formats without columns none.
+/// Returns the indices of the requested columns; none if the format has no columns.
 std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
                                 const std::vector<std::string>& header, const std::string& name);
 /// Returns the indices of `kept` columns, which may repeat each other and the columns of the options. Returns none if the
@@ -74,7 +75,7 @@ std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
 std::vector<size_t> resolve_kept(const std::vector<Column>& kept, const TextOptions& options,
                                  TextFormat format, const std::vector<std::string>& header,
                                  const std::string& name);
-/// The keys that are asked for; of other formats than jsonl none.
+/// Returns the requested keys, "text" by default; none for other formats than jsonl.
 std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat format);
 
 }  // namespace funicular::format

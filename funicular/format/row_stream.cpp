@@ -98,7 +98,7 @@ void StreamRowReader::fill() {
   text_.read();
 }
 
-/// How many bytes the next row has; none: more has to be read.
+/// Returns the number of bytes of the next row; none if more has to be read.
 std::optional<size_t> StreamRowReader::row_size() {
   const std::string_view rest = text_.unread();
   if (!fields_.quoted) {
@@ -108,7 +108,7 @@ std::optional<size_t> StreamRowReader::row_size() {
   }
   if (!scan_) scan_.emplace(fields_.separator);
   std::optional<size_t> size = scan_->end(rest, text_.ended());
-  // A quote that stays open for so long is never closed: the row is a bad one, of one line.
+  // A quote that stays open for so long is never closed. The row is then a bad row of one line.
   if (!size && rest.size() > kMaximumStreamRow && options_.bad_rows && options_.bad_rows->skip())
     size = scan_->line_of_quote();
   return size;

@@ -21,19 +21,20 @@ class StreamRowReader {
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
   /// or is `lines`. `kept`: columns, or keys of jsonl, that kept() gives.
   StreamRowReader(int descriptor, std::string name, TextOptions options = {}, std::vector<Column> kept = {});
-  /// As RowReader::next, but where bad rows are to be skipped (TextOptions::bad_rows) they are given, too, without
-  /// columns, so that each row can have its answer. Row::offset counts bytes of the stream.
+  /// As RowReader::next, but if bad rows are skipped (TextOptions::bad_rows), it also gives them, without columns,
+  /// so that each row can have its answer. Row::offset counts bytes of the stream.
   const Row* next();
-  /// Returns the kept columns of the row that was given last, each as JSON (RowParser::kept).
+  /// Returns the kept columns of the row that next() gave last, each as JSON (RowParser::kept).
   const std::vector<std::string>& kept() const { return parser_->kept(); }
-  /// What is wrong with the row that was given last; "" unless it is a bad one.
+  /// Returns what is wrong with the row that next() gave last; "" for a good row.
   const std::string& problem() const { return problem_; }
-  /// Says that the row that was given last is a bad one: throws InputError "name:line: PROBLEM" unless such rows are
-  /// to be skipped, and notes it; then problem() tells it.
+  /// Marks the row that next() gave last as bad. Throws InputError "name:line: PROBLEM", unless bad rows are
+  /// skipped; then it notes the row, and problem() returns the problem.
   void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { text_.stop(); }
-  /// Number, from 1, of the first line of the row that was given last; of a bad one of the line with the problem.
+  /// Returns the number, from 1, of the first line of the row that next() gave last. For a bad row it is the line
+  /// with the problem.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
   const std::vector<std::string>& header() const { return header_; }
@@ -57,8 +58,8 @@ class StreamRowReader {
   std::vector<std::string> header_;
   std::shared_ptr<BadRows> short_rows_;  ///< null without a header
   ArrivingText text_;
-  std::optional<QuotedRowScan> scan_;  ///< with quotes: of the row that is being read
-  size_t searched_ = 0;                ///< without: bytes of it in which its end is not
+  std::optional<QuotedRowScan> scan_;  ///< with quotes: scans the row that is being read
+  size_t searched_ = 0;                ///< without quotes: bytes of the row already searched for its end
   bool new_document_ = true;
   std::vector<std::string_view> columns_;
   Row row_;

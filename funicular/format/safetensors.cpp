@@ -34,7 +34,7 @@ constexpr std::array<DTypeInfo, 22> kDTypes = {{
 
 constexpr int kMaximumNesting = 64;  // of values that we do not know and skip
 
-/// What the header says about one tensor.
+/// The header's statements about one tensor.
 struct HeaderEntry {
   std::string name;
   DType dtype = DType::F32;

@@ -2,8 +2,8 @@
 // The safetensors format: 8 bytes of header length (little endian), a JSON header, the tensors' bytes without
 // holes.
 //
-// A file from elsewhere is untrusted: everything the header says is checked before a byte of data is handed
-// out. The rules are those of the Rust reference (safetensors 0.8), and, stricter, no name may occur twice.
+// A file from elsewhere is untrusted: every statement of the header is checked before any data is handed out. The
+// rules follow the Rust reference (safetensors 0.8). In addition, no name may occur twice.
 
 #include <cstddef>
 #include <cstdint>
@@ -77,7 +77,7 @@ class SafetensorsFile {
   const TensorEntry* find(std::string_view name) const;
   /// As find, but throws InputError suggesting the nearest name.
   const TensorEntry& at(std::string_view name) const;
-  /// Where an entry's data begin in the file, in bytes.
+  /// Returns where an entry's data begin in the file, in bytes.
   uint64_t offset_of(const TensorEntry& entry) const {
     return static_cast<uint64_t>(entry.data.data() - file_.bytes().data());
   }

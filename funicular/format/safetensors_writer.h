@@ -15,7 +15,7 @@
 
 namespace funicular::format {
 
-/// What a file will hold, declared before its data.
+/// A tensor of a file, declared before its data.
 struct TensorDeclaration {
   std::string name;
   DType dtype = DType::F32;
@@ -25,10 +25,9 @@ struct TensorDeclaration {
 /// Writes a safetensors file of declared tensors; the data may come in any order, in pieces and from several
 /// threads.
 ///
-/// The output is a function of the declarations, the metadata and the data alone: tensors lie by dtype (the
-/// enum's order, largest first), then by name, as the reference writes them; the data begins at a multiple of
-/// 64 bytes. The file appears under its name when close() succeeds and not before; an existing one is
-/// replaced, so that a mapping of it stays valid.
+/// The output depends only on the declarations, the metadata and the data. Tensors are sorted by dtype (the enum's
+/// order, largest first), then by name, as in the reference. The data begin at a multiple of 64 bytes. The file
+/// appears under its name only when close() succeeds. It replaces an existing file, whose mappings stay valid.
 class SafetensorsWriter {
  public:
   using Metadata = std::map<std::string, std::string>;

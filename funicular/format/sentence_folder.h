@@ -48,7 +48,7 @@ struct SentenceFolder {
   bool lower_case = false;
   int64_t width = 0;  ///< of the hidden states that the poolings read; 0: not said
   std::vector<Pooling> poolings = {Pooling::mean};
-  bool include_prompt = true;  ///< false: poolings leave out the tokens of the prompt and those before it
+  bool include_prompt = true;  ///< false: poolings leave out all tokens up to the end of the prompt
   std::vector<SentenceStep> steps = {};
 
   std::map<std::string, std::string> prompts = {};
@@ -56,7 +56,7 @@ struct SentenceFolder {
   std::string similarity = {};      ///< cosine, dot, euclidean, manhattan; "": not said, which means cosine
   std::optional<int64_t> truncate_dim = {};
 
-  /// How wide a text's vector is where hidden states are `width` wide.
+  /// Returns the width of a text's vector if hidden states are `width` wide.
   int64_t vector_width(int64_t width) const;
 };
 

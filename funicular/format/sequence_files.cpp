@@ -24,8 +24,8 @@ int32_t id_of(const std::string& token, const std::vector<std::string>& tokens, 
   return static_cast<int32_t>(found - tokens.begin());
 }
 
-// The post-processor names its tokens with their ids; tokenizers takes those ids, whatever the vocabulary
-// says.
+// The post-processor states the ids of its tokens. The library tokenizers uses these ids even if the vocabulary
+// differs, so this throws InputError for a difference.
 void check_id(const std::string& token, const Json& stated, int32_t own, const std::string& origin) {
   if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
     throw InputError(text::kTokenizerComponent,
@@ -58,8 +58,8 @@ void read_fixed(const Json& part, const std::vector<std::string>& tokens, const 
   out.sequence = template_of(out.cls, out.sep, tokens, origin, roberta);
 }
 
-// The ids of a special token of a template: "special_tokens" may give several, which must be those of its
-// tokens.
+// Returns the ids of a template's special token. "special_tokens" may list several tokens under one name; each
+// listed id must be the id of its token.
 std::vector<int32_t> ids_in(const Json& part, const std::string& name, const std::vector<std::string>& tokens,
                             const std::string& origin) {
   const Json all = json_get<Json>(part, "special_tokens", origin);

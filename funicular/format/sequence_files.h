@@ -14,12 +14,12 @@ namespace funicular::format {
 struct SequenceFile {
   text::SequenceTemplate sequence;
   std::string cls,
-      sep;  ///< the first special token of a single text, and the last; empty where there is none
+      sep;  ///< the first and the last special token of a single text; empty if there is none
   bool trim_offsets = false, trim_keeps_prefix = false;
 };
 
-/// `tokens`: all tokens by id. Of BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel, a
-/// Sequence of ByteLevel and one of the others, and none. Throws InputError.
+/// Reads the post-processor: BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel, a Sequence of
+/// ByteLevel and another of these, or none. `tokens`: all tokens by id. Throws InputError.
 SequenceFile read_sequence(const Json& root, const std::vector<std::string>& tokens,
                            const std::string& origin);
 

@@ -43,12 +43,13 @@ using Column = std::variant<size_t, std::string>;
 /// A column as a person writes it: a number counts from 1 (as in `cut -f`), anything else is a name.
 Column column_from_text(std::string_view text);
 
-/// How many texts a row of so many text columns is: one, or a pair of two; more than two are joined into one.
+/// Returns the number of texts that the text columns of a row make. Two columns are a pair; any other number of
+/// columns is joined into one text.
 constexpr int texts_of_columns(size_t columns) {
   return columns == 2 ? 2 : 1;
 }
 
-/// The columns as one text, a blank between them; empty ones are left out.
+/// Joins the columns with blanks into one text; empty columns are left out.
 std::string join_columns(std::span<const std::string_view> columns);
 
 /// Whether a quote at the start of a field of TSV or CSV opens a quoted field.
@@ -67,7 +68,7 @@ struct FileStyle {
   Quotes quotes = Quotes::automatic;
 };
 
-/// Which columns of a row of JSON may be lists: none, the last one that is asked for, or all.
+/// Which columns of a JSON row may be lists: none, the last requested column, or all.
 enum class Lists { none, last, all };
 
 struct TextOptions {
@@ -79,7 +80,8 @@ struct TextOptions {
   bool keep_blank_lines = false;  ///< lines, tsv, csv: an empty line is a row with one empty column
   Lists lists = Lists::none;      ///< jsonl: which columns may be lists, see format/column_list.h
   FileStyle style = {};
-  /// What becomes of rows that make no sense; null: each is an error (InputError naming file:line, expected and found).
+  /// Decides what happens to bad rows. If null, each bad row throws InputError naming file:line, expected and
+  /// found.
   std::shared_ptr<BadRows> bad_rows = {};
 };
 

@@ -21,7 +21,7 @@ struct Kin {
   std::string_view types;  ///< values of "model_type" whose tokenizer it is
 };
 
-/// Classes and models beside those of families() (format/family.h).
+/// Classes and models that families() (format/family.h) does not list.
 constexpr std::array<Kin, 5> kKin = {{
     {TokenizerRules::bert, "BertTokenizer",
      " ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader LayoutLM Lxmert MobileBert "

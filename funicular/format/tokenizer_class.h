@@ -9,7 +9,7 @@
 namespace funicular::format {
 
 enum class TokenizerRules {
-  bert,  ///< BertTokenizer: the rules come from tokenizer_config.json, only the tokens from the other files
+  bert,  ///< BertTokenizer: the rules come from tokenizer_config.json, only the tokens from all other files
   roberta,  ///< RobertaTokenizer: as bert, with byte-level BPE
   mpnet,    ///< MPNetTokenizer: as bert, with RoBERTa's special tokens
   gpt2,     ///< GPT2Tokenizer: as roberta, with the post-processor of tokenizer.json

@@ -118,7 +118,8 @@ class DocumentReader final : public nlohmann::json_sax<Json> {
     std::string name;  ///< its key
   };
 
-  /// Where it is now, valid as long as what holds it gets nothing more; null where there is no place for it.
+  /// Stores a value and returns where it is. The pointer is valid until the object or list around it gets another
+  /// value. Null if there is no place for the value.
   Json* put(Json value) {
     if (in_vocabulary_) return nullptr;
     if (open_.empty()) return &(root_ = std::move(value));

@@ -42,7 +42,8 @@ std::unique_ptr<text::Tokenizer> read_file_of_any_kind(const fs::path& path) {
   return path.extension() == ".json" ? read_tokenizer_json(path) : own(read_word_piece_vocabulary(path));
 }
 
-// One of the files of a tokenizer, by its name. What the tokenizer itself refuses names no file: it is added.
+// Reads one of the files of a tokenizer, by its name. An error of the tokenizer itself names no file, so this adds
+// the name.
 std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
   try {
     return read_file_of_any_kind(path);

@@ -1,5 +1,5 @@
 #pragma once
-// What the readers and writers of tokenizer files share: parts of tokenizer.json and tokenizer_config.json.
+// Parts of tokenizer.json and tokenizer_config.json that the readers and writers of tokenizer files share.
 
 #include <initializer_list>
 #include <string>
@@ -13,7 +13,8 @@
 
 namespace funicular::format {
 
-/// The "type" of a part of tokenizer.json; "none" for null, and a description in words where there is no type to read.
+/// Returns the "type" of a part of tokenizer.json, or "none" for null. If there is no type, returns a description
+/// in words.
 std::string found_type(const Json& part);
 /// root[key], which must be of one of these types ("none": null or missing); `whose` says of which tokenizers
 /// in the message. Throws InputError.
@@ -34,16 +35,16 @@ OrderedJson added_json(const text::Tokenizer& tokenizer);
 /// The added tokens as tokenizer_config.json has them, under "added_tokens_decoder".
 OrderedJson added_by_id(const text::Tokenizer& tokenizer);
 
-/// The names of roles that a tokenizer_config.json may give: transformers adds each named token to those that it
-/// seeks in texts.
+/// The role names that may be written to tokenizer_config.json. A named token becomes an added token in
+/// transformers, which searches texts for it, so only added tokens may be named.
 class RoleNames {
  public:
-  /// The tokenizer must outlive it.
+  /// The tokenizer must outlive this object.
   explicit RoleNames(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// The name, where the token is an added one; else null.
+  /// Returns the name if the token is an added token; else null.
   OrderedJson of(const std::string& name) const;
-  /// Adds all added tokens with their flags, and the special ones without a role, where the roles of `config` do not say
-  /// it all.
+  /// If the roles of `config` do not describe all added tokens, adds them with their flags, and the special tokens
+  /// without a role.
   void add_others(OrderedJson& config) const;
 
  private:
@@ -53,7 +54,7 @@ class RoleNames {
 /// One step of a template of TemplateProcessing: the name of a special token, or "$A", "$B"; and its token
 /// type.
 std::string template_step(const Json& step, int& type_id, const std::string& origin);
-/// The same, written.
+/// Returns such a step as JSON.
 OrderedJson step_json(const char* kind, const std::string& id, int type);
 
 /// tokenizer_config.json beside other files, or an empty object; `origin` becomes its path.

@@ -1,6 +1,6 @@
 #pragma once
-// Vectors in fewer bits: bytes between the smallest and the largest number of each dimension, or one bit per number.
-// The values equal those of quantize_embeddings in sentence-transformers.
+// Vectors in fewer bits: bytes between the smallest and the largest number of each dimension, or one bit per
+// number. The values equal the results of quantize_embeddings in sentence-transformers.
 
 #include <cstdint>
 #include <span>

@@ -18,7 +18,8 @@ constexpr const char* kFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kPickle = "pytorch_model.bin";
 
-/// What a person runs to make model.safetensors of pytorch_model.bin: torch reads it without running what is in it.
+/// Returns the command that converts pytorch_model.bin to model.safetensors. With weights_only, torch reads a
+/// pickle without running programs in it.
 std::string conversion_of(const fs::path& folder) {
   return fmt::format(
       "python3 -c \"import torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for k, v "
@@ -28,7 +29,7 @@ std::string conversion_of(const fs::path& folder) {
       folder.string(), kPickle, kFile);
 }
 
-/// A pointer or a page in the place of a pickle cannot be converted.
+/// Throws InputError if the file is no pickle but a Git LFS pointer or a web page.
 void refuse_foreign_pickle(const fs::path& pickle) {
   const MappedFile file(pickle);
   for (const char* begin : {"version ", "<"})

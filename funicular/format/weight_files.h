@@ -16,19 +16,19 @@ namespace funicular::format {
 /// Memory-mapped weights in one or more files, as one list of tensors.
 class WeightFiles {
  public:
-  /// Throws InputError where the folder has no weights that can be read, with the remedy; where the index names
-  /// a file that is missing or outside of the folder, or a tensor that its file lacks; where two files hold
-  /// tensors of one name.
+  /// Throws InputError if the folder has no weights that can be read, and names the remedy. Also throws it if the
+  /// index names a missing file, a file outside of the folder, or a tensor that its file lacks. Two files with
+  /// tensors of one name are an InputError, too.
   explicit WeightFiles(const fs::path& folder);
 
-  /// What stands for the weights in messages: the one file, or the index.
+  /// The path that stands for the weights in messages: the one file, or the index.
   const fs::path& path() const { return path_; }
   /// The tensors of all files, each file in the order of its data. A tensor that holds several weights of a model
   /// (format::parts_of_joint) comes as these. Valid as long as this object.
   const std::vector<const TensorEntry*>& entries() const { return entries_; }
   /// The file that holds a tensor, for messages.
   const fs::path& path_of(const TensorEntry& entry) const;
-  /// All files, the index included: what tells these weights from others.
+  /// All files that make up the weights, the index included.
   std::vector<fs::path> files() const;
 
  private:

@@ -90,8 +90,8 @@ void read_post_processor(const Json& root, WordPieceOptions& options, const std:
   options.sep_token = name("sep");
 }
 
-// The post-processor names its tokens with their ids; tokenizers takes those ids, whatever the vocabulary
-// says.
+// The post-processor states the ids of its tokens. The library tokenizers uses these ids even if the vocabulary
+// differs, so this throws InputError for a difference.
 void check_special_ids(const Json& root, const WordPiece& tokenizer, const std::string& origin) {
   const auto part = root.find("post_processor");
   if (part == root.end() || part->is_null()) return;
@@ -142,7 +142,8 @@ std::vector<std::string> lines_of(const fs::path& path) {
   return lines;
 }
 
-/// A token has the id of its last line, as in tokenizers; no text has what takes its place on the others.
+/// A repeated token has the id of its last line, as in tokenizers. Its earlier lines get a placeholder that is in
+/// no text.
 void replace_repeated(Lines& lines, const fs::path& path) {
   std::map<std::string, size_t> last;
   std::string first;

@@ -43,7 +43,7 @@ struct BinaryPlaces {
   uint64_t ends, letters, vectors, total;
 };
 
-/// Where the parts lie; nothing if the header's numbers make no sense.
+/// Returns the offsets of the parts; none if the header's numbers make no sense.
 std::optional<BinaryPlaces> places_of(const BinaryHeader& header) {
   constexpr uint64_t kMost = uint64_t{1} << 40;
   if (header.words == 0 || header.size == 0 || header.words > kMost / sizeof(float) / header.size ||
@@ -62,7 +62,7 @@ bool parse_count(std::string_view text, int64_t& value) {
   return value > 0;
 }
 
-/// What becomes the binary file.
+/// The contents of the binary file, as read from the text.
 struct ReadVectors {
   std::vector<uint64_t> ends;
   std::string letters;
@@ -71,7 +71,7 @@ struct ReadVectors {
   size_t size = 0;
 };
 
-/// The words and vectors of the first `most_words` words of a text.
+/// Reads the first `most_words` words of a text and their vectors.
 class VectorTextReader {
  public:
   VectorTextReader(const fs::path& path, int64_t most_words)
@@ -131,7 +131,8 @@ class VectorTextReader {
   ReadVectors read_;
 };
 
-/// A file that is there is replaced only if this program has made it: one begun and left half has its first bytes, too.
+/// Throws InputError if `binary` exists and this program did not make it. A half-written file of ours also has our
+/// first bytes, or is empty.
 void refuse_to_replace_others(const fs::path& binary) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(binary, error))) return;

@@ -1,8 +1,8 @@
 #pragma once
 // Word vectors as text, and a binary form of them that is mapped.
 //
-// GloVe's form is a line a word: the word and its numbers, separated by blanks. word2vec's is the same after a first
-// line with the number of words and of dimensions.
+// GloVe's form has one line per word: the word and its numbers, separated by blanks. word2vec's form has a first
+// line with the number of words and of dimensions, and is otherwise equal.
 
 #include <cstdint>
 #include <optional>
@@ -16,21 +16,21 @@
 
 namespace funicular::format {
 
-/// Reads such a text line by line. All lines must have as many numbers as the first one.
+/// Reads word vectors line by line. All lines must have as many numbers as the first one.
 class WordVectorLines {
  public:
   /// `component` and `file` are for messages.
   WordVectorLines(std::string component, fs::path file);
-  /// False for the first line of word2vec's form. Throws InputError (FILE:LINE, `number`) for a line that is no word
-  /// with finite numbers, as many as in the lines before. A word may hold blanks if what follows them is no number,
-  /// as some of GloVe's do.
+  /// Returns false for the first line of word2vec's form. Throws InputError (FILE:LINE, `number`) unless the line
+  /// is a word with finite numbers, as many as in the lines before. A word may hold blanks if no number follows
+  /// them, as in some words of GloVe.
   bool read(std::string_view line, int64_t number);
-  /// Of the line that was read last.
+  /// The word of the line that was read last; vector() has its numbers.
   std::string_view word() const { return word_; }
   std::span<const float> vector() const { return vector_; }
   /// Numbers of a line; 0 before the first one.
   size_t size() const { return size_; }
-  /// How many words the first line of word2vec's form has promised.
+  /// The number of words that the first line of word2vec's form promises.
   std::optional<int64_t> promised() const { return promised_; }
 
  private:
@@ -48,9 +48,10 @@ class WordVectorLines {
 /// a binary file. Processes that map the same file share its memory. Immutable.
 class WordVectors {
  public:
-  /// Maps `binary` if it was made of the same beginning of `text` with the same limit, and is whole; otherwise makes
-  /// it, and puts it in place in one step. The first of several lines of one word counts. Throws InputError
-  /// for a text that WordVectorLines refuses, that is not UTF-8, that has no words, or fewer than it promises.
+  /// Maps `binary` if it is whole and was made from the same beginning of `text` with the same limit. Otherwise
+  /// makes it and puts it in place in one step. If several lines have the same word, the first counts. Throws
+  /// InputError for a text that WordVectorLines refuses, that is not UTF-8, that has no words, or fewer than it
+  /// promises.
   static WordVectors open(const fs::path& text, int64_t most_words, const fs::path& binary);
 
   int64_t words() const { return words_; }

@@ -19,7 +19,7 @@ constexpr std::array kColours{"#4477aa", "#ee6677", "#228833", "#ccbb44",
 constexpr double kWidth = 600, kHeight = 260, kLeft = 64, kRight = 12, kTop = 10, kBottom = 30;
 constexpr size_t kMostMarked = 40;  ///< points of a line that get a dot each
 
-/// What an axis runs over.
+/// The range of values on an axis.
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
 
@@ -27,7 +27,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  /// Of a single value some room on both sides.
+  /// Gives a single value some room on both sides.
   void widen() {
     if (high > low) return;
     const double room = low == 0 ? 1 : std::abs(low) * 0.1;

@@ -13,7 +13,7 @@ struct Line {
   size_t run = 0;            ///< its place among the runs of the report: it has one colour in all charts
 };
 
-/// What one picture shows.
+/// The contents of one picture.
 struct Chart {
   std::string title;
   std::vector<Line> lines;
@@ -31,7 +31,8 @@ std::vector<double> ticks(double low, double high, int most);
 /// A number as a person writes it: "0.0002", "1.5M".
 std::string short_value(double value);
 
-/// At most `most` points with the same first, last, lowest and highest ones of each part: what the eye sees of many more.
+/// Returns at most `most` points. Each part of the line keeps its first, last, lowest and highest point, so the
+/// picture looks the same.
 Line thinned(const Line& line, size_t most);
 
 /// An <svg> element of 600 x 260 units. Without a finite point it says so.

@@ -11,7 +11,7 @@ namespace funicular::report {
 
 namespace {
 
-/// What is plotted against the step, and is no measure itself.
+/// Fields that stand for the horizontal axis and are no measures.
 const std::set<std::string> kNoMeasures{"step", "epoch"};
 
 OrderedJson read_object(const fs::path& path) {

@@ -1,5 +1,5 @@
 #pragma once
-// What runs, evaluations and chains have left in their folders, read for a report.
+// Reads the files that runs, evaluations and chains have left in their folders, for a report.
 
 #include <map>
 #include <string>
@@ -13,13 +13,13 @@ namespace funicular::report {
 
 /// A training.
 struct RunFiles {
-  std::string name;  ///< its folder, as short as it is told apart
+  std::string name;  ///< its folder, without leading parts that all names share
   OrderedJson run;   ///< run.json
-  /// Of metrics.jsonl: name of a field -> its values by step, in the order of the steps.
+  /// From metrics.jsonl: name of a field -> its values by step, in the order of the steps.
   std::map<std::string, Line> lines;
 };
 
-/// What `funicular evaluate --output FOLDER` found of a model.
+/// The result of `funicular evaluate --output FOLDER` for a model.
 struct EvaluationFiles {
   std::string name;
   OrderedJson found;  ///< evaluation.json
@@ -39,8 +39,8 @@ struct ReportFiles {
   std::vector<ChainStep> steps;
 };
 
-/// Reads each folder: of a run (run.json), of an evaluation (evaluation.json), or of a chain's state (state.json), which stands
-/// for those that its steps have made. Throws InputError for any other.
+/// Reads each folder of a run (run.json), of an evaluation (evaluation.json), or of a chain's state (state.json). A
+/// chain stands for the runs and evaluations of its steps. Throws InputError for any other folder.
 ReportFiles read_files(const std::vector<fs::path>& folders);
 
 /// The lines of a metrics.jsonl; a last line that a kill has cut is left out. Throws InputError with FILE:LINE.

@@ -1,5 +1,5 @@
 #pragma once
-// What evaluations tell of layers: accuracy against the layers and the speed of early exit and of cascades, and probes.
+// Sections about layers: accuracy against the layers and the speed of early exit and of cascades, and probes.
 
 #include <string>
 

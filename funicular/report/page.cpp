@@ -20,11 +20,11 @@ namespace {
 constexpr size_t kMostPoints = 2000;  ///< of a line in the page
 constexpr const char* kSpeed = "tokens_per_second";
 
-/// What people look for first.
+/// The first fields of the page, which people look for first.
 constexpr const char* kFirstFields[] = {"loss",          "eval_loss",     "eval_accuracy",
                                         "eval_f1",       "eval_macro_f1", "learning_rate",
                                         "gradient_norm", kSpeed,          "memory_bytes"};
-/// Of little use as a curve of their own.
+/// Fields without a chart, because their curves tell little.
 const std::set<std::string> kLeftOut{"step_seconds", "wait_share", "skipped_steps"};
 constexpr std::string_view kTermPrefix = "loss_", kScale = "loss_scale", kEvaluated = "eval_";
 

@@ -7,7 +7,7 @@
 
 namespace funicular::report {
 
-/// A head and rows of texts. The first column stands left, the others right.
+/// A head and rows of texts. The first column is aligned to the left, all further columns to the right.
 struct Table {
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;

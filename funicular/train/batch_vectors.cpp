@@ -22,7 +22,7 @@ namespace funicular::train {
 
 namespace {
 
-/// Where each draw stands in the global batch.
+/// The position of each draw in the global batch.
 class Places {
  public:
   explicit Places(const std::vector<int64_t>& draws) {
@@ -40,7 +40,7 @@ class Places {
   std::map<int64_t, int64_t> places_;
 };
 
-/// The outputs of rows, put together in the order of the global batch.
+/// Collects the outputs of all rows in the order of the global batch.
 class Table {
  public:
   explicit Table(const Places& places) : places_(places) {}
@@ -100,7 +100,7 @@ TensorMap rows_of_batch(parallel::EvalResult own, const Places& places, const co
   return table.rows();
 }
 
-/// Both parts of a result in one tensor, so that one sum over the ranks does.
+/// Joins both parts of a result in one tensor, so that a single sum over the ranks is enough.
 void add_over_ranks(BatchLoss::Result& result, const comm::Group& group) {
   const int64_t rows = result.values.numel();
   const at::Tensor both = at::cat({result.values, result.gradients.flatten()});

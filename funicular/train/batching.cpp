@@ -165,8 +165,9 @@ bool may_accumulate(const BatchPlan& plan, const Source& source) {
 
 namespace {
 
-/// Dealt to `count` parts, each in the order of the draws, so that all have about as many tokens: the longest first,
-/// each to the part that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969).
+/// Divides the draws into `count` parts with about equal numbers of tokens; each part keeps the order of the draws.
+/// The longest sample goes first, each to the part with the fewest tokens so far (R. L. Graham, "Bounds on
+/// Multiprocessing Timing Anomalies", 1969).
 std::vector<std::vector<data::Draw>> deal(std::span<const data::Draw> draws, const Source& source,
                                           int64_t count) {
   std::vector<std::pair<int64_t, size_t>> by_length;
@@ -178,7 +179,7 @@ std::vector<std::vector<data::Draw>> deal(std::span<const data::Draw> draws, con
   };
   std::vector<Load> loads;
   for (int64_t i = 0; i < count; ++i) loads.push_back({0, 0, i});
-  // None gets more samples than a micro-batch is made for.
+  // No part gets more samples than an even division gives, because micro-batches are planned for that number.
   const int64_t most = divide_up(static_cast<int64_t>(draws.size()), count);
   std::vector<std::vector<size_t>> dealt(static_cast<size_t>(count));
   for (const auto& [length, index] : by_length) {
@@ -210,7 +211,8 @@ std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws,
   const auto count = static_cast<int64_t>(pieces.size());
   if (share.even_pieces && (balanced || share.count == 1) && plan.tokens == 0 && count > 1)
     return deal(draws, source, count);
-  // Runs of 2^k, however many that leaves for the last: subtrees of a tree over all.
+  // Each share is a run of 2^k micro-batches, so that its sum is a subtree of the sum over all. Later shares may be
+  // shorter or empty.
   const auto run = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(divide_up(count, share.count))));
   std::vector<std::vector<data::Draw>> own;
   for (int64_t i = 0; i < count; ++i) {

@@ -29,8 +29,8 @@ namespace {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
-/// A checkpoint that is being deleted has this name among the temporaries, so that none takes it for a new
-/// one.
+/// A checkpoint that is being deleted gets this name among the temporaries, so that recovery does not take it for a
+/// new checkpoint.
 constexpr const char* kRemoved = "removed";
 
 format::DType to_dtype(at::ScalarType type, const std::string& name) {
@@ -89,12 +89,12 @@ std::vector<format::TensorDeclaration> declare(const File& file) {
   return declarations;
 }
 
-/// Of a tensor that is contiguous on the CPU.
+/// Returns the bytes of a tensor, which must be contiguous and on the CPU.
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-/// All of them are here.
+/// Writes a file whose tensors this rank holds completely. Returns the hash of the file.
 uint64_t write_tensors(const fs::path& path, const File& file) {
   format::SafetensorsWriter writer(path, declare(file));
   for (const format::TensorDeclaration& declaration : writer.order()) {
@@ -106,7 +106,7 @@ uint64_t write_tensors(const fs::path& path, const File& file) {
   return writer.close();
 }
 
-/// Into a file that is there.
+/// Writes the pieces that this rank holds into an existing file.
 void write_pieces(const fs::path& path, const File& file) {
   format::SafetensorsPieces pieces(path);
   for (const auto& [name, held] : file) {
@@ -180,7 +180,8 @@ void copy_tensors(const format::SafetensorsFile& file, const File& tensors) {
   }
 }
 
-/// Out of sight first, so that a kill in the middle leaves no half checkpoint under a real name.
+/// Renames the folder before it deletes it, so that a kill in the middle leaves no half checkpoint under a real
+/// name.
 void remove_folder(const fs::path& folder) {
   const fs::path hidden = temporary_name(folder.parent_path() / kRemoved);
   std::error_code error;
@@ -189,7 +190,8 @@ void remove_folder(const fs::path& folder) {
   fs::remove_all(hidden, error);
 }
 
-/// What is wrong with a checkpoint; "": nothing, and it is of `step`, or of any step where none is given.
+/// Returns what is wrong with a checkpoint, or "" if it is sound. If `step` is given, the checkpoint must belong to
+/// that step.
 std::string problem_of(const fs::path& checkpoint, std::optional<int64_t> step = {}) {
   if (const auto problem = format::verify_manifest(checkpoint)) return *problem;
   try {
@@ -201,7 +203,8 @@ std::string problem_of(const fs::path& checkpoint, std::optional<int64_t> step =
   return {};
 }
 
-/// Puts a whole checkpoint at `place`. One that stands there stays until the new one has been read again.
+/// Moves a complete checkpoint to `place`. An earlier checkpoint there is deleted only after the new one has been
+/// verified.
 void commit(const fs::path& temporary, const fs::path& place) {
   const fs::path earlier = put_in_place(temporary, place);
   if (earlier.empty()) return;
@@ -329,7 +332,8 @@ fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& sta
       write_file_atomically(temporary / kStateFile, json_text(state.to_json(), 2) + "\n");
       if (before_commit) before_commit();
       format::write_manifest(temporary, hashes);
-      // What has the temporary name from here on may be the only sound checkpoint of this step.
+      // From here on the folder with the temporary name may hold the only sound checkpoint of this step, so no
+      // error may delete it.
       commit(std::exchange(temporary, fs::path()), final_path);
     });
   } catch (...) {
@@ -360,7 +364,8 @@ void recover_leftovers(const fs::path& folder) {
   std::vector<fs::path> leftovers;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
-  // Two of one step are left where the system cannot exchange names: the one written last counts.
+  // If the file system cannot exchange two names, two checkpoints of one step may be left. The one written last
+  // counts.
   const auto age = [](const fs::path& path) {
     std::error_code none;
     return fs::last_write_time(path / format::kManifestName, none);

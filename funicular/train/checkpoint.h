@@ -5,7 +5,7 @@
 //   step-000120/  model.safetensors      parameters and buffers by their logical names
 //                 optimizer.safetensors  "<state>/<parameter>"
 //                 state.json             TrainingState
-//                 manifest.json          sizes and XXH3 of the others, written last
+//                 manifest.json          size and XXH3 of each other file, written last
 
 #include <cmath>
 #include <cstdint>

@@ -163,8 +163,8 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 
 namespace {
 
-/// How ranks take part: each evaluates the batches of its share, and tells what came of a batch in as many parts as all
-/// ranks of the share do.
+/// How ranks share an evaluation. Each rank evaluates the batches of its share. The ranks of one share return the
+/// results of a batch in equally many parts, which are added up part by part.
 struct Sharing {
   const comm::Group& group;
   parallel::DataShare share;
@@ -179,7 +179,7 @@ std::string encode_parts(const std::vector<parallel::EvalResult>& parts) {
   return writer.take();
 }
 
-/// Adds to what the ranks before on this share had.
+/// Adds the parts of one rank to the parts of the earlier ranks of the same share.
 void add_parts(std::vector<parallel::EvalResult>& parts, std::string_view bytes) {
   size_t number = 0;
   for (ByteReader reader(bytes); !reader.done(); ++number) {

@@ -105,7 +105,8 @@ void EvaluationRounds::note(const std::map<std::string, double>& found) {
       !std::isnan(value) &&
       (state_.best_step == 0 || best == state_.best_evaluation.end() || std::isnan(best->second) ||
        (options_.greater_is_better ? value > best->second : value < best->second));
-  // Of equal ones the surer: small evaluation sets make ties common, and the first may have learned little.
+  // A tie goes to the lower loss. Small evaluation sets make ties common, and the model of the first best
+  // evaluation may have learned little.
   const auto best_loss = state_.best_evaluation.find("loss");
   const bool surer = !better && best != state_.best_evaluation.end() && value == best->second &&
                      best_loss != state_.best_evaluation.end() && found.at("loss") < best_loss->second;

@@ -8,7 +8,7 @@
 namespace funicular::train {
 namespace {
 
-/// How often asynchronous ranks meet at least: to notice a signal.
+/// Asynchronous ranks meet at least this often, to notice a signal.
 constexpr int64_t kMeetingSteps = 100;
 
 }  // namespace
@@ -29,7 +29,8 @@ bool Meetings::after(int64_t step) const {
   if (!asynchronous_ || step >= every_.last_step || step == first_step_ || step == next_agreement_)
     return true;
   const auto due = [step](int64_t every) { return every > 0 && step % every == 0; };
-  // Where steps overlap a meeting empties the pipeline, which records need not.
+  // If steps overlap, a meeting empties the pipeline. Records do not need that, so ranks meet per epoch, not per
+  // record.
   return due(kMeetingSteps) || due(overlapping_ ? every_.epoch : every_.records) || due(every_.saves) ||
          due(every_.evaluations);
 }
@@ -92,7 +93,7 @@ void Meetings::add_loss(const parallel::StepResult& step, bool took_part, Traini
   if (asynchronous_ && !overlapping_ && !took_part) return;
   if (!overlapping_) state.loss_watch.note_first(state.step, step.loss);
   state.loss_sum += step.loss;
-  // Of overlapping steps all ranks have parts of the same batch's loss, which counts as one.
+  // If steps overlap, all ranks have parts of the same batch's loss, so only rank 0 counts the step.
   state.loss_steps += !overlapping_ || strategy_.group().rank() == 0;
   result.loss = step.loss;
 }

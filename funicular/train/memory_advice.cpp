@@ -17,10 +17,10 @@ namespace {
 
 constexpr const char* kSmallerBatches =
     "a smaller --micro-batch-tokens or --micro-batch-size, or --recompute full";
-constexpr double kShare = 2.0 / 3;   // of a limit, for what is held all the time
-constexpr double kShareOfAll = 0.9;  // and for that with the others' weights
+constexpr double kShare = 2.0 / 3;   // of a limit, for a rank's part of the training
+constexpr double kShareOfAll = 0.9;  // and for this part with all weights gathered
 
-/// Of this process, "VmSize:" and the like; 0 if it is not told.
+/// Returns a size in bytes from /proc/self/status, by its label such as "VmSize:"; 0 if it is not there.
 double status_bytes(const std::string& name) {
   std::ifstream file("/proc/self/status");
   double kilobytes = 0;
@@ -29,11 +29,11 @@ double status_bytes(const std::string& name) {
   return 0;
 }
 
-/// Into how many parts replicas divide what they hold.
+/// The number of parts into which the replicas divide each kind of tensor.
 struct Division {
-  int weights = 1;  ///< those that are computed with
+  int weights = 1;  ///< in the type of the forward pass
   int gradients = 1;
-  int states = 1;  ///< the optimiser's, and in 16 bits the masters that it updates
+  int states = 1;  ///< of the optimiser, with the float32 masters of 16-bit weights
 };
 
 double bytes_held(const TrainingNeeds& needs, const Division& division) {
@@ -46,7 +46,8 @@ double bytes_held(const TrainingNeeds& needs, const Division& division) {
          parameters * master / division.gradients + parameters * master * states / division.states;
 }
 
-/// All weights, which each rank makes before it keeps its part, and which one rank gathers beside its part to save them.
+/// Bytes of all weights. Each rank makes them before it keeps its part, and one rank gathers them beside its part
+/// to save them.
 double bytes_of_weights(const TrainingNeeds& needs) {
   return static_cast<double>(needs.parameters + needs.constants) *
          (needs.precision == Precision::fp64 ? 8 : 4);
@@ -96,7 +97,8 @@ double memory_limit() {
 int ranks_that_hold(const TrainingNeeds& needs, double limit) {
   const double bytes = static_cast<double>(bytes_of_training(needs)), weights = bytes_of_weights(needs);
   double ranks = std::max(2.0, bytes / std::max(1.0, kShare * limit));
-  // bytes / n of its own, and weights * (n - 1) / n of the others'.
+  // With n ranks, one rank holds bytes / n for its own part and weights * (n - 1) / n gathered from all other
+  // ranks.
   if (const double left = kShareOfAll * limit - weights; left > 0)
     ranks = std::max(ranks, (bytes - weights) / left);
   return static_cast<int>(std::ceil(ranks));
@@ -120,9 +122,9 @@ std::string memory_advice_on_gpu(const TrainingNeeds& needs, const std::string& 
 
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail) {
   const double bytes = static_cast<double>(bytes_of_training(needs)), here = bytes_of_a_rank(needs);
-  // A third of what there is: the rest is for activations, and for what building the model takes.
+  // Activations and the building of the model need the remaining two thirds.
   if (here < limit / 3) return fmt::format("out of memory; try {} ({})", kSmallerBatches, detail);
-  const int parts = static_cast<int>(bytes / here + 1e-6);  // in which it lies already
+  const int parts = static_cast<int>(bytes / here + 1e-6);  // that the training is divided into now
   const int wanted = std::max(ranks_that_hold(needs, limit), parts + 1);
   return fmt::format(
       "out of memory; the weights of this model with their gradients and optimiser state take {:.2f} GB{}, "

@@ -23,7 +23,7 @@ namespace funicular::train {
 /// A source of several corpora: the trainer draws its samples by the mixture, not corpus by corpus.
 class MixedSource : public Source {
  public:
-  /// Its parts are those of the source, in their order.
+  /// The mixture has one part per corpus of the source, in the same order.
   virtual const data::Mixture& mixture() const = 0;
 };
 
@@ -31,7 +31,7 @@ class MixedSource : public Source {
 template <class Objective>
 class MixedDatasetSource final : public MixedSource {
  public:
-  /// The parts of the data and of the mixture are the same, in the same order.
+  /// `data` and `mixture` must have the same parts in the same order.
   MixedDatasetSource(const Objective& objective, data::JoinedDataset data, data::Mixture mixture)
       : objective_(objective), data_(std::move(data)), mixture_(std::move(mixture)) {}
   const data::Mixture& mixture() const override { return mixture_; }
@@ -64,8 +64,9 @@ class MixedDatasetSource final : public MixedSource {
   data::Mixture mixture_;
 };
 
-/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler, or of DistinctSampler. If
-/// batches grow or count tokens, StreamSampler cuts the same draws. The source must outlive it.
+/// Draws the samples of each global batch from a Sampler, a MixedSampler (for a MixedSource) or a DistinctSampler.
+/// If batches grow or count tokens, a StreamSampler cuts the same draws into batches. The source must outlive this
+/// object.
 class Draws {
  public:
   /// Throws InputError for distinct batches of a MixedSource, and for distinct batches that grow or count tokens.
@@ -79,7 +80,8 @@ class Draws {
   std::vector<data::Draw> batch(int64_t batch) const;
   /// Returns the number of the first batch that has the full size: the steps of the batch warm-up.
   int64_t first_full() const { return first_full_; }
-  /// Rows that the first epoch leaves out, since one of their texts stood in every batch that had room.
+  /// Returns how many rows the first epoch leaves out, because every batch with room already had one of their
+  /// texts.
   int64_t left_out() const { return distinct_ ? distinct_->left_out(0) : 0; }
   /// Returns how many samples of each corpus the first `batches` batches have; empty if there is one corpus. If batches
   /// count tokens, the call reads the lengths of all rows before.
@@ -105,7 +107,7 @@ class Draws {
   data::Sampler::Options options_;
   int64_t samples_ = 0;  ///< draws of an epoch
   int64_t first_full_ = 0;
-  /// Shared with the functions that the stream calls.
+  /// Shared with the functions that `stream_` calls.
   std::shared_ptr<const data::Sampler> sampler_;
   std::shared_ptr<const data::MixedSampler> mixed_;
   std::unique_ptr<const data::DistinctSampler> distinct_;

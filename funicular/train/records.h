@@ -22,8 +22,8 @@ struct StepRecord;
 /// leaves at most one torn line, at the end.
 class Records {
  public:
-  /// Keeps the records of metrics.jsonl up to `step` and its evaluations up to `evaluated_step`, and drops
-  /// the others: a resumed run writes those again.
+  /// Keeps the records of metrics.jsonl up to `step` and its evaluations up to `evaluated_step`. Drops all later
+  /// lines, because a resumed run writes them again.
   Records(const fs::path& folder, int64_t step, int64_t evaluated_step);
   ~Records();
   Records(const Records&) = delete;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kEvaluationData = "evaluation_data";
 
-/// "learning_rate was 5e-05 and is 0.001" of what differs; values that are objects of JSON field by field.
+/// Adds "learning_rate was 5e-05 and is 0.001" if the values differ. JSON objects are compared field by field.
 void add_difference(const std::string& name, const std::string& before, const std::string& now,
                     std::vector<std::string>& found) {
   if (before == now) return;
@@ -37,7 +37,7 @@ void add_difference(const std::string& name, const std::string& before, const st
     add_difference(key, show(old_fields, key), show(fields, key), found);
 }
 
-/// " batch_size was 32 and is 16"; more than one each on a line of its own; empty if the two are equal.
+/// Returns " batch_size was 32 and is 16", several differences on a line each, or an empty text if both are equal.
 std::string difference(const std::map<std::string, std::string>& old_values,
                        const std::map<std::string, std::string>& values) {
   const auto value_in = [](const auto& map, const std::string& name) {
@@ -105,7 +105,8 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
 
 namespace {
 
-/// `key` in the part `part` of the newest state that has it, of the run that `resume` means; "" if there is none.
+/// Returns the value of `key` in the part `part` of the newest state that has it. Reads the run that `resume`
+/// selects; "" if there is none.
 std::string value_of_run(const fs::path& output, const std::string& resume, const char* part,
                          const char* key) {
   if (resume == "never") return "";
@@ -150,7 +151,7 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
   const std::string changed = difference(saved.settings, settings);
   if (changed.empty()) return;
   if (goes_on) return log::warning("the run resumes with other settings than it began with:{}", changed);
-  // Only what it is measured on may be another: that is done anew.
+  // Only the evaluation data may differ, because the model is then evaluated again.
   auto same = settings;
   if (const auto data = saved.settings.find(kEvaluationData); data != saved.settings.end())
     same[kEvaluationData] = data->second;

@@ -68,12 +68,12 @@ void RunFolder::resume() {
     log::info("resumed from {} at step {} of {}", checkpoint.string(), state_.step, training_.max_steps);
 }
 
-/// Throws InputError where this run cannot go on from there.
+/// Throws InputError if this run cannot resume from `checkpoint`.
 TrainingState RunFolder::read(const fs::path& checkpoint) const {
   TrainingState saved = read_state(checkpoint);
   const bool is_finished = saved.step >= training_.max_steps ||
                            (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
-  // A checkpoint that was named is gone back to on purpose.
+  // A user who names a checkpoint goes back to it on purpose.
   const bool goes_on = !is_finished || options_.resume != "auto";
   check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
   if (auto& scaler = training_.scaler)
@@ -100,7 +100,7 @@ void RunFolder::take_state(TrainingState saved, const fs::path& checkpoint) {
     if (!training_.first()) return;
     set_newer_aside(options_.output, checkpoint, state_.step);
     take_best_model(options_.output, checkpoint, state_);
-    // A process that was killed behind a save may have left one too many.
+    // A process that was killed just after a save may have left one checkpoint too many.
     if (saved_step_ == state_.step)
       prune_checkpoints(checkpoints(), options_.save_total_limit, state_.best_step);
   });

@@ -20,9 +20,10 @@ class RunFolder {
   /// Locks the folder, and clears up after a killed process.
   explicit RunFolder(Training& training);
 
-  /// Goes on from the checkpoint that the options mean, if there is one; after the strategy was attached.
+  /// Resumes from the checkpoint that the options select, if there is one. Call it after the strategy was attached.
   void resume();
-  /// Before the first step: the space on the disk, run.json, the records. Says so where the run is finished already.
+  /// Prepares the first step: checks the space on the disk, writes run.json and opens the records. Tells if the run
+  /// is already finished.
   void begin();
 
   /// A checkpoint of the present state, unless there is one.

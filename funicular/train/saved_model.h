@@ -9,11 +9,11 @@
 
 namespace funicular::train {
 
-/// Throws InputError where run/model was not written by a run into this folder: training would delete it.
+/// Throws InputError if run/model was not written by a run into this folder, because training would delete it.
 void check_saved_model(const fs::path& run);
 
-/// Clears up after a killed process: a model that it had written wholly is put in its place where there is
-/// none, the rest is deleted.
+/// Cleans up after a killed process. If run/model is missing, a completely written model takes its place. All other
+/// leftovers are deleted.
 void recover_saved_model(const fs::path& run);
 
 /// The step whose weights run/model holds; 0 if there is none.
@@ -23,7 +23,7 @@ int64_t saved_model_step(const fs::path& run);
 void replace_saved_model(const fs::path& run, int64_t step,
                          const std::function<void(const fs::path& folder)>& write);
 
-/// Replaces to/model by from/model; nothing if they are the same run.
+/// Replaces to/model by from/model. Does nothing if both are the same folder.
 void copy_saved_model(const fs::path& from, const fs::path& to);
 
 }  // namespace funicular::train

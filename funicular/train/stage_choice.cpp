@@ -21,7 +21,7 @@ namespace {
 /// Micro-batches that are measured, at most.
 constexpr size_t kMeasured = 4;
 
-/// What is asked for: so many stages of one rank each, or stages of any number on so many ranks.
+/// The request: `stages` stages of one rank each or, if `replicates`, any number of stages on `ranks` ranks.
 struct Asked {
   int stages = 1, ranks = 1;
   bool replicates = false;
@@ -41,7 +41,8 @@ struct Asked {
   }
 };
 
-/// What a run in `folder` chose, if it has a checkpoint and chose what is asked for; else null.
+/// Returns the choice in the run.json of `folder`, if that run has a checkpoint and its choice fits the request;
+/// else null.
 OrderedJson choice_of(const fs::path& folder, const Asked& asked) {
   const fs::path file = folder / "run.json";
   std::error_code error;
@@ -51,7 +52,8 @@ OrderedJson choice_of(const fs::path& folder, const Asked& asked) {
   return asked.fits(run[kStages]) ? run[kStages] : OrderedJson();
 }
 
-/// Of the run that is resumed: the steps in which a new head learned alone are a run of their own.
+/// Returns the choice of the run that is resumed. It may be in the folder "head": the steps that train only a new
+/// head are a run of their own.
 OrderedJson earlier_choice(const TrainerOptions& options, const Asked& asked) {
   if (options.output.empty() || options.resume == "never") return {};
   for (const fs::path& folder : {options.output, options.output / "head"})
@@ -123,7 +125,7 @@ OrderedJson measured_choice(Model& model, const Source& source, const TrainerOpt
 
 StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
                           const parallel::Layout& layout, const comm::Group& group, bool replicates) {
-  // Stages of several ranks need no cut into as many stages as there are ranks.
+  // A model with replicated stages need not be cut into as many stages as there are ranks.
   const Asked asked{replicates ? 1 : parallel::stages_of(layout), layout.pipeline, replicates};
   const double bytes_per_second = parallel::measure_exchange(group);
   const std::string text = comm::from_first(group, [&] {
@@ -135,7 +137,7 @@ StageChoice choose_stages(Model& model, const Source& source, const TrainerOptio
   result.record = parse_json_or_null<OrderedJson>(text);
   result.begins = result.record.at("begins").get<std::vector<int64_t>>();
   if (replicates) result.replicas = result.record.at("replicas").get<std::vector<int>>();
-  // No list where each stage has one rank, as parse_stages() reads what a user writes.
+  // An empty list means that each stage has one rank, as in parse_stages().
   if (std::count(result.replicas.begin(), result.replicas.end(), 1) == std::ssize(result.replicas))
     result.replicas.clear();
   return result;

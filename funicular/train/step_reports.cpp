@@ -86,7 +86,7 @@ void StepReports::tell(const parallel::StepResult& result) {
   if (callbacks.on_step && !(training_.meetings.overlapping() && callbacks.inspect))
     callbacks.on_step(state.step, result);
   const bool recorded = training_.due(training_.options.logging_steps);
-  // Of all ranks; between records taken as if all shares had as many as this one.
+  // Tokens of all ranks. Between records they are estimated: every share counts as large as this one.
   double tokens = static_cast<double>(window_tokens_ * training_.strategy->data_share().count);
   if (recorded) {
     tokens = sum_over_ranks(training_.group, static_cast<double>(window_tokens_));
@@ -142,7 +142,7 @@ void StepReports::require_sound(double loss, const char* name) const {
 
 void StepReports::require_success(double last_loss) const {
   const int64_t steps = training_.state.step;
-  // This call may have taken no step: the run was finished before.
+  // A run that was already finished takes no step and has no last loss.
   if (steps > training_.result.resumed_from && !training_.meetings.is_asynchronous())
     require_sound(last_loss, "the loss of the last step");
   require_updates(steps, training_.skipped_steps(),
@@ -158,13 +158,13 @@ std::string unusual_rate(const optim::OptimizerSpec& spec) {
       rate, optim::optimizer_name(spec));
 }
 
-/// Where steps overlap rank 0 knows the loss of records alone.
+/// If steps overlap, rank 0 knows only the losses of records.
 std::string StepReports::shown_loss(const parallel::StepResult& result) const {
   if (training_.meetings.overlapping() && std::isnan(recorded_loss_)) return {};
   return fmt::format("loss {:.4f}  ", training_.meetings.overlapping() ? recorded_loss_ : result.loss);
 }
 
-/// Of all stages, each one's newest.
+/// Returns the norm over all stages, from the newest gradients of each stage.
 double StepReports::norm_over_ranks(double norm) const {
   return training_.meetings.overlapping() ? std::sqrt(sum_over_ranks(training_.group, norm * norm)) : norm;
 }
@@ -174,7 +174,7 @@ void StepReports::note_evaluation(double seconds) {
   if (progress_) progress_->spent_beside(seconds);
 }
 
-/// What the evaluations to come will take, if each takes as long as the last one.
+/// Estimates the seconds of the remaining evaluations: each takes as long as the last one.
 double StepReports::evaluation_seconds_left() const {
   const int64_t every = training_.evaluation_steps(), all = training_.max_steps;
   const int64_t last = all % every != 0;  // one at the end of the run, too
@@ -182,7 +182,7 @@ double StepReports::evaluation_seconds_left() const {
 }
 
 std::string unfinished_warmup(const optim::Schedule& schedule, double peak, int64_t max_steps) {
-  // A share below 1 that fills a run is the rounding of a run of a few steps.
+  // A warm-up ratio below 1 can fill a run of few steps only by rounding, which needs no warning.
   const bool fills = schedule.warmup_steps >= max_steps || schedule.warmup_ratio >= 1;
   if (!optim::schedule_row(schedule.kind).warms_up || !fills) return "";
   const int64_t warmup = optim::warmup_steps(schedule, max_steps);

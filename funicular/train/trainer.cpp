@@ -137,7 +137,7 @@ FitResult TrainingLoop::run() {
   return result;
 }
 
-/// Rows that come in no batch of the first epoch.
+/// Tells how many rows are in no batch of the first epoch.
 void TrainingLoop::tell_left_out() const {
   const int64_t rows = training_.first() ? training_.draws.left_out() : 0, all = training_.data.size();
   if (rows == 0) return;
@@ -208,7 +208,7 @@ void TrainingLoop::stop_if_interrupted() {
   throw Interrupted{};
 }
 
-/// Where steps overlap, callbacks that compare hear of each step when all ranks are at its update.
+/// If steps overlap, `inspect` is called for each step when all ranks have reached its update.
 void TrainingLoop::watch_updates() {
   parallel::Overlapping* const overlapping = training_.meetings.overlapping();
   if (!overlapping || !training_.callbacks.inspect) return;
@@ -218,7 +218,7 @@ void TrainingLoop::watch_updates() {
   });
 }
 
-/// Whether a signal asked any rank to stop. Throws where any rank's data were found damaged.
+/// Whether a signal asked any rank to stop. Throws if any rank's data were found damaged.
 bool TrainingLoop::any_interrupted() {
   enum : int64_t { none, interrupted, damaged };
   const bool is_damaged = training_.data.found_damaged() ||
@@ -235,7 +235,7 @@ bool TrainingLoop::any_interrupted() {
 
 parallel::StepResult TrainingLoop::step(const GlobalBatch& batch) {
   const bool overlapping = training_.meetings.overlapping() != nullptr;
-  // Where steps overlap, one that a stage has left out counts for the others.
+  // If steps overlap, an update that one stage has left out still counts, because other stages have made it.
   const int64_t without_update = overlapping ? 0 : training_.skipped_steps();
   parallel::StepSettings settings{.learning_rate = training_.rate(state_.step + 1),
                                   .max_gradient_norm = options_.max_grad_norm,
@@ -339,7 +339,8 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
   } catch (const fs::filesystem_error& error) {
     throw RunError("trainer", "{}", std::string(error.what()));
   } catch (const std::exception& error) {
-    // Of LibTorch's, when a tensor finds no room. What a loader or a callback throws stays what it is.
+    // Only LibTorch's own error for a tensor without room gets advice. An error of a loader or a callback passes
+    // unchanged.
     if (!is_out_of_memory(error) || dynamic_cast<const std::bad_alloc*>(&error)) throw;
     throw RunError("memory", "{}", advice_for(needs, model.device(), error_text(error)));
   }

@@ -95,8 +95,9 @@ class Trainer {
   /// share of every batch and writes its part of checkpoints; rank 0 writes the run's files. All get the same
   /// result.
   ///
-  /// Strategies that divide the weights (zero1, zero2, zero3, ps-sync, ps-async) make the model whole when
-  /// fit returns, but not while it runs or after an exception. Only the callback save_model may read weights.
+  /// Strategies that divide the weights (zero1, zero2, zero3, ps-sync, ps-async) make the model whole when fit
+  /// returns. It is not whole while fit runs, nor after an exception; only the callback save_model may then read
+  /// weights.
   ///
   /// Trains `model` in place, with use_caching_allocator (runtime/allocator.h). Throws RunError for a loss or
   /// gradient that is not finite, and InputError for damaged data (Source::found_damaged); checkpoints stay
