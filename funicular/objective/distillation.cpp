@@ -24,15 +24,15 @@ using Kind = DistillationKind;
 
 // ---- heads
 
-/// Of which words a model gives its logits.
+/// The tokens whose word logits a model outputs.
 enum class Gives { none, hidden_words, all };
 
 Gives given_words(const DistillationOptions& o) {
   return o.has(Kind::all_tokens) ? Gives::all : o.has(Kind::tokens) ? Gives::hidden_words : Gives::none;
 }
 
-/// The head of masked words. `gives`: the activation kLogits, [words, V], besides the loss. Of all words, that reads
-/// the hidden states of all.
+/// Adds the head of masked tokens. Unless `gives` is none, it outputs the activation kLogits [tokens, V] besides the
+/// loss. Gives::all needs the hidden states of all tokens as input.
 void add_hidden_words(model::Builder& builder, double mlm, Gives gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
   const bool all = gives == Gives::all;
@@ -66,8 +66,9 @@ model::Head hidden_words_head(double mlm, Gives gives) {
   return head;
 }
 
-/// temperature² KL(teacher || student) of the softmax of rows of logits over the temperature, summed, and its gradient,
-/// temperature (student − teacher). Some rows at a time: nothing but the gradient is as large as the logits.
+/// Computes temperature² KL(teacher || student), summed over rows, of the softmax of logits / temperature. The
+/// gradient is temperature (student − teacher). Works on 256 rows at a time, so that only the gradient is as large as
+/// the logits.
 struct WordsDivergence : torch::autograd::Function<WordsDivergence> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& own,
                             const at::Tensor& theirs, double temperature) {
@@ -93,7 +94,7 @@ struct WordsDivergence : torch::autograd::Function<WordsDivergence> {
   }
 };
 
-/// Divergence from the teacher's to the student's words.
+/// KL divergence of the teacher's and the student's distributions of words.
 Segment words_segment(const char* term, double weight, double temperature) {
   const std::string theirs = std::string(kTeacher) + model::kLogits;
   return {std::string(kDistillation) + term,

@@ -60,7 +60,7 @@ LayerMap parse_pairs(const std::string& text, int64_t student_layers, int64_t te
   return map;
 }
 
-/// What is read of a model's layers by the terms of layers.
+/// The outputs of a model's layers that the terms on layers read.
 model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*side, int64_t last,
                             int64_t relations) {
   model::LayerOutputs gives;
@@ -80,7 +80,7 @@ model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*si
 /// The terms of one layer of the student.
 struct LayerTerms {
   std::string student_hidden, teacher_hidden;        ///< empty: not read
-  std::string student_relations, teacher_relations;  ///< query_key_value of the same
+  std::string student_relations, teacher_relations;  ///< ports query_key_value
   double attention = 0, hidden = 0, patient = 0, relations = 0, cosine = 0;
   int64_t heads = 1, relation_heads = 1;
   model::LinearWeights projection;

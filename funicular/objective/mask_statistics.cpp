@@ -27,7 +27,8 @@ int64_t words_in(const MaskView& view, const Unit& unit) {
   return words;
 }
 
-/// What a token says, without the blank before it. Of blanks alone, which nobody would see, their signs.
+/// Returns a token's text without the blank before it. Tokens of blanks alone become the visible sign U+2423 for each
+/// blank.
 std::string piece(const text::Tokenizer& tokenizer, int32_t id) {
   std::string text = tokenizer.token_text(id);
   if (text.find_first_not_of(' ') == text.npos) {

@@ -1,5 +1,5 @@
 #pragma once
-// Windows of long texts: a text with more tokens than a sequence has room for becomes several sequences that overlap.
+// Windows of long texts: a text that does not fit a sequence becomes several overlapping sequences.
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ struct TokenRange {
 class WindowCut {
  public:
   /// `room`: tokens of a window, at least 1. `stride`: tokens that two neighbouring windows share, 0 .. room - 1.
-  /// Throws InputError for others.
+  /// Throws InputError for other values.
   WindowCut(int64_t room, int64_t stride);
   /// The windows of a text of so many tokens: at least 1, also for a text without tokens.
   int64_t count(int64_t tokens) const;
@@ -57,7 +57,7 @@ class TextWindows final : public data::Dataset {
   struct Window {
     int64_t text = 0;        ///< the sample of `texts`
     TokenRange tokens;       ///< of the text
-    int64_t new_tokens = 0;  ///< how many of them no earlier window has
+    int64_t new_tokens = 0;  ///< the number of tokens that no earlier window has
   };
   Window window(int64_t index) const;
   int64_t texts() const { return texts_->size(); }

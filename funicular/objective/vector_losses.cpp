@@ -240,19 +240,19 @@ VectorLossOfRows::VectorLossOfRows(VectorLossOptions options) : options_(std::mo
 
 namespace {
 
-/// One size of the vectors. Gradients of `vectors`, a leaf, are added to it.
+/// The loss at one size of the vectors. Its gradients are added to `vectors`, a leaf.
 class OneSize {
  public:
   OneSize(const VectorLossOptions& options, const TensorMap& rows, at::Tensor vectors, bool differentiate)
       : options_(options), rows_(rows), vectors_(std::move(vectors)), differentiate_(differentiate) {}
 
-  /// The losses of rows [begin, end), and zeros for all rows beside.
+  /// The losses of rows [begin, end), and zeros for all other rows.
   at::Tensor losses(int64_t begin, int64_t end) const {
     return options_.loss == VectorLoss::multiple_negatives ? of_negatives(begin, end) : of_scores(begin, end);
   }
 
  private:
-  /// A block of rows at a time. What blocks share is differentiated once, after all of them.
+  /// Computes one block of rows at a time. The shared normalised vectors are differentiated once, after all blocks.
   at::Tensor of_negatives(int64_t begin, int64_t end) const {
     const at::Tensor unit = unit_rows(vectors_).transpose(0, 1).contiguous();
     const at::Tensor leaf = unit.detach().requires_grad_(differentiate_);
@@ -268,7 +268,8 @@ class OneSize {
     return losses;
   }
 
-  /// A sum over the whole batch, of which every row is given the same part, so that the mean over rows is the sum.
+  /// The loss is one number for the whole batch. Every row gets this number as its loss, so that the mean over rows
+  /// is the batch's loss.
   at::Tensor of_scores(int64_t begin, int64_t end) const {
     const int64_t all = vectors_.size(0);
     const bool angle = options_.loss == VectorLoss::angle;
