@@ -221,7 +221,7 @@ ConllSource::Problem ConllSource::wrong_count(const ConllLine& line, size_t expe
                   of_file ? ", or give the columns by number (--text-column, --label-column)" : "")};
 }
 
-/// Whether each line has the columns that are read, and as many as the others.
+/// Checks that each line has the columns to read, and that all lines have equally many columns.
 std::optional<ConllSource::Problem> ConllSource::check_columns(const ConllSentence& sentence,
                                                                const ConllFields& fields, bool tabs) const {
   ColumnCounts counts;

@@ -99,7 +99,7 @@ class Descriptor {
   int value_;
 };
 
-/// False where another process has the lock.
+/// Returns false if another process has the lock.
 bool try_lock(int descriptor, const fs::path& file) {
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
   if (errno != EWOULDBLOCK)
@@ -130,7 +130,7 @@ BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
   }
 }
 
-// mkdir makes a folder or fails: it follows no link that has the name.
+// mkdir never follows a link of this name: it makes a new folder or fails.
 void BuildFolder::make() {
   for (;;) {
     if (::mkdir(path_.c_str(), 0777) == 0) {
@@ -143,14 +143,14 @@ void BuildFolder::make() {
   }
 }
 
-// The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with
-// the folder. Returns false where another builder took the folder for a dead one's and cleared it.
+// The lock is on the descriptor of tokens.bin, so that the kernel drops it if the process dies. Returns false if
+// another builder took the new folder for a leftover and cleared it.
 bool BuildFolder::take_new() {
   Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() < 0) return false;
   struct stat status {};
   if (::fstat(folder.get(), &status) != 0) throw write_error(path_, errno);
-  ::fchmod(folder.get(), status.st_mode & 07700);  // where the file system knows no rights it changes none
+  ::fchmod(folder.get(), status.st_mode & 07700);  // no effect on file systems without permissions
   Descriptor file(
       ::openat(folder.get(), kTokensFile, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0 && (errno == ENOENT || errno == EEXIST)) return false;
@@ -172,8 +172,7 @@ void BuildFolder::refuse_running() const {
                    store_.string());
 }
 
-// What a dead builder left is removed, never used: whoever may write beside the store could have put it
-// there.
+// Removes a dead builder's folder and never reuses it, as anyone who may write beside the store could have made it.
 void BuildFolder::clear_leftover() const {
   const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() < 0 && errno == ENOENT) return;
@@ -280,7 +279,7 @@ class StoreWriter::File {
   void write(const std::vector<T>& values) {
     write(values.data(), values.size() * sizeof(T));
   }
-  /// What was written can be mapped.
+  /// Flushes the buffer, so that the written bytes can be mapped.
   void flush() { writer_.flush(); }
   StoreMeta::File close() {
     writer_.close(/*sync=*/true);
@@ -289,7 +288,7 @@ class StoreWriter::File {
   }
 
  private:
-  /// Lets the disk begin with what was written, so that close() waits for little. Best effort: close() is what makes sure.
+  /// Starts writing to the disk early, so that close() waits less. Best effort: only close() guarantees it.
   void write_back() {
     constexpr uint64_t kPart = 4 << 20;
     if (writer_.position() < begun_ + kPart) return;
@@ -450,7 +449,7 @@ StoreMeta StoreWriter::commit() {
   if ((meta_.labels == LabelKind::classes || has_label_lists(meta_.labels)) && !fixed_names_) finish_labels();
   words_->write(&pending_bits_, (meta_.tokens % 64 + 7) / 8);
   documents_->write(&meta_.rows, sizeof meta_.rows);
-  // Closing waits for the disk: the others wait while the largest does.
+  // Closing a file waits for the disk, so the smaller files are closed while tokens.bin, the largest, is.
   auto others = std::async(std::launch::async, [this] {
     std::vector<StoreMeta::File> closed;
     for (File* file :

@@ -446,7 +446,7 @@ void TokenStore::verify() const {
   verify_contents();
 }
 
-/// Of all files, those first that are read to find anything else.
+/// The blocks of all files. Files that hold offsets come first, as all other reads depend on them.
 std::vector<StoreBlock> TokenStore::blocks() const {
   const std::pair<const char*, const MappedFile*> mapped[] = {
       {kDocumentsFile, &documents_},  {kRowsFile, &rows_},       {kLabelsFile, &labels_},
@@ -468,7 +468,7 @@ std::vector<StoreBlock> TokenStore::blocks() const {
   return blocks;
 }
 
-// Checksums only say that the files are as the builder left them; this says that they make sense.
+// Checks that the contents are consistent; checksums only show that the files are as the builder wrote them.
 void TokenStore::verify_contents() const {
   for (int64_t document = 0; document < documents(); ++document) document_tokens(document);
   for (int64_t index = 0; index < rows(); ++index) row(index);
