@@ -95,7 +95,7 @@ class Pairs {
     prove::set_objective(task_, name);
   }
 
-  /// Masked words and classes; of one's own data what it is for.
+  /// Calls `add_all` for masked tokens and for classes; with the user's data only for its own objective.
   void for_both(const std::function<void()>& add_all) {
     const std::string objective = objective_;
     for (const char* each : {kMaskedLm, kClassification}) {
@@ -106,7 +106,8 @@ class Pairs {
     set_objective(objective);
   }
 
-  /// Each objective beside the reference. Those with labels or layers of their own also on several ranks.
+  /// Compares each objective with the reference. An objective with its own labels or layers is also compared on
+  /// several ranks.
   void add_references() {
     if (!reference_refuses(task_).empty()) return;
     const std::string objective = objective_;
@@ -153,7 +154,7 @@ class Pairs {
     add("ps-sync -n 4 --servers 2", "single");
   }
 
-  /// Of two encoders that are trained together, and of two losses whose counts differ.
+  /// Adds pairs for ELECTRA (two encoders trained together) and MacBERT (two losses with different counts).
   void add_objectives() {
     const std::string objective = objective_;
     for (const char* each : {kElectra, kMacBert}) {
@@ -186,7 +187,7 @@ class Pairs {
     set_objective(objective);
   }
 
-  /// Losses that compare all rows of a batch, with dropout, however it is cut.
+  /// Adds pairs for losses that compare all rows of a batch, with dropout and all ways to split the batch.
   void add_vectors() {
     for (const char* each : {kRelatedTexts, kScoredTexts, kRankedTexts}) {
       if (!task_.data.empty() && each != objective_) continue;
@@ -194,10 +195,10 @@ class Pairs {
     }
   }
 
-  /// For both objectives: of masked words the embeddings are used at both ends.
+  /// Runs both objectives, as masked language modelling uses the embeddings in the first and the last stage.
   void add_pipelines() {
     for_both([&] {
-      // A last micro-batch of fewer rows; several stages a rank; recomputation; replicas.
+      // A smaller last micro-batch; several stages per rank; recomputation; replicas.
       for (const std::string& schedule : schedules(with_one_stage))
         add(fmt::format("pipeline -n 3 --schedule {} --micro-batch-size 3", schedule), "single");
       for (const std::string& schedule : schedules(with_several_stages))
@@ -220,7 +221,7 @@ class Pairs {
         add(fmt::format("pipeline --devices 2 --schedule {} --micro-batch-size 3", schedule), "single");
       add("pipeline --devices 3 --micro-batch-size 3 --recompute full", "single");
       add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
-      // Those that update while they are full follow recurrences of their own.
+      // Schedules that update weights while the pipeline is full need a reference with the same recurrence.
       if (!reference_refuses(task_).empty()) return;
       for (const std::string& schedule : schedules(without_flush)) {
         const auto reference = [&](int stages) {

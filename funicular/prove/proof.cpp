@@ -143,7 +143,7 @@ class Pair {
   double square_sum_ = 0;
 };
 
-/// Compares what two runs left, step by step.
+/// Compares the files of two runs, step by step.
 class RunComparison {
  public:
   RunComparison(const fs::path& a, const fs::path& b, const Promise& promise)
@@ -163,7 +163,7 @@ class RunComparison {
   }
 
  private:
-  /// Those that are noise in all steps.
+  /// Keeps the weights whose gradient is noise in all steps so far.
   void note_noise(int64_t step) {
     const Pair pair(a_ / step_file("gradient", step), b_ / step_file("gradient", step));
     std::set<std::string> noise;
@@ -179,7 +179,7 @@ class RunComparison {
     }
   }
 
-  /// State tensors are named "exp_avg/…": what follows the first slash is the weight's name.
+  /// State tensors are named "exp_avg/WEIGHT": the weight's name follows the first slash.
   bool is_noise(const std::string& name) const {
     return noise_.contains(name) || noise_.contains(name.substr(name.find('/') + 1));
   }
