@@ -8,8 +8,8 @@
 // "EmbeddingGemma", 2025 (hardness); Su, "CoSENT", 2022; Li and Li, "AnglE-optimized Text Embeddings", 2023; Hadsell,
 // Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006 (contrastive); Hofstätter et al.,
 // "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation", 2020 (MarginMSE);
-// Kusupati et al., "Matryoshka Representation Learning", 2022; Vujanic and Rueckstiess, "LEAF: Knowledge Distillation of
-// Text Embedding Models with Teacher-Aligned Representations", 2025 (squared distance to a teacher's vector).
+// Kusupati et al., "Matryoshka Representation Learning", 2022; Vujanic and Rueckstiess, "LEAF: Knowledge Distillation
+// of Text Embedding Models with Teacher-Aligned Representations", 2025 (squared distance to a teacher's vector).
 
 #include <ATen/core/Tensor.h>
 

@@ -151,7 +151,7 @@ class Check {
     }
   }
 
-  /// Of stages on several ranks: these have the same stages, and reduce and update them together.
+  /// Checks that ranks that share a stage have the same stages, and as many reductions and updates.
   void check_replicas() const {
     for (int stage = 0; stage < stages_; ++stage) {
       const std::vector<int>& ranks = placement_.ranks_of(stage);
