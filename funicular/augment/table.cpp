@@ -12,7 +12,7 @@ namespace funicular::augment {
 
 namespace {
 
-/// Where the fields of a row of TSV or CSV lie, quotes included. The row was read before.
+/// Returns the ranges of the fields of a row of TSV or CSV, including quotes. The row has been checked before.
 std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const format::TextFile& file) {
   std::vector<std::pair<size_t, size_t>> fields;
   const auto [separator, quotes] = file.fields();

@@ -14,7 +14,8 @@ namespace funicular::augment {
 
 namespace {
 
-// Words that a tokenizer which cuts at apostrophes can give; the others of the published list never occur.
+// The words of the published list without apostrophes: tokenizers split at apostrophes, so all further words never
+// occur.
 constexpr std::string_view kEnglish =
     "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers "
     "herself "

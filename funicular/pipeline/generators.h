@@ -41,8 +41,8 @@ int least_batch(const std::string& name, const std::vector<int>& replicas);
 /// Returns an asynchronous schedule with stage s on replicas[s] ranks as in make_replicated, whose update t takes
 /// sizes[t] micro-batches.
 ///
-/// On each rank of a stage, an update follows the rank's last backward pass of the batch. If the rank has no pass of
-/// the batch, the update precedes its first backward pass of a later batch. The ranks of a stage run an update together.
+/// On each rank of a stage, an update follows the rank's last backward pass of the batch. If the rank has none, the
+/// update precedes its first backward pass of a later batch. The ranks of a stage run an update together.
 ///
 /// The version of the weights that a micro-batch uses:
 ///  - pipedream: the newest version at its forward pass on its rank.
@@ -52,9 +52,9 @@ int least_batch(const std::string& name, const std::vector<int>& replicas);
 /// Take n stages with one rank each and one micro-batch per update. In pipedream, micro-batch k then uses version
 /// max(0, k − (n − 1 − s)) on stage s. With vertical sync it uses max(0, k − (n − 1)).
 ///
-/// Now let the m micro-batches of an update be a multiple of a stage's r ranks. Each rank then has c = m / r of them and
-/// holds at most h (make_replicated). In pipedream, micro-batch i of batch t uses version
-/// max(0, t − max(0, ⌈(h − 1 − ⌊i / r⌋) / c⌉)).
+/// Now let the number m of micro-batches per update be a multiple of a stage's r ranks. Each rank then has c = m / r
+/// of them and holds at most h (make_replicated). In pipedream, micro-batch i of batch t uses version max(0, t −
+/// max(0, ⌈(h − 1 − ⌊i / r⌋) / c⌉)).
 ///
 /// A schedule can be extended: a last batch with at least three micro-batches per rank may be replaced by other
 /// batches. With one rank per stage, any last batch may be. All rows then stay the same up to that batch's first pass.
