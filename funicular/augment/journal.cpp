@@ -71,8 +71,7 @@ std::unique_ptr<FolderLock> Journal::prepare(const fs::path& folder, const Json&
 
 void Journal::remove(const fs::path& folder) {
   if (fs::exists(folder)) fs::rename(folder, temporary_name(folder));
-  for (const fs::path& aside : temporaries_of(folder))
-    fs::remove_all(aside);  // an earlier process's leftovers, too
+  for (const fs::path& aside : temporaries_of(folder)) fs::remove_all(aside);  // of earlier processes, too
 }
 
 Journal::Journal(fs::path folder) : folder_(std::move(folder)), own_(temporary_name(folder_ / kPart)) {
