@@ -19,8 +19,8 @@
 
 /// Updates whose step along a direction has a length that depends on the layer's norms. Each has:
 ///   kStates       the number of states of an element.
-///   Rule<T>(update)(T parameter, T gradient, T&... states)   updates the states. It returns the value whose squares
-///                                                            are summed: the direction, unless the rule says otherwise.
+///   Rule<T>(update)(T parameter, T gradient, T&... states)   updates the states. It returns the value whose
+///                                                            squares are summed, usually the direction.
 ///   Rule<T>(update).direction(T parameter, T... states)      returns the direction again, without an update.
 /// For an update with kCountsElements, the layer's number of elements replaces the square of the parameter's norm.
 #define FUNICULAR_DIRECTIONS(X) X(LambUpdate) X(StableAdamWUpdate)

@@ -26,7 +26,7 @@ namespace {
 
 using objective::VectorLoss;
 
-/// Properties of a task that differ from those of the other tasks.
+/// The properties in which the tasks on groups of texts differ.
 struct GroupRow {
   const char* name;
   std::vector<std::string> columns;  ///< by default

@@ -105,7 +105,7 @@ Model Measurement::load(const objective::Objective& objective) const {
   return model;
 }
 
-/// What came of one micro-batch whose rows leave early.
+/// Evaluates one micro-batch with early exit.
 parallel::EvalResult evaluate_with_exits(const Model& model, const MicroBatch& batch,
                                          const model::ExitRule& rule) {
   const model::ExitedRows rows = model::run_with_exits(model, batch, rule);

@@ -88,7 +88,7 @@ void measure_ways(const std::vector<Batch>& batches, std::vector<Way>& ways, con
     }
 }
 
-/// `ways`: the first is the whole model, the others are the curve.
+/// `ways`: the whole model first, then the points of the curve.
 OrderedJson curve_json(const std::vector<Way>& ways, int64_t rows, const std::string& rule,
                        const char* cost) {
   const auto count = static_cast<double>(rows);

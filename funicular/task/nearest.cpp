@@ -60,7 +60,8 @@ std::vector<uint64_t> bits_of(const at::Tensor& rows) {
   return words_of(bytes.data(), rows.size(0), (width + 7) / 8);
 }
 
-/// The same of rows [begin, end) of a table of bits; "binary" has the highest bit of each byte turned.
+/// As bits_of, for rows [begin, end) of a table of bits. In "binary" tables (int8), the highest bit of each byte is
+/// flipped.
 std::vector<uint64_t> stored_bits(const format::NpyFile& index, int64_t begin, int64_t end) {
   const auto width = static_cast<size_t>(index.columns());
   const auto data =

@@ -91,7 +91,8 @@ void Predictor::forward(std::span<const data::Sample> samples, std::span<const s
   }
 }
 
-/// Takes the answers that the small model is sure of, and returns the places of the other samples.
+/// Takes the answers of which the small model is sure, and returns the places of the samples left for the large
+/// model.
 std::vector<size_t> Predictor::left_by_small(std::span<const data::Sample> samples,
                                              std::vector<SampleScores>& scores) const {
   std::vector<size_t> left;

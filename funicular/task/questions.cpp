@@ -58,7 +58,7 @@ int32_t characters_in(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char byte) { return !text::continues_character(byte); }));
 }
 
-/// Where `answer` stands in `context`: at `stated` or else nearest to it; npos: nowhere.
+/// Finds `answer` in `context`: at `stated`, or else the occurrence nearest to it; npos: nowhere.
 size_t place_of(std::string_view context, std::string_view answer, size_t stated) {
   if (stated != context.npos && context.substr(stated).starts_with(answer)) return stated;
   const auto wanted = static_cast<int64_t>(std::min(stated, context.size()));

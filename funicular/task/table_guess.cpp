@@ -176,7 +176,7 @@ void Guess::find_label_by_name() {
   if (found.size() == 1) label_ = found.front();
 }
 
-/// Classes are short and repeat. If no column looks like classes, the message names those whose cells repeat.
+/// Classes are short and repeat. If no column looks like classes, the message names the columns whose cells repeat.
 void Guess::find_label_by_cells() {
   if (label_ != none()) return;
   std::vector<size_t> found, repeating;
