@@ -254,7 +254,7 @@ void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
   // Parallel only with a GPU; on the CPU this code already runs in one of many threads.
   parallel_loop(0, hidden.size(0), 1, [&](int64_t from, int64_t to) {
     for (int64_t row = from; row < to; ++row) {
-      // best_of() wants finite numbers.
+      // best_of() needs finite numbers.
       if (!std::isfinite(values[row * size]))
         throw RunError("augment", "the model answers {}; its weights are damaged, or became so in training",
                        values[row * size]);

@@ -68,7 +68,7 @@ std::vector<int64_t> NearWords::best_of(int64_t word, const float* cosines) cons
 std::vector<std::vector<int64_t>> NearWords::nearest(std::span<const int64_t> words) const {
   const at::NoGradGuard no_gradient;
   const int64_t size = vectors_->size();
-  // LibTorch takes no pointer to const; nothing is written through it.
+  // from_blob takes no pointer to const; nothing writes through it.
   const at::Tensor all =
       at::from_blob(const_cast<float*>(vectors_->vectors()), {vectors_->words(), size}, at::kFloat);
   std::vector<std::vector<int64_t>> results(words.size());

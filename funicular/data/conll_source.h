@@ -47,9 +47,9 @@ class ConllSource final : public RowSource {
   bool has_labels() const override { return options_.tagged; }
   size_t pieces() const override { return pieces_.size(); }
   uint64_t piece_bytes(size_t piece) const override;
-  /// Throws InputError naming file and line, unless bad sentences are to be left out. A line is bad if it
-  /// lacks a column that is read, has another number of columns than its file, or is not UTF-8. The sink may
-  /// refuse a sentence: its first line is named.
+  /// Throws InputError naming file and line, unless bad sentences are left out. A line is bad if it lacks a column to
+  /// read, has another number of columns than its file, or is not UTF-8. If the sink refuses a sentence, its first
+  /// line is named.
   uint64_t read(size_t piece, const RowSink& sink) const override;
 
  private:
@@ -79,9 +79,8 @@ class ConllSource final : public RowSource {
   Problem wrong_count(const ConllLine& line, size_t expected, size_t found, bool tabs, bool of_file) const;
   /// Returns the problem of a malformed sentence, or fills `row`. row.words is "" if all lines are comments.
   std::optional<Problem> parse(ConllSentence& sentence, ConllFields& fields, Row& row) const;
-  /// `lines`: the number of the sentence's lines.
   void refuse(const Problem& problem, uint64_t lines, Place& place) const;
-  /// Returns "FILE:LINE". `place` is the place of an earlier line, and becomes the place of this one.
+  /// Returns "FILE:LINE". `place`: of an earlier line; becomes this line's.
   std::string where(size_t offset, Place& place) const;
 
   fs::path path_;

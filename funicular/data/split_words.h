@@ -44,7 +44,7 @@ std::vector<SplitWord> propose_words(const SplitWords& counted, const text::Word
 /// Counts of the corpus under a tokenizer that differs only in its vocabulary; each split word is tokenised again.
 struct Recount {
   uint64_t tokens = 0;
-  uint64_t newly_unknown = 0;  ///< occurrences of words that could be spelled before
+  uint64_t newly_unknown = 0;  ///< occurrences of words that were not unknown before
 };
 Recount recount(const SplitWords& counted, const text::WordPiece& extended);
 

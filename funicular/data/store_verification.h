@@ -20,9 +20,9 @@ namespace funicular::data {
 
 /// A part of a file with its own checksum; in older stores, a whole file.
 struct StoreBlock {
-  std::string_view file;                ///< its name
+  std::string_view file;                ///< the file's name
   std::span<const std::byte> contents;  ///< mapped
-  uint64_t begin = 0;                   ///< where it begins in the file
+  uint64_t begin = 0;                   ///< offset in the file
   uint64_t number = 1, count = 1;       ///< its number among the file's `count` blocks, from 1
   uint64_t checksum = 0;                ///< expected
 };

@@ -31,7 +31,7 @@ bool is_store_file(const std::string& name) {
   return std::find(kStoreFiles.begin(), kStoreFiles.end(), name) != kStoreFiles.end();
 }
 
-// "" if the folder holds nothing but a store's files, else the name of something else in it.
+// Returns "" if the folder has only a store's files, else the name of a foreign entry.
 std::string foreign_entry(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (!is_store_file(entry.path().filename().string()) || !entry.is_regular_file())
@@ -39,7 +39,7 @@ std::string foreign_entry(const fs::path& folder) {
   return "";
 }
 
-// Only what a builder writes is ever deleted, whatever else lies in the folder.
+// Only files that a builder writes are ever deleted.
 void remove_store_files(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
@@ -227,8 +227,8 @@ void BuildFolder::exchange_with_old() {
     remove_store(path_);
     return;
   }
-  // Not every file system can exchange two names. A crash between the two steps leaves both stores, whole,
-  // under other names.
+  // Fallback for file systems that cannot exchange two names. A crash between the two steps leaves both stores
+  // complete, under other names.
   const fs::path old = path_.string() + ".old";
   if (::rename(store_.c_str(), old.c_str()) != 0 || ::rename(path_.c_str(), store_.c_str()) != 0)
     throw RunError("token store", "cannot replace {}: {}", store_.string(), errno_text(errno));
@@ -306,10 +306,10 @@ class StoreWriter::File {
   const uint64_t block_bytes_;
   FileWriter writer_;
   int written_back_;                                ///< a descriptor of the same file
-  uint64_t begun_ = 0;                              ///< how much of it the disk was told to write
-  StreamHash hash_;                                 ///< of all
-  std::optional<StreamHash> block_{std::in_place};  ///< of the block that is being written
-  uint64_t in_block_ = 0;                           ///< its bytes so far
+  uint64_t begun_ = 0;                              ///< bytes whose writing to the disk has begun
+  StreamHash hash_;                                 ///< hash of the whole file
+  std::optional<StreamHash> block_{std::in_place};  ///< hash of the current block
+  uint64_t in_block_ = 0;                           ///< bytes of the current block so far
   std::vector<uint64_t> blocks_;
 };
 
@@ -369,7 +369,7 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
 
   scratch_.assign(rows.document_rows.begin(), rows.document_rows.end());
   for (uint64_t& row : scratch_) row += meta_.rows;
-  // The very first row begins a document whatever its source says.
+  // The very first row always begins a document.
   if (meta_.rows == 0 && rows.rows > 0 && (scratch_.empty() || scratch_.front() != 0))
     scratch_.insert(scratch_.begin(), 0);
   documents_->write(scratch_);
@@ -388,7 +388,7 @@ void StoreWriter::append_labels(const EncodedRows& rows) {
     meta_.set_labels += rows.classes.size();
   }
   if (fixed_names_) return labels_->write(rows.classes);
-  std::vector<int32_t> numbers;  // of the names that this piece met
+  std::vector<int32_t> numbers;  // numbers of this piece's names
   for (const auto& name : rows.class_names) {
     const auto found = std::find(meta_.label_names.begin(), meta_.label_names.end(), name);
     numbers.push_back(static_cast<int32_t>(found - meta_.label_names.begin()));
@@ -414,8 +414,8 @@ void sort_label_names(std::vector<std::string>& names) {
   });
 }
 
-// While rows arrive, classes are numbered as they are met; the final numbers must not depend on the order of
-// the rows.
+// While rows arrive, classes are numbered by first occurrence. The final numbers must not depend on the order of the
+// rows, so they are assigned at the end.
 void StoreWriter::finish_labels() {
   const std::vector<std::string> met = meta_.label_names;
   sort_label_names(meta_.label_names);

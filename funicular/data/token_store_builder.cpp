@@ -27,7 +27,7 @@ namespace funicular::data {
 
 namespace {
 
-/// Tokenises pieces; one for each thread.
+/// Tokenises pieces; each thread has its own encoder.
 class PieceEncoder {
  public:
   PieceEncoder(const text::Tokenizer& tokenizer, const StoreMeta& meta, const StoreBuildOptions& options)

@@ -8,7 +8,7 @@
 
 namespace funicular::objective {
 
-/// Tokens of which random ones are drawn, all equally likely.
+/// The tokens from which random tokens are drawn, all equally likely.
 using RandomTokens = std::shared_ptr<const std::vector<int32_t>>;
 
 /// Draws the random token of a place. It reads the last 64 bits of `block`, as the first 64 decide how the token is
@@ -21,7 +21,7 @@ struct ReplacementShares {
   double random = 0.1;  ///< shown as a random token
 };
 
-/// Throws InputError unless they are shares with a sum of at most 1.
+/// Throws InputError for a negative share and for a sum above 1.
 void check_shares(const ReplacementShares& shares);
 
 /// BERT's rule (Devlin et al. 2019, section 3.1): each chosen token becomes [MASK] with probability shares.mask, a

@@ -124,7 +124,7 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
   return all;
 }
 
-/// Attention's scores are more than products of queries and keys if distances enter them.
+/// With relative positions, attention scores are more than products of queries and keys.
 void check_scores(const DistillationOptions& o) {
   for (const format::ModelConfig* const config : {&o.student, &o.teacher})
     if (config->encoder.positions.relative)
@@ -317,7 +317,7 @@ Model Distillation::build_student(model::ModelOptions encoder) const {
 
 Model Distillation::build_teacher(model::ModelOptions encoder) const {
   format::EncoderSpec& spec = encoder.config.encoder;
-  // A group of layers that share weights stays whole. One group can be cut anywhere.
+  // A group of layers with shared weights is kept whole. If all layers are one group, the cut can be anywhere.
   const int64_t groups = spec.distinct_layers(), group = groups > 1 ? spec.layers / groups : 1;
   spec.set_layers((options_.teacher_layers_read() + group - 1) / group * group);
   encoder.gives = teacher_outputs(options_);

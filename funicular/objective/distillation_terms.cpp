@@ -92,7 +92,7 @@ at::Tensor first_rows(const at::Tensor& hidden, const MicroBatch& batch) {
   return hidden.index_select(0, to_device(model::first_tokens(batch), hidden.device()));
 }
 
-/// Rows of length 1, wide enough for sums.
+/// Normalises rows to length 1, in a type that is wide enough for sums.
 at::Tensor normalised(const at::Tensor& rows, at::ScalarType type) {
   const at::Tensor wide = rows.to(type);
   return wide / wide.norm(2, {1}, /*keepdim=*/true).clamp_min(1e-12);
@@ -154,7 +154,7 @@ LayerTerms mapped_terms(const Model& model, const DistillationOptions& o, const 
   return with_ports(terms, pair.student, pair.teacher);
 }
 
-/// Adds a segment behind the student's layer, if there is anything in it.
+/// Adds a segment behind the student's layer, unless it would have no terms.
 void add_layer_segment(Model& model, int64_t layer, const std::string& name, const LayerTerms& terms) {
   Segment segment;
   segment.name = kDistillation + name;

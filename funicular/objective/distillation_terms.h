@@ -90,9 +90,9 @@ void add_distillation_segments(Model& model, const DistillationOptions& options)
 /// Adds the counts of the terms to the batch, which must be packed.
 void add_distillation_counts(MicroBatch& batch, const DistillationOptions& options);
 
-/// Begins the names of a teacher's activations and weights.
+/// Prefix of the names of a teacher's activations and weights.
 inline constexpr const char* kTeacher = "teacher.";
-/// Begins the names of weights that only the distillation uses.
+/// Prefix of the names of weights that only the distillation uses.
 inline constexpr const char* kDistillation = "distillation.";
 
 }  // namespace funicular::objective

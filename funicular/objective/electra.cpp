@@ -137,7 +137,7 @@ void require_same_embeddings(const format::ModelConfig& a, const format::ModelCo
 }
 
 /// Reads a BERT as a generator. Warns if the BERT's head was trained with another activation than a generator's head
-/// has.
+/// uses.
 void read_generator_as_electra(model::Pretrained& generator) {
   const bool own_activation = !format::family_of(generator.config()).masked_lm.plain_gelu;
   generator.read_as_electra();
@@ -166,7 +166,7 @@ void load_generator(Model& model, const fs::path& folder) {
         folder.string(), in_file(report.missing.front()), report.missing.size() - 1);
 }
 
-/// The weights that the generator has in common with the discriminator.
+/// The weights that the generator shares with the discriminator.
 std::vector<std::string> shared_weights(const format::ModelConfig& config) {
   const format::Family& family = format::family_of(config);
   const format::WeightNames& names = family.names;

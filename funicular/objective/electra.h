@@ -14,7 +14,7 @@ namespace funicular::objective {
 struct ElectraOptions {
   double generator_size = 0.25;  ///< the generator's hidden size, as a share of the discriminator's; (0, 1]
   int64_t generator_layers = 0;  ///< for a new generator; 0: as many as the discriminator has
-  double weight = 50;           ///< of the discriminator's loss; the generator's is 1 (the paper's section 2)
+  double weight = 50;  ///< weight of the discriminator's loss; the generator's is 1 (the paper's section 2)
   bool keep_generator = false;  ///< also saves the generator, in FOLDER/generator
   /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to continue with. It sets the
   /// generator's layers and size. Its embeddings are not read, as the generator shares the discriminator's. Empty: a
@@ -44,7 +44,7 @@ class Electra : public Objective {
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
     return masked_lm_.samples(std::move(store));
   }
-  /// The discriminator's.
+  /// The discriminator's head.
   model::Head head() const override;
   /// The generator, with its loaded or random weights, followed by the discriminator of these options; see
   /// join_electra.
@@ -54,7 +54,7 @@ class Electra : public Objective {
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Electra>(); }
   std::map<std::string, std::string> identity() const override;
-  /// The generator, as transformers' ElectraForMaskedLM, in folder/generator.
+  /// Saves the generator, as transformers' ElectraForMaskedLM, in folder/generator.
   void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
 
@@ -65,7 +65,7 @@ class Electra : public Objective {
   MaskedLm masked_lm_;                          ///< makes the generator's batches
 };
 
-/// Begins the names of the generator's own weights.
+/// Prefix of the names of the generator's own weights.
 inline constexpr const char* kGenerator = "generator.";
 
 /// Derives a new generator's configuration from the discriminator's, as the authors' code does. The width is `size`

@@ -1,5 +1,5 @@
 #pragma once
-// Entities of a lexicon, hidden as a whole (Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge
+// Entities of a lexicon, masked as a whole (Sun et al. 2019, "ERNIE: Enhanced Representation through Knowledge
 // Integration", section 3.2.3).
 
 #include "funicular/objective/phrases.h"

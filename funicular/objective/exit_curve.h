@@ -1,5 +1,6 @@
 #pragma once
-// The curve of early exit: mean layers and accuracy at each threshold, from the answers of all exits to evaluated rows.
+// The trade-off curve of early exit: mean layers and accuracy at each threshold, from the answers of all exits to
+// evaluated rows.
 
 #include <ATen/core/Tensor.h>
 

@@ -23,7 +23,7 @@ struct LayerClassificationOptions {
   bool own_learns = false;  ///< whether the model's own classifier also learns the labels
   std::string rows_count;   ///< the inner objective's count of the rows: "classification", "tags"
   ClassLoss loss = {};      ///< for Target::labels
-  std::string file = {};    ///< the file in the model's folder that keeps the classifiers; "": none
+  std::string file = {};    ///< the file for the classifiers in the model's folder; "": none
   int64_t last_layer = 0;   ///< the number of the encoder's layers
   Json note = {};           ///< the note on exits in config.json (LayerMetrics); null: none
 };
@@ -46,7 +46,7 @@ class LayerClassification final : public Objective {
   Model build(model::ModelOptions encoder) const override;
   /// The metrics of the inner objective and of each layer.
   std::unique_ptr<Metrics> metrics() const override;
-  /// The classifiers, in a file beside the model.
+  /// Saves the classifiers in a file beside the model.
   void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
   std::map<std::string, std::string> identity() const override;

@@ -169,7 +169,7 @@ std::string MaskStatistics::text() const {
 
 namespace {
 
-/// With U+FFFD in place of what is no UTF-8: a byte-level token need not be whole characters.
+/// Replaces invalid UTF-8 by U+FFFD, as a byte-level token may have incomplete characters.
 std::string readable(std::string_view bytes) {
   std::string text;
   for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;)

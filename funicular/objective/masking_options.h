@@ -39,7 +39,7 @@ Replacement replacement_from(const std::string& name);
 Compat compat_from(const std::string& name);
 PackSentences pack_from(const std::string& name);
 
-/// A sequence that was masked, as an observer sees it. All views are valid during the call.
+/// A masked sequence, for an observer. All views are valid only during the call.
 struct MaskedSequence {
   const data::Sample& sample;
   MaskView view;                   ///< the original tokens
@@ -52,10 +52,10 @@ struct MaskedSequence {
 struct MaskedLmOptions {
   SequenceOptions sequence;
   double probability =
-      0.15;  ///< share of the tokens of a sequence to predict, special tokens not counted; at least one
-  double mask_share = 0.8;           ///< of these become [MASK], or a similar word
-  double random_share = 0.1;         ///< of these become a random token; the rest stay
-  Masking masking = Masking::token;  ///< the budget stays in tokens
+      0.15;  ///< share of a sequence's tokens to predict, without special tokens; at least one token
+  double mask_share = 0.8;    ///< share of the predicted tokens that become [MASK], or a similar word
+  double random_share = 0.1;  ///< share of the predicted tokens that become a random token; the rest stays
+  Masking masking = Masking::token;  ///< the budget always counts tokens
   LengthShares ngram_shares = {};    ///< for Masking::ngram; empty: MacBERT's
   Replacement replacement = Replacement::bert;
   Compat compat = Compat::none;

@@ -18,17 +18,17 @@ namespace funicular::objective {
 /// Share of equal pairs, 0..1.
 double accuracy(std::span<const int64_t> predicted, std::span<const int64_t> truth);
 
-/// 2 TP / (2 TP + FP + FN) of class `positive`; 0 where the class occurs in neither.
+/// 2 TP / (2 TP + FP + FN) of class `positive`; 0 if the class occurs in neither.
 double f1(std::span<const int64_t> predicted, std::span<const int64_t> truth, int64_t positive = 1);
 
 /// Mean F1 over the classes that occur in `predicted` or `truth`.
 double macro_f1(std::span<const int64_t> predicted, std::span<const int64_t> truth);
 
-/// Matthews' correlation for any number of classes (Gorodkin, "Comparing two K-category assignments by a
-/// K-category correlation coefficient", 2004, eq. 8), -1..1; 0 where one side is a single class.
+/// Matthews' correlation for any number of classes (Gorodkin, "Comparing two K-category assignments by a K-category
+/// correlation coefficient", 2004, eq. 8), -1..1; 0 if one side is a single class.
 double matthews_correlation(std::span<const int64_t> predicted, std::span<const int64_t> truth);
 
-/// Pearson's correlation; NaN where one side is constant, an InputError for fewer than two pairs.
+/// Pearson's correlation; NaN if one side is constant. Throws InputError for fewer than two pairs.
 double pearson(std::span<const double> predicted, std::span<const double> truth);
 
 /// Spearman's rank correlation: Pearson's of the ranks, ties sharing the mean of their ranks.
@@ -102,7 +102,7 @@ double mean_average_precision(std::span<const double> scores, std::span<const ui
 /// the label. Scores: 0 to 1.
 double best_threshold(std::span<const double> scores, std::span<const uint8_t> truth);
 
-/// micro_f1, macro_f1, average_precision (the mean over labels), accuracy (rows whose labels are all right).
+/// micro_f1, macro_f1, average_precision (the mean over labels), accuracy (rows with all labels right).
 const std::vector<std::string>& multi_label_metric_names();
 
 /// Metrics of outputs "logits" [S, labels] and "labels" [S, labels]. A row has a label if its share is above 0.5. NaN

@@ -67,7 +67,7 @@ class Objective {
   virtual std::map<std::string, std::string> identity() const = 0;
 
  protected:
-  /// LossOver::rows if this object is a `Class` itself. A class that inherits from it may have another head or other
+  /// Returns LossOver::rows if this object is exactly a `Class`. A derived class may have another head or other
   /// batches, of which `Class` knows nothing.
   template <class Class>
   LossOver of_class() const {

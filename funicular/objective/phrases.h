@@ -47,7 +47,7 @@ class Phrases {
 std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, std::string_view phrase);
 
 /// The lines of a text file with their numbers from 1, without line ends; a byte-order mark is skipped, and so are
-/// empty lines. Throws InputError where the file cannot be read or a line is not UTF-8 (FILE:LINE).
+/// empty lines. Throws InputError if the file cannot be read or a line is not UTF-8 (FILE:LINE).
 void for_each_line(const fs::path& file,
                    const std::function<void(std::string_view line, int64_t number)>& use);
 

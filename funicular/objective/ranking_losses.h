@@ -27,7 +27,7 @@ enum class RankingLoss {
   margin_mse,  ///< squared error of the first text's lead over each other text
   list_net,    ///< cross-entropy of the softmax of the scores and of the labels
   rank_net,    ///< pairs of texts with different labels
-  lambda       ///< pairs as for rank_net, weighted by what an exchange of both texts changes in nDCG
+  lambda       ///< pairs as for rank_net, weighted by the change of nDCG if both texts are swapped
 };
 /// In the order of RankingLoss, as --loss takes them.
 const std::vector<std::string>& ranking_loss_names();
@@ -71,7 +71,7 @@ struct RankingLossOptions {
   std::string name() const { return ranking_loss_names().at(static_cast<size_t>(loss)); }
   /// The note in config.json's key "funicular", under kRankingNote.
   Json note() const;
-  /// Reads it. Throws InputError for a note that makes no sense.
+  /// Reads the note. Throws InputError for a malformed note.
   static RankingLossOptions from(const Json& note);
   /// The settings that a resumed run must share.
   void add_identity(std::map<std::string, std::string>& identity) const;

@@ -1,5 +1,5 @@
 #pragma once
-// Spans as SpanBERT's own program chooses them.
+// Chooses spans as SpanBERT's own program does.
 
 #include "funicular/objective/ngram_units.h"
 

@@ -46,7 +46,7 @@ class SpanForm {
 
 /// A row's answer, by its first and its last token in the context.
 struct AnswerTokens {
-  enum Kind : int8_t { there, none, unknown };  ///< unknown: the row teaches nothing
+  enum Kind : int8_t { there, none, unknown };  ///< unknown: the row is not used in training
   Kind kind = unknown;
   int64_t first = 0, last = 0;
 };
@@ -89,8 +89,9 @@ struct BestSpan {
   double null_score =
       std::numeric_limits<double>::infinity();  ///< least sum of [CLS]'s logits over the windows
 
-  /// Reads one window. `logits`: two per token of its sequence; `place`: where the window begins in it. Candidates are
-  /// the kBest starts and kBest ends of the sequence that lie in the window, of at most kMostTokens tokens.
+  /// Reads one window. `logits`: two per token of its sequence; `place`: where the window begins in it. Candidates
+  /// combine the sequence's kBest starts and kBest ends, if they lie in the window and span at most kMostTokens
+  /// tokens.
   void read(std::span<const float> logits, int64_t place, TokenRange window);
   /// How much higher "no answer" scores than the answer.
   double null_odds() const { return null_score - score; }
@@ -102,7 +103,7 @@ struct ScoredSpan {
   int64_t first, last;  ///< tokens of the context
 };
 
-/// The best candidates of a question over the windows of its context, the best first. A span that several windows hold
+/// The best candidates of a question over the windows of its context, the best first. A span in several windows
 /// counts once, with its best score.
 class BestSpans {
  public:

@@ -54,7 +54,7 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
             : "");
 }
 
-/// Rows of probabilities that are read, and how far their sums are from 1.
+/// Collects rows of probabilities, and the deviations of their sums from 1.
 class SoftRows {
  public:
   void add(std::span<const double> row, uint64_t offset) {
@@ -69,7 +69,8 @@ class SoftRows {
     ++rows_;
   }
 
-  /// Refuses sums that the rounding of the written decimals does not explain, and says how many it does.
+  /// Returns the logits. Refuses sums that the rounding of the written decimals does not explain. Warns of the number
+  /// of sums that it does explain.
   std::vector<float> take(const format::TextFile& file, int64_t classes) {
     const double bound = data::share_sum_bound(static_cast<size_t>(classes), decimals_);
     for (const auto& [offset, sum] : off_)
@@ -101,7 +102,7 @@ class SoftRows {
 // ---- the cache's files
 
 constexpr int64_t kVersion = 2;
-/// In cache.json: the rows that are kept, in blocks, each with the checksum of its bytes in every file.
+/// In cache.json: the cached rows in blocks, each with the checksum of its bytes in every file.
 constexpr const char* kBlocks = "blocks";
 /// In cache.json: the teacher's activations that the cache stores.
 constexpr const char* kActivations = "activations";
@@ -110,7 +111,7 @@ at::ScalarType kept_type(const KeptActivation& kept) {
   return kept.of_tokens ? at::kBFloat16 : at::kFloat;
 }
 
-/// Bytes of a row.
+/// Bytes per row.
 int64_t row_bytes(const KeptActivation& kept) {
   return kept.width * static_cast<int64_t>(c10::elementSize(kept_type(kept)));
 }
@@ -238,7 +239,7 @@ int64_t Cache::read(bool verify) {
   return done;
 }
 
-/// Nothing else would notice a flipped byte: another teacher's answers are learned as well.
+/// Nothing else would detect a flipped byte, as a student learns wrong answers just as well.
 void Cache::check(int64_t begin, const OrderedJson& block, bool verify) const {
   const int64_t end = block["end"];
   for (size_t i = 0; i < activations_.size(); ++i) {

@@ -36,12 +36,12 @@ std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format
 struct CacheIdentity {
   std::string teacher;    ///< weights, configuration, arithmetic
   std::string data;       ///< the dataset's contents
-  std::string sequences;  ///< how rows become sequences
+  std::string sequences;  ///< the rules by which rows become sequences
 };
 
 /// An activation that the cache stores: `width` numbers per sequence (float32) or per token (bfloat16).
 struct KeptActivation {
-  std::string name;  ///< as the batch has it
+  std::string name;  ///< the tensor's name in the batch
   int64_t width = 0;
   bool of_tokens = false;
 };

@@ -18,8 +18,8 @@ namespace funicular::objective {
 
 class TokenMasker {
  public:
-  /// Reads the files that the options name. Throws InputError without [MASK], for shares out of range, and for options
-  /// that do not go together.
+  /// Reads the files that the options name. Throws InputError without [MASK], for shares out of range, and for
+  /// options that exclude each other.
   TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
 
   /// Masks tokens of the last sequence in `packed`, which begins at `begin` and was made from `sample`.
@@ -28,11 +28,11 @@ class TokenMasker {
   /// They cover all sequences masked since the last call.
   void finish(MicroBatch& batch);
 
-  /// Key of the choices of a sample, besides the seed: its draw or, for static masks, the sample and the
-  /// number of its mask.
+  /// Key of a sample's random choices, besides the seed: its draw or, for static masks, the sample and the number of
+  /// its mask.
   static uint64_t key_of(const data::Sample& sample, const MaskedLmOptions& options);
 
-  /// In words, for Objective::identity.
+  /// Description for Objective::identity.
   static std::string describe(const MaskedLmOptions& options) { return describe_masking(options); }
 
  private:

@@ -43,7 +43,7 @@ class UnitSelector : public Selector {
 
  private:
   struct Ranked {
-    double turn = 0;    ///< of weighted units; infinite for weight 0
+    double turn = 0;    ///< rank key of weighted units; infinite for weight 0
     uint64_t bits = 0;  ///< decides between equal turns
     Unit unit;
   };

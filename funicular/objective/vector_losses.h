@@ -24,9 +24,8 @@
 namespace funicular::objective {
 
 /// Names of outputs, besides the ones in core/batch_loss.h.
-inline constexpr const char* kRowLabels = "labels";  ///< [R]
-inline constexpr const char* kPresentTexts =
-    "present_texts";  ///< [R, C]: 1, or 0 where a row has fewer texts
+inline constexpr const char* kRowLabels = "labels";            ///< [R]
+inline constexpr const char* kPresentTexts = "present_texts";  ///< [R, C]: 1 if the text is present, else 0
 inline constexpr const char* kTeacherVectors = "teacher_vectors";  ///< [R, D]
 
 enum class VectorLoss {
@@ -47,15 +46,15 @@ const std::vector<std::string>& vector_loss_names();
 /// The texts that multiple negatives compare.
 enum class Comparison {
   one_way,    ///< each anchor with all positives and negatives
-  symmetric,  ///< and each positive with all anchors: the mean of two softmaxes
-  joint       ///< and anchors and positives among themselves: one softmax, as GTE has it
+  symmetric,  ///< also each positive with all anchors: the mean of two softmaxes
+  joint       ///< also anchors and positives among themselves: one softmax, as in GTE
 };
 const std::vector<std::string>& comparison_names();
 
 struct VectorLossOptions {
   VectorLoss loss = VectorLoss::multiple_negatives;
   Comparison comparison = Comparison::one_way;
-  double scale = 20;                  ///< of cosines: 1 / temperature
+  double scale = 20;                  ///< factor of cosines: 1 / temperature
   double hardness = 0;                ///< extra weight of a row's own negatives, by similarity
   double batch_hardness = 0;          ///< extra weight of the texts of other rows, by similarity
   std::optional<double> margin = {};  ///< none: 5 for triplet, 0.5 for contrastive

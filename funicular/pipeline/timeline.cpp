@@ -17,7 +17,7 @@ namespace funicular::pipeline {
 
 namespace {
 
-/// One value a stage.
+/// One value per stage.
 class PerStage {
  public:
   PerStage(const std::vector<double>& values, int stages, const char* what) : values_(values) {
@@ -304,11 +304,12 @@ class Player {
   const Placement placement_;
   const bool explicit_;
   std::vector<size_t> next_;
-  std::vector<double> free_;  ///< when each rank has done what stands before its next action
+  std::vector<double> free_;  ///< time at which each rank has finished its earlier actions
   std::map<Key, double> done_, arrivals_, posted_;
   std::map<std::pair<int, int>, double> links_;
-  std::map<std::pair<int, int>, int> met_;  ///< how many reductions and updates a rank has made of a stage
-  /// When each rank has come, by kind, stage, and how many there were before.
+  std::map<std::pair<int, int>, int>
+      met_;  ///< number of reductions and updates of a stage that a rank has made
+  /// Arrival time of each rank, by kind, stage and number of earlier meetings.
   std::map<std::tuple<Kind, int, int>, std::map<int, double>> meetings_;
   Timeline timeline_;
 };

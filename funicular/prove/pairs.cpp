@@ -63,7 +63,7 @@ std::vector<Pair> cuts_of_batches(ProofTask task, const std::string& objective) 
   return pairs;
 }
 
-/// Whether the objective's rows have labels or layers of their own.
+/// Whether the objective has its own labels or layers.
 bool has_own_rows(const ProofTask& task, const std::string& objective) {
   return objective == kTags || objective == kMultiLabel || objective == kSoftLabels ||
          objective == kSoftMultiLabel || objective == kLongTexts || task.distils() || task.texts() > 0 ||
@@ -240,8 +240,8 @@ class Pairs {
     add_every_schedule();
   }
 
-  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches, on two with slices and beside replicas with every
-  /// stage of ZeRO.
+  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches. On two ranks also with tensor parallelism, and with
+  /// replicas under every stage of ZeRO.
   void add_every_schedule() {
     if (!task_.model.empty() || !task_.data.empty() || objective_ != kMaskedLm) return;
     const int64_t layers =
@@ -297,8 +297,8 @@ class Pairs {
     });
   }
 
-  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four
-  /// ranks, with one, some and many micro-batches.
+  /// Pipelines with tensor parallelism, and with replicas under ZeRO: every schedule with a flush on four ranks, with
+  /// one, some and many micro-batches.
   void add_products() {
     for_both([&] {
       for (const std::string& schedule : schedules(with_flush)) {

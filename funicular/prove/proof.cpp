@@ -368,7 +368,7 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
     const bool ranks_first = layout.shared.zero >= 2;
     return layout.deterministic && (!ranks_first || power_of_two(workers_of(layout)));
   };
-  // A product that is cut adds up the slices' parts, so only equal slices give equal bits.
+  // Tensor parallelism adds up the slices' products, so only equal numbers of slices give equal bits.
   const bool same_slices = a.shared.sliced == b.shared.sliced && a.shared.tensor == b.shared.tensor;
   if (is_tree(a) && is_tree(b) && same_slices && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))

@@ -213,7 +213,8 @@ void write(const comm::Group& group, const fs::path& path,
   });
 }
 
-/// On which stage of an asynchronous pipeline the reference's weights are first used, and how old they are in a step.
+/// The stage of an asynchronous pipeline that first uses each of the reference's weights, and the weights' age in a
+/// step.
 class Recurrence {
  public:
   Recurrence(const Layout& layout, const Model& model, int64_t steps_between_meetings)
@@ -228,7 +229,8 @@ class Recurrence {
     }
   }
   int stage_of(const std::string& name) const { return stage_of_.empty() ? 0 : stage_of_.at(name); }
-  /// In updates; no older than the meeting before (the trainer's: at epochs' ends, and every hundred steps).
+  /// In updates. Limited by the last synchronisation, which the trainer does at the end of an epoch and every hundred
+  /// steps.
   int64_t age(int64_t step, const std::string& name) const {
     if (stage_of_.empty()) return 0;
     const int behind = layout_.stages() - 1 - stage_of(name);

@@ -34,7 +34,7 @@ namespace funicular::prove {
 
 namespace {
 
-constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
+constexpr int64_t kVocabulary = 997;  // a prime, so that no number of slices divides it
 
 constexpr double kGeneratorSize = 0.8;
 
@@ -169,7 +169,8 @@ Rows asked_for(const ProofTask& task, const format::ModelConfig& config, const t
 
 std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
                                                    const objective::Objective& objective) {
-  const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
+  const launch::Environment place =
+      launch::read_environment();  // each rank of a host verifies its own blocks
   const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
   store->require_tokenizer(tokenizer);
   if (task.head == model::Head::classification && store->meta().labels == data::LabelKind::none)
