@@ -18,7 +18,8 @@ namespace funicular::model {
 /// Folder of an ELECTRA's generator within its discriminator's folder, if it was kept.
 inline constexpr const char* kGeneratorFolder = "generator";
 
-/// Note of fine-tuning in config.json for evaluate and predict (key "funicular"; transformers ignores it).
+/// The note that fine-tuning leaves in config.json for evaluate and predict (key "funicular"; transformers ignores
+/// it).
 struct TaskNote {
   std::string task;
   int text_columns = 1;
@@ -28,7 +29,7 @@ struct TaskNote {
 
   static TaskNote from(const format::ModelConfig& config);
   void store_in(format::ModelConfig& config) const;
-  /// `truncation` as the objective takes it. Throws InputError for an unknown name.
+  /// `truncation` as a value for the objective. Throws InputError for an unknown name.
   text::Truncation pair_truncation() const;
 };
 

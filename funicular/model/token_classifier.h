@@ -7,7 +7,7 @@
 
 namespace funicular::model {
 
-/// Begins the names of its weights, in every family.
+/// Prefix of the names of its weights, in every family.
 inline constexpr const char* kTokenClassifier = "classifier.";
 
 /// transformers' BertForTokenClassification, or another family's: dropout and a linear layer over the hidden states

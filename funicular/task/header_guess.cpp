@@ -15,7 +15,7 @@ namespace {
 
 /// A name of a column is seldom longer.
 constexpr size_t kLongestName = 48;
-/// Characters of a cell, and cells, that a message shows.
+/// The most characters of a cell, and the most cells, in a message.
 constexpr size_t kMostShown = 40, kMostCells = 6;
 
 /// Evidence from the first row's cells: that it is a header, or that it is data. A strong sign outweighs all weak
