@@ -52,7 +52,7 @@ std::vector<Answer> Predictor::answer(std::vector<InputRow> rows) const {
   return answer(tokenised);
 }
 
-/// The model's answers; where they say so, with the number of the layer or of the cascade's model behind each.
+/// The model's answers; for staged answers, each with the number of its layer or of the cascade's model.
 at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
   if (options_.exits && !options_.small) {
     const model::ExitedRows rows = model::run_with_exits(model_, batch, *options_.exits);
@@ -151,7 +151,7 @@ std::vector<Answer> Predictor::answer(std::span<const TokenisedRow> rows) const 
 
 // ---- streams
 
-/// A window with fewer rows than the options allow, times the ranks, is the last one.
+/// The last window is the one with fewer rows than the options allow on all ranks.
 Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share) const {
   Window window;
   while (window.read < options_.window * share.ranks) {
@@ -188,7 +188,7 @@ void Predictor::count(const Window& window, StreamCounts& done) const {
 
 namespace {
 
-/// An answer of several lines has marks between them, so that the ranks can put their answers in order.
+/// An answer of several lines has marks between its lines, so that the ranks' answers can be merged in order.
 std::string with_line_ends(std::string lines) {
   std::replace(lines.begin(), lines.end(), format::kListMark, '\n');
   return lines;

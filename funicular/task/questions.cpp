@@ -248,7 +248,7 @@ std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
   using objective::AnswerTokens;
   std::vector<AnswerTokens> all;
   std::vector<text::CharacterRange> places;
-  size_t context = file.contexts.size();  // whose places these are
+  size_t context = file.contexts.size();  // context to which the offsets refer
   for (const Question& question : file.questions) {
     AnswerTokens& answer = all.emplace_back();
     if (question.impossible) answer.kind = AnswerTokens::none;
@@ -263,7 +263,7 @@ std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
     const bool there = behind != places.begin() && last != places.end();
     answer = {there ? AnswerTokens::there : AnswerTokens::none, behind - places.begin() - 1,
               last - places.begin()};
-    // The tokens of one character have one place each: its last token was found first.
+    // Several tokens of one character: its last token was found first.
     if (answer.first > answer.last) std::swap(answer.first, answer.last);
   }
   return all;

@@ -41,7 +41,7 @@ class TextTask : public Task {
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const final;
 
  protected:
-  /// Code shared by the rows of these tasks.
+  /// The common parts of these tasks' registry rows.
   template <class T>
   static TaskType row_of_tables(std::string name) {
     return {.name = std::move(name),
