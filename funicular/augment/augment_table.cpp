@@ -12,7 +12,7 @@ namespace funicular::augment {
 
 namespace {
 
-/// Where the counts of AugmentCounts stand in JSON.
+/// The JSON keys of AugmentCounts.
 constexpr std::pair<const char*, int64_t AugmentCounts::*> kCounts[] = {
     {"rows", &AugmentCounts::rows},
     {"variants", &AugmentCounts::variants},

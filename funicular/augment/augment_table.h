@@ -1,5 +1,5 @@
 #pragma once
-// A whole table augmented: block by block, by any number of processes, resumable.
+// Augments a whole table block by block. Any number of processes can share the work, and it is resumable.
 
 #include <cstdint>
 #include <functional>
@@ -13,9 +13,9 @@
 
 namespace funicular::augment {
 
-/// The rows of a block with their variants behind each, as they are written, with line ends. Each variant of a text
-/// stands beside the row's other texts as they are; with `published` beside the last variants of the texts before it,
-/// as TinyBERT's program leaves them there, and each further text is first written as it is.
+/// Returns the output lines of a block: each row, followed by its variants. A variant of one text is written with the
+/// row's other original texts. With `published`, it is written with the last variants of the texts before it, as
+/// TinyBERT's program does. The variants of each text but the first then follow a line with that text's original.
 std::string vary_block(const Table& table, const Augmenter& augmenter, const RowBlock& block, bool published,
                        AugmentCounts& counts);
 
@@ -23,24 +23,24 @@ Json to_json(const AugmentCounts& counts);
 /// Throws InputError for what to_json did not write.
 AugmentCounts counts_from_json(const Json& json);
 
-/// Of the blocks that the journal lacks, those of this rank: every `ranks`-th. All ranks have read the journal before
-/// any of them adds to it.
+/// Returns this rank's share of the blocks that the journal lacks: every `ranks`-th. All ranks must read the journal
+/// before any of them adds to it.
 std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int rank, int ranks);
 
-/// Works on blocks, each into the journal. False where an interrupt was requested (base/interrupt.h) before all were
-/// done. `show` (or null): after each block, with how many rows are done.
+/// Augments blocks and adds each to the journal. Returns false if an interrupt (base/interrupt.h) came before all
+/// were done. `show` (or null) is called after each block with the number of finished rows.
 bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter,
                  bool published, Journal& journal, const std::function<void(int64_t rows)>& show);
 
-/// Puts the blocks of a complete journal together as `output`, which appears when it is complete, and writes beside it
-/// what it is (record_of). Returns the counts of all. Throws RunError for a block that is missing.
+/// Joins the blocks of a complete journal to the file `output`, and writes its record (record_of). The file gets its
+/// name once it is complete. Returns the sums of the counts. Throws RunError for a missing block.
 AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity,
                            const fs::path& output);
 
-/// The file that says of an output how it was made: OUTPUT.made.json.
+/// The file that records how an output was made: OUTPUT.made.json.
 fs::path record_of(const fs::path& output);
 
-/// The counts of an output that is complete, unchanged and was made from the same; nothing otherwise.
+/// Returns the counts of a complete and unchanged output that was made with the same identity; otherwise nothing.
 std::optional<AugmentCounts> finished(const fs::path& output, const Json& identity);
 
 }  // namespace funicular::augment

@@ -33,7 +33,8 @@ char lower(char c) {
   return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// As Python's title() does it, where `word` is such a title: the published program's way.
+/// If `word` is a title in the sense of Python's title(), applies title() to the candidate, as the published program
+/// does.
 std::string in_title_of(std::string_view word, std::string candidate) {
   if (!is_upper(word.front()) || !std::all_of(word.begin() + 1, word.end(), is_lower)) return candidate;
   bool within = false;
@@ -128,7 +129,7 @@ void Augmenter::look_up(std::span<const DividedText> texts, std::vector<Candidat
     int64_t number;
   };
   std::vector<Place> places;
-  std::map<int64_t, size_t> rows;  // of the words asked for, once each
+  std::map<int64_t, size_t> rows;  // rows of the requested words, once each
   for (size_t text = 0; text < texts.size(); ++text)
     for (size_t word = 0; word < texts[text].words.size(); ++word) {
       const TextWord& place = texts[text].words[word];
@@ -161,7 +162,7 @@ std::vector<Augmenter::Candidates> Augmenter::candidates(std::span<const Divided
   for (const DividedText& text : texts) found.emplace_back(text.words.size());
   guess(texts, found, counts);
   look_up(texts, found, counts);
-  // The published program still draws for a word without candidates: its own is the only one.
+  // The published program also draws for a word without candidates, with the word itself as the only candidate.
   for (size_t text = 0; text < texts.size() && options_.published; ++text)
     for (size_t word = 0; word < found[text].size(); ++word)
       if (texts[text].words[word].replaceable && found[text][word].empty())

@@ -16,12 +16,12 @@ constexpr const char* kJob = "job.json";
 constexpr std::string_view kPart = "part";
 constexpr uint64_t kMagic = 0x31'6c'6e'72'75'6f'6a'2eu;
 
-/// Stands before each piece, whose note and text follow.
+/// The header of a piece; its note and text follow.
 struct PieceHeader {
   uint64_t magic = kMagic;
   int64_t piece = 0;
   uint64_t note_size = 0, text_size = 0;
-  uint64_t hash = 0;  ///< of the three numbers, the note and the text
+  uint64_t hash = 0;  ///< hash of the three numbers, the note and the text
 };
 
 uint64_t hash_of(const PieceHeader& header, std::string_view note, std::string_view text) {
@@ -33,7 +33,7 @@ uint64_t hash_of(const PieceHeader& header, std::string_view note, std::string_v
   return hash.digest();
 }
 
-/// Processes may have been killed while they made the folder, or emptied it.
+/// Whether the folder has only temporary files, which processes leave if they are killed while making or emptying it.
 bool holds_only_temporaries(const fs::path& folder) {
   if (!fs::is_directory(folder)) return false;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -71,7 +71,7 @@ std::unique_ptr<FolderLock> Journal::prepare(const fs::path& folder, const Json&
 
 void Journal::remove(const fs::path& folder) {
   if (fs::exists(folder)) fs::rename(folder, temporary_name(folder));
-  for (const fs::path& aside : temporaries_of(folder)) fs::remove_all(aside);  // an earlier process's too
+  for (const fs::path& aside : temporaries_of(folder)) fs::remove_all(aside);  // of earlier processes, too
 }
 
 Journal::Journal(fs::path folder) : folder_(std::move(folder)), own_(temporary_name(folder_ / kPart)) {
@@ -90,7 +90,7 @@ void Journal::scan(const fs::path& file) {
     bytes.copy(reinterpret_cast<char*>(&header), sizeof header, at);
     at += sizeof header;
     const uint64_t left = bytes.size() - at;
-    // What follows the first piece that is not whole is not trusted either.
+    // Stop at the first incomplete piece, as the bytes after it cannot be trusted.
     if (header.magic != kMagic || header.note_size > left || header.text_size > left - header.note_size)
       return;
     const std::string_view note = bytes.substr(at, header.note_size);

@@ -1,6 +1,6 @@
 #pragma once
-// Work on numbered pieces that any number of processes share, and that goes on where killed ones left it: each
-// process appends the results of its pieces to a file of its own, and what is whole counts.
+// Shares work on numbered pieces among processes and resumes it after a crash. Each process appends the results of
+// its pieces to its own file. Complete pieces count.
 
 #include <cstdint>
 #include <map>
@@ -18,30 +18,30 @@ namespace funicular::augment {
 
 class Journal {
  public:
-  /// The folder of an output file, beside it: OUTPUT.parts.
+  /// The journal's folder, beside the output file: OUTPUT.parts.
   static fs::path folder_of(const fs::path& output);
 
-  /// Makes the folder for work that `identity` describes, or finds it. What other work left there is removed, and
-  /// said. By one process, before the others open theirs; it keeps the lock that is returned until the work is done.
-  /// Throws InputError for a folder that is no journal, or in which another command works now.
+  /// Makes the folder for the work that `identity` describes, or reuses it. Removes leftovers of other work with a
+  /// warning. One process calls it before any process opens a Journal, and keeps the returned lock until the work is
+  /// done. Throws InputError for a folder that is no journal, or that another command is using.
   static std::unique_ptr<FolderLock> prepare(const fs::path& folder, const Json& identity);
-  /// Removes the folder, if it is there, in one step, and what a process that was killed here left of it.
+  /// Removes the folder, if it exists, in one step, and leftovers of processes that were killed while removing it.
   static void remove(const fs::path& folder);
 
-  /// Reads what is there: the pieces that are whole. Throws InputError where the folder is not there (on another
-  /// host, perhaps).
+  /// Reads the complete pieces. Throws InputError if the folder does not exist (perhaps on another host).
   explicit Journal(fs::path folder);
 
   bool has(int64_t piece) const { return places_.contains(piece); }
   size_t size() const { return places_.size(); }
-  /// Adds a piece's result, `note` (JSON, one object) and text, and hands it to the system: it survives this process.
+  /// Adds a piece's result, `note` (a JSON object) and text, and flushes it to the system, so that it survives this
+  /// process.
   void add(int64_t piece, const Json& note, std::string_view text);
 
   struct Piece {
     Json note;
     std::string text;
   };
-  /// A piece that is there. Throws RunError where it is not.
+  /// Reads a piece. Throws RunError if the journal lacks it.
   Piece read(int64_t piece) const;
 
  private:

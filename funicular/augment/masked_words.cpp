@@ -23,9 +23,9 @@ namespace {
 constexpr const char* kMaskedHidden = "masked_hidden";
 constexpr const char* kDecoder = "masked_decoder";
 constexpr const char* kBias = "masked_bias";
-/// Rows of logits that are held at a time, by each thread.
+/// Rows of logits in memory at a time, per thread.
 constexpr int64_t kRows = 128;
-/// Batches that are held at a time: a long text has thousands of words, each a sequence.
+/// Batches in memory at a time. The limit matters as a long text has thousands of words, each with its own sequence.
 constexpr size_t kBatches = 64;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -52,7 +52,7 @@ const at::Tensor& output_of(const LossSink& sink, const char* name) {
   return found->second;
 }
 
-/// `bias` [V]: of the decoder, on the processor.
+/// `bias`: the decoder's, [V], on the CPU.
 CandidateTokens candidates_of(const text::Tokenizer& tokenizer, const at::Tensor& bias, bool published) {
   const auto size = static_cast<size_t>(bias.size(0));
   CandidateTokens candidates{std::vector<float>(size, kNever), std::vector<uint8_t>(size, 0)};
@@ -81,7 +81,7 @@ std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t 
       return value != other.value ? value > other.value : id < other.id;
     }
   };
-  std::vector<Found> heap;  // the last in order on top
+  std::vector<Found> heap;  // the last in order is on top
   float least = kNever;
   const auto offer = [&](int64_t i) {
     const float value = logits[i] + offsets[i];
@@ -97,7 +97,7 @@ std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t 
   constexpr int64_t kBlock = 64;
   int64_t i = 0;
   for (; i + kBlock <= size && count > 0; i += kBlock) {
-    int any = 0;  // few blocks hold one of the largest
+    int any = 0;  // few blocks have one of the largest
     for (int64_t j = i; j < i + kBlock; ++j) any |= logits[j] + offsets[j] > least ? 1 : 0;
     if (any)
       for (int64_t j = i; j < i + kBlock; ++j) offer(j);
@@ -109,11 +109,11 @@ std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t 
   return ids;
 }
 
-/// Sequences end to end.
+/// Concatenated sequences.
 struct MaskedWords::Batch {
   std::vector<int64_t> ids, types, rows;
-  std::vector<int32_t> lengths, own;  ///< own: the hidden word's id
-  std::vector<size_t> words;          ///< which of those asked for
+  std::vector<int32_t> lengths, own;  ///< own: the masked word's id
+  std::vector<size_t> words;          ///< indices in the list of requested words
   bool empty() const { return lengths.empty(); }
 };
 
@@ -142,13 +142,13 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
                      options.max_length, tokenizer.sequence().special_count(2) + 2);
   const at::NoGradGuard no_gradient;
   Batch none;
-  none.ids = {tokenizer.special().mask};  // one token tells where the decoder lies
+  none.ids = {tokenizer.special().mask};  // a pass with one token returns the decoder
   none.types = none.rows = {0};
   none.lengths = {1};
   const LossSink sink = run(none);
   decoder_ = output_of(sink, kDecoder).detach();
   words_ = decoder_.to(at::kFloat).to(at::kCPU).contiguous();
-  // Where products of 16 bits gain nothing, those of float need not be rounded.
+  // If 16-bit products are not faster on this device, use float32, which rounds less.
   if (nn::choose_precision(decoder_.device()).name == "fp32") decoder_ = words_.to(decoder_.device());
   candidates_ = candidates_of(tokenizer, output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous(),
                               options.published);
@@ -186,11 +186,11 @@ void MaskedWords::append(Batch& batch, std::span<const int32_t> hidden, int32_t 
   batch.own.push_back(options_.published ? -1 : hidden[static_cast<size_t>(place)]);
 }
 
-/// False where the word is behind the cut.
+/// Returns false if the word lies behind the cut.
 bool MaskedWords::add(Batch& batch, const HiddenWord& word) const {
   const auto pieces = static_cast<int64_t>(word.pieces.size());
   if (options_.published) {
-    // One token stands before the text.
+    // One special token precedes the text.
     if (word.place + 1 >= options_.max_length) return false;
     append(batch, word.pieces, word.place, word.pieces);
     return true;
@@ -208,7 +208,7 @@ std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidd
   const auto value = [&](int32_t id) { return logits[id] + candidates_.offsets[static_cast<size_t>(id)]; };
   const std::vector<int32_t> first = largest(logits, candidates_.offsets.data(), size, options_.count, own);
   if (first.empty()) return first;
-  // All that may be among the first: the logits are rounded.
+  // As the logits are rounded, compute exact values for all words that may be among the first.
   const float most =
       std::max(std::abs(value(first.front())), std::abs(value(first.back()))) + candidates_.largest_offset;
   const float margin = (1 + most) * (decoder_.scalar_type() == at::kFloat ? 0x1p-12F : 0x1p-7F);
@@ -251,10 +251,10 @@ void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
                    read = plain(hidden);
   const int64_t size = decoder_.size(0), width = decoder_.size(1);
   const float* const values = logits.const_data_ptr<float>();
-  // A loop of its own beside a GPU alone: elsewhere this is one thread of many.
+  // Parallel only with a GPU; on the CPU this code already runs in one of many threads.
   parallel_loop(0, hidden.size(0), 1, [&](int64_t from, int64_t to) {
     for (int64_t row = from; row < to; ++row) {
-      // best_of() wants finite numbers.
+      // best_of() needs finite numbers.
       if (!std::isfinite(values[row * size]))
         throw RunError("augment", "the model answers {}; its weights are damaged, or became so in training",
                        values[row * size]);
@@ -284,7 +284,7 @@ void MaskedWords::for_each_share(int64_t count, const std::function<void(int64_t
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  // A single share would run outside of a parallel region, where its products take all threads.
+  // A single share would run outside of a parallel region, and its products would use all threads.
   for_each_item(std::max<int64_t>(count, 2), [&](int64_t i) {
     if (i < count) body(i);
   });

@@ -19,9 +19,9 @@
 namespace funicular::augment {
 
 namespace {
-/// Words whose cosines are held at a time: 25 MB of 100,000.
+/// Words whose cosines are in memory at a time: 25 MB for a file of 100,000 words.
 constexpr int64_t kWords = 64;
-/// More than the error of a product in float32 of vectors of length 1.
+/// Larger than the float32 error of a product of vectors of length 1.
 constexpr float kMargin = 1e-4f;
 }  // namespace
 
@@ -52,7 +52,7 @@ std::vector<int64_t> NearWords::best_of(int64_t word, const float* cosines) cons
   const std::vector<int32_t> first =
       largest(cosines, offsets_.data(), words, count_, static_cast<int32_t>(word));
   if (first.empty()) return {};
-  // All that may be among the first: the products are rounded.
+  // As the products are rounded, compute exact cosines for all words that may be among the first.
   const float least = cosines[first.back()] - kMargin;
   std::vector<std::pair<double, int64_t>> exact;
   for (int64_t i = 0; i < words; ++i)
@@ -68,7 +68,7 @@ std::vector<int64_t> NearWords::best_of(int64_t word, const float* cosines) cons
 std::vector<std::vector<int64_t>> NearWords::nearest(std::span<const int64_t> words) const {
   const at::NoGradGuard no_gradient;
   const int64_t size = vectors_->size();
-  // LibTorch takes no pointer to const; nothing is written through it.
+  // from_blob takes no pointer to const; nothing writes through it.
   const at::Tensor all =
       at::from_blob(const_cast<float*>(vectors_->vectors()), {vectors_->words(), size}, at::kFloat);
   std::vector<std::vector<int64_t>> results(words.size());

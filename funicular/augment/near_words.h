@@ -1,5 +1,5 @@
 #pragma once
-// The words whose vectors are nearest to a word's, by cosine.
+// Finds the words whose vectors are nearest to a word's, by cosine.
 
 #include <cstdint>
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace funicular::augment {
 
-/// Threads may share it.
+/// Thread-safe.
 class NearWords {
  public:
-  /// `count`: how many of a word. `any`: all words of the file may be given, as TinyBERT's program does it; otherwise
-  /// those of letters alone. Throws InputError for a count below 1.
+  /// `count`: results per word. `any`: all words of the file can be results, as in TinyBERT's program; otherwise only
+  /// words of letters. Throws InputError for a count below 1.
   NearWords(std::shared_ptr<const format::WordVectors> vectors, int64_t count, bool any);
 
-  /// The nearest words of each of `words`, numbers of the file, the nearest first, of equal ones the smaller number; a
-  /// word itself is none. Products of matrices find them, and sums in float64 in the order of the dimensions put them
-  /// in order, so that a word's result depends neither on the others nor on the number of threads.
+  /// Returns the nearest words of each of `words` as numbers in the file, the nearest first; ties go to the smaller
+  /// number. A word is not its own result. Matrix products find the words, and float64 sums in a fixed order rank
+  /// them. Thus a word's result depends neither on the rest of `words` nor on the number of threads.
   std::vector<std::vector<int64_t>> nearest(std::span<const int64_t> words) const;
 
   const format::WordVectors& vectors() const { return *vectors_; }
@@ -32,7 +32,7 @@ class NearWords {
 
   std::shared_ptr<const format::WordVectors> vectors_;
   int64_t count_;
-  std::vector<float> offsets_;  ///< [words]: 0, or -infinity for those that are never given
+  std::vector<float> offsets_;  ///< [words]: 0, or -infinity for words that are never results
 };
 
 }  // namespace funicular::augment

@@ -12,7 +12,7 @@ namespace funicular::augment {
 
 namespace {
 
-/// Where the fields of a row of TSV or CSV lie, quotes included. The row was read before.
+/// Returns the ranges of the fields of a row of TSV or CSV, including quotes. The row has been checked before.
 std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const format::TextFile& file) {
   std::vector<std::pair<size_t, size_t>> fields;
   const auto [separator, quotes] = file.fields();
@@ -20,7 +20,7 @@ std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const for
   size_t begin = 0;
   for (size_t i = 0; i <= row.size(); ++i) {
     const bool in_quotes =
-        quotes && begin < row.size() && row[begin] == '"';  // elsewhere they are characters
+        quotes && begin < row.size() && row[begin] == '"';  // elsewhere quotes are plain characters
     if (in_quotes && i < row.size() && row[i] == '"') quoted = !quoted;
     if (i < row.size() && (quoted || row[i] != separator)) continue;
     fields.emplace_back(begin, i);
@@ -75,7 +75,7 @@ Table::Table(const fs::path& file, format::TextOptions layout) : file_(file, std
 }
 
 void Table::divide() {
-  // A text of n bytes has about n / 8 words to hide, and about n / 2 tokens are read for each.
+  // A text of n bytes has about n / 8 words to mask, and each takes a pass over about n / 2 tokens.
   constexpr double kMostTokens = 32768;
   constexpr int64_t kMostRows = 512;
   format::RowReader reader(file_);

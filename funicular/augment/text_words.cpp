@@ -14,7 +14,8 @@ namespace funicular::augment {
 
 namespace {
 
-// Words that a tokenizer which cuts at apostrophes can give; the others of the published list never occur.
+// The words of the published list without apostrophes: tokenizers split at apostrophes, so all further words never
+// occur.
 constexpr std::string_view kEnglish =
     "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers "
     "herself "
@@ -46,7 +47,7 @@ bool is_of_ascii_letters(std::string_view word) {
   });
 }
 
-/// Which words a character ends, and whether it is one by itself.
+/// Whether a character ends a word, and whether it is a word by itself.
 enum class Role { part, gap, alone, chinese };
 
 Role role_of(uint32_t code) {
@@ -200,7 +201,7 @@ void WordDivider::add_word(DividedText& divided, size_t begin, size_t end,
   scratch.ids.clear();
   scratch.word_starts.clear();
   tokenizer_.tokenize(word, scratch);
-  if (scratch.ids.empty()) return;  // of characters that the tokenizer drops
+  if (scratch.ids.empty()) return;  // for characters that the tokenizer drops
   divided.words.push_back({begin, end, static_cast<int32_t>(divided.pieces.size()),
                            static_cast<int32_t>(scratch.ids.size()), is_replaceable(word)});
   divided.pieces.insert(divided.pieces.end(), scratch.ids.begin(), scratch.ids.end());

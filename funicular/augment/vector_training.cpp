@@ -21,12 +21,12 @@ namespace funicular::augment {
 
 namespace {
 
-/// A pair at distance d counts this divided by d: whole for d up to 16.
+/// A pair at distance d counts kUnit / d, a whole number for d up to 16.
 constexpr uint64_t kUnit = 720'720;
 
 using WordCounts = std::unordered_map<std::string, int64_t>;
 
-/// Sums by key in open addressing; keys are above 0.
+/// Sums by key, in a hash table with open addressing; keys are above 0.
 class PairCounts {
  public:
   PairCounts() : cells_(1 << 16) {}
@@ -85,16 +85,16 @@ struct Pairs {
 /// The words' or the contexts' side.
 struct Side {
   std::vector<float> vectors;
-  std::vector<double> squares;  ///< AdaGrad's sums, one a row
+  std::vector<double> squares;  ///< AdaGrad's sums, one per row
 };
 
 constexpr int64_t kLanes = 16;
 /// A power of two.
 constexpr size_t kPlaces = size_t{1} << 20;
-/// What AdaGrad's sums begin with, so that no first step is too long.
+/// The initial value of AdaGrad's sums, which keeps the first steps short.
 constexpr double kFirstSquare = 1e-3;
 
-/// Sums of lanes, in a fixed order.
+/// Sums in lanes, in a fixed order.
 float dot(const float* a, const float* b, int64_t size) {
   float lanes[kLanes] = {};
   int64_t i = 0;
@@ -208,14 +208,15 @@ class Training {
       for (int64_t d = 1; d <= options_.window && i + d < size; ++d) {
         const auto a = row[static_cast<size_t>(i)], b = row[static_cast<size_t>(i + d)];
         if (b < 0) continue;
-        // From 1 on, so that no key is 0; the smaller one first. A word beside itself is seen from both sides.
+        // The smaller number comes first; + 1 keeps the key above 0. A word beside itself counts twice, once from
+        // each side.
         const uint64_t key = (uint64_t(std::min(a, b)) + 1) << 32 | static_cast<uint64_t>(std::max(a, b));
         counts.add(key, kUnit / static_cast<uint64_t>(d) * (a == b ? 2 : 1));
       }
     }
   }
 
-  /// Both orders of each pair; those of a word ascend by the other.
+  /// Stores each pair in both orders. A word's pairs are sorted by their second word.
   void arrange(const std::vector<PairCounts::Cell>& cells) {
     const size_t words = result_.words.size();
     const auto of = [](const PairCounts::Cell& cell) {
@@ -256,7 +257,7 @@ class Training {
     contexts_.vectors.assign(words_.vectors.size(), 0);
     words_.squares.assign(words, kFirstSquare);
     contexts_.squares = words_.squares;
-    // Each word has as many places as its share of the samples, and the places are equally likely.
+    // Each word fills its share of the places, and samples draw places uniformly.
     double total = 0, sum = 0;
     for (const int64_t count : result_.counts) total += std::pow(static_cast<double>(count), 0.75);
     for (uint32_t word = 0; word < words; ++word) {
@@ -275,13 +276,13 @@ class Training {
     return result_.pairs > 0 ? sum * terms * std::numbers::ln2 / static_cast<double>(result_.pairs) : 0;
   }
 
-  /// One pass over the pairs in which `side` learns; the mean of the weighted squared errors.
+  /// Makes one pass over the pairs in which `side` learns. Returns the mean weighted loss per pair.
   double learn(Side& side, const Side& other, int64_t epoch, uint32_t layer) const {
     const auto words = static_cast<int64_t>(result_.words.size());
     std::vector<double> losses(static_cast<size_t>(words));
     const RandomKey key = make_key(options_.seed, kVectorTraining, layer);
     std::atomic<int64_t> next{0};
-    // Frequent words, which come first, have most of the pairs: threads take words one after the other.
+    // Threads take words one by one, as the first, most frequent words have most of the pairs.
     parallel_loop(0, workers_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t worker = begin; worker < end; ++worker)
         for (int64_t word; (word = next.fetch_add(1)) < words;)
@@ -318,14 +319,15 @@ class Training {
     return loss;
   }
 
-  /// A step of the row towards the other side's row, or away from it; the weighted loss before the step.
+  /// Moves the row of `side` towards the row `column` of `other`, or away from it. Returns the weighted loss before
+  /// the step.
   double meet(Side& side, const Side& other, size_t row, int32_t column, float weight, bool near) const {
     const int64_t size = options_.size;
     float* const own = side.vectors.data() + static_cast<int64_t>(row) * size;
     const float* const context = other.vectors.data() + int64_t{column} * size;
     const float product = dot(own, context, size), toward = near ? -product : product;
-    // Of a float whose exponential is infinite the share is 0 or 1, as it should be.
-    const float share = 1 / (1 + std::exp(-toward));  // how wrong the pair is
+    // If exp overflows to infinity, the share is correctly 0.
+    const float share = 1 / (1 + std::exp(-toward));  // the pair's error, 0 to 1
     const float slope = (near ? -weight : weight) * share;
     double& squares = side.squares[row];
     const auto rate = static_cast<float>(options_.learning_rate / std::sqrt(squares)) * slope;

@@ -1,14 +1,15 @@
 #pragma once
-// The sizes of a run's batches, which may grow over its first steps.
+// The sizes of a run's batches, which may grow during its first steps.
 
 #include <cstdint>
 
 namespace funicular::data {
 
 /// Batch warm-up, as ModernBERT is trained (Warner et al., arXiv:2412.13663). The batches grow from `first` to `full`
-/// over `warmup` batches. Each size between the two has equally many batches, up to one. Units are rows or tokens.
+/// over `warmup` batches. The numbers of batches of each size differ by at most one. Units are rows or tokens.
 struct BatchSizes {
-  static constexpr int64_t kMost = int64_t{1} << 31;  ///< of each field: their products do not overflow
+  static constexpr int64_t kMost = int64_t{1}
+                                   << 31;  ///< limit of each field, so that products do not overflow
   int64_t full = 1;
   int64_t first = 1;   ///< size of batch 0, if batches grow
   int64_t warmup = 0;  ///< batches smaller than `full`; 0: all have the full size

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view kDocumentStart = "-DOCSTART-";
 constexpr std::string_view kBlanks = " \t\v\f";
-constexpr size_t kMostReturns = 4;  // before a line feed, where line ends were converted more than once
+constexpr size_t kMostReturns = 4;  // before a line feed, if line ends were converted more than once
 
-/// Whether the line has only Unicode's blanks, such as a no-break space; a zero-width space is none.
+/// Whether the line has only Unicode blanks, such as no-break spaces; a zero-width space does not count.
 bool is_blank(std::string_view line) {
   const size_t at = line.find_first_not_of(kBlanks);
   if (at == line.npos) return true;

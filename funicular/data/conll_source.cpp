@@ -18,11 +18,12 @@ namespace funicular::data {
 
 namespace {
 
-constexpr size_t kShown = 60;  // bytes of a line in a message
+constexpr size_t kShown = 60;  // most bytes of a line in a message
 constexpr size_t kConllUColumns = 10;
-constexpr size_t kLookedForEncoding = 64 << 10;  // bytes from a bad line on: thousands of lines may be bad
+constexpr size_t kLookedForEncoding =
+    64 << 10;  // bytes to read from a bad line on; limited, as thousands of lines may be bad
 
-/// Says it once a process and text: a command opens a file several times.
+/// Logs each text once per process, as a command opens a file several times.
 void note(const std::string& text) {
   static std::mutex mutex;
   static std::unordered_set<std::string> noted;
@@ -30,14 +31,14 @@ void note(const std::string& text) {
   if (noted.insert(text).second) log::info("{}", text);
 }
 
-/// The line's beginning, of whole characters.
+/// The beginning of the line, in whole characters.
 std::string_view shown(std::string_view line) {
   size_t end = std::min(kShown, line.size());
   while (end > 0 && end < line.size() && text::continues_character(line[end])) --end;
   return line.substr(0, end);
 }
 
-/// Says what is wrong with the byte `at` of a line. `text`: the file from the line on.
+/// Describes the problem at byte `at` of a line. `text`: the file from the line on.
 std::string wrong_character(std::string_view line, size_t at, const std::string& encoding,
                             std::string_view text) {
   if (!encoding.empty() && line[at] == kUnconverted)
@@ -108,7 +109,7 @@ struct Survey {
 
 }  // namespace
 
-/// Finds where the file can be cut, and how its lines are to be read.
+/// Finds the places where the file can be split, and how to read its lines.
 void ConllSource::survey() {
   const std::string_view text = file_.text();
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
@@ -144,7 +145,7 @@ void ConllSource::survey() {
   if (found.doubtful > 0 && !options_.conll_u) note_comments(start);
 }
 
-/// The first column counts the words, so that it is not the words.
+/// The first column numbers the words, so it is not the word column.
 void ConllSource::take_numbered_words() {
   if (!tabs_ || columns_ != kConllUColumns || options_.tag_column)
     throw InputError("data",
@@ -221,7 +222,7 @@ ConllSource::Problem ConllSource::wrong_count(const ConllLine& line, size_t expe
                   of_file ? ", or give the columns by number (--text-column, --label-column)" : "")};
 }
 
-/// Whether each line has the columns that are read, and as many as the others.
+/// Checks that each line has the columns to read, and that all lines have equally many columns.
 std::optional<ConllSource::Problem> ConllSource::check_columns(const ConllSentence& sentence,
                                                                const ConllFields& fields, bool tabs) const {
   ColumnCounts counts;

@@ -1,7 +1,7 @@
 #pragma once
-// Sentences with a tag for each word, in the formats of the CoNLL shared tasks: a word a line with its tag, a blank line
-// behind each sentence (Tjong Kim Sang, De Meulder, "Introduction to the CoNLL-2003 Shared Task", 2003, section 2.2), and
-// CoNLL-U (Universal Dependencies, version 2).
+// Reads sentences with a tag for each word, in the formats of the CoNLL shared tasks. Each line has a word and its
+// tag; a blank line ends a sentence. Sources: Tjong Kim Sang, De Meulder, "Introduction to the CoNLL-2003 Shared
+// Task", 2003, section 2.2; CoNLL-U (Universal Dependencies, version 2).
 
 #include <cstddef>
 #include <cstdint>
@@ -19,36 +19,37 @@
 namespace funicular::data {
 
 struct ConllOptions {
-  std::optional<size_t> word_column{};  ///< from 0; none: the first, of CoNLL-U the second
-  std::optional<size_t> tag_column{};   ///< from 0; none: the last, of CoNLL-U the fourth
-  bool tagged = true;                   ///< false: no tags are read, and lines may hold a word alone
-  bool conll_u = false;    ///< columns end at tabs, lines with # are comments, ranges of words are left out
-  std::string encoding{};  ///< as iconv calls it; "": UTF-8
-  std::shared_ptr<format::BadRows> bad_rows{};  ///< of sentences that make no sense; null: each is an error
-  /// Told of each sentence that is left out, in its place among the rows: "FILE:LINE: what is wrong".
+  std::optional<size_t> word_column{};  ///< from 0; none: the first, in CoNLL-U the second
+  std::optional<size_t> tag_column{};   ///< from 0; none: the last, in CoNLL-U the fourth
+  bool tagged = true;                   ///< false: no tags are read, and a line may be a word alone
+  bool conll_u = false;    ///< tabs separate columns, lines with # are comments, ranges of words are left out
+  std::string encoding{};  ///< iconv's name; "": UTF-8
+  std::shared_ptr<format::BadRows> bad_rows{};  ///< for malformed sentences; null: each is an error
+  /// Called for each sentence that is left out, in row order, with "FILE:LINE: what is wrong".
   std::function<void(const std::string&)> on_bad{};
-  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
+  uint64_t piece_bytes = 512 << 10;  ///< approximate size of the text that a thread reads at once
 };
 
 /// Each sentence is a row: its words as one column, its tags as the label, both as lists (format/column_list.h).
 ///
-/// If a line of a sentence, or most lines of the file, have a tab, tabs alone separate the sentence's columns; otherwise blanks
-/// do. All lines of a sentence have equally many columns. If the column to read is not given by number, so do all lines of
-/// the file. The header conll_lines.h says which lines end a sentence and which are comments. Before the first word of a
-/// sentence, a line that begins with "# " is a comment, too, unless it has as many columns as the
-/// words. A file of ten columns whose first counts the words is read as CoNLL-U.
+/// If a line of a sentence, or most lines of the file, have a tab, only tabs separate the sentence's columns;
+/// otherwise blanks do. All lines of a sentence must have equally many columns. If a column to read is not given by
+/// number, all lines of the file must. conll_lines.h defines which lines end a sentence and which are comments.
+/// Before the first word of a sentence, a line that begins with "# " is a comment, too, unless it has as many columns
+/// as the words. A file with ten columns whose first one numbers the words is read as CoNLL-U.
 class ConllSource final : public RowSource {
  public:
-  /// Reads the file once, and says what it takes for comments. Throws InputError if the file cannot be read or is in UTF-16.
-  /// Also throws it if no column of words is given, but the first column counts the words or the file's format is CoNLL-2012.
+  /// Reads the file once, and logs which lines it takes for comments. Throws InputError if the file cannot be read or
+  /// is in UTF-16. Also throws it if no column of words is given, and the first column numbers the words or the
+  /// file's format is CoNLL-2012.
   explicit ConllSource(const fs::path& file, const ConllOptions& options = {});
   int columns() const override { return 1; }
   bool has_labels() const override { return options_.tagged; }
   size_t pieces() const override { return pieces_.size(); }
   uint64_t piece_bytes(size_t piece) const override;
-  /// Throws InputError naming file and line, unless bad sentences are to be left out. A line is bad if it
-  /// lacks a column that is read, has another number of columns than its file, or is not UTF-8. The sink may
-  /// refuse a sentence: its first line is named.
+  /// Throws InputError naming file and line, unless bad sentences are left out. A line is bad if it lacks a column to
+  /// read, has another number of columns than its file, or is not UTF-8. If the sink refuses a sentence, its first
+  /// line is named.
   uint64_t read(size_t piece, const RowSink& sink) const override;
 
  private:
@@ -70,25 +71,24 @@ class ConllSource final : public RowSource {
   void note_comments(size_t start) const;
   size_t word_column() const;
   size_t tag_column(size_t columns) const;
-  /// Whether a column is read that is not given by number.
+  /// Whether a column to read is not given by number.
   bool goes_by_default() const;
   bool takes_tabs(const ConllSentence& sentence) const;
   std::optional<Problem> check_columns(const ConllSentence& sentence, const ConllFields& fields,
                                        bool tabs) const;
   Problem wrong_count(const ConllLine& line, size_t expected, size_t found, bool tabs, bool of_file) const;
-  /// Returns what is wrong with the sentence, and otherwise fills the row; its words are "" where all lines are comments.
+  /// Returns the problem of a malformed sentence, or fills `row`. row.words is "" if all lines are comments.
   std::optional<Problem> parse(ConllSentence& sentence, ConllFields& fields, Row& row) const;
-  /// `lines`: how many the sentence has.
   void refuse(const Problem& problem, uint64_t lines, Place& place) const;
-  /// "FILE:LINE". `place` is that of an earlier line, and becomes that of this one.
+  /// Returns "FILE:LINE". `place`: of an earlier line; becomes this line's.
   std::string where(size_t offset, Place& place) const;
 
   fs::path path_;
   ConllOptions options_;
   MappedText file_;
   std::vector<Piece> pieces_;
-  bool tabs_ = false;   ///< most lines of the file hold one
-  size_t columns_ = 0;  ///< of most lines of the file; 0: it has no words
+  bool tabs_ = false;   ///< most lines of the file have a tab
+  size_t columns_ = 0;  ///< the number of columns of most lines of the file; 0: the file has no words
 };
 
 /// Whether a file of this name is a CoNLL-U file.

@@ -1,5 +1,5 @@
 #pragma once
-// Counts the parts of long texts that sequences of a maximum length leave out.
+// Counts the parts of long texts that do not fit a sequence of a maximum length.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace funicular::data {
 
 struct CutRows {
-  int64_t rows = 0, cut = 0;                ///< all rows, and those that are longer
-  int64_t tokens = 0, tokens_left_out = 0;  ///< special ones not counted
+  int64_t rows = 0, cut = 0;                ///< all rows, and the rows that do not fit
+  int64_t tokens = 0, tokens_left_out = 0;  ///< without special tokens
   int64_t words = 0,
-          words_left_out = 0;  ///< of rows with a tag for each word: those whose first token is left out
+          words_left_out = 0;  ///< for tagged rows: a word is left out if its first token is
 
-  /// Counts a row of so many tokens, of which a sequence has room for `room`.
+  /// Counts a row with `row_tokens` tokens in a sequence with room for `room`.
   void add(int64_t row_tokens, int64_t room) {
     const int64_t left_out = std::max<int64_t>(row_tokens - std::max<int64_t>(room, 0), 0);
     ++rows;
@@ -22,7 +22,7 @@ struct CutRows {
     cut += left_out > 0;
     tokens_left_out += left_out;
   }
-  /// Counts a row of so many words of which only `tagged` have a tag; its tokens are not known.
+  /// Counts a row with `row_words` words of which only `tagged` have a tag; its tokens are not known.
   void add_words(int64_t row_words, int64_t tagged) {
     ++rows;
     cut += tagged < row_words;
@@ -40,12 +40,12 @@ struct CutRows {
   }
 };
 
-/// Counts the rows of a store that a sequence with room for `room` tokens of all texts of a row together cuts. Words are counted
-/// only if the labels are tags.
+/// Counts the rows of a store that are cut if all texts of a row share a sequence with room for `room` tokens. Words
+/// are counted only if the labels are tags.
 CutRows count_cut_rows(const TokenStore& store, int64_t room);
 
-/// The same where each text of a row is a sequence of its own with room for `room` tokens. A row is cut if one of its
-/// texts is.
+/// As count_cut_rows, but each text of a row has its own sequence with room for `room` tokens. A row counts as cut if
+/// one of its texts is.
 CutRows count_cut_texts(const TokenStore& store, int64_t room);
 
 }  // namespace funicular::data

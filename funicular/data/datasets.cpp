@@ -140,7 +140,7 @@ struct Threshold {
   bool held_out(uint64_t hash) const { return hash < limit; }
 };
 
-// The limit that the fraction asks for, moved where it would leave a side empty.
+// The limit for the fraction, moved if a side would be empty.
 Threshold choose_threshold(const Dataset& dataset, double fraction, uint64_t seed) {
   uint64_t smallest = UINT64_MAX, largest = 0;
   int64_t previous = -1;

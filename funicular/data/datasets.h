@@ -1,5 +1,5 @@
 #pragma once
-// Data sets over a token store: its rows, its documents in pieces, and a part of another data set.
+// Datasets over a token store (its rows, or its documents in pieces), and subsets of a dataset.
 
 #include <cstdint>
 #include <memory>
@@ -26,13 +26,13 @@ class RowDataset : public Dataset {
   std::shared_ptr<const TokenStore> store_;
 };
 
-/// Documents for masked language modelling: the tokens of a document's rows (all columns) end to end, cut
-/// into the fewest pieces of at most `length` tokens, whose lengths differ by at most one. Short documents
-/// are one sample each, empty ones none. The index is one number for 16 documents.
+/// Documents for masked language modelling. The tokens of a document's rows (all columns) are concatenated and cut
+/// into the fewest pieces of at most `length` tokens. The lengths of the pieces differ by at most one. A short
+/// document is one sample, an empty one none. The index takes one number per 16 documents.
 class ChunkDataset : public Dataset {
  public:
-  /// `length` >= 1: tokens a piece; subtract the special tokens that the objective adds. Throws InputError
-  /// (damaged store).
+  /// `length` >= 1: tokens per piece, without the special tokens that the objective adds. Throws InputError for a
+  /// damaged store.
   ChunkDataset(std::shared_ptr<const TokenStore> store, int64_t length);
   int64_t size() const override { return size_; }
   Sample get(int64_t index) const override;
@@ -45,8 +45,8 @@ class ChunkDataset : public Dataset {
  private:
   struct Place {
     int64_t document = 0;
-    int64_t piece = 0;   ///< which of the document's
-    int64_t pieces = 0;  ///< how many the document has
+    int64_t piece = 0;   ///< index among the document's pieces
+    int64_t pieces = 0;  ///< number of the document's pieces
     StoreRange tokens;   ///< the document's
   };
   int64_t pieces_of(StoreRange tokens) const;
@@ -55,14 +55,14 @@ class ChunkDataset : public Dataset {
   std::shared_ptr<const TokenStore> store_;
   int64_t length_;
   int64_t size_ = 0;
-  std::vector<int64_t> first_pieces_;  ///< of documents 0, 16, 32 …
+  std::vector<int64_t> first_pieces_;  ///< first piece of documents 0, 16, 32 …
 };
 
-/// The samples of `base` that are marked, in its order: a bit each, and a running count for every 512.
+/// The marked samples of `base`, in its order. It takes one bit per sample, and a running count per 512 samples.
 class SubsetDataset : public Dataset {
  public:
-  /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs; `identity` tells subsets of one
-  /// base apart.
+  /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs to the subset. `identity` distinguishes the
+  /// subsets of one base.
   SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks, uint64_t identity);
   int64_t size() const override { return size_; }
   Sample get(int64_t index) const override;
@@ -85,10 +85,10 @@ struct Split {
   std::shared_ptr<const Dataset> train, held_out;
 };
 
-/// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only:
-/// document d is held out iff XXH3(seed, d) < fraction * 2^64, so that the choice does not depend on how
-/// documents are cut. If that leaves a side empty, the document with the smallest (largest) hash fills it.
-/// Throws InputError where there are not two documents.
+/// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only. Document d is
+/// held out if and only if XXH3(seed, d) < fraction * 2^64. Thus the choice does not depend on how documents are cut.
+/// If no document is held out (or all are), the one with the smallest (largest) hash moves to the empty side. Throws
+/// InputError for fewer than two documents.
 Split split_dataset(std::shared_ptr<const Dataset> dataset, double fraction, uint64_t seed);
 
 }  // namespace funicular::data

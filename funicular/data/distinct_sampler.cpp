@@ -23,7 +23,7 @@ class OpenBatch {
   explicit OpenBatch(size_t most) : most_(most) {}
   bool full() const { return draws.size() == most_; }
   bool has(uint64_t text) const { return texts_.contains(text); }
-  /// Takes the row, or returns the first of its texts that is there.
+  /// Takes the row, or returns its first text that is already in the batch.
   std::optional<uint64_t> take(const Row& row) {
     for (const uint64_t text : row.texts)
       if (has(text)) return text;
@@ -38,11 +38,11 @@ class OpenBatch {
   std::unordered_set<uint64_t> texts_;
 };
 
-/// The rows that wait, in a queue for each text that kept them out of a batch. A batch that has the text passes over
-/// the whole queue, so the work does not grow with the rows that wait.
+/// The waiting rows, in one queue per text that kept them out of a batch. A batch with that text skips the whole
+/// queue, so the work does not grow with the number of waiting rows.
 class WaitingRows {
  public:
-  /// `place`: the row's place in the epoch's order. `text`: stands in the batch that is open.
+  /// `place`: the row's place in the epoch's order. `text`: its text that is in the open batch.
   void add(uint64_t text, size_t place, Row row) {
     Queue one;
     one.emplace(place, std::move(row));

@@ -1,6 +1,5 @@
 #pragma once
-// Batches in which no text stands in two rows. If rows are each other's negatives, a repeated text would be a wrong
-// negative.
+// Batches in which no text occurs in two rows. With in-batch negatives, a repeated text would be a false negative.
 
 #include <cstdint>
 #include <functional>
@@ -13,9 +12,9 @@
 
 namespace funicular::data {
 
-/// Walks each epoch's order as Sampler has it. A row waits while one of its texts stands in the batch, and comes in
-/// the first batch that has none of them. An epoch has as many batches as Sampler's; rows that still wait at its end
-/// are left out of it. A pure function of the options, the texts and the batch's number.
+/// Walks each epoch in Sampler's order. A row waits while one of its texts is in the batch, and joins the first batch
+/// with none of its texts. An epoch has as many batches as Sampler's; rows that still wait at its end are left out. A
+/// pure function of the options, the texts and the batch's number.
 class DistinctSampler {
  public:
   /// `texts_of(row)`: hashes of the row's texts; may be called on any thread. Throws InputError as Sampler does.
@@ -36,7 +35,7 @@ class DistinctSampler {
   int64_t size_;
   std::function<std::vector<uint64_t>(int64_t)> texts_of_;
   mutable std::mutex mutex_;
-  mutable std::map<int64_t, std::shared_ptr<const Epoch>> walked_;  ///< the last two that were asked for
+  mutable std::map<int64_t, std::shared_ptr<const Epoch>> walked_;  ///< the last two epochs that were used
 };
 
 }  // namespace funicular::data

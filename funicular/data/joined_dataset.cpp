@@ -22,7 +22,7 @@ JoinedDataset::JoinedDataset(std::vector<std::shared_ptr<const Dataset>> parts) 
 std::pair<size_t, int64_t> JoinedDataset::locate(int64_t index) const {
   if (index < 0 || index >= size())
     throw InputError("data set", "expected a sample from 0 to {}, found {}", size() - 1, index);
-  // Empty parts begin where the next one does; the last of these has the sample.
+  // Empty parts begin at the same index as the next part; the last of these parts has the sample.
   const auto part = std::upper_bound(first_samples_.begin(), first_samples_.end(), index) - 1;
   return {static_cast<size_t>(part - first_samples_.begin()), index - *part};
 }

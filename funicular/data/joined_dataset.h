@@ -1,5 +1,5 @@
 #pragma once
-// Several data sets end to end, as one.
+// Several datasets concatenated to one.
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@ class JoinedDataset : public Dataset {
   void require_sound() const override;
 
   const std::vector<std::shared_ptr<const Dataset>>& parts() const { return parts_; }
-  /// The part that a sample is of, and its index there. Throws InputError for an index that is none.
+  /// The part of a sample, and its index there. Throws InputError for an index out of range.
   std::pair<size_t, int64_t> locate(int64_t index) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Pages of mapped files that have been read and are not needed again.
+// Releases pages of mapped files that are not needed again.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 
 namespace funicular::data {
 
-/// Mapped pages count as resident once they are read. These are given back; they stay in the kernel's cache,
-/// so a neighbour that shares the first or the last page only takes a soft fault.
+/// Releases the pages of `read`, which count as resident once they have been read. The pages stay in the kernel's
+/// cache. A neighbour that shares the first or the last page thus only takes a soft fault.
 inline void give_back(std::span<const std::byte> read) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto base = reinterpret_cast<uintptr_t>(read.data());

@@ -19,7 +19,7 @@ bool equal(const TokenSpan& tokens, const std::vector<int32_t>& ids) {
 MissingTexts::MissingTexts(const text::Tokenizer& tokenizer) {
   for (const std::string_view value : kMissingValues) {
     std::vector<int32_t> ids = tokenizer.tokenize(value).ids;
-    // Any text of unknown words would be equal.
+    // All texts of unknown words would compare equal.
     const bool known = std::find(ids.begin(), ids.end(), tokenizer.special().unknown) == ids.end();
     if (known && !ids.empty()) values_.push_back(std::move(ids));
   }

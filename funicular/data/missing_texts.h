@@ -1,5 +1,5 @@
 #pragma once
-// Texts that stand for a missing value, as pandas and Excel write them.
+// Texts that denote a missing value, as pandas and Excel write them.
 
 #include <array>
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace funicular::data {
 
-/// The texts that pandas writes for a missing value after astype(str), and Excel for a failed formula. Excel takes a text that begins
-/// with a dash for a formula.
+/// The texts that pandas writes for a missing value after astype(str), and Excel for a failed formula. (Excel reads a
+/// text that begins with a dash as a formula.)
 inline constexpr std::array<std::string_view, 13> kMissingValues = {
     "nan",   "NaN",     "<NA>",   "NaT",   "#N/A", "#NAME?", "#VALUE!",
     "#REF!", "#DIV/0!", "#NULL!", "#NUM!", "None", "null"};
-inline constexpr size_t kMissingLabels = 11;  ///< the first ones; the others are common names of a class
+inline constexpr size_t kMissingLabels =
+    11;  ///< the number of leading entries that denote a missing label; "None" and "null" may name a class
 
-/// Recognises rows one of whose texts is nothing but such a value.
+/// Recognises rows with a text that is exactly a missing value.
 class MissingTexts {
  public:
   explicit MissingTexts(const text::Tokenizer& tokenizer);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kWhole = 1'000'000'000;  // of the shares
 
-/// The weights as they sum to 1, for the message.
+/// The weights scaled to the sum 1, for the message.
 std::string normalized_weights(const std::vector<MixturePart>& parts, double sum) {
   std::vector<std::string> texts;
   for (const MixturePart& part : parts) texts.push_back(fmt::format("{:.9g}", part.weight / sum));
@@ -42,7 +42,7 @@ double checked_sum(const std::vector<MixturePart>& parts) {
   return sum;
 }
 
-/// The seed of a part's order: the run's own for the first.
+/// The seed of a part's order; the first part has the run's own seed.
 uint64_t seed_of_part(uint64_t seed, int64_t part) {
   if (part == 0) return seed;
   const std::array<uint64_t, 2> numbers{seed, static_cast<uint64_t>(part)};
@@ -65,7 +65,7 @@ Mixture::Mixture(std::vector<MixturePart> parts) : parts_(std::move(parts)) {
   }
 }
 
-/// Of the first `draws` draws that are of `part` or of one before it: those that are of one before it.
+/// Counts the draws from parts before `part` among the first `draws` draws from parts 0 to `part`.
 int64_t Mixture::before(size_t part, int64_t draws) const {
   const auto all = static_cast<unsigned __int128>(shares_[part]);
   const auto those = static_cast<unsigned __int128>(shares_[part - 1]);

@@ -1,7 +1,7 @@
 #pragma once
-// Several corpora in fixed proportions: which of them, and which of its samples, comes at each place of a
-// run. A pure function of the place, so that a run resumes from its step alone, and no layout of ranks or
-// threads changes it.
+// Mixes several corpora in fixed proportions: decides which sample of which corpus each draw of a run takes. The
+// result depends only on the number of the draw. Thus a resumed run needs only its step, and ranks and threads have
+// no effect.
 
 #include <cstdint>
 #include <string>
@@ -18,37 +18,38 @@ struct MixturePart {
   double weight = 0;  ///< its share of the sequences that a run draws
 };
 
-/// Shares of a sequence of draws. Of the first n draws, for every n, the last part has n * weight rounded, and of what
-/// is left each part before it likewise: no part is ever more than (parts - 1) / 2 draws from its share.
+/// Distributes draws over the parts. For every n, the last part has round(n * weight) of the first n draws. The parts
+/// before it divide the remaining draws in the same way. Thus no part is ever more than (parts - 1) / 2 draws from
+/// its share.
 class Mixture {
  public:
-  /// Throws InputError where there is no part, a part has no sample, or a weight is not above 0; and, with the numbers
-  /// that would do, where the weights do not sum to 1 within 1e-6. Weights count in billionths.
+  /// Throws InputError if there is no part, a part has no sample, or a weight is not above 0. Also throws it if the
+  /// weights do not sum to 1 within 1e-6, and then suggests scaled weights. Weights are rounded to billionths.
   explicit Mixture(std::vector<MixturePart> parts);
 
   const std::vector<MixturePart>& parts() const { return parts_; }
-  /// Samples of all parts together: so many draws are called an epoch of the mixture.
+  /// The number of samples of all parts together, which is the number of draws in an epoch of the mixture.
   int64_t samples() const { return samples_; }
 
   struct Place {
     int64_t part = 0;
-    int64_t ordinal = 0;  ///< how many draws of the part come before
+    int64_t ordinal = 0;  ///< the number of earlier draws of this part
   };
-  /// Place of the draw `draw` >= 0 of a run.
+  /// The part and the ordinal of draw `draw` >= 0 of a run.
   Place place(int64_t draw) const;
-  /// How many of the first `draws` draws each part has: where a run stands in each.
+  /// The number of each part's draws among the first `draws` draws.
   std::vector<int64_t> drawn(int64_t draws) const;
 
  private:
   int64_t before(size_t part, int64_t draws) const;
   std::vector<MixturePart> parts_;
-  std::vector<int64_t> shares_;  ///< of each part and those before it, in billionths
+  std::vector<int64_t> shares_;  ///< cumulative weights up to each part, in billionths
   int64_t samples_ = 0;
 };
 
-/// The draws of each global batch of a mixture. A part is shuffled anew, as Sampler does it, each time that it has been
-/// used up; a mixture of one part is what Sampler gives where its epochs are whole batches. Sample ids count
-/// through the parts in their order. All batches are full.
+/// The draws of each global batch of a mixture. Once all samples of a part have been drawn, the part is shuffled
+/// again, as in Sampler. A mixture of one part gives Sampler's draws if Sampler's epochs are whole batches. Sample
+/// ids are consecutive over the parts in their order. All batches are full.
 class MixedSampler {
  public:
   MixedSampler(Mixture mixture, Sampler::Options options);
@@ -63,7 +64,7 @@ class MixedSampler {
  private:
   Mixture mixture_;
   Sampler::Options options_;
-  std::vector<int64_t> first_samples_;  ///< of each part
+  std::vector<int64_t> first_samples_;  ///< sample id of each part's first sample
 };
 
 }  // namespace funicular::data

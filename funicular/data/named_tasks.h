@@ -1,5 +1,5 @@
 #pragma once
-// Tasks of known files: their columns, how they write the classes, what is measured. One row per task.
+// Tasks with known file layouts: columns, spellings of the classes, and metrics. One row per task.
 
 #include <string>
 #include <string_view>
@@ -17,18 +17,18 @@ struct NamedTask {
   std::string type;                      ///< as task/registry.h calls it
   TextFileSourceOptions columns;         ///< with text columns and a label column
   std::vector<std::string> label_names;  ///< of the classes by number; empty: the labels are numbers
-  std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
-  std::vector<std::string> metrics;      ///< the first is that by which the best model is chosen
+  std::vector<std::string> spellings;    ///< spellings of the classes in files; empty: their names
+  std::vector<std::string> metrics;      ///< the first one chooses the best model
 };
 
 const std::vector<NamedTask>& named_tasks();
 /// Null if there is no such task.
 const NamedTask* find_named_task(std::string_view name);
 
-/// Rows of a file whose labels are called by the names of their classes, however the file writes them.
+/// Rows of a file, with each label replaced by the name of its class.
 class NamedLabelSource : public RowSource {
  public:
-  /// `spellings` are as many as `names`, or none: then labels stay as they are.
+  /// `spellings`: as many as `names`, or none, which leaves labels as they are.
   NamedLabelSource(const fs::path& file, const TextFileSourceOptions& columns, std::vector<std::string> names,
                    std::vector<std::string> spellings);
   int columns() const override { return rows_.columns(); }

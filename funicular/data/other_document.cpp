@@ -10,10 +10,10 @@ namespace funicular::data {
 
 namespace {
 
-/// The samples [begin, end) of the document that a sample is of: they lie side by side.
+/// Returns the samples [begin, end) of the document of sample `index`; samples of a document are consecutive.
 std::pair<int64_t, int64_t> samples_of_document(const Dataset& dataset, int64_t index) {
   const int64_t own = dataset.document_of(index);
-  int64_t begin = index, before = -1;  // `before` is of another document, `begin` of this one
+  int64_t begin = index, before = -1;  // `before` lies in another document, `begin` in this one
   while (begin - before > 1) {
     const int64_t middle = before + (begin - before) / 2;
     (dataset.document_of(middle) == own ? begin : before) = middle;
@@ -29,7 +29,7 @@ std::pair<int64_t, int64_t> samples_of_document(const Dataset& dataset, int64_t 
 }  // namespace
 
 Sample::Column draw_other_document(const Dataset& dataset, int64_t index, uint64_t key, uint64_t seed) {
-  // Of the same corpus: one of another corpus would be told by its subject alone.
+  // Draws from the same corpus: its subject alone would give away a text of another corpus.
   if (const auto* joined = dynamic_cast<const JoinedDataset*>(&dataset)) {
     const auto [part, own] = joined->locate(index);
     return draw_other_document(*joined->parts()[part], own, key, seed);
@@ -43,7 +43,7 @@ Sample::Column draw_other_document(const Dataset& dataset, int64_t index, uint64
         uniform_below((uint64_t{block[0]} << 32) | block[1], static_cast<uint64_t>(dataset.size())));
     if (dataset.document_of(chosen) != own) return dataset.get(chosen).columns[0];
   }
-  // Nearly all samples are of this one document: one is drawn of those before and after it.
+  // Nearly all samples belong to this document, so draw among the samples before and after it.
   const auto [begin, end] = samples_of_document(dataset, index);
   const int64_t others = dataset.size() - (end - begin);
   if (others == 0) return {};

@@ -9,7 +9,7 @@ namespace funicular::data {
 
 namespace {
 
-/// 0: the row has no tokens, or one that is unknown.
+/// 0: the row has no tokens, or an unknown one.
 uint64_t hash_of_text(const Sample& sample, int32_t unknown, std::vector<int32_t>& tokens) {
   tokens.clear();
   size_t count = 0;

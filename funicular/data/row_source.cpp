@@ -16,8 +16,8 @@ void give_back_chunk(std::string_view text, format::Chunk chunk) {
   give_back(std::as_bytes(std::span(text.substr(begin, chunk.end - chunk.begin))));
 }
 
-// Looking for a cut touches a page, and the kernel maps its neighbours in the cache along with it, some 200
-// kB a cut: large files are cut into larger pieces, so that this does not grow with their size.
+// Each search for a cut touches a page, and the kernel maps the cached neighbours too, about 200 kB per cut. Large
+// files get larger pieces, so that this memory does not grow with their size.
 uint64_t piece_size(uint64_t file_bytes, uint64_t wanted) {
   constexpr uint64_t kCuts = 400, kLargest = 8 << 20;
   return std::max(wanted, std::min(file_bytes / kCuts, kLargest));
@@ -54,7 +54,7 @@ format::TextOptions TextFileSource::file_options() const {
 
 namespace {
 
-// Text and lines have one column, whose name does not matter; the others need to be told which.
+// The formats text and lines have one column, whose name does not matter; all other formats need column names.
 format::TextOptions resolve_columns(const fs::path& path, format::TextOptions options,
                                     const std::optional<format::Column>& label) {
   const auto format = options.format ? *options.format : format::guess_text_format(path);

@@ -16,41 +16,40 @@ namespace funicular::data {
 
 /// A row of text; its views are valid during the call that it is passed to.
 struct SourceRow {
-  std::span<const std::string_view> columns;  ///< the columns to tokenise
-  std::string_view label;                     ///< as it is written; "" where the source has no labels
+  std::span<const std::string_view> columns;  ///< columns to tokenise
+  std::string_view label;                     ///< as written; "" if the source has no labels
   bool new_document = true;
   /// Positions of tokens of columns[0] that continue a word, [CLS] being 0; see word_references.h.
   std::span<const int32_t> continued = {};
-  uint64_t offset = 0;  ///< of its first byte in its file; 0 of rows in memory
-  bool decimal_commas =
-      false;  ///< numbers may have a comma in the point's place: semicolons separate the columns
+  uint64_t offset = 0;          ///< of its first byte in its file; 0 of rows in memory
+  bool decimal_commas = false;  ///< numbers may have a decimal comma, as semicolons separate the columns
   std::span<const std::string> kept = {};  ///< TextFileSourceOptions::kept as JSON, each
-  std::span<const double> shares = {};     ///< of the labels of RowSource::label_names; a NaN is not known
+  std::span<const double> shares = {};     ///< shares of RowSource::label_names; NaN: unknown
   double weight = 1;                       ///< above 0
 };
 
-/// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.
+/// Thrown by a RowSink for a malformed row; the source adds the row's place.
 struct BadRow : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 using RowSink = std::function<void(const SourceRow&)>;
 
-/// Rows in a fixed order, cut into pieces that threads can read at the same time.
+/// Rows in a fixed order, split into pieces that threads can read concurrently.
 class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual int columns() const = 0;  ///< to tokenise
   virtual bool has_labels() const = 0;
-  /// The names of labels that each row has a share of; empty: rows have no shares.
+  /// The names of the labels of a row's shares; empty: rows have no shares.
   virtual std::vector<std::string> share_names() const { return {}; }
   virtual bool has_weights() const { return false; }
   virtual size_t pieces() const = 0;
   /// Size of a piece's text, for progress.
   virtual uint64_t piece_bytes(size_t piece) const = 0;
-  /// Gives each row of a piece to the sink, in order; returns how many bad rows it left out. May run on any
-  /// thread. Throws InputError naming the place of a bad row, BadRow of the sink included, unless bad rows
-  /// are to be left out.
+  /// Passes each row of a piece to the sink, in order, and returns the number of skipped bad rows. May run on any
+  /// thread. Throws InputError naming the place of a bad row, also for BadRow of the sink, unless bad rows are
+  /// skipped.
   virtual uint64_t read(size_t piece, const RowSink& sink) const = 0;
 };
 
@@ -59,17 +58,19 @@ struct TextFileSourceOptions {
   bool header = false;                            ///< tsv, csv
   std::vector<format::Column> text_columns =
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
-  bool separate_columns = false;  ///< more than two stay columns of their own
+  bool separate_columns = false;  ///< keeps more than two columns separate
   std::optional<format::Column> label_column = {};
   std::vector<format::Column> kept = {};      ///< columns that SourceRow::kept gives
   bool keep_blank_lines = false;              ///< lines: an empty line is an empty row
   format::Lists lists = format::Lists::none;  ///< jsonl: whether the label may be a list, or all columns
   format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};  ///< see format::TextOptions
-  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
+  uint64_t piece_bytes =
+      512 << 10;  ///< approximate size of the text that a thread reads at once; more in large files
 };
 
-/// The rows of several files in order. Memory does not grow with their size: what was read is given back.
+/// The rows of several files in order. Memory does not grow with their size, as pages that have been read are
+/// released.
 class TextFileSource : public RowSource {
  public:
   /// Throws InputError: no files, a file that cannot be read, a column that is missing.
@@ -80,15 +81,15 @@ class TextFileSource : public RowSource {
   uint64_t piece_bytes(size_t piece) const override;
   uint64_t read(size_t piece, const RowSink& sink) const override;
   uint64_t total_bytes() const { return total_bytes_; }
-  /// The names of all columns of the first file: its header, or the keys of its first JSON line. Empty where
-  /// columns have no names.
+  /// The names of all columns of the first file: its header, or the keys of its first JSON line. Empty if columns
+  /// have no names.
   std::vector<std::string> column_names() const;
 
  private:
   struct Piece {
     fs::path path;
     std::shared_ptr<const format::TextFile>
-        file;  ///< null where the file is one piece: it is opened again to be read
+        file;  ///< null if the file is one piece, which is opened again for reading
     format::Chunk chunk;
   };
   void add(const fs::path& path);

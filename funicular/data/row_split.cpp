@@ -16,7 +16,7 @@ namespace funicular::data {
 
 namespace {
 
-/// A label with fewer rows gives none away.
+/// A label with fewer rows keeps all of them for training.
 constexpr uint64_t kFewestRows = 5;
 
 /// Numbers labels by their names.
@@ -31,7 +31,7 @@ class LabelNumbers {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-/// Texts that rows have in common, by their hashes. The smallest hash stands for all texts that are joined.
+/// Groups of texts that share rows, by hashes. The smallest hash represents all joined texts.
 class JoinedTexts {
  public:
   void join(std::span<const uint64_t> texts) {
@@ -41,8 +41,8 @@ class JoinedTexts {
     }
   }
 
-  /// The group of each text: the hash of its smallest hash. The smallest hash itself would be small for large groups,
-  /// so they would be held out first.
+  /// The group of each text: the hash of the group's smallest hash. The smallest hash itself would be smaller for
+  /// large groups, so they would be held out first.
   std::unordered_map<uint64_t, uint64_t> groups() {
     std::unordered_map<uint64_t, uint64_t> groups;
     for (const auto& [text, parent] : parents_) {
@@ -66,7 +66,7 @@ class JoinedTexts {
   std::unordered_map<uint64_t, uint64_t> parents_;
 };
 
-/// How many rows of a label may be held out.
+/// The number of rows of a label that may be held out.
 uint64_t share_of(uint64_t rows, double fraction) {
   if (rows < kFewestRows) return 0;
   const auto share = static_cast<uint64_t>(std::llround(fraction * static_cast<double>(rows)));
@@ -180,7 +180,7 @@ void RowSplit::hold_out(const Text& text) const {
 
 /// `left`: the rows of each label.
 void RowSplit::choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const {
-  for (uint64_t& count : left) count = share_of(count, fraction_);  // how many may still be held out
+  for (uint64_t& count : left) count = share_of(count, fraction_);  // rows that may still be held out
   for (const Text& text : texts) {
     const auto allows = [&](uint32_t label) { return left[label] >= text.rows; };
     if (text.labels.empty() || !std::all_of(text.labels.begin(), text.labels.end(), allows)) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// Rows of a file that are held out for evaluation: which, and the rows of one side.
+// Splits the rows of a file into training and held-out rows.
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace funicular::data {
 
-/// One of several parts of the rows.
+/// One of several folds of the rows.
 struct Fold {
   int64_t number = 0, count = 1;  ///< number < count
   std::string file = {};          ///< of the rows, for messages
@@ -25,12 +25,12 @@ struct Fold {
 };
 
 /// Holds out about a share of the rows of each label, or one of several equal parts. Rows with equal texts are on one
-/// side. Texts are equal if they differ only in upper and lower case (Unicode's) or in blanks. The seed and the rows of
-/// a label decide which of its texts are held out. The order of the rows does not.
+/// side. Texts that differ only in Unicode case or in blanks count as equal. The held-out texts of a label depend on
+/// the seed and the label's rows, but not on the order of the rows.
 class RowSplit {
  public:
-  /// `labels_of` gives the labels of a row as the file writes them; none: the rows are not told apart by labels.
-  /// 0 < fraction < 1. `columns`: the first columns of a row, which are its text; 0: all; kAnyColumn: see there.
+  /// `labels_of` gives the labels of a row as the file writes them; none: labels have no effect. 0 < fraction < 1.
+  /// `columns`: the first columns of a row, which are its text; 0: all; kAnyColumn: see there.
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
   /// Each column is a text of its own. Rows that have any text in common are on one side, and so are all rows that a
   /// chain of such rows joins.
@@ -40,7 +40,7 @@ class RowSplit {
   /// A named label of one text makes choose() throw InputError: without that text no model could learn it.
   RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
 
-  /// The splits of all folds, `fold.number` aside. They have chosen; the rows are read once.
+  /// The splits of all folds; `fold.number` is ignored. choose() has run on all of them, with one pass over the rows.
   static std::vector<std::shared_ptr<const RowSplit>> all_folds(const RowSource& rows, const Fold& fold,
                                                                 uint64_t seed, const LabelsOf& labels_of,
                                                                 size_t columns = 0);
@@ -53,7 +53,7 @@ class RowSplit {
   bool holds_out(const SourceRow& row) const;
   /// Returns how many rows choose() has held out.
   uint64_t held_out_rows() const { return held_out_rows_; }
-  /// Returns words that tell splits apart, for the keys of stores: "0.1 42 comparable".
+  /// Returns a description that distinguishes splits, for the keys of stores: "0.1 42 comparable".
   std::string key() const;
 
  private:
@@ -81,7 +81,7 @@ class RowSplit {
   uint64_t seed_;
   LabelsOf labels_of_;
   size_t columns_;
-  /// With kAnyColumn: what joins the rows of each text.
+  /// With kAnyColumn: the group of each text.
   using Groups = std::unordered_map<uint64_t, uint64_t>;
   mutable std::shared_ptr<const Groups> groups_;
   mutable std::once_flag chosen_;

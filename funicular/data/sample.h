@@ -1,5 +1,5 @@
 #pragma once
-// Samples that the data layer hands to an objective: spans into the memory-mapped store, never copies.
+// Samples that an objective gets from a dataset: spans into the memory-mapped store, never copies.
 
 #include <algorithm>
 #include <cstdint>
@@ -47,7 +47,7 @@ struct WordStarts {
 struct RowStarts {
   std::span<const uint64_t> tokens = {};  ///< of the store, ascending, strictly within the column
   uint64_t begin = 0;                     ///< the column's first token in the store
-  /// Those of `count` tokens of the column from its `first` one on.
+  /// The row starts within `count` tokens of the column, from token `first` on.
   RowStarts subspan(size_t first, size_t count) const {
     const auto after = std::upper_bound(tokens.begin(), tokens.end(), begin + first);
     return {{after, std::lower_bound(after, tokens.end(), begin + first + count)}, begin + first};
@@ -59,19 +59,19 @@ struct Sample {
   struct Column {
     TokenSpan tokens;
     WordStarts word_starts;
-    RowStarts row_starts = {};  ///< where the data set knows them
+    RowStarts row_starts = {};  ///< if the dataset knows them
   };
-  std::vector<Column> columns;  ///< any number; templates of tokenizers put together one or two
-  double label = 0;             ///< class number or regression target; unused where the data set has none
-  std::span<const int32_t> label_set;   ///< class numbers: a set's, ascending, or of tags that of each word
+  std::vector<Column> columns;          ///< any number; tokenizer templates join one or two
+  double label = 0;                     ///< class number or regression target; unused without labels
+  std::span<const int32_t> label_set;   ///< class numbers: of a set, ascending, or of each word's tag
   std::span<const double> shares = {};  ///< of each label, NaN if unknown; in a list, the label of each text
-  double weight = 1;                    ///< how much it counts in training
-  int64_t sample_id = 0;                ///< index in the data set
-  int64_t draw_id = 0;                  ///< ordinal of this draw in the run: a sample met twice has two
-  int64_t epoch = 0;                    ///< of the draw
-  /// Places of columns[0], ascending, before which a separator stands: where documents are packed into a sequence.
+  double weight = 1;                    ///< weight in training
+  int64_t sample_id = 0;                ///< index in the dataset
+  int64_t draw_id = 0;  ///< ordinal of this draw in the run; each draw of a sample has its own
+  int64_t epoch = 0;    ///< of the draw
+  /// Places in columns[0], ascending, before which a separator stands, if documents are packed into a sequence.
   std::vector<int32_t> separators = {};
-  Column other;  ///< a piece of another document, where the objective reads one; else empty
+  Column other;  ///< a piece of another document, if the objective reads one; else empty
 };
 
 /// Random access to samples. Implementations are immutable and safe to share between threads.
@@ -81,15 +81,14 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// 0 <= index < size(). draw_id is left 0; the sampler sets it.
   virtual Sample get(int64_t index) const = 0;
-  /// The document that a sample is a part of: samples of one document stay together when some are held out.
+  /// The document that a sample belongs to. Samples of one document stay together if some documents are held out.
   virtual int64_t document_of(int64_t index) const { return index; }
-  /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same
-  /// data.
+  /// Hash of the contents and of how they are cut. Checkpoints store it, so that a resumed run sees the same data.
   virtual uint64_t fingerprint() const = 0;
-  /// Whether the contents were found to differ from the written ones. Never waits.
+  /// Whether damaged contents have been found so far. Never waits.
   virtual bool found_damaged() const { return false; }
-  /// Returns once all contents are known to equal the written ones. Call it before you keep any result of
-  /// them. Throws InputError where they are not.
+  /// Waits until all contents are verified against their checksums. Call it before you keep any result. Throws
+  /// InputError for damaged contents.
   virtual void require_sound() const {}
 };
 

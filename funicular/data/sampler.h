@@ -1,6 +1,6 @@
 #pragma once
-// Which samples make up global batch n. A pure function of (seed, n): resuming needs only a cursor, and no
-// layout of ranks or threads can change it.
+// Selects the samples of global batch n. It is a pure function of (seed, n), so resuming needs only a cursor, and
+// ranks and threads have no effect.
 
 #include <cstdint>
 #include <vector>
@@ -18,7 +18,7 @@ class Sampler {
  public:
   struct Options {
     uint64_t seed = 0;
-    bool shuffle = true;     ///< false: the order of the data set in every epoch
+    bool shuffle = true;     ///< false: the order of the dataset in every epoch
     int64_t batch_size = 1;  ///< global number of sequences per optimiser step
     bool drop_last = false;  ///< false: the last batch of an epoch is shorter; batches never cross epochs
   };

@@ -10,7 +10,7 @@ namespace funicular::data {
 SentencesDataset::SentencesDataset(std::shared_ptr<const TokenStore> store, int64_t length, bool across)
     : store_(std::move(store)), length_(static_cast<uint64_t>(length)), across_(across) {
   if (length < 1) throw InputError("data set", "expected samples of at least 1 token, found {}", length);
-  uint64_t end = 0, used = 0;  // of the tokens so far, and of the sample that is being filled
+  uint64_t end = 0, used = 0;  // end of the tokens so far, and of the sample being filled
   const auto begin_sample = [&] {
     if (used > 0) begins_.push_back(end);
     used = 0;
@@ -52,13 +52,13 @@ StoreRange SentencesDataset::range(int64_t index) const {
 }
 
 int64_t SentencesDataset::document_at(uint64_t token) const {
-  // The last document that begins at or before the token: empty ones before it begin there too.
+  // The last document that begins at or before the token; empty documents before it begin there, too.
   int64_t low = 0, high = store_->documents();
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
     (store_->document_tokens(middle).begin <= token ? low : high) = middle;
   }
-  // Empty documents behind it begin at its end, so the last one at or before a token holds it.
+  // Empty documents behind a document begin at its end, so the last document that begins at or before a token has it.
   return low;
 }
 

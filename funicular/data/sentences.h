@@ -10,18 +10,18 @@
 
 namespace funicular::data {
 
-/// The rows of a store (their columns, too), in their order, as many a sample as fit; a row that is longer than a sample
-/// is cut, and what is left of it begins the next. Which rows a sample has depends on the store and the length
-/// alone. The index is one number a sample.
+/// Packs the rows of a store (with all columns), in order, into samples: each sample takes as many rows as fit. A row
+/// that is longer than a sample is cut, and its rest begins the next sample. The packing depends only on the store,
+/// the length and `across`. The index takes one number per sample.
 class SentencesDataset : public Dataset {
  public:
-  /// `length` >= 1: tokens a sample. `across`: samples continue in the next document, and Sample::separators
-  /// say where one begins; a separator counts as a token. Otherwise a document ends a sample. Throws
-  /// InputError (damaged store).
+  /// `length` >= 1: tokens per sample. `across`: samples continue in the next document, and Sample::separators marks
+  /// where a document begins; a separator counts as a token. Otherwise the end of a document ends a sample. Throws
+  /// InputError for a damaged store.
   SentencesDataset(std::shared_ptr<const TokenStore> store, int64_t length, bool across);
   int64_t size() const override { return static_cast<int64_t>(begins_.size()) - 1; }
   Sample get(int64_t index) const override;
-  /// The document that the sample begins in. Across documents, other samples may hold a part of it.
+  /// The document that the sample begins in. With `across`, other samples may have a part of it.
   int64_t document_of(int64_t index) const override;
   uint64_t fingerprint() const override;
   bool found_damaged() const override { return store_->found_damaged(); }
@@ -33,7 +33,7 @@ class SentencesDataset : public Dataset {
   std::shared_ptr<const TokenStore> store_;
   uint64_t length_;
   bool across_;
-  std::vector<uint64_t> begins_;  ///< token that each sample begins with, and the end of the last
+  std::vector<uint64_t> begins_;  ///< first token of each sample, and the end of the last sample
 };
 
 }  // namespace funicular::data

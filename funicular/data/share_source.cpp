@@ -106,7 +106,7 @@ ShareSource::ShareSource(const fs::path& file, TextFileSourceOptions layout, con
                      StoreMeta::kMostShares, names_.size());
 }
 
-/// Takes the columns' names, or of "NAME*" what stands for the star.
+/// Takes the columns' names, or for "NAME*" the part matched by the star.
 void ShareSource::name_columns(const fs::path& file, const ShareColumns& columns,
                                const TextFileSourceOptions& layout) {
   std::vector<std::string> header;
@@ -186,7 +186,7 @@ void ShareSource::take_object(const std::string& text, std::vector<double>& shar
 }
 
 void ShareSource::take(const SourceRow& row, std::vector<double>& shares) const {
-  // A class that an object does not name has no share. A label of several is not known then.
+  // A class that an object does not name has the share 0. With independent labels, its share is unknown.
   shares.assign(names_.size(), is_object_ && !independent_ ? 0 : kUnknown);
   if (is_object_) take_object(row.kept.front(), shares);
   for (size_t i = 0; i < share_columns_.size(); ++i) {

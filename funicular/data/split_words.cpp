@@ -15,7 +15,7 @@ namespace {
 
 using Counts = std::unordered_map<std::string, uint64_t>;  // by the bytes of the pieces' ids
 
-/// How many characters of scripts without blanks each token has.
+/// The number of characters of scripts without blanks in each token.
 std::vector<uint32_t> characters_of_tokens(const text::WordPiece& tokenizer) {
   std::vector<uint32_t> characters;
   for (int32_t id = 0; id < tokenizer.size(); ++id)
@@ -82,7 +82,7 @@ std::vector<SplitWord> propose_words(const SplitWords& counted, const text::Word
     if (static_cast<int64_t>(proposed.size()) == options.count) break;
     const bool wanted = static_cast<int64_t>(next.times) >= options.least_times &&
                         static_cast<int64_t>(next.pieces.size()) >= options.least_pieces;
-    // A store whose words were given by hand can have words that are several to the tokenizer.
+    // A store with given words can have words that the tokenizer would split.
     if (wanted && text::objection_to(tokenizer, next.word).empty()) proposed.push_back(next);
   }
   return proposed;

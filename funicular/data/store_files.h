@@ -20,7 +20,7 @@ inline constexpr const char* kLabelsFile = "labels.bin";
 inline constexpr const char* kLabelRowsFile = "label_rows.bin";
 inline constexpr const char* kWeightsFile = "weights.bin";
 
-/// Size of the blocks that have a checksum each, in new stores.
+/// Size of a block with its own checksum, in new stores.
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 
 /// Remedy for a damaged store.
@@ -31,10 +31,10 @@ struct StoreFileSize {
   uint64_t bytes;
 };
 
-/// The files that a store with these counts has besides meta.json, and their sizes.
+/// The files of a store with these counts, except meta.json, and their sizes.
 std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta);
 
-/// Folder in which a store is built before it gets its name: beside it, so that a rename suffices.
+/// The folder in which a store is built. It lies beside the final folder, so that a rename suffices.
 inline fs::path building_folder(const fs::path& store) {
   const fs::path plain = store.has_filename() ? store : store.parent_path();  // "x.tokens/" is "x.tokens"
   return plain.parent_path() / ("." + plain.filename().string() + ".building");

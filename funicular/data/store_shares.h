@@ -16,8 +16,8 @@ struct StoreDamage {
   std::string what;
 };
 
-/// Gives the sample its shares, the label with the greatest share, and its weight, where the store has them. Returns what
-/// is damaged, if anything. `labels`, `weights`: the store's files.
+/// Sets the sample's shares, the label with the greatest share, and its weight, if the store has them. Returns a
+/// description of damage, if any. `labels`, `weights`: the store's files.
 std::optional<StoreDamage> read_shares(const StoreMeta& meta, const MappedFile& labels,
                                        const MappedFile& weights, uint64_t row, Sample& sample);
 

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 void verify_block(const fs::path& folder, const StoreBlock& block, const std::stop_token& stop) {
-  constexpr size_t kPiece = size_t{4} << 20;  // what is read before a stop is looked for
+  constexpr size_t kPiece = size_t{4} << 20;  // bytes to read between checks for a stop
   StreamHash hash;
   for (size_t begin = 0; begin < block.contents.size(); begin += kPiece) {
     if (stop.stop_requested()) return;

@@ -1,6 +1,6 @@
 #pragma once
-// Compares the blocks of a store's files with the checksums in meta.json: the first blocks before the store
-// is used, and all later ones in a thread while it is used.
+// Compares the blocks of a store's files with the checksums in meta.json. The first blocks are verified before the
+// store is used, the rest in a thread while it is used.
 
 #include <atomic>
 #include <condition_variable>
@@ -18,23 +18,23 @@
 
 namespace funicular::data {
 
-/// A part of a file that has a checksum of its own; of an older store's files the whole.
+/// A part of a file with its own checksum; in older stores, a whole file.
 struct StoreBlock {
-  std::string_view file;                ///< its name
+  std::string_view file;                ///< the file's name
   std::span<const std::byte> contents;  ///< mapped
-  uint64_t begin = 0;                   ///< where it begins in the file
-  uint64_t number = 1, count = 1;       ///< which of the file's blocks it is, from 1
+  uint64_t begin = 0;                   ///< offset in the file
+  uint64_t number = 1, count = 1;       ///< its number among the file's `count` blocks, from 1
   uint64_t checksum = 0;                ///< expected
 };
 
-/// Throws InputError, naming file, block and both checksums, where the block does not have its checksum.
-/// `folder` is the store's. Returns early where a stop is asked for.
+/// Throws InputError, naming file, block and both checksums, if the checksum differs. `folder` is the store's.
+/// Returns early if `stop` is requested.
 void verify_block(const fs::path& folder, const StoreBlock& block, const std::stop_token& stop = {});
 
 class StoreVerification {
  public:
-  /// Verifies the first blocks, at most `first` bytes together, and starts a thread for all later blocks.
-  /// Throws InputError where one of the first is damaged. The contents must stay mapped.
+  /// Verifies the first blocks, at most `first` bytes together, and starts a thread for all later blocks. Throws
+  /// InputError if one of the first blocks is damaged. The contents must stay mapped.
   StoreVerification(fs::path folder, std::vector<StoreBlock> blocks, uint64_t first);
   /// Ends the thread.
   ~StoreVerification();
@@ -43,7 +43,7 @@ class StoreVerification {
 
   /// Whether the thread has found a damaged block.
   bool failed() const { return failed_; }
-  /// Until all blocks are verified. Throws InputError where one is damaged.
+  /// Waits until all blocks are verified. Throws InputError if one is damaged.
   void wait() const;
 
  private:
@@ -56,7 +56,7 @@ class StoreVerification {
   bool done_ = true;
   std::exception_ptr error_;
   std::atomic<bool> failed_ = false;
-  std::jthread thread_;  ///< last: it uses the others
+  std::jthread thread_;  ///< last member: the thread reads all members above
 };
 
 }  // namespace funicular::data

@@ -31,7 +31,7 @@ bool is_store_file(const std::string& name) {
   return std::find(kStoreFiles.begin(), kStoreFiles.end(), name) != kStoreFiles.end();
 }
 
-// "" if the folder holds nothing but a store's files, else the name of something else in it.
+// Returns "" if the folder has only a store's files, else the name of a foreign entry.
 std::string foreign_entry(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (!is_store_file(entry.path().filename().string()) || !entry.is_regular_file())
@@ -39,7 +39,7 @@ std::string foreign_entry(const fs::path& folder) {
   return "";
 }
 
-// Only what a builder writes is ever deleted, whatever else lies in the folder.
+// Only files that a builder writes are ever deleted.
 void remove_store_files(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
@@ -99,7 +99,7 @@ class Descriptor {
   int value_;
 };
 
-/// False where another process has the lock.
+/// Returns false if another process has the lock.
 bool try_lock(int descriptor, const fs::path& file) {
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
   if (errno != EWOULDBLOCK)
@@ -130,7 +130,7 @@ BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
   }
 }
 
-// mkdir makes a folder or fails: it follows no link that has the name.
+// mkdir never follows a link of this name: it makes a new folder or fails.
 void BuildFolder::make() {
   for (;;) {
     if (::mkdir(path_.c_str(), 0777) == 0) {
@@ -143,14 +143,14 @@ void BuildFolder::make() {
   }
 }
 
-// The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with
-// the folder. Returns false where another builder took the folder for a dead one's and cleared it.
+// The lock is on the descriptor of tokens.bin, so that the kernel drops it if the process dies. Returns false if
+// another builder took the new folder for a leftover and cleared it.
 bool BuildFolder::take_new() {
   Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() < 0) return false;
   struct stat status {};
   if (::fstat(folder.get(), &status) != 0) throw write_error(path_, errno);
-  ::fchmod(folder.get(), status.st_mode & 07700);  // where the file system knows no rights it changes none
+  ::fchmod(folder.get(), status.st_mode & 07700);  // no effect on file systems without permissions
   Descriptor file(
       ::openat(folder.get(), kTokensFile, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0 && (errno == ENOENT || errno == EEXIST)) return false;
@@ -172,8 +172,7 @@ void BuildFolder::refuse_running() const {
                    store_.string());
 }
 
-// What a dead builder left is removed, never used: whoever may write beside the store could have put it
-// there.
+// Removes a dead builder's folder and never reuses it, as anyone who may write beside the store could have made it.
 void BuildFolder::clear_leftover() const {
   const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() < 0 && errno == ENOENT) return;
@@ -228,8 +227,8 @@ void BuildFolder::exchange_with_old() {
     remove_store(path_);
     return;
   }
-  // Not every file system can exchange two names. A crash between the two steps leaves both stores, whole,
-  // under other names.
+  // Fallback for file systems that cannot exchange two names. A crash between the two steps leaves both stores
+  // complete, under other names.
   const fs::path old = path_.string() + ".old";
   if (::rename(store_.c_str(), old.c_str()) != 0 || ::rename(path_.c_str(), store_.c_str()) != 0)
     throw RunError("token store", "cannot replace {}: {}", store_.string(), errno_text(errno));
@@ -280,7 +279,7 @@ class StoreWriter::File {
   void write(const std::vector<T>& values) {
     write(values.data(), values.size() * sizeof(T));
   }
-  /// What was written can be mapped.
+  /// Flushes the buffer, so that the written bytes can be mapped.
   void flush() { writer_.flush(); }
   StoreMeta::File close() {
     writer_.close(/*sync=*/true);
@@ -289,7 +288,7 @@ class StoreWriter::File {
   }
 
  private:
-  /// Lets the disk begin with what was written, so that close() waits for little. Best effort: close() is what makes sure.
+  /// Starts writing to the disk early, so that close() waits less. Best effort: only close() guarantees it.
   void write_back() {
     constexpr uint64_t kPart = 4 << 20;
     if (writer_.position() < begun_ + kPart) return;
@@ -307,10 +306,10 @@ class StoreWriter::File {
   const uint64_t block_bytes_;
   FileWriter writer_;
   int written_back_;                                ///< a descriptor of the same file
-  uint64_t begun_ = 0;                              ///< how much of it the disk was told to write
-  StreamHash hash_;                                 ///< of all
-  std::optional<StreamHash> block_{std::in_place};  ///< of the block that is being written
-  uint64_t in_block_ = 0;                           ///< its bytes so far
+  uint64_t begun_ = 0;                              ///< bytes whose writing to the disk has begun
+  StreamHash hash_;                                 ///< hash of the whole file
+  std::optional<StreamHash> block_{std::in_place};  ///< hash of the current block
+  uint64_t in_block_ = 0;                           ///< bytes of the current block so far
   std::vector<uint64_t> blocks_;
 };
 
@@ -370,7 +369,7 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
 
   scratch_.assign(rows.document_rows.begin(), rows.document_rows.end());
   for (uint64_t& row : scratch_) row += meta_.rows;
-  // The very first row begins a document whatever its source says.
+  // The very first row always begins a document.
   if (meta_.rows == 0 && rows.rows > 0 && (scratch_.empty() || scratch_.front() != 0))
     scratch_.insert(scratch_.begin(), 0);
   documents_->write(scratch_);
@@ -389,7 +388,7 @@ void StoreWriter::append_labels(const EncodedRows& rows) {
     meta_.set_labels += rows.classes.size();
   }
   if (fixed_names_) return labels_->write(rows.classes);
-  std::vector<int32_t> numbers;  // of the names that this piece met
+  std::vector<int32_t> numbers;  // numbers of this piece's names
   for (const auto& name : rows.class_names) {
     const auto found = std::find(meta_.label_names.begin(), meta_.label_names.end(), name);
     numbers.push_back(static_cast<int32_t>(found - meta_.label_names.begin()));
@@ -415,8 +414,8 @@ void sort_label_names(std::vector<std::string>& names) {
   });
 }
 
-// While rows arrive, classes are numbered as they are met; the final numbers must not depend on the order of
-// the rows.
+// While rows arrive, classes are numbered by first occurrence. The final numbers must not depend on the order of the
+// rows, so they are assigned at the end.
 void StoreWriter::finish_labels() {
   const std::vector<std::string> met = meta_.label_names;
   sort_label_names(meta_.label_names);
@@ -450,7 +449,7 @@ StoreMeta StoreWriter::commit() {
   if ((meta_.labels == LabelKind::classes || has_label_lists(meta_.labels)) && !fixed_names_) finish_labels();
   words_->write(&pending_bits_, (meta_.tokens % 64 + 7) / 8);
   documents_->write(&meta_.rows, sizeof meta_.rows);
-  // Closing waits for the disk: the others wait while the largest does.
+  // Closing a file waits for the disk, so the smaller files are closed while tokens.bin, the largest, is.
   auto others = std::async(std::launch::async, [this] {
     std::vector<StoreMeta::File> closed;
     for (File* file :

@@ -11,9 +11,9 @@ StreamSampler::StreamSampler(BatchSizes sizes, Draws draws, Length length)
   sizes_.check();
 }
 
-/// Returns the draw after the first batch that has not been counted.
+/// Returns the end of the first batch that has not been counted, as a draw.
 int64_t StreamSampler::next_begin() const {
-  constexpr int64_t kChunk = 64;  // draws that are made at a time
+  constexpr int64_t kChunk = 64;  // draws per step
   const int64_t most = sizes_.of(static_cast<int64_t>(begins_.size()) - 1);
   int64_t end = begins_.back();
   for (int64_t tokens = 0;;)

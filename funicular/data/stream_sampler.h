@@ -1,5 +1,5 @@
 #pragma once
-// Batches of an unending sequence of draws: their sizes may grow, and may count tokens.
+// Batches of an endless sequence of draws; sizes may grow, and may count tokens.
 
 #include <cstdint>
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace funicular::data {
 
-/// Cuts the draws of a run, epoch after epoch, into batches. A batch continues into the next epoch, so all
-/// batches are full. Sizes in rows: batch n has sizes.of(n) draws. Sizes in tokens: a batch takes the next draws while
-/// they have at most sizes.of(n) tokens. A row that has more is a batch of its own. The batches are a pure function of
-/// the draws, the lengths and the batch's number, whatever ranks and threads do.
+/// Cuts the draws of a run, epoch after epoch, into batches. A batch continues into the next epoch, so all batches
+/// are full. Sizes in rows: batch n has sizes.of(n) draws. Sizes in tokens: a batch takes the next draws while they
+/// have at most sizes.of(n) tokens together. A row with more tokens has its own batch. The batches are a pure
+/// function of the draws, the lengths and the batch's number. Ranks and threads have no effect.
 class StreamSampler {
  public:
   /// Returns the draws [begin, end) of the run; thread-safe.
@@ -26,7 +26,7 @@ class StreamSampler {
   StreamSampler(BatchSizes sizes, Draws draws, Length length = {});
   /// Thread-safe. With sizes in tokens the first call for a batch reads the lengths of all rows before it.
   std::vector<Draw> batch(int64_t batch) const { return draws_(before(batch), before(batch + 1)); }
-  /// Draws of all batches before this one.
+  /// The number of draws in all batches before this one.
   int64_t before(int64_t batch) const;
   /// The least number of batches that have at least so many draws.
   int64_t batches_of(int64_t draws) const;

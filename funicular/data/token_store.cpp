@@ -79,7 +79,7 @@ void require_format(const Json& json, std::string_view origin) {
                      origin, version, StoreMeta::kVersion);
 }
 
-// The last line but one of meta.json: the checksum of all that stands before it.
+// The last line but one of meta.json: the checksum of all text before it.
 constexpr std::string_view kSealBegin = ",\n \"xxh3\": \"", kSealEnd = "\"\n}\n";
 constexpr size_t kSealBytes = kSealBegin.size() + 16 + kSealEnd.size();
 
@@ -179,7 +179,7 @@ std::string write_store_meta(const StoreMeta& meta) {
   if (meta.weights) json["labels"]["weights"] = true;
   if (meta.block_bytes > 0) json["block_bytes"] = meta.block_bytes;
   json["files"] = files;
-  // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
+  // A description or a label may have bytes that are not UTF-8, which must not make the store unreadable.
   return seal_store_meta(json_text(json, 1));
 }
 
@@ -224,7 +224,7 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
 
 namespace {
 
-// Everything that decides what a reader sees; not how meta.json happens to be written.
+// Hashes everything that affects readers, but not the formatting of meta.json.
 uint64_t store_fingerprint(const StoreMeta& meta) {
   std::vector<uint64_t> parts = {meta.tokenizer_fingerprint, static_cast<uint64_t>(meta.token_bytes),
                                  static_cast<uint64_t>(meta.columns), meta.rows,
@@ -279,7 +279,7 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, const
     if (i % static_cast<size_t>(options.parts) == static_cast<size_t>(options.part)) own.push_back(all[i]);
   store->verification_ =
       std::make_unique<const StoreVerification>(folder, std::move(own), options.verify_first);
-  store->require_ends();  // after it, so that damage is told by its block where it can be
+  store->require_ends();  // after the verification, so that messages name the damaged block if possible
   return store;
 }
 
@@ -446,7 +446,7 @@ void TokenStore::verify() const {
   verify_contents();
 }
 
-/// Of all files, those first that are read to find anything else.
+/// The blocks of all files. Files that hold offsets come first, as all other reads depend on them.
 std::vector<StoreBlock> TokenStore::blocks() const {
   const std::pair<const char*, const MappedFile*> mapped[] = {
       {kDocumentsFile, &documents_},  {kRowsFile, &rows_},       {kLabelsFile, &labels_},
@@ -468,7 +468,7 @@ std::vector<StoreBlock> TokenStore::blocks() const {
   return blocks;
 }
 
-// Checksums only say that the files are as the builder left them; this says that they make sense.
+// Checks that the contents are consistent; checksums only show that the files are as the builder wrote them.
 void TokenStore::verify_contents() const {
   for (int64_t document = 0; document < documents(); ++document) document_tokens(document);
   for (int64_t index = 0; index < rows(); ++index) row(index);

@@ -27,7 +27,7 @@ namespace funicular::data {
 
 namespace {
 
-/// Tokenises pieces; one for each thread.
+/// Tokenises pieces; each thread has its own encoder.
 class PieceEncoder {
  public:
   PieceEncoder(const text::Tokenizer& tokenizer, const StoreMeta& meta, const StoreBuildOptions& options)
@@ -94,7 +94,7 @@ class PieceEncoder {
     ++out.rows;
   }
 
-  /// What blanks separate is a word each, whatever its tokens.
+  /// Takes the text between blanks as words, whatever their tokens.
   void add_words(std::string_view text) {
     for (std::string_view word; !(word = text::next_given_word(text)).empty();) {
       const size_t first = text_.ids.size();
@@ -116,7 +116,8 @@ class PieceEncoder {
     out.classes.push_back(number_of(label, out));
   }
 
-  /// The classes of a row, ascending (by the final numbers where these are fixed), none twice.
+  /// Adds the classes of a row, ascending and without duplicates. If the names are fixed, the order is that of the
+  /// final numbers.
   void add_set(std::string_view labels, EncodedRows& out) {
     set_.clear();
     for (const std::string_view label : format::split_list(labels, separator_))
@@ -189,8 +190,8 @@ class PieceEncoder {
   std::vector<int32_t> set_;
 };
 
-/// Threads that take the pieces in order and tokenise them; whoever completes the next one due writes it and
-/// those that wait behind it. The number of pieces under way is bounded, and so is memory.
+/// Threads take the pieces in order and tokenise them. The thread that completes the next piece to be written also
+/// writes the completed pieces after it. The number of unfinished pieces is bounded, which bounds memory.
 class Pipeline {
  public:
   Pipeline(const text::Tokenizer& tokenizer, const RowSource& source, StoreWriter& writer,
@@ -296,8 +297,8 @@ class Pipeline {
     stop_with(piece, std::current_exception());
   }
 
-  // Pieces are taken in order, so all before this one are done or under way: the error of the first is the
-  // one told, whichever thread was faster.
+  // Keeps the error of the earliest piece, whichever thread fails first. Pieces are taken in order, so all pieces
+  // before `piece` are done or under way.
   void stop_with(size_t piece, std::exception_ptr error) {
     end_ = std::min(end_, next_);
     if (!error_ || piece < error_piece_) {

@@ -1,6 +1,6 @@
 #pragma once
-// Text to token store: several threads tokenise, one at a time writes, in order, in bounded memory. The store
-// is the same, byte for byte, for any number of threads.
+// Builds a token store from text. Several threads tokenise, one at a time writes in order, and memory is bounded. The
+// store is identical byte for byte for any number of threads.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace funicular::data {
 
-/// How far a build is.
+/// The progress of a build.
 struct StoreProgress {
   uint64_t bytes = 0;        ///< text read so far
   uint64_t total_bytes = 0;  ///< all of the text
@@ -22,28 +22,27 @@ struct StoreProgress {
   uint64_t tokens = 0;       ///< written so far
 };
 
-/// How a store is built.
+/// Options of a build.
 struct StoreBuildOptions {
-  int threads = 0;            ///< 0: as many as the machine has
+  int threads = 0;            ///< 0: all processors of the machine
   bool overwrite = false;     ///< replace an existing store; never a folder with other files in it
-  bool refuse_empty = false;  ///< InputError where the source has no row
+  bool refuse_empty = false;  ///< throws InputError if the source has no row
   /// Kind of the source's labels; `none` ignores them.
   LabelKind labels = LabelKind::none;
-  /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that
-  /// are met, sorted. Give a training set's names to the evaluation set's store, so that both number their
-  /// classes alike.
+  /// Names of the classes, in the order of their numbers; any other label is an error. Empty: the names in the rows,
+  /// sorted. Give the training set's names to the evaluation set's store, so that both number their classes alike.
   std::vector<std::string> label_names = {};
   /// For LabelKind::sets: the separator between the labels of a row, without blanks around it. An empty part
   /// is no label. A list of JSON needs none.
   std::string label_separator = ",";
-  /// The text is words separated by blanks, and only they begin words in the store: Chinese that was
-  /// segmented before. Needs WordPiece, whose tokens do not depend on the blanks.
+  /// The text is words separated by blanks, such as segmented Chinese, and only these words begin words in the store.
+  /// Needs WordPiece, whose tokens do not depend on the blanks.
   bool presegmented = false;
-  uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
+  uint64_t block_bytes = kBlockBytes;  ///< size of a block with its own checksum; 1 or more
   /// Called on the building thread about ten times per second.
   std::function<void(const StoreProgress&)> progress = nullptr;
-  /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is
-  /// thrown.
+  /// Called as often; true stops the build. The build then leaves no files and throws Error with
+  /// ExitCode::interrupted.
   std::function<bool()> stop = nullptr;
 };
 

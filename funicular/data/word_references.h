@@ -1,5 +1,6 @@
 #pragma once
-// Rows with word references: the files that say in Hugging Face's Chinese pre-training which tokens continue a word.
+// Rows with word references: in Hugging Face's Chinese pre-training, these files list the tokens that continue a
+// word.
 
 #include <vector>
 
@@ -8,12 +9,12 @@
 
 namespace funicular::data {
 
-/// The rows of a source, each with the positions of a line of a reference file: a JSON list of numbers a line, as
-/// transformers' run_chinese_ref.py writes them; [CLS] is position 0.
+/// Adds to each row of a source the positions in the row's line of a reference file. Each line is a JSON list of
+/// numbers, as transformers' run_chinese_ref.py writes it; [CLS] is position 0.
 class ReferencedSource : public RowSource {
  public:
-  /// Reads the source once, to know which row each piece begins with. `rows` must outlive this. Throws InputError for rows
-  /// of two columns, and where there are not as many lines as rows.
+  /// Reads the source once, to know the first row of each piece. `rows` must outlive this object. Throws InputError
+  /// for rows of more than one column, and if the numbers of lines and rows differ.
   ReferencedSource(const RowSource& rows, const fs::path& file);
   int columns() const override { return rows_.columns(); }
   bool has_labels() const override { return rows_.has_labels(); }
@@ -26,7 +27,7 @@ class ReferencedSource : public RowSource {
   const RowSource& rows_;
   fs::path path_;
   MappedText file_;
-  std::vector<uint64_t> lines_;       ///< where each begins, and the end
+  std::vector<uint64_t> lines_;       ///< offset of each line, and the end
   std::vector<uint64_t> first_rows_;  ///< of each piece
 };
 

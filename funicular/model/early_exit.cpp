@@ -46,7 +46,7 @@ int64_t layer_of_exit(std::string_view segment) {
   return layer;
 }
 
-/// The sequences of a batch that are still on their way.
+/// The sequences of a batch that have not left yet.
 class Remaining {
  public:
   Remaining(const Model& model, const MicroBatch& batch)
@@ -66,7 +66,7 @@ class Remaining {
     if (!found) throw RunError("model", "the model gives no {}; expected one with exits", port);
     return found.mapped().to(at::kCPU, at::kFloat).contiguous();
   }
-  /// Rows with `leaves` get their logits as answer, and are taken out.
+  /// Stores the logits of rows with `leaves` as their answers, and removes the rows.
   void leave(const at::Tensor& logits, int64_t layer, const std::vector<bool>& leaves);
   ExitedRows finish() { return std::move(found_); }
 
@@ -75,7 +75,7 @@ class Remaining {
 
   const Model& model_;
   MicroBatch batch_;
-  std::vector<size_t> places_;  ///< of each sequence of batch_, its place in the whole batch
+  std::vector<size_t> places_;  ///< per sequence of batch_: its place in the whole batch
   Activations activations_;
   ExitedRows found_;
 };

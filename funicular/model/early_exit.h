@@ -1,6 +1,6 @@
 #pragma once
-// Early exit: a row leaves the layers at the first classifier that is sure of it, and the rest of the batch
-// continues. Xin et al., "DeeBERT", ACL 2020; Liu et al., "FastBERT", ACL 2020.
+// Early exit: a row leaves at the first classifier that is sure enough, and the rest of the batch continues. Xin et
+// al., "DeeBERT", ACL 2020; Liu et al., "FastBERT", ACL 2020.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,19 +13,18 @@
 
 namespace funicular::model {
 
-/// Begins the names of the weights and segments of exits.
+/// Prefix of the names of the weights and segments of exits.
 inline constexpr const char* kExits = "exits.";
 
-/// Says when an answer is sure enough.
+/// Decides whether an answer is sure enough.
 struct ExitRule {
   enum class Kind {
-    entropy,    ///< the entropy of the probabilities, divided by the logarithm of their number: 0 (sure) to 1
+    entropy,    ///< the entropy of the probabilities over the logarithm of their number: 0 (sure) to 1
     confidence  ///< the probability of the answer, after calibration
   };
   Kind kind = Kind::entropy;
   double threshold = 0;
-  /// Only for confidence: the temperature of each exit, in their order, that of the last layer behind them. Empty: 1
-  /// each.
+  /// Only for confidence: the temperatures of the exits in order, then of the last layer. Empty: 1 each.
   std::vector<double> temperatures = {};
 
   /// `exit`: counted from 0.
@@ -38,12 +37,12 @@ struct ExitRule {
 const std::vector<std::string>& exit_rule_names();
 
 struct ExitedRows {
-  at::Tensor logits;            ///< [S, classes] on the CPU, of each sequence where it left
-  std::vector<int64_t> layers;  ///< of each sequence, how many layers it went through
+  at::Tensor logits;            ///< [S, classes] on the CPU: the logits of each sequence at its exit
+  std::vector<int64_t> layers;  ///< per sequence: the number of layers that it passed
 };
 
 /// Runs a model with exits (model/layer_classifiers.h, kExits) and the activation `logits`, without gradients. After
-/// each exit the rows that leave are taken out of the packed batch.
+/// each exit, leaving rows are removed from the packed batch.
 ExitedRows run_with_exits(const Model& model, const MicroBatch& batch, const ExitRule& rule);
 
 }  // namespace funicular::model

@@ -17,14 +17,14 @@ namespace funicular::model {
 
 namespace {
 
-/// An input on the CPU; nothing waits for a GPU where it is the batch's.
+/// Returns an input on the CPU. If it is the batch's own tensor, this does not wait for a GPU.
 at::Tensor on_host(const MicroBatch& batch, const std::string& name, const at::Tensor& input) {
   return input.is_same(batch[name]) ? batch.on_host(name) : input.cpu();
 }
 
-/// Rows of the position embeddings [T] int32 where tokens of padding stand at none: those have the row
-/// `padding`, the others padding + 1, padding + 2, … within their sequence. Sequences of the packed batch
-/// follow each other, so that both counts come from one cumulative sum.
+/// Returns rows of the position embeddings [T] int32 for families that number only non-padding tokens. Padding tokens
+/// have the row `padding`. All further tokens of a sequence have the rows padding + 1, padding + 2 and so on. One
+/// cumulative sum counts for all sequences, as they are consecutive in the packed batch.
 at::Tensor positions_without_padding(const at::Tensor& ids, const Packing& packing, int64_t padding) {
   const at::Tensor real = ids.ne(padding).to(at::kLong);
   const at::Tensor up_to = real.cumsum(0), before = up_to - real;
@@ -43,10 +43,10 @@ void write_waves(const at::Tensor& table) {
   table.copy_(at::where(odd, angles.cos(), angles.sin()));
 }
 
-/// The tables of the embeddings and what never changes of them.
+/// The embedding tables and their constants.
 struct Embeddings {
   Parameter* word = nullptr;
-  Parameter *position = nullptr, *type = nullptr, *task = nullptr;  ///< null: there is no such table
+  Parameter *position = nullptr, *type = nullptr, *task = nullptr;  ///< null: no such table
   NormParameters norm;
   LinearWeights project;
   nn::DropoutSite site;

@@ -15,7 +15,7 @@ namespace funicular::model {
 
 namespace {
 
-/// Weights of less are not worth asking the system for.
+/// For smaller weights, the memory check is not worth a system call.
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 void require_memory(const ModelOptions& options) {

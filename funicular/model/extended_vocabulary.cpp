@@ -28,7 +28,7 @@ namespace funicular::model {
 
 namespace {
 
-/// The weights of a folder, and which of them have a row a token.
+/// The weights of a folder, and which of them have one row per token.
 class TokenRows {
  public:
   TokenRows(const format::ModelConfig& config, const fs::path& folder)
@@ -61,7 +61,7 @@ class TokenRows {
   std::vector<std::string> names_;
 };
 
-/// The first `tokens` rows of an entry, and for each new word the mean of its pieces' rows.
+/// Returns the first `tokens` rows of an entry and, for each new word, the mean of its pieces' rows.
 at::Tensor with_rows(const format::TensorEntry& entry, int64_t tokens,
                      const std::vector<text::NewWord>& words, const fs::path& file) {
   const std::optional<at::ScalarType> type = scalar_type(entry.dtype);
@@ -116,7 +116,7 @@ void write_extended(format::ModelConfig config, const TokenRows& rows, const tex
   format::write_model_config(folder, config);
 }
 
-/// Everything that decides the extended model; null if the words cannot be read twice.
+/// Everything that determines the extended model; null if the words cannot be read twice.
 Json identity_of(const Pretrained& source, const text::Tokenizer& tokenizer, const fs::path& words,
                  bool leave_out) {
   if (!fs::is_regular_file(words)) return {};  // a pipe can be read once
@@ -152,7 +152,7 @@ VocabularyExtension from_json(const Json& json) {
           .was_complete = true};
 }
 
-/// Whether there is a generator in the folder. Throws InputError where it has another tokenizer.
+/// Whether there is a generator in the folder. Throws InputError if it has another tokenizer.
 bool has_generator(const fs::path& folder, const text::Tokenizer& tokenizer) {
   const fs::path generator = folder / kGeneratorFolder;
   if (!fs::exists(generator / "config.json")) return false;

@@ -23,7 +23,7 @@ Parameter* add_decoder(Builder& builder) {
 
 namespace {
 
-/// Refuses configurations of ModernBERT whose masked-LM head is computed otherwise.
+/// Refuses ModernBERT configurations whose masked-LM head computes something else.
 void refuse_other_heads(const format::ModelConfig& config) {
   if (!config.decoder_bias)
     throw InputError("config",
@@ -127,7 +127,7 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
     pass.loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
 }
 
-/// `gives`: the logits are an activation.
+/// `gives`: outputs the logits as an activation.
 void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = false) {
   const format::Family::Classifier& names = builder.family().classifier;
   const Classifier classifier =

@@ -1,5 +1,5 @@
 #pragma once
-// Heads of an encoder: the rows of the last hidden states that they read, and what they compute from them.
+// Heads of an encoder: the rows of the last hidden states that they read, and their computation.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,43 +18,43 @@ class Builder;
 struct Head {
   std::string name;          ///< of its segment
   std::string architecture;  ///< transformers' class for a BERT with this head, see format::Family::class_of
-  std::string purpose;       ///< what a model without its weights has not been: "fine-tuned for it", …
-  /// The rows of the packed batch whose last hidden states it reads: [R] int64, on the CPU, ascending. Empty:
-  /// all. The encoder gives these, `hidden` [R, H].
+  std::string purpose;       ///< completes "was the model …?" in messages: "fine-tuned for it", …
+  /// The rows of the packed batch whose last hidden states the head reads: [R] int64, on the CPU, ascending. Empty:
+  /// all. The encoder outputs them as `hidden` [R, H].
   std::function<at::Tensor(const MicroBatch&)> rows;
   /// Adds the weights, and the segment that reads `hidden`.
   std::function<void(Builder&)> add;
-  /// How many weights `add` makes.
+  /// The number of weights that `add` makes.
   std::function<int64_t(const format::ModelConfig&)> parameters;
-  /// Throws InputError for a configuration that it does not fit. May be empty.
+  /// Throws InputError for a configuration that does not fit the head. May be empty.
   std::function<void(const format::ModelConfig&)> check;
   /// Adds segments behind layer N, counted from 1 (0: the embeddings), before the next layer. May be empty. See
   /// model/layer_classifiers.h.
   std::function<void(Builder&, int64_t layer)> behind_layer = {};
-  /// It reads each text as ModelConfig::classifies_mean says: `rows` are the first tokens, and all tokens
-  /// where their mean is read.
+  /// Whether the head follows ModelConfig::classifies_mean: `rows` are the first tokens, or all tokens if it reads
+  /// their mean.
   bool reads_texts = false;
 
-  /// Heads are told apart by their names.
+  /// Heads are compared by their names.
   bool operator==(const Head& other) const { return name == other.name; }
 
   /// transformers' BertForMaskedLM, or another family's: transform, decoder and bias (format::Family::MaskedLm). The
-  /// decoder is the word embeddings again, unless the weights have one of their own (own_decoder.h). Reads `mlm_rows`
-  /// [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only for an observer.
+  /// decoder is the word embeddings, unless the weights have a separate one (own_decoder.h). Reads `mlm_rows` [M] and
+  /// `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only for an observer.
   static const Head masked_lm;
 
-  /// transformers' BertForSequenceClassification, or another family's: over [CLS] the pooler, dropout, a
-  /// linear layer (format::Family::Classifier); regression where the configuration says so. Reads `labels` [S] int64
-  /// (or their type for regression: the model's), which may be missing where no loss is wanted. Loss term
-  /// `classification` or `regression`. Outputs: `logits` [S, classes], `labels`. Tap: `logits`.
+  /// transformers' BertForSequenceClassification, or another family's: pooler, dropout and a linear layer on [CLS]
+  /// (format::Family::Classifier); regression if the configuration says so. Reads `labels` [S] int64 (for regression,
+  /// in the model's type), which may be missing if no loss is wanted. Loss term `classification` or `regression`.
+  /// Outputs: `logits` [S, classes], `labels`. Tap: `logits`.
   static const Head classification;
 
-  /// classification's weights and no loss: the activation `logits` [S, classes], in the type of vectors, for
-  /// segments behind.
+  /// classification's weights without a loss: outputs the activation `logits` [S, classes], in the type of vectors,
+  /// for later segments.
   static const Head logits;
 
-  /// Nothing: the hidden states of all tokens. A pooler, where the configuration's model has one, is a weight that
-  /// nothing reads and that does not learn, so that transformers' BertModel finds it.
+  /// No head: outputs the hidden states of all tokens. If the configuration's model has a pooler, its weights are
+  /// made but unused and frozen, so that transformers' BertModel finds them.
   static const Head none;
 };
 
@@ -66,10 +66,10 @@ Head classifier(std::function<void(const at::Tensor& logits, const Pass& pass)> 
 /// require_classes.
 Head with_classes(Head head, int64_t classes);
 
-/// Throws InputError unless a classifier of this configuration has so many classes: then its first step would fail.
+/// Throws InputError unless a classifier of this configuration has `classes` classes, as its first step would fail.
 void require_classes(const format::ModelConfig& config, int64_t classes);
 
-/// True if the classification head gives one number a row and is trained by squared error: problem_type
+/// True if the classification head outputs one number per row and is trained with the squared error: problem_type
 /// "regression", or one label.
 bool is_regression(const format::ModelConfig& config);
 

@@ -41,41 +41,41 @@ Port hidden_between_layers(const Builder& builder) {
 
 namespace {
 
-/// The rows of this rank between the slices of a layer, where its weights are whole.
+/// The rows of this rank between the slices of a layer, under sequence parallelism.
 struct Between {
   nn::RowKeys keys;  ///< of this rank's rows
   nn::RowBounds tokens{},
       rows{};  ///< each rank's rows of the batch, and of what the head reads; empty: all have all
 };
 
-/// The weights of a layer and what never changes of it.
+/// The weights and constants of a layer.
 struct Layer {
   std::string name;
   int64_t heads = 0, head_size = 0;  ///< of the model
   std::shared_ptr<const Slicing> slicing;
   LayerWeights weights;
-  NormParameters final_norm;  ///< after the last layer, with norms first
+  NormParameters final_norm;  ///< after the last layer, in pre-norm models
   nn::AttentionPattern pattern;
   RelativeWeights relative;
   nn::DropoutSite attention_site, projection_site, output_site;
   nn::DropoutSite inner_site;  ///< of the input of `down`
   nn::Activation activation;
   int64_t channels = 0,
-          channels_together = 1;  ///< of the model's feed-forward part; cut in whole multiples of these
+          channels_together = 1;  ///< channels of the model's feed-forward part; slices are whole multiples
   bool norm_first = false, gated = false, repeatable = false, last = false;
-  std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
-  std::string gives_hidden, gives_query_key_value;    ///< ports of LayerOutputs; empty: not
+  std::function<at::Tensor(const MicroBatch&)>
+      rows;  ///< the rows of its output that the head reads; empty: all
+  std::string gives_hidden, gives_query_key_value;  ///< ports of LayerOutputs; empty: none
 
   Activations forward(const at::Tensor& x, const Pass& pass) const;
   Between between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const;
   /// The rows beside the attention's output, of this rank.
   at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk,
                       const std::optional<nn::RowSubset>& wanted, const Between& between) const;
-  /// Adds a part's output and the bias of its last product to what is beside it. If norms come last, the sum is
-  /// normalised.
+  /// Adds a part's output and the bias of its last product to the residual. In post-norm layers, normalises the sum.
   at::Tensor add(const at::Tensor& part, const LinearWeights& product, const at::Tensor& beside,
                  const NormParameters& norm, const nn::RowKeys& keys, const nn::DropoutSite& site) const;
-  /// The input of a part: with norms first the norm of x, else x.
+  /// The input of a part: in pre-norm layers the norm of x, else x.
   at::Tensor entry(const at::Tensor& x, const NormParameters& norm) const;
   nn::Branch feed_forward(const at::Tensor& x, const nn::RowKeys& keys) const;
   /// Applies dropout to this rank's channels of the input of `down`.
@@ -83,14 +83,14 @@ struct Layer {
   /// The attention's heads, given queries, keys and values without their bias.
   at::Tensor heads_of(const at::Tensor& projected, const at::Tensor& bias, const Packing& packing,
                       const std::optional<nn::RowSubset>& wanted) const;
-  /// The attention's heads and, where asked for, queries, keys and values; and x as the branch's trunk.
+  /// The attention's heads, if requested queries, keys and values, and x as the residual.
   std::vector<at::Tensor> attend(const at::Tensor& x, const Packing& packing,
                                  const std::optional<nn::RowSubset>& wanted) const;
-  /// The heads whose weights are here.
+  /// The heads on this rank.
   nn::HeadSlice own_heads() const {
     return {slicing->first(heads, 1), bias_of(weights.query_key_value).size(0) / (3 * head_size)};
   }
-  /// The bias of the outputs whose weights are here.
+  /// The bias of the outputs on this rank.
   at::Tensor bias_of(const LinearWeights& weights) const {
     if (weights.bias) return weights.bias->compute;
     return slicing->group() ? weights.no_bias.narrow(0, 0, weights.weight->compute.size(0)) : weights.no_bias;
@@ -143,7 +143,7 @@ at::Tensor Layer::drop_inner(const at::Tensor& own, const nn::RowKeys& keys) con
     return nn::dropout(x, keys.positions, keys.draws, keys.random, inner_site);
   };
   if (inner_site.probability == 0 || !slicing->group()) return drop(own);
-  // The units of a rank's channels are keyed by their places among all of them.
+  // Dropout is keyed by a channel's place among the channels of all ranks.
   const int64_t first = slicing->first(channels, channels_together), count = own.size(1);
   return drop(at::constant_pad_nd(own, {first, channels - first - count})).narrow(1, first, count);
 }
@@ -218,12 +218,13 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   return given;
 }
 
-/// So many neighbours of a feed-forward part's channels stay together where they are cut: whole tiles of products.
+/// Slicing a feed-forward part keeps this number of consecutive channels together, for whole tiles of products.
 int64_t channels_together(const format::EncoderSpec& encoder) {
   return std::gcd(encoder.feed_forward.width, int64_t{32});
 }
 
-/// Says what of a layer may be cut: heads, and channels between the two products of its feed-forward.
+/// Declares which dimensions of a layer can be sliced: heads, and channels between the two products of its
+/// feed-forward part.
 void declare_slices(const LayerWeights& layer, const format::EncoderSpec& encoder, Slicing& slicing) {
   const auto cut = [&](Parameter* parameter, const Cut& how) {
     if (parameter) slicing.cut(parameter, how);
@@ -302,7 +303,7 @@ void add_layer(Builder& builder, int64_t number, const LayerWeights& weights,
   layer.attention_site = {encoder.dropouts.attention, Purpose::dropout_attention, index};
   layer.projection_site = {encoder.dropouts.of_attention_output(), Purpose::dropout_attention_output, index};
   layer.output_site = {encoder.dropouts.of_feed_forward_output(), Purpose::dropout_output, index};
-  // Both dropouts of a feed-forward part have one purpose, so this one has the numbers after the last layer's.
+  // Both dropouts of a feed-forward part share one purpose, so this one uses the numbers after the last layer's.
   layer.inner_site = {encoder.dropouts.feed_forward, Purpose::dropout_output,
                       index + static_cast<uint32_t>(format::EncoderLimits::layers)};
   layer.pattern = builder.attention_pattern(number);

@@ -1,6 +1,6 @@
 #pragma once
-// A classifier for each of several layers, which reads what the layer gives: the exits of a model that answers early,
-// and the probes of a frozen encoder.
+// Classifiers on the outputs of several layers: the exits of a model with early exit, or the probes of a frozen
+// encoder.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +16,7 @@
 
 namespace funicular::model {
 
-/// The rows that a classifier reads of the hidden states of all tokens.
+/// Selects the rows that a classifier reads from the hidden states of all tokens.
 struct RowReader {
   std::function<at::Tensor(const at::Tensor& hidden, const MicroBatch& batch)> read;  ///< [T, H] → [R, H]
   std::function<int64_t(const MicroBatch& batch)> rows;                               ///< R
@@ -30,21 +30,21 @@ RowReader mean_reader();
 RowReader named_rows_reader(const std::string& tensor);
 
 struct LayerClassifiers {
-  std::string prefix;        ///< of the names of weights and segments: "exits."
+  std::string prefix;        ///< prefix of the names of weights and segments, such as "exits."
   std::set<int64_t> layers;  ///< counted from 1; 0: the embeddings
-  bool dense = false;        ///< with the family's dense layer; false: a linear layer alone
+  bool dense = false;        ///< with the family's dense layer; false: only a linear layer
   RowReader reader;
 
   std::string segment(int64_t layer) const { return prefix + std::to_string(layer); }
-  /// The activation [R, classes] that the segment of a layer gives, in the type of vectors.
+  /// The output [R, classes] of a layer's segment, in the type of vectors.
   std::string port(int64_t layer) const { return segment(layer) + ".logits"; }
 };
 
-/// Returns the head with classifiers behind their layers. The options of the model need the hidden states of these
+/// Returns the head with a classifier on each layer. The model's options must output the hidden states of these
 /// layers (ModelOptions::gives).
 Head with_layer_classifiers(Head head, const LayerClassifiers& classifiers);
 
-/// The port as a segment that reads it declares it.
+/// The port of a layer's logits, for the inputs of a segment.
 Port logits_of_layer(const ModelOptions& options, const LayerClassifiers& classifiers, int64_t layer);
 
 /// Writes the weights of the classifiers to a safetensors file (fp32), by their names in the model.

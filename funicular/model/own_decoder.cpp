@@ -31,7 +31,8 @@ std::optional<at::ScalarType> scalar_type(DType dtype) {
 }
 
 at::Tensor tensor_of(const TensorEntry& entry, at::ScalarType type) {
-  auto* const data = const_cast<std::byte*>(entry.data.data());  // of the mapped file, which nobody writes to
+  auto* const data =
+      const_cast<std::byte*>(entry.data.data());  // view of the mapped file, which nothing writes to
   const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;
   const at::Tensor value =
       aligned ? at::from_blob(data, entry.shape, at::TensorOptions(type)) : at::empty(entry.shape, type);
@@ -60,7 +61,7 @@ bool has_own_decoder(const format::ModelConfig& config, const fs::path& folder) 
     }
     return decoder && embeddings && !hold_the_same(*decoder, *embeddings);
   } catch (const InputError&) {
-    return false;  // loading them says what is wrong
+    return false;  // loading reports the problem
   }
 }
 

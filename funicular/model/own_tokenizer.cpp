@@ -9,8 +9,8 @@ namespace funicular::model {
 
 namespace {
 
-/// The first token without an embedding. Padding, mask and unknown token do not count: transformers adds them to each
-/// vocabulary that lacks them, and no text without them has them.
+/// The first token without an embedding. Padding, mask and unknown tokens do not count, as transformers adds them to
+/// each vocabulary that lacks them, and ordinary texts have none.
 std::string first_beyond(const format::ModelConfig& config, const text::Tokenizer& tokenizer) {
   const text::SpecialTokens& special = tokenizer.special();
   for (int64_t id = config.encoder.vocabulary; id < tokenizer.size(); ++id)

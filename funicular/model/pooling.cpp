@@ -10,7 +10,7 @@ namespace funicular::model {
 
 namespace {
 
-/// How many tokens of each sequence are left out, on the host. Empty: none.
+/// The number of first tokens to leave out per sequence, on the host. Empty: none.
 std::vector<int64_t> left_out(const MicroBatch& batch) {
   if (!batch.tensors.contains(kPromptTokens)) return {};
   const at::Tensor counts = batch.on_host(kPromptTokens).contiguous();
@@ -25,7 +25,7 @@ std::vector<int64_t> left_out(const MicroBatch& batch) {
   return all;
 }
 
-/// The tokens that a pooling reads, sequence by sequence, end to end.
+/// The tokens that a pooling reads, concatenated sequence by sequence.
 struct ReadTokens {
   at::Tensor rows;       ///< [T'] int64, rows of the packed batch; undefined: all
   at::Tensor lengths;    ///< [S] int64
@@ -76,7 +76,7 @@ at::Tensor pooled_rows(const MicroBatch& batch, format::Pooling pooling) {
 }
 
 at::Tensor pool_tokens(const at::Tensor& hidden, const MicroBatch& batch, format::Pooling pooling) {
-  // A sum of many tokens has more digits than 16 bits hold.
+  // A sum over many tokens needs more precision than 16 bits.
   const auto type = at::toOpMathType(hidden.scalar_type());
   if (batch.packing.sequences() == 0) return hidden.narrow(0, 0, 0).to(type);
   if (reads_one_token(pooling))

@@ -52,7 +52,7 @@ void require_finite(const Model& model, const fs::path& folder) {
 
 }  // namespace
 
-/// The architecture of config.json whose head's weights are called as those of `head`, and are another head's; "" if
+/// Returns the architecture in config.json with another head than `head` whose weights have the same names; "" if
 /// there is none.
 static std::string other_owner(const format::ModelConfig& config, const Head& head) {
   const std::string own = format::family_of(config).class_of(head.architecture);
@@ -63,12 +63,12 @@ static std::string other_owner(const format::ModelConfig& config, const Head& he
   return "";
 }
 
-/// What the classes of a head are given to.
+/// The texts or words that a head classifies.
 static const char* classified(const Head& head) {
   return head == Head::classification ? "whole texts" : "words";
 }
 
-/// Why a model may lack weights of this head, and what to do.
+/// Returns why a model may lack this head's weights, and what to do.
 static std::string reason_of_missing(const format::ModelConfig& config, const Head& head,
                                      const fs::path& folder) {
   if (head == Head::masked_lm && !says_tied(config))

@@ -49,7 +49,7 @@ RelativeWeights add_relative_weights(Builder& builder) {
   if (relative.kind == Kind::bias) {
     weights.bias = builder.add_weight(builder.in_encoder(names.relative_bias) + ".weight", relative.buckets,
                                       encoder.heads);
-    // As a bias it has the type of sums, is not quantised, and does not decay.
+    // As it is a bias, it has the type of sums, is not quantised, and has no weight decay.
     weights.bias->kind = ParameterKind::vector;
     builder.slicing()->cut(weights.bias, {.dimension = 1, .unit = 1});
     weights.rows = nn::bucket_rows(encoder.longest_sequence(), relative.buckets, relative.farthest)
@@ -58,7 +58,7 @@ RelativeWeights add_relative_weights(Builder& builder) {
   }
   weights.vectors = builder.add_weight(builder.in_encoder(names.relative_vectors) + ".weight",
                                        relative.buckets, encoder.width);
-  // Few rows, which all layers read: they have the type of sums, and are not quantised.
+  // These few rows, which all layers read, have the type of sums and are not quantised.
   weights.vectors->kind = ParameterKind::vector;
   weights.vectors->weight_decay = true;
   weights.norm = builder.add_norm(builder.in_encoder(names.relative_norm));

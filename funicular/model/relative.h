@@ -1,6 +1,6 @@
 #pragma once
-// Weights by which the distance of two tokens enters attention's scores (format::RelativePositions). All layers share
-// them.
+// Weights for relative positions: the distance of two tokens affects attention scores (format::RelativePositions).
+// All layers share them.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@
 
 namespace funicular::model {
 
-/// All null: distances do not enter.
+/// All null: no relative positions.
 struct RelativeWeights {
   Parameter* bias = nullptr;     ///< [buckets, heads], of RelativePositions::Kind::bias
   Parameter* vectors = nullptr;  ///< [buckets, width], of RelativePositions::Kind::disentangled
@@ -35,10 +35,11 @@ struct RelativeWeights {
 
 RelativeWeights add_relative_weights(Builder& builder);
 
-/// Throws InputError if an encoder that learns cannot keep ModelOptions::repeatable. To be called before it is built.
+/// Throws InputError if an encoder in training cannot satisfy ModelOptions::repeatable. Call it before building the
+/// encoder.
 void check_repeatable(const ModelOptions& encoder);
 
-/// How many weights add_relative_weights makes.
+/// The number of weights that add_relative_weights makes.
 int64_t count_relative_parameters(const format::EncoderSpec& encoder);
 
 }  // namespace funicular::model

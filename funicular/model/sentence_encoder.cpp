@@ -63,7 +63,7 @@ std::vector<StepWeights> add_steps(const SentenceFolder& modules, const Add& add
   return all;
 }
 
-/// Applies the steps to the pooled rows and hands the vectors out.
+/// Applies the steps to the pooled rows and outputs the vectors.
 Activations finish(at::Tensor rows, const std::vector<StepWeights>& steps, const Pass& pass,
                    const VectorUse& use) {
   for (const StepWeights& step : steps) rows = step(rows);
@@ -171,7 +171,7 @@ void load_step(Model& model, size_t step, const fs::path& folder) {
   }
 }
 
-/// Whether texts that differ in case alone get the same tokens.
+/// Whether texts that differ only in case get the same tokens.
 bool keeps_no_case(const text::Tokenizer& tokenizer) {
   return tokenizer.tokenize("AN UPPER Case").ids == tokenizer.tokenize("an upper case").ids;
 }
@@ -302,7 +302,7 @@ Model build_table(const SentenceFolder& modules, const ModelOptions& options, Ve
   Builder builder(options);
   const int64_t rows = options.config.encoder.vocabulary, width = options.config.encoder.width;
   Parameter* const table = builder.add_weight(kStaticTable, rows + 1, width);
-  table->kind = ParameterKind::vector;  // low precision would round every number of it
+  table->kind = ParameterKind::vector;  // low precision would round all its numbers
   table->weight_decay = true;
   const std::vector<StepWeights> steps =
       add_steps(modules, [&](const std::string& name, const SentenceStep& step) {
@@ -328,7 +328,7 @@ void load_table(Model& model, const fs::path& folder) {
 
 namespace {
 
-/// A folder with a table has no other place for the length of its texts.
+/// A folder with a table can store the length of its texts only here.
 void write_truncation(const fs::path& file, int64_t max_length) {
   OrderedJson json = parse_json_or_null<OrderedJson>(read_file(file));
   json["truncation"] = {

@@ -20,7 +20,7 @@ const format::TensorEntry* find_entry(const format::WeightFiles& files, const ch
   return found == files.entries().end() ? nullptr : *found;
 }
 
-/// The table as the file has it.
+/// The table as stored in the file.
 const format::TensorEntry& table_entry(const format::WeightFiles& files) {
   const format::TensorEntry* entry = find_entry(files, kStaticTable);
   if (!entry) entry = find_entry(files, "embeddings");  // model2vec's own name
@@ -38,7 +38,7 @@ at::Tensor numbers_of(const format::TensorEntry& entry) {
   return tensor_of(entry, *scalar_type(entry.dtype)).to(at::kFloat);
 }
 
-/// Numbers of rows, of whatever integer type.
+/// Row numbers, of any integer type.
 at::Tensor rows_of(const format::TensorEntry& entry, const format::WeightFiles& files, int64_t limit) {
   const bool wide = entry.dtype == format::DType::I64;
   if (!wide && entry.dtype != format::DType::I32)

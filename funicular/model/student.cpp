@@ -30,8 +30,9 @@ size_t first_layer_of(const format::EncoderSpec& encoder, int64_t number) {
   return static_cast<size_t>(layer);
 }
 
-/// The neutral name in the teacher of a weight of the student: "bert.encoder.layer.1.output.dense.weight" → that of
-/// layers[1] - 1. A group of layers begins with the weights for its first layer.
+/// Maps a student's weight to the teacher's weight by its neutral name: "bert.encoder.layer.1.output.dense.weight"
+/// becomes the one of layer layers[1] - 1. A group of layers with shared weights starts with the weights for its
+/// first layer.
 std::string name_in_teacher(const std::string& weight, const format::EncoderSpec& student,
                             const format::EncoderSpec& teacher, const std::vector<int64_t>& layers) {
   const std::string name = format::neutral_name(weight);

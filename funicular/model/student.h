@@ -1,5 +1,5 @@
 #pragma once
-// Students of a teacher: their sizes, and the teacher's layers that they may begin with.
+// Sizes of students for distillation, and their initialisation from a teacher's layers.
 
 #include <cstdint>
 #include <string>
@@ -13,33 +13,35 @@ namespace funicular::model {
 /// 4.2; minilm6 (6 of 384, 1536, 12): Wang et al. 2020.
 const std::vector<std::string>& student_names();
 
-/// The teacher's configuration with these sizes; or, of a name such as 3-layers, with so many layers. Throws
-/// InputError for another name, suggesting the nearest.
+/// Returns the teacher's configuration with the sizes of `name`, or for a name such as 3-layers with that many
+/// layers. Throws InputError for another name, and suggests the nearest.
 format::ModelConfig student_config(const std::string& name, const format::ModelConfig& teacher);
 
-/// The teacher's layers, from 1, that a student of so many layers begins with: "even" (i · N / M for i = 1 … M,
-/// rounded down), or numbers with commas between them, one a layer of the student. Throws InputError.
+/// Returns the teacher's layers, from 1, that initialise a student's layers. `text`: "even" (i · N / M for i = 1 … M,
+/// rounded down), or comma-separated numbers, one per student layer. Throws InputError for other texts.
 std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers,
                                        int64_t teacher_layers);
 
-/// Throws InputError for a student whose layers cannot be a teacher's: of other sizes.
+/// Throws InputError if the student's layers differ in size from the teacher's (`theirs`), so that they cannot be
+/// copied.
 void check_init_sizes(const format::ModelConfig& config, const format::ModelConfig& theirs);
 
-/// Gives each layer of a student the attention of the teacher's layer that it begins with.
+/// Gives each student layer the attention settings of the teacher's layer that initialises it.
 void take_layer_attention(format::ModelConfig& student, const format::ModelConfig& teacher,
                           const std::vector<int64_t>& layers);
 
-/// Compares each layer of the student with the teacher's layer that it begins with. Throws InputError if their
-/// attention differs, or if the teacher's layer lacks a norm. Warns if the teacher's layer has one norm more.
+/// Compares each student layer with the teacher's layer that initialises it. Throws InputError if their attention
+/// differs, or if the teacher's layer lacks a norm. Warns if the teacher's layer has an extra norm.
 void check_init_layers(const format::ModelConfig& student, const format::ModelConfig& teacher,
                        const std::vector<int64_t>& layers);
 
-/// Checks sizes and attention. A student without a config.json of its own first takes the attention of the layers.
+/// Checks sizes and attention. A student without its own config.json first takes the attention settings of the
+/// layers.
 void prepare_init_layers(format::ModelConfig& student, const format::ModelConfig& teacher,
                          const std::vector<int64_t>& layers, bool own_config);
 
-/// Copies the teacher's embeddings, head (where both have it) and those layers into a student. Throws InputError
-/// where the student's sizes are others than the teacher's.
+/// Copies the teacher's embeddings, `layers`, and the head (if both have it) into a student. Throws InputError if
+/// their sizes differ.
 void load_layers(Model& student, const format::ModelConfig& config, const Pretrained& teacher,
                  const std::vector<int64_t>& layers);
 

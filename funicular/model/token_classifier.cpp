@@ -35,7 +35,7 @@ void add_token_classifier(Builder& builder, const Loss& loss) {
   builder.add_segment(
       "token_classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
         const at::Tensor hidden = dropped(before.transformed(in.at(kHidden)), pass.batch, site);
-        // In the vectors' type: a loss of few bits helps nobody.
+        // In the vectors' type, as a loss in 16 bits is too coarse.
         const at::Tensor logits =
             nn::linear(hidden, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
             classifier.bias->compute;

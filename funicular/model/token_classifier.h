@@ -1,5 +1,5 @@
 #pragma once
-// The head that gives each word of a text one of several classes, as named entities and parts of speech are found.
+// The head that classifies each word of a text, for named entities and parts of speech.
 
 #include <functional>
 
@@ -7,19 +7,19 @@
 
 namespace funicular::model {
 
-/// Begins the names of its weights, in every family.
+/// Prefix of the names of its weights, in every family.
 inline constexpr const char* kTokenClassifier = "classifier.";
 
 /// transformers' BertForTokenClassification, or another family's: dropout and a linear layer over the hidden states
-/// of the tokens that begin a word, and of no others: the last layer is computed for these alone. Reads `tag_rows`
-/// [R] int64, their rows in the packed batch, ascending; `tag_sequences` [R] int64, the sequence of each; and
-/// `labels` [R] int64, which may be missing where no loss is wanted. Loss term `tags`. Outputs: `logits` [R,
-/// classes], `samples` [R] int64 (Packing::sample_ids of each), `labels`. Tap: `logits`. `loss`: the sum over the
-/// labels of logits [R, classes] in place of the cross-entropy.
+/// of the tokens that begin a word. The last encoder layer is computed only for these tokens. Reads `tag_rows` [R]
+/// int64, their rows in the packed batch, ascending. Reads `tag_sequences` [R] int64, the sequence of each. Reads
+/// `labels` [R] int64, which may be missing if no loss is wanted. Loss term `tags`. Outputs: `logits` [R, classes],
+/// `samples` [R] int64 (Packing::sample_ids of each), `labels`. Tap: `logits`. `loss` replaces the cross-entropy: it
+/// returns the sum over the labels for logits [R, classes].
 Head token_classifier(
     std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels, bool training)> loss = {});
 
-/// Whether the configuration is of a model with this head.
+/// Whether the configuration describes a model with this head.
 bool is_token_classifier(const format::ModelConfig& config);
 
 }  // namespace funicular::model

@@ -24,7 +24,7 @@ namespace {
 using format::neutral_name;
 using format::TensorEntry;
 
-/// A constant that old files hold, and transformers does not read.
+/// A constant in old files, which transformers does not read.
 bool is_redundant(const std::string& name) {
   return name == "embeddings.position_ids";
 }
@@ -57,7 +57,7 @@ std::map<std::string, const TensorEntry*> entries_by_name(const format::WeightFi
   return entries;
 }
 
-/// Returns the name for a message. A part of a weight that files hold as one is named after the whole.
+/// Returns the name for a message. If files store several weights as one, it is the name of the whole.
 std::string name_in_message(const std::string& name) {
   const std::string whole = format::joint_of_part(name);
   return whole.empty() ? name : fmt::format("{} (its part {})", whole, name);
@@ -77,7 +77,7 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
   target.copy_(tensor_of(entry, *type));
 }
 
-/// Puts parts together that files hold as one weight.
+/// Joins parts that files store as one weight.
 void join_parts(std::map<std::string, at::Tensor>& weights) {
   std::set<std::string> wholes;
   for (const auto& [name, weight] : weights)
@@ -96,7 +96,7 @@ void join_parts(std::map<std::string, at::Tensor>& weights) {
   }
 }
 
-/// How many layers the names tell of.
+/// The number of layers, as the names show.
 int64_t count_layers(const format::WeightFiles& files) {
   constexpr std::string_view kPrefix = format::kNeutralLayers;
   int64_t layers = 0;
@@ -110,7 +110,7 @@ int64_t count_layers(const format::WeightFiles& files) {
   return layers;
 }
 
-/// Quotes what config.json says of layers, for a message: `12 layers ("num_hidden_layers")`.
+/// Quotes config.json's number of layers, for a message: `12 layers ("num_hidden_layers")`.
 std::string stated_layers(const format::ModelConfig& config) {
   const int64_t layers = config.encoder.distinct_layers();
   if (config.encoder.layer_groups) return fmt::format("{} groups of layers (\"num_hidden_groups\")", layers);

@@ -8,9 +8,9 @@
 
 namespace funicular::objective {
 
-/// Adds the loss of a micro-batch as the term `name`. `rows`: kRowVectors, kRowDraws and what the loss reads. The trainer
-/// has given the gradients of the whole batch, or the micro-batch is the whole batch. In an evaluation nothing is added:
-/// metrics compare the rows.
+/// Adds the loss of a micro-batch as the term `name`. `rows`: kRowVectors, kRowDraws and the tensors that the loss
+/// reads. Either the trainer has provided the gradients of the whole batch, or the micro-batch is the whole batch. In
+/// an evaluation nothing is added, as metrics compare the rows.
 void add_batch_loss(const BatchLoss& loss, const std::string& name, const TensorMap& rows, const Pass& pass);
 
 }  // namespace funicular::objective

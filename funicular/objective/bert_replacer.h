@@ -1,5 +1,5 @@
 #pragma once
-// [MASK], another token or the same: what BERT and its successors show in the place of hidden tokens.
+// BERT's replacement of masked tokens: each becomes [MASK] or a random token, or stays as it is.
 
 #include <memory>
 #include <vector>
@@ -8,30 +8,32 @@
 
 namespace funicular::objective {
 
-/// Tokens of which random ones are drawn, all equally likely.
+/// The tokens from which random tokens are drawn, all equally likely.
 using RandomTokens = std::shared_ptr<const std::vector<int32_t>>;
 
-/// The random token of a place: the 64 bits after those of the decision choose it.
+/// Draws the random token of a place. It reads the last 64 bits of `block`, as the first 64 decide how the token is
+/// replaced.
 int32_t random_token(const std::vector<int32_t>& tokens, const RandomBlock& block);
 
-/// Shares of the hidden tokens; the rest stays as it is.
+/// Shares of the masked tokens; the rest stays as it is.
 struct ReplacementShares {
   double mask = 0.8;    ///< shown as [MASK], or as a similar word
   double random = 0.1;  ///< shown as a random token
 };
 
-/// Throws InputError unless they are shares with a sum of at most 1.
+/// Throws InputError for a negative share and for a sum above 1.
 void check_shares(const ReplacementShares& shares);
 
 /// BERT's rule (Devlin et al. 2019, section 3.1): each chosen token becomes [MASK] with probability shares.mask, a
 /// random token with shares.random, and stays as it is otherwise.
 class BertReplacer : public Replacer {
  public:
-  /// For what one decision is: each token, each word (fairseq), each unit (spans: Joshi et al. 2019, section 3.1).
+  /// The tokens that share one decision: each token alone, each word (fairseq) or each unit (spans: Joshi et al.
+  /// 2019, section 3.1).
   enum class Together { token, word, unit };
 
-  /// Throws InputError for a `mask_token` below 0, for shares out of range, and where random tokens are wanted and
-  /// there is none.
+  /// Throws InputError for a `mask_token` below 0, for shares out of range, and if random tokens are wanted but
+  /// `random_tokens` is empty.
   BertReplacer(int32_t mask_token, RandomTokens random_tokens, ReplacementShares shares = {},
                Together together = Together::token);
   void replace(const MaskView& view, std::span<const Unit> chosen, const MaskKey& key,

@@ -49,7 +49,7 @@ double expected_calibration_error(const Judged& answers) {
 
 namespace {
 
-/// The points at which all answers of one confidence are given, the surest first.
+/// The points of the coverage curve, the highest confidence first; answers with equal confidence form one point.
 std::vector<CoveragePoint> all_points(const Judged& answers) {
   std::vector<size_t> order(answers.confidence.size());
   std::iota(order.begin(), order.end(), size_t{0});

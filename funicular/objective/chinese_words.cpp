@@ -16,7 +16,7 @@ bool is_ideograph(uint32_t code) {
          (code >= 0x20000 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF);
 }
 
-/// The code point that is all of a text, if it is an ideograph; else 0.
+/// Returns the code point of a text that is a single ideograph; else 0.
 uint32_t single_ideograph(std::string_view text) {
   if (text.empty()) return 0;
   const char *at = text.data(), *end = at + text.size();
@@ -33,7 +33,7 @@ bool begins_with_ideograph(std::string_view text) {
 }  // namespace
 
 bool splits_ideographs(const text::Tokenizer& tokenizer) {
-  // Also where the vocabulary has neither: two words that are unknown.
+  // It also works if the vocabulary has neither character: they are two unknown words then.
   const std::vector<uint8_t> starts = tokenizer.tokenize("中国").word_starts;
   return std::count(starts.begin(), starts.end(), 1) == 2;
 }

@@ -11,12 +11,14 @@
 
 namespace funicular::objective {
 
-/// Whether the tokenizer makes a word of each ideograph, so that words are to be made of them. Byte-level BPE does not,
-/// nor WordPiece with tokenize_chinese_chars false: what stands between blanks is one word there, of Chinese a sentence.
+/// Whether the tokenizer makes each ideograph a word, so that a dictionary has to join them to words. Byte-level BPE
+/// does not, nor does WordPiece with tokenize_chinese_chars false. Both split words at blanks, so a whole Chinese
+/// sentence is one word.
 bool splits_ideographs(const text::Tokenizer& tokenizer);
 
-/// Warns where whole Chinese sentences are words of the tokenizer: it does not split ideographs, and its vocabulary was
-/// made of Chinese text. Text of other languages in other vocabularies has a few ideographs, too.
+/// Warns if the tokenizer takes whole Chinese sentences as words: it does not split ideographs, and its vocabulary
+/// was made from Chinese text. At least 5 % of such a vocabulary begin with an ideograph; other vocabularies have
+/// only a few.
 void warn_of_sentences_as_words(const text::Tokenizer& tokenizer);
 
 class ChineseWords {
@@ -24,14 +26,14 @@ class ChineseWords {
   /// Reads the dictionary, see text::Segmenter. Throws InputError for a tokenizer that does not split ideographs.
   ChineseWords(const text::Tokenizer& tokenizer, const fs::path& dictionary);
 
-  /// Within runs of tokens that are one ideograph each, leaves in `word_starts` only those of the dictionary's words.
-  /// Runs end where rows do. All other tokens, of English words in between too, stay as they are. Where no word starts are known, those of the
-  /// other tokens are all 1.
+  /// Sets `word_starts` in runs of single-ideograph tokens to the words that the dictionary finds. Runs end where
+  /// rows do. Other tokens, such as English words, keep their word starts. If `word_starts` is empty (unknown), each
+  /// other token becomes a word.
   void mark(const MaskView& view, std::vector<uint8_t>& word_starts) const;
 
  private:
   text::Segmenter segmenter_;
-  std::vector<uint32_t> ideographs_;  ///< by token id; 0: the token is none
+  std::vector<uint32_t> ideographs_;  ///< by token id; 0: the token is no single ideograph
 };
 
 }  // namespace funicular::objective

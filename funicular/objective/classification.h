@@ -1,5 +1,5 @@
 #pragma once
-// Classification: one class for each text or pair of texts.
+// Classification: one class per text or pair of texts.
 
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/row_objective.h"
@@ -12,13 +12,14 @@ struct ClassificationOptions {
   int32_t num_labels = 2;                        ///< labels are 0 .. num_labels - 1
   bool labelled = true;                          ///< false: for prediction; no `labels`
   std::vector<std::string> metrics{"accuracy"};  ///< names of objective/metrics.h
-  int64_t positive = 1;                          ///< the class whose F1 the metric f1 is
+  int64_t positive = 1;                          ///< the class of the metric f1
   ClassLoss loss = {};
   SoftLabels soft = {};
 };
 
-/// Batch: token_ids, token_type_ids [T], labels [S] int64. Count: `classification` = S, in training the sum of the rows' class
-/// weights. Rows with shares also have the tensors of objective/soft_labels.h; their label is the greatest share.
+/// Batch: token_ids, token_type_ids [T], labels [S] int64. Count: `classification` = S, in training the sum of the
+/// rows' class weights. Rows with shares also have the tensors of objective/soft_labels.h; their label is the
+/// greatest share.
 class Classification : public RowObjective {
  public:
   /// Throws InputError for weights or a smoothing out of range.
@@ -26,7 +27,7 @@ class Classification : public RowObjective {
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   model::Head head() const override;
-  /// Throws InputError for a configuration with another number of classes, and for that of a model of numbers.
+  /// Throws InputError for a configuration with another number of classes, and for a regression.
   Model build(model::ModelOptions encoder) const override;
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Classification>(); }

@@ -24,15 +24,15 @@ using Kind = DistillationKind;
 
 // ---- heads
 
-/// Of which words a model gives its logits.
+/// The tokens whose word logits a model outputs.
 enum class Gives { none, hidden_words, all };
 
 Gives given_words(const DistillationOptions& o) {
   return o.has(Kind::all_tokens) ? Gives::all : o.has(Kind::tokens) ? Gives::hidden_words : Gives::none;
 }
 
-/// The head of masked words. `gives`: the activation kLogits, [words, V], besides the loss. Of all words, that reads
-/// the hidden states of all.
+/// Adds the head of masked tokens. Unless `gives` is none, it outputs the activation kLogits [tokens, V] besides the
+/// loss. Gives::all needs the hidden states of all tokens as input.
 void add_hidden_words(model::Builder& builder, double mlm, Gives gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
   const bool all = gives == Gives::all;
@@ -66,8 +66,9 @@ model::Head hidden_words_head(double mlm, Gives gives) {
   return head;
 }
 
-/// temperature² KL(teacher || student) of the softmax of rows of logits over the temperature, summed, and its gradient,
-/// temperature (student − teacher). Some rows at a time: nothing but the gradient is as large as the logits.
+/// Computes temperature² KL(teacher || student), summed over rows, of the softmax of logits / temperature. The
+/// gradient is temperature (student − teacher). Works on 256 rows at a time, so that only the gradient is as large as
+/// the logits.
 struct WordsDivergence : torch::autograd::Function<WordsDivergence> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& own,
                             const at::Tensor& theirs, double temperature) {
@@ -93,7 +94,7 @@ struct WordsDivergence : torch::autograd::Function<WordsDivergence> {
   }
 };
 
-/// Divergence from the teacher's to the student's words.
+/// KL divergence of the teacher's and the student's distributions of words.
 Segment words_segment(const char* term, double weight, double temperature) {
   const std::string theirs = std::string(kTeacher) + model::kLogits;
   return {std::string(kDistillation) + term,
@@ -123,7 +124,7 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
   return all;
 }
 
-/// Attention's scores are more than products of queries and keys if distances enter them.
+/// With relative positions, attention scores are more than products of queries and keys.
 void check_scores(const DistillationOptions& o) {
   for (const format::ModelConfig* const config : {&o.student, &o.teacher})
     if (config->encoder.positions.relative)
@@ -316,7 +317,7 @@ Model Distillation::build_student(model::ModelOptions encoder) const {
 
 Model Distillation::build_teacher(model::ModelOptions encoder) const {
   format::EncoderSpec& spec = encoder.config.encoder;
-  // A group of layers that share weights stays whole. One group can be cut anywhere.
+  // A group of layers with shared weights is kept whole. If all layers are one group, the cut can be anywhere.
   const int64_t groups = spec.distinct_layers(), group = groups > 1 ? spec.layers / groups : 1;
   spec.set_layers((options_.teacher_layers_read() + group - 1) / group * group);
   encoder.gives = teacher_outputs(options_);

@@ -60,7 +60,7 @@ LayerMap parse_pairs(const std::string& text, int64_t student_layers, int64_t te
   return map;
 }
 
-/// What is read of a model's layers by the terms of layers.
+/// The outputs of a model's layers that the terms on layers read.
 model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*side, int64_t last,
                             int64_t relations) {
   model::LayerOutputs gives;
@@ -80,7 +80,7 @@ model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*si
 /// The terms of one layer of the student.
 struct LayerTerms {
   std::string student_hidden, teacher_hidden;        ///< empty: not read
-  std::string student_relations, teacher_relations;  ///< query_key_value of the same
+  std::string student_relations, teacher_relations;  ///< ports query_key_value
   double attention = 0, hidden = 0, patient = 0, relations = 0, cosine = 0;
   int64_t heads = 1, relation_heads = 1;
   model::LinearWeights projection;
@@ -92,7 +92,7 @@ at::Tensor first_rows(const at::Tensor& hidden, const MicroBatch& batch) {
   return hidden.index_select(0, to_device(model::first_tokens(batch), hidden.device()));
 }
 
-/// Rows of length 1, wide enough for sums.
+/// Normalises rows to length 1, in a type that is wide enough for sums.
 at::Tensor normalised(const at::Tensor& rows, at::ScalarType type) {
   const at::Tensor wide = rows.to(type);
   return wide / wide.norm(2, {1}, /*keepdim=*/true).clamp_min(1e-12);
@@ -154,7 +154,7 @@ LayerTerms mapped_terms(const Model& model, const DistillationOptions& o, const 
   return with_ports(terms, pair.student, pair.teacher);
 }
 
-/// Adds a segment behind the student's layer, if there is anything in it.
+/// Adds a segment behind the student's layer, unless it would have no terms.
 void add_layer_segment(Model& model, int64_t layer, const std::string& name, const LayerTerms& terms) {
   Segment segment;
   segment.name = kDistillation + name;

@@ -1,5 +1,5 @@
 #pragma once
-// How a student learns a teacher's answers to rows: the terms soft and hard for classes and for numbers.
+// The terms soft and hard, by which a student learns a teacher's answers to rows, for classes and for numbers.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,13 +18,13 @@ struct DistilledAnswers {
   at::Tensor (*soft)(const at::Tensor& logits, const at::Tensor& teacher, double temperature);
   /// Sum over the rows, from the student's logits and the rows' labels [S].
   at::Tensor (*hard)(const at::Tensor& logits, const at::Tensor& labels);
-  /// The classes that a mean over rows and classes divides by.
+  /// The number of classes, for a mean over rows and classes.
   double (*classes)(const format::ModelConfig& student);
   /// Makes the rows' batches, and measures the answers.
   std::unique_ptr<Objective> (*rows)(const text::Tokenizer& tokenizer, const DistillationOptions& options);
 };
 
-/// The answers that a model of this configuration gives: numbers if it is a regression, otherwise classes.
+/// The kind of answers of a model with this configuration: numbers for a regression, otherwise classes.
 const DistilledAnswers& distilled_answers(const format::ModelConfig& config);
 
 }  // namespace funicular::objective

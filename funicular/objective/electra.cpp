@@ -22,13 +22,13 @@ namespace {
 
 constexpr const char *kIds = "token_ids", *kReplaced = "replaced", *kBits = "sampling_bits";
 
-/// The authors' code shows [MASK] in place of this share of the chosen tokens, and the others as they are.
+/// The share of the chosen tokens that become [MASK] in the authors' code; the rest stays as it is.
 constexpr double kMaskShare = 0.85;
 
 // ---- the generator
 
-/// The batch's tokens with those that were drawn in the places of the chosen ones, and which of them differ
-/// from what stood there.
+/// Returns the batch's tokens with the drawn tokens in the places of the chosen ones. A second tensor marks the drawn
+/// tokens that differ from the original.
 Activations with_drawn_tokens(const at::Tensor& ids, const at::Tensor& drawn, const MicroBatch& batch) {
   const at::Tensor &rows = batch["mlm_rows"], &labels = batch["mlm_labels"];
   const at::Tensor differs = drawn.ne(labels).to(at::kLong);
@@ -90,7 +90,7 @@ class ElectraMetrics final : public Metrics {
 
  private:
   static double count(const at::Tensor& flags) { return static_cast<double>(flags.sum().item<int64_t>()); }
-  /// 0 where there is nothing to be right about, as scikit-learn has it.
+  /// 0 if `whole` is 0, as in scikit-learn.
   static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
   double mlm_ = 0, guessed_ = 0, chosen_ = 0, tokens_ = 0, right_ = 0, told_ = 0, replaced_ = 0, found_ = 0;
@@ -98,7 +98,7 @@ class ElectraMetrics final : public Metrics {
 
 // ---- batches
 
-/// Keyed by the draw of a token's sequence and its place there.
+/// Random bits for the masked tokens, keyed by the seed, the draw of the token's sequence and its position there.
 at::Tensor bits_of(const MicroBatch& batch, const RandomState& random) {
   const RandomKey key = make_key(random.seed, Purpose::mask_replace, /*layer=*/1);
   const Packing& packing = batch.packing;
@@ -137,7 +137,7 @@ void require_same_embeddings(const format::ModelConfig& a, const format::ModelCo
 }
 
 /// Reads a BERT as a generator. Warns if the BERT's head was trained with another activation than a generator's head
-/// has.
+/// uses.
 void read_generator_as_electra(model::Pretrained& generator) {
   const bool own_activation = !format::family_of(generator.config()).masked_lm.plain_gelu;
   generator.read_as_electra();
@@ -150,7 +150,7 @@ void read_generator_as_electra(model::Pretrained& generator) {
         generator.path().string(), activation);
 }
 
-/// Copies the weights of the generator's folder to the joint model's own ones of it.
+/// Loads the generator's own weights in the joint model from the generator's folder.
 void load_generator(Model& model, const fs::path& folder) {
   const std::string prefix = kGenerator;
   const auto in_file = [&](const std::string& name) {
@@ -166,7 +166,7 @@ void load_generator(Model& model, const fs::path& folder) {
         folder.string(), in_file(report.missing.front()), report.missing.size() - 1);
 }
 
-/// The weights that the generator has in common with the discriminator.
+/// The weights that the generator shares with the discriminator.
 std::vector<std::string> shared_weights(const format::ModelConfig& config) {
   const format::Family& family = format::family_of(config);
   const format::WeightNames& names = family.names;

@@ -1,7 +1,7 @@
 #pragma once
-// Replaced token detection (Clark, Luong, Le, Manning, "ELECTRA: Pre-training Text Encoders as Discriminators
-// Rather Than Generators", ICLR 2020, section 2): a small generator guesses hidden tokens, and a
-// discriminator tells of every token whether the generator has put it there.
+// Replaced token detection (Clark, Luong, Le, Manning, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
+// Than Generators", ICLR 2020, section 2): A small generator guesses masked tokens, and a discriminator tells for
+// every token whether the generator replaced it.
 
 #include <memory>
 #include <optional>
@@ -13,70 +13,72 @@ namespace funicular::objective {
 
 struct ElectraOptions {
   double generator_size = 0.25;  ///< the generator's hidden size, as a share of the discriminator's; (0, 1]
-  int64_t generator_layers = 0;  ///< a new generator's alone; 0: as many as the discriminator's
-  double weight = 50;           ///< of the discriminator's loss; the generator's is 1 (the paper's section 2)
-  bool keep_generator = false;  ///< leaves the generator in FOLDER/generator, too
-  /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to continue with. Its layers and its size
-  /// count. Its embeddings are not read, for they are the discriminator's. Empty: a new one with random weights.
+  int64_t generator_layers = 0;  ///< for a new generator; 0: as many as the discriminator has
+  double weight = 50;  ///< weight of the discriminator's loss; the generator's is 1 (the paper's section 2)
+  bool keep_generator = false;  ///< also saves the generator, in FOLDER/generator
+  /// Folder of a generator (transformers' ElectraForMaskedLM or BertForMaskedLM) to continue with. It sets the
+  /// generator's layers and size. Its embeddings are not read, as the generator shares the discriminator's. Empty: a
+  /// new generator with random weights.
   fs::path generator = {};
 };
 
-/// Of the tokens of a sequence 15 % are chosen; the generator sees [MASK] in place of 85 % of them and
-/// guesses all (as the authors' code does; no token is replaced at random). What it guesses is drawn from its
-/// softmax and takes the tokens' places in what the discriminator reads; no gradient passes through the draw.
-/// A token counts as replaced where it then differs from what stood there.
+/// The objective chooses 15 % of a sequence's tokens. As in the authors' code, the generator sees [MASK] in place of
+/// 85 % of the chosen tokens and guesses all of them. No token becomes a random one. Each guess is drawn from the
+/// generator's softmax and replaces the token in the discriminator's input. No gradient passes through the draw. A
+/// token counts as replaced if the guess differs from the original token.
 ///
-/// Both have the tables of embeddings and their normalisation in common; what brings these to the layers'
-/// width is each one's own.
+/// Generator and discriminator share the embedding tables and their layer norm. Each has its own projection from the
+/// embeddings to the width of its layers.
 ///
-/// Batch: that of MaskedLm, and `sampling_bits` [M] int64, 53 random bits keyed by seed, draw
-/// and position: integers, which no precision of training rounds. Counts:
-/// `mlm` = M, `replaced` = T: all tokens, special ones included. The loss is that of the generator and 50
-/// times the discriminator's: at the start of training ln V + 50 ln 2.
+/// Batch: MaskedLm's, and `sampling_bits` [M] int64, 53 random bits keyed by seed, draw and position. They are
+/// integers, so that no training precision rounds them. Counts: `mlm` = M, `replaced` = T, all tokens including
+/// special ones. The loss is the generator's plus 50 times the discriminator's. At the start of training it is about
+/// ln V + 50 ln 2.
 class Electra : public Objective {
  public:
-  /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK], and for
-  /// options out of range, and for a generator of another tokenizer. `masking.mask_share` and `random_share` are not read.
+  /// Copies the parts of the vocabulary that it needs. Throws InputError without [CLS], [SEP] or [MASK], for options
+  /// out of range, and for a generator with another tokenizer. `masking.mask_share` and `random_share` are not read.
   Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking, const ElectraOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override { return masked_lm_.length(sample); }
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
     return masked_lm_.samples(std::move(store));
   }
-  /// The discriminator's.
+  /// The discriminator's head.
   model::Head head() const override;
-  /// The discriminator of these options, and before it the generator, with its weights or random ones; see
+  /// The generator, with its loaded or random weights, followed by the discriminator of these options; see
   /// join_electra.
   Model build(model::ModelOptions discriminator) const override;
-  /// perplexity and generator_accuracy (of the chosen tokens), discriminator_accuracy (of all), and
-  /// replaced_precision and replaced_recall.
+  /// perplexity and generator_accuracy (over the chosen tokens), discriminator_accuracy, replaced_precision and
+  /// replaced_recall (over all tokens).
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Electra>(); }
   std::map<std::string, std::string> identity() const override;
-  /// The generator, as transformers' ElectraForMaskedLM, in folder/generator.
+  /// Saves the generator, as transformers' ElectraForMaskedLM, in folder/generator.
   void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
 
  private:
   format::ModelConfig config_of_generator(const format::ModelConfig& discriminator) const;
   ElectraOptions options_;
-  std::optional<model::Pretrained> generator_;  ///< none: a new one
-  MaskedLm masked_lm_;                          ///< whose batches the generator reads
+  std::optional<model::Pretrained> generator_;  ///< none: a new generator
+  MaskedLm masked_lm_;                          ///< makes the generator's batches
 };
 
-/// Begins the names of the generator's own weights.
+/// Prefix of the names of the generator's own weights.
 inline constexpr const char* kGenerator = "generator.";
 
-/// The discriminator's configuration with layers of `size` times the width (to the nearest whole number of
-/// heads of 64 channels, or as wide as it is where it is narrower), inner layers of four times that, and as
-/// many of them unless `layers` is above 0, as the authors' code makes it.
+/// Derives a new generator's configuration from the discriminator's, as the authors' code does. The width is `size`
+/// times the discriminator's. It has one head per 64 channels, rounded down but at least one, and is rounded down to
+/// a multiple of the heads. The feed-forward layers are four times as wide. `layers`: the number of layers; 0: as
+/// many as the discriminator's.
 format::ModelConfig generator_config(const format::ModelConfig& discriminator, double size,
                                      int64_t layers = 0);
 
-/// One model of both; the heads of the options are not read. Segments: the generator's, then the
-/// discriminator's. The generator's last segment gives `token_ids` and `replaced`, which the discriminator
-/// reads. Outputs, where they are kept: `mlm_best` and `mlm_labels` [M], `replaced_logits` and `replaced`
-/// [T]. Throws InputError for configurations of another family, or of which the embeddings differ in size.
+/// Joins generator and discriminator to one model; the heads in the options are not read. Segments: the generator's,
+/// then the discriminator's. The generator's last segment gives `token_ids` and `replaced`, which the discriminator
+/// reads. Outputs, if they are kept: `mlm_best` and `mlm_labels` [M], `replaced_logits` and `replaced` [T]. Throws
+/// InputError for configurations of another family, and for embeddings of different sizes.
 Model join_electra(model::ModelOptions discriminator, model::ModelOptions generator, double weight = 50);
 
 }  // namespace funicular::objective

@@ -1,5 +1,6 @@
 #pragma once
-// The curve of early exit: mean layers and accuracy at each threshold, from the answers of all exits to evaluated rows.
+// The trade-off curve of early exit: mean layers and accuracy at each threshold, from the answers of all exits to
+// evaluated rows.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,11 +13,11 @@
 
 namespace funicular::objective {
 
-/// The answers of all exits to some rows, the last layer's behind them.
+/// The answers of all exits to some rows; the last layer counts as the last exit.
 struct ExitAnswers {
   at::Tensor logits;            ///< [R, exits, classes]
   at::Tensor labels;            ///< [R] int64
-  std::vector<int64_t> layers;  ///< of each exit, how many layers a row went through
+  std::vector<int64_t> layers;  ///< per exit: the number of layers that a row passes
 };
 
 struct ExitPoint {
@@ -26,23 +27,23 @@ struct ExitPoint {
 /// The mean number of layers and the accuracy at one threshold of the rule.
 ExitPoint exit_point(const ExitAnswers& answers, const model::ExitRule& rule);
 
-/// Points from "every row leaves at the first exit" to "no row leaves early", with at most this many thresholds in
-/// between, which are quantiles of the scores. Ordered by mean_layers; of two thresholds with the same answers one
-/// stands for both.
+/// Returns points from "every row leaves at the first exit" to "no row leaves early". At most kExitThresholds
+/// thresholds lie in between, at quantiles of the scores. Points are ordered by mean_layers. Thresholds with equal
+/// mean_layers and accuracy become one point.
 inline constexpr int64_t kExitThresholds = 40;
 std::vector<ExitPoint> exit_curve(const ExitAnswers& answers, const model::ExitRule& rule);
 
-/// The temperature of each exit that makes the labels most probable (Guo et al., "On Calibration of Modern Neural
-/// Networks", 2017).
+/// Fits the temperature of each exit that makes the labels most probable (Guo et al., "On Calibration of Modern
+/// Neural Networks", 2017).
 std::vector<double> fit_temperatures(const ExitAnswers& answers);
 
-/// The point with the greatest accuracy among those with at most `layers` layers; none: there is none.
+/// Finds the most accurate point with at most `layers` mean layers, if any.
 std::optional<ExitPoint> most_accurate(const std::vector<ExitPoint>& curve, double layers);
-/// The point with the fewest layers among those with at least this accuracy; none: there is none.
+/// Finds the point with the fewest mean layers that reaches at least this accuracy, if any.
 std::optional<ExitPoint> fewest_layers(const std::vector<ExitPoint>& curve, double accuracy);
 
 Json exit_curve_json(const std::vector<ExitPoint>& curve);
-/// Throws InputError naming `origin` for what exit_curve_json did not write.
+/// Throws InputError naming `origin` for JSON that exit_curve_json did not write.
 std::vector<ExitPoint> read_exit_curve(const Json& json, const std::string& origin);
 
 }  // namespace funicular::objective

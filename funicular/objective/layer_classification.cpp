@@ -34,13 +34,13 @@ MicroBatch LayerClassification::collate(std::span<const data::Sample> samples,
 
 namespace {
 
-/// The divergence of each row's distribution from the one that is learnt, which gets no gradient.
+/// The KL divergence of each row's distribution from the target distribution, which gets no gradient.
 at::Tensor divergence(const at::Tensor& logits, const at::Tensor& learnt) {
   const at::Tensor target = learnt.detach().log_softmax(1);
   return (target.exp() * (target - logits.log_softmax(1))).sum();
 }
 
-/// The segment behind all others, which adds the loss.
+/// The last segment, which adds the loss.
 void add_comparison(model::Builder& builder, const LayerClassificationOptions& o, const std::string& term) {
   std::vector<Port> inputs;
   for (const int64_t layer : o.classifiers.layers)

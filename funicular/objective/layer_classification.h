@@ -1,6 +1,6 @@
 #pragma once
-// Learns a classifier for each of several layers at once: the exits of a model that answers early, and probes of a
-// frozen encoder.
+// Trains a classifier on each of several layers at once: exits of a model with early exit, or probes of a frozen
+// encoder.
 
 #include <map>
 #include <memory>
@@ -16,20 +16,20 @@ namespace funicular::objective {
 
 struct LayerClassificationOptions {
   model::LayerClassifiers classifiers;
-  /// Whether the model's own classifier stands behind the last layer, as an exit among the others.
+  /// Whether the model's own classifier, on the last layer, is one of the exits.
   bool own_classifier = false;
-  /// A layer's classifier learns the label, or the distribution that the model's own classifier gives.
+  /// The target of a layer's classifier: the label, or the distribution that the model's own classifier outputs.
   enum class Target { labels, own_answers } target = Target::labels;
-  bool own_learns = false;  ///< whether the model's own classifier learns the labels besides
+  bool own_learns = false;  ///< whether the model's own classifier also learns the labels
   std::string rows_count;   ///< the inner objective's count of the rows: "classification", "tags"
-  ClassLoss loss = {};      ///< of labels
-  std::string file = {};    ///< the file in the model's folder that keeps the classifiers; "": none
+  ClassLoss loss = {};      ///< for Target::labels
+  std::string file = {};    ///< the file for the classifiers in the model's folder; "": none
   int64_t last_layer = 0;   ///< the number of the encoder's layers
-  Json note = {};           ///< what config.json keeps of exits (LayerMetrics); null: nothing
+  Json note = {};           ///< the note on exits in config.json (LayerMetrics); null: none
 };
 
-/// The batches are those of `inner`, an objective of classes per text or word. The loss is the sum over the layers;
-/// its term has the name of the classifiers' prefix. With Target::own_answers it is the divergence of the layer's
+/// `inner`, an objective of classes per text or word, makes the batches. The loss is the sum over the layers; its
+/// term has the name of the classifiers' prefix. With Target::own_answers it is the KL divergence of the layer's
 /// distribution from the own classifier's, as in FastBERT's program. Outputs: `layer_logits` [R, layers, classes],
 /// the model's own classifier last; `labels`.
 class LayerClassification final : public Objective {
@@ -44,9 +44,9 @@ class LayerClassification final : public Objective {
   LossOver loss_over() const override { return of_class<LayerClassification>(); }
   model::Head head() const override;
   Model build(model::ModelOptions encoder) const override;
-  /// The inner objective's metrics, and those of the layers.
+  /// The metrics of the inner objective and of each layer.
   std::unique_ptr<Metrics> metrics() const override;
-  /// The classifiers, in a file beside the model.
+  /// Saves the classifiers in a file beside the model.
   void save_more(const Model& model, const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
   std::map<std::string, std::string> identity() const override;

@@ -1,5 +1,5 @@
 #pragma once
-// Metrics of a classifier for each of several layers, and what config.json keeps of exits.
+// Metrics of classifiers on several layers, and the note on exits in config.json.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,13 +22,13 @@ std::string layer_metric(int64_t layer, const std::string& metric);
 /// Accuracy and macro F1 of each layer, from the outputs `layer_logits` [R, layers, classes] and `labels` [R].
 class LayerMetrics final : public Metrics {
  public:
-  /// `inner`: metrics that are given besides; may be null. `layers`: their numbers. `note`: an object to which kept()
-  /// adds the curves; null: nothing is kept.
+  /// `inner`: further metrics to report; may be null. `layers`: the layers' numbers. `note`: an object to which
+  /// kept() adds the curves; null: no note.
   LayerMetrics(std::unique_ptr<Metrics> inner, std::vector<int64_t> layers, Json note);
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
-  /// Under kExitsNote: the note with "temperatures", and for each exit rule its curve (exit_curve_json).
+  /// Under kExitsNote: the note with "temperatures" and a curve per exit rule (exit_curve_json).
   Json kept() const override;
 
  private:
@@ -40,7 +40,7 @@ class LayerMetrics final : public Metrics {
   std::vector<at::Tensor> logits_, labels_;
 };
 
-/// The key of config.json's "funicular" that says that a model has exits.
+/// The key in config.json's "funicular" that marks a model with exits.
 inline constexpr const char* kExitsNote = "early_exit";
 
 }  // namespace funicular::objective

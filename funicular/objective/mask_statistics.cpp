@@ -27,7 +27,8 @@ int64_t words_in(const MaskView& view, const Unit& unit) {
   return words;
 }
 
-/// What a token says, without the blank before it. Of blanks alone, which nobody would see, their signs.
+/// Returns a token's text without the blank before it. Tokens of blanks alone become the visible sign U+2423 for each
+/// blank.
 std::string piece(const text::Tokenizer& tokenizer, int32_t id) {
   std::string text = tokenizer.token_text(id);
   if (text.find_first_not_of(' ') == text.npos) {
@@ -168,7 +169,7 @@ std::string MaskStatistics::text() const {
 
 namespace {
 
-/// With U+FFFD in place of what is no UTF-8: a byte-level token need not be whole characters.
+/// Replaces invalid UTF-8 by U+FFFD, as a byte-level token may have incomplete characters.
 std::string readable(std::string_view bytes) {
   std::string text;
   for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;)

@@ -1,5 +1,5 @@
 #pragma once
-// Counts over masked sequences by which a user sees whether the masking is as intended: rates, lengths, whole words.
+// Counts over masked sequences (rates, lengths, whole words) that show a user whether the masking is as intended.
 
 #include <array>
 #include <cstdint>
@@ -15,12 +15,12 @@ class MaskStatistics {
  public:
   void add(const MaskedSequence& sequence);
 
-  /// {"sequences", "tokens", "hidden_tokens", "hidden_share", "shown": {"mask": {"tokens", "share"}, "random", "similar",
-  /// "kept"}, "units": {"number", "mean_words", "mean_tokens", "by_words": {"1": {"number", "share"}, …}},
-  /// "without_similar": {"words", "share"} (share of the words that were to become a similar one),
-  /// "all_words_hidden": {"sequences", "share"}, "no_word_hidden": …}. A share of nothing is 0.
+  /// Keys: "sequences", "tokens", "hidden_tokens", "hidden_share"; "shown": {"mask": {"tokens", "share"}, "random",
+  /// "similar", "kept"}; "units": {"number", "mean_words", "mean_tokens", "by_words": {"1": {"number", "share"}, …}};
+  /// "without_similar": {"words", "share"}, with the share of the words that were to become a similar one;
+  /// "all_words_hidden": {"sequences", "share"}; "no_word_hidden", alike. A share of nothing is 0.
   Json json() const;
-  /// The same for people, some lines.
+  /// The counts as some lines of text for people.
   std::string text() const;
 
  private:
@@ -32,11 +32,11 @@ class MaskStatistics {
   double similar_wanted_ = 0, without_similar_ = 0, hidden_whole_ = 0, hidden_none_ = 0;
 };
 
-/// A masked sequence as a line: hidden units as {what stood there|what is shown}, words separated by blanks, special
-/// tokens around and between the texts. With `colours` (of terminals) what stood there is green, and what is shown red
+/// Writes a masked sequence as a line: masked units as {original|shown}, words separated by blanks, special tokens
+/// around and between the texts. With `colours` (for terminals) the original is green, and the shown text is red
 /// ([MASK]), yellow (random), blue (similar) or grey (the same).
 std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours);
-/// A line that says what the colours mean, each in itself.
+/// A line that explains the colours, each written in its own colour.
 std::string colour_legend();
 
 }  // namespace funicular::objective

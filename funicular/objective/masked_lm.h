@@ -1,5 +1,5 @@
 #pragma once
-// Masked language modelling (Devlin et al. 2019, section 3.1), masked anew at every draw.
+// Masked language modelling (Devlin et al. 2019, section 3.1), with new masks at every draw.
 
 #include <memory>
 
@@ -12,11 +12,12 @@ namespace funicular::objective {
 /// Count: `mlm` = M.
 class MaskedLm : public Objective {
  public:
-  /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].
+  /// Copies the parts of the vocabulary that it needs. Throws InputError without [CLS], [SEP] or [MASK].
   MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
-  /// Documents in the fewest pieces that fit a sequence, or whole rows as MaskedLmOptions::pack says.
+  /// Splits documents into the fewest pieces that fit a sequence, or packs whole rows if MaskedLmOptions::pack says
+  /// so.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override { return model::Head::masked_lm; }
   /// Perplexity.

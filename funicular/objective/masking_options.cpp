@@ -117,7 +117,7 @@ std::shared_ptr<const Units> make_units(const text::Tokenizer& tokenizer, const 
   return std::make_shared<EntityUnits>(std::move(entities));
 }
 
-/// Half to even, as Python's round.
+/// Rounds halves to even, as Python's round.
 int64_t round_half_even(double value) {
   const double below = std::floor(value);
   if (value - below != 0.5) return std::llround(value);

@@ -111,7 +111,7 @@ double pearson(std::span<const double> predicted, std::span<const double> truth)
     aa += a * a;
     bb += b * b;
   }
-  // Asked of the values and not of the sums, whose rounding can make a constant look as if it varied.
+  // Compares the values and not their sums, as rounding of sums can make a constant look variable.
   const auto constant = [](std::span<const double> values) {
     return std::all_of(values.begin(), values.end(), [&](double value) { return value == values[0]; });
   };
@@ -234,7 +234,7 @@ double f1_of(double right, double predicted, double truth) {
   return predicted + truth > 0 ? 2 * right / (predicted + truth) : 0;
 }
 
-/// Every `labels`-th element from `label` on, of rows whose truth is known.
+/// Every `labels`-th element from `label` on, for rows with a known truth.
 template <class T>
 std::vector<T> column(std::span<const T> values, std::span<const uint8_t> truth, int64_t label,
                       int64_t labels) {
@@ -244,7 +244,7 @@ std::vector<T> column(std::span<const T> values, std::span<const uint8_t> truth,
   return result;
 }
 
-/// The mean over the labels of which a row is known.
+/// The mean over the labels that have a known row.
 template <class Of>
 double mean_of_labels(std::span<const uint8_t> truth, int64_t labels, const Of& of) {
   double sum = 0, count = 0;

@@ -17,8 +17,9 @@ namespace funicular::objective {
 
 namespace {
 
-/// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`; else
-/// the first beginning of a word from there on, or before it; else `wanted`.
+/// Returns the place in 1 … size - 1 at which a piece is cut: the beginning of a row nearest to `wanted`. If no row
+/// begins in the piece, it is the first word start from `wanted` on, or the last one before it. Without word starts
+/// it is `wanted`.
 size_t cut_near(const data::Sample& sample, size_t wanted) {
   const auto& [rows, first] = sample.columns[0].row_starts;
   if (!rows.empty()) {
@@ -39,12 +40,12 @@ size_t cut_near(const data::Sample& sample, size_t wanted) {
 
 // ---- the head
 
-/// Rows of the masked tokens and of the first tokens, which are never masked, ascending.
+/// Rows of the masked tokens and of the sequences' first tokens, which are never masked; ascending.
 at::Tensor rows_of_both(const MicroBatch& batch) {
   return std::get<0>(at::sort(at::cat({batch.on_host("mlm_rows"), model::first_tokens(batch)})));
 }
 
-/// Where each of `wanted`, ascending, stands in `rows`, ascending.
+/// Returns the index of each of `wanted` in `rows`; both ascend.
 at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at::Device& device) {
   return to_device(at::searchsorted(rows, wanted), device);
 }
@@ -163,7 +164,7 @@ std::shared_ptr<const data::Dataset> NextSentence::samples(
 }
 
 int64_t NextSentence::length(const data::Sample& sample) const {
-  // A piece of one token may stand beside one of another document.
+  // A piece of one token may be paired with a piece of another document.
   const int64_t tokens = std::max<int64_t>(static_cast<int64_t>(sample.columns[0].tokens.size()), 2);
   return std::min<int64_t>(tokens + sequence_.special_count(2), options_.sequence.max_length);
 }

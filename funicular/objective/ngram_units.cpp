@@ -45,7 +45,7 @@ NgramUnits::NgramUnits(LengthShares shares) : sums_(normalised(std::move(shares)
 size_t NgramUnits::words_at(const MaskKey& key, size_t place) const {
   const double u = uniform_of(keyed_bits(key, Purpose::mask_select, place, kLength));
   size_t words = 1;
-  // The last sum may be less than 1 by its rounding.
+  // Rounding may make the last sum less than 1.
   while (words < sums_.size() && u >= sums_[words - 1]) ++words;
   return words;
 }

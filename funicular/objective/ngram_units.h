@@ -1,5 +1,5 @@
 #pragma once
-// Several words in a row, hidden as a whole: n-grams and spans, which differ in how many words they have.
+// Units of several consecutive words: n-grams and spans, which differ in the distribution of their lengths.
 
 #include <vector>
 
@@ -17,23 +17,23 @@ LengthShares macbert_shares();
 LengthShares albert_shares(int longest = 3);
 /// Geometric with parameter p, at most `longest` words, renormalised: SpanBERT (Joshi et al. 2019, section 3.1).
 LengthShares span_shares(double p = 0.2, int longest = 10);
-/// Numbers of any sum as shares. Throws InputError for none, a negative or not finite one, or a sum of 0.
+/// Divides the numbers by their sum. Throws InputError for a negative or non-finite number, or a sum of 0.
 LengthShares normalised(std::vector<double> shares);
 
-/// A text is tiled from its first word on: each unit has as many words as a choice keyed by its first place says, the
-/// last one those that are left. Every word is in one unit, so all words are hidden equally often, and the lengths of
-/// the units are those of the shares, however many of them are chosen.
+/// Divides a text into units from its first word on. A random choice keyed by a unit's first place gives its number
+/// of words; the last unit gets the remaining words. Every word is in exactly one unit, so all words are masked
+/// equally often. The lengths of the chosen units follow the shares, however many are chosen.
 class NgramUnits final : public Units {
  public:
   explicit NgramUnits(LengthShares shares);
-  /// A unit that is to have more than `most` words has `most`.
+  /// A unit that would have more than `most` words has `most`.
   std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
   size_t longest() const override { return sums_.size(); }
-  /// How many words the unit has that begins at this place, as long as the text goes on: 1 …
+  /// The number of words of the unit that begins at this place, from 1; the end of the text may cut it.
   size_t words_at(const MaskKey& key, size_t place) const;
 
  private:
-  std::vector<double> sums_;  ///< of the shares up to each length
+  std::vector<double> sums_;  ///< cumulative shares, up to each length
 };
 
 }  // namespace funicular::objective

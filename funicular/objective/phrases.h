@@ -1,5 +1,5 @@
 #pragma once
-// Words and phrases as sequences of token ids, found in texts that are token ids already.
+// Words and phrases as sequences of token ids, to find them in tokenised texts.
 
 #include <cstdint>
 #include <functional>
@@ -14,14 +14,15 @@
 
 namespace funicular::objective {
 
-/// A set of sequences of ids, each with a number, walked id by id.
+/// A trie of sequences of ids, each with a number.
 class Phrases {
  public:
   static constexpr int32_t root = 0, none = -1;
 
-  /// The number of a sequence (not empty): `number` if it is new, else the one that it has.
+  /// Adds a sequence, which is not empty, under `number`. Returns the number that the sequence has, which is an
+  /// earlier one if it was added before.
   int32_t add(std::span<const int32_t> ids, int32_t number);
-  /// The node behind `node` on `id`, or none.
+  /// The child of `node` by `id`, or none.
   int32_t next(int32_t node, int32_t id) const {
     const auto found = edges_.find(edge(node, id));
     return found == edges_.end() ? none : found->second;
@@ -40,13 +41,13 @@ class Phrases {
   std::vector<int32_t> numbers_{none};
 };
 
-/// The token ids of a word or phrase as they stand in a text, and which of them begin a word: within a text, and at its
-/// beginning where that is another form (byte-level tokens hold the blank before a word). Empty where it has no tokens
-/// or an unknown one.
+/// Returns the token ids of a word or phrase within a text, with the word starts. If it has other tokens at the
+/// beginning of a text, that form follows: byte-level tokens include the blank before a word. Empty if the phrase has
+/// no tokens or an unknown one.
 std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, std::string_view phrase);
 
 /// The lines of a text file with their numbers from 1, without line ends; a byte-order mark is skipped, and so are
-/// empty lines. Throws InputError where the file cannot be read or a line is not UTF-8 (FILE:LINE).
+/// empty lines. Throws InputError if the file cannot be read or a line is not UTF-8 (FILE:LINE).
 void for_each_line(const fs::path& file,
                    const std::function<void(std::string_view line, int64_t number)>& use);
 

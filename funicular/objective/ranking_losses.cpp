@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kListsAtOnce = 64;  // of the tables of pairs
 constexpr double kLeastBestDcg = 1e-10;
-constexpr double kLastScore = -1e16;  // of texts that are not there: behind all others
+constexpr double kLastScore = -1e16;  // for missing texts: sorts them to the end
 constexpr double kMu = 10;            // of ndcg_loss2pp
 
 // ---- losses of texts and of lists
 
-/// The table with 0 for texts that are not there.
+/// The table with 0 for missing texts.
 at::Tensor without_absent(const at::Tensor& table, const at::Tensor& labels) {
   return table.masked_fill(labels.isnan(), 0);
 }
@@ -51,7 +51,7 @@ at::Tensor list_net(const at::Tensor& scores, const at::Tensor& labels) {
 
 /// The texts of lists in the order of their scores, the best first.
 struct RankedLists {
-  at::Tensor scores, labels, gains;  ///< [R, L]; labels −∞ where there is no text
+  at::Tensor scores, labels, gains;  ///< [R, L]; labels −∞ for missing texts
   at::Tensor discounts;              ///< [L]
 };
 
@@ -99,7 +99,7 @@ at::Tensor pair_weights(const RankedLists& ranked, PairWeighting weighting) {
   return (kMu * by_distance + by_rank) * gains;
 }
 
-/// Which pairs of texts [R, L, L] have a part in the loss.
+/// The pairs of texts [R, L, L] that take part in the loss.
 at::Tensor kept_pairs(const RankedLists& ranked, const RankingLossOptions& options) {
   const at::Tensor leads = differences(ranked.labels);
   const bool all = options.loss == RankingLoss::lambda && options.weighting == PairWeighting::ndcg_loss1;

@@ -1,6 +1,6 @@
 #pragma once
-// Losses of a CrossEncoder on the scores of a query's texts, as sentence-transformers 6.2 defines them. They read single
-// texts, pairs of texts, or whole lists.
+// Losses of a CrossEncoder on the scores of a query's texts, as in sentence-transformers 6.2. They read single texts,
+// pairs of texts, or whole lists.
 //
 // Sources: Hofstätter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
 // Distillation", 2020 (MarginMSE); Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", 2007
@@ -27,13 +27,13 @@ enum class RankingLoss {
   margin_mse,  ///< squared error of the first text's lead over each other text
   list_net,    ///< cross-entropy of the softmax of the scores and of the labels
   rank_net,    ///< pairs of texts with different labels
-  lambda       ///< pairs as for rank_net, weighted by what an exchange of both texts changes in nDCG
+  lambda       ///< pairs as for rank_net, weighted by the change of nDCG if both texts are swapped
 };
 /// In the order of RankingLoss, as --loss takes them.
 const std::vector<std::string>& ranking_loss_names();
 
-/// How much a pair of texts counts in RankingLoss::lambda. D(r) = log2(1 + r), the gain of a text is (2^label − 1) / the
-/// best DCG, and ranks follow the scores.
+/// The weight of a pair of texts in RankingLoss::lambda. D(r) = log2(1 + r); the gain of a text is (2^label − 1) /
+/// best DCG; ranks follow the scores.
 enum class PairWeighting {
   ndcg_loss1,   ///< gain / D of the first text, for all pairs
   ndcg_loss2,   ///< |1/D(d) − 1/D(d + 1)|, d the difference of the ranks, times the difference of the gains
@@ -59,30 +59,30 @@ struct RankingLossOptions {
   /// Whether the loss reads the texts of a query together.
   bool reads_lists() const { return loss >= RankingLoss::margin_mse; }
   bool reads_pairs() const { return loss >= RankingLoss::rank_net; }
-  /// Labels must lie from 0 to this number: 1 for probabilities; for grades so much that 2^grade is far from overflow.
-  /// None: any number will do.
+  /// Labels must lie between 0 and this number: 1 for probabilities, 30 for grades, as 2^grade must not overflow.
+  /// None: any number.
   std::optional<double> most_label() const {
     return loss == RankingLoss::bce      ? std::optional(1.0)
            : loss == RankingLoss::lambda ? std::optional(30.0)
                                          : std::nullopt;
   }
-  /// Whether the number of terms depends on the scores, so that no list knows its part of the loss alone.
+  /// Whether the number of terms depends on the scores, so that the weight of a list depends on all lists.
   bool compares_lists() const { return reads_pairs() && top_k.has_value(); }
   std::string name() const { return ranking_loss_names().at(static_cast<size_t>(loss)); }
   /// The note in config.json's key "funicular", under kRankingNote.
   Json note() const;
-  /// Reads it. Throws InputError for a note that makes no sense.
+  /// Reads the note. Throws InputError for a malformed note.
   static RankingLossOptions from(const Json& note);
   /// The settings that a resumed run must share.
   void add_identity(std::map<std::string, std::string>& identity) const;
 };
 
-/// Texts of a list at most.
+/// The most texts of a list.
 inline constexpr int64_t kMostListTexts = 1000;
-/// A batch's output: the labels of lists as a table [R, kMostListTexts]; NaN where a list has fewer texts.
+/// An output of a batch: the labels of the lists, [R, kMostListTexts], filled up with NaN.
 inline constexpr const char* kListLabels = "list_labels";
 
-/// The scores and labels of lists, [R, L] each. Labels are NaN where a list has fewer texts; scores have any value there.
+/// The scores and labels of lists, [R, L] each. Beyond a list's texts labels are NaN, and scores have any value.
 struct ListTable {
   at::Tensor scores, labels;
 };
@@ -92,13 +92,13 @@ class RankingLossOfLists final : public BatchLoss {
   explicit RankingLossOfLists(RankingLossOptions options);
   const RankingLossOptions& options() const { return options_; }
 
-  /// What divides the sum of the losses, if it does not depend on the scores: how many terms the list has.
+  /// The number of terms of a list, by which the loss is divided; only if it does not depend on the scores.
   double count(std::span<const double> labels) const;
   /// Whether a list with these labels gives any gradient.
   bool learns_from(std::span<const double> labels) const;
   struct Sums {
     at::Tensor losses;  ///< [R], differentiable
-    at::Tensor terms;   ///< [R]: how many terms each loss is a sum of
+    at::Tensor terms;   ///< [R]: the number of terms in each loss
   };
   Sums sums(const ListTable& lists) const;
 

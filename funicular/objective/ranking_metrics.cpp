@@ -50,12 +50,12 @@ void append_all(std::vector<double>& to, const at::Tensor& numbers) {
   to.insert(to.end(), host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
 }
 
-/// How many texts the longest list of a table of labels has.
+/// The number of texts in the longest list of a table of labels.
 int64_t longest_list(const at::Tensor& labels) {
   return labels.numel() == 0 ? 0 : labels.isnan().logical_not().sum(1).max().item<int64_t>();
 }
 
-/// Concatenates tables [R, L, …] along R. A narrower table gets `fill` behind its columns.
+/// Concatenates tables [R, L, …] along R. Narrower tables are padded with `fill`.
 at::Tensor joined_tables(const std::vector<at::Tensor>& tables, double fill) {
   int64_t widest = 0, rows = 0;
   for (const at::Tensor& table : tables) {
@@ -153,7 +153,7 @@ ListScores RankingMetrics::score_of(size_t list) const {
   return score_list(scores, labels);
 }
 
-/// Every model gets zeros for such labels, so the warning is due once.
+/// Such labels give every model zeros, so one warning is enough.
 void RankingMetrics::warn_of_zeros() {
   if (warned_ || relevance_.empty()) return;
   const double best = *std::max_element(relevance_.begin(), relevance_.end());

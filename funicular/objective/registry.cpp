@@ -27,7 +27,7 @@ std::unique_ptr<Objective> make_electra(const text::Tokenizer& tokenizer, const 
   return std::make_unique<Electra>(tokenizer, options, electra);
 }
 
-// One row an objective.
+// One row per objective.
 const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
                                                                 {"mlm-nsp", make<NextSentence>},
                                                                 {"mlm-sop", make<SentenceOrder>},

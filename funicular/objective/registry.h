@@ -13,7 +13,7 @@ namespace funicular::objective {
 
 /// The values of `pretrain --objective`.
 const std::vector<std::string>& pretraining_names();
-/// `electra`: read by the objective of this name alone. Throws InputError for another name.
+/// `electra`: read only by the objective of this name. Throws InputError for another name.
 std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
                                             const MaskedLmOptions& options,
                                             const ElectraOptions& electra = {});

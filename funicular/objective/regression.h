@@ -1,5 +1,5 @@
 #pragma once
-// Regression: a number for each text or pair of texts, learnt by the squared error.
+// Regression: a number per text or pair of texts, trained with the squared error.
 
 #include "funicular/objective/row_objective.h"
 #include "funicular/objective/soft_labels.h"
@@ -19,7 +19,7 @@ class Regression : public RowObjective {
   Regression(const text::Tokenizer& tokenizer, const RegressionOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   model::Head head() const override;
-  /// Throws InputError for the configuration of a model of classes.
+  /// Throws InputError for a configuration with classes.
   Model build(model::ModelOptions encoder) const override;
   std::unique_ptr<Metrics> metrics() const override;
   LossOver loss_over() const override { return of_class<Regression>(); }

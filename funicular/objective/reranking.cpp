@@ -22,7 +22,7 @@ size_t texts_in(const data::Sample& list) {
   return list.columns.size() - 1;
 }
 
-/// A query with one of its texts, a sample of its own.
+/// A query with one of its texts, as a separate sample.
 data::Sample pair_of(const data::Sample& list, size_t text) {
   data::Sample pair;
   pair.columns = {list.columns[0], list.columns[text + 1]};

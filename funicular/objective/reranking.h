@@ -1,5 +1,6 @@
 #pragma once
-// Rerankers: one score for a query and a text. The texts of a query are one sample, so that no cut of a batch parts them.
+// Rerankers: one score for a query and a text. The texts of a query form one sample, so that splitting a batch never
+// separates them.
 
 #include <cstdint>
 #include <map>
@@ -14,17 +15,17 @@
 
 namespace funicular::objective {
 
-/// How the rows (query, text) of a store make lists.
+/// The lists that the rows (query, text) of a store form.
 struct ListRows {
   std::vector<uint64_t> begins = {};  ///< the first row of each list, and the end
-  int64_t scattered = 0;  ///< queries whose rows are not all neighbours; lists of several texts do not count
+  int64_t scattered = 0;  ///< queries whose rows are not all consecutive; lists of several texts do not count
 };
-/// A document with several texts is a list of its own. `join`: neighbouring documents with one text and equal queries are
-/// one list.
+/// A document with several texts is one list. `join`: consecutive documents with one text and equal queries form one
+/// list.
 ListRows list_rows(const data::TokenStore& store, bool join);
 
-/// The lists of a store of rows (query, text): the rows of a document have one query. A sample's columns are the query and
-/// the texts; Sample::shares are the labels of the texts.
+/// The lists of a store of rows (query, text): the rows of a document have one query. A sample's columns are the
+/// query and the texts; Sample::shares are the labels of the texts.
 class TextLists final : public data::Dataset {
  public:
   /// `join`: as for list_rows(). Throws InputError for a list with more than kMostListTexts.
@@ -45,17 +46,17 @@ struct RerankingOptions {
   SequenceOptions sequence;
   RankingLossOptions loss;
   bool labelled = true;  ///< false: labels are not read, and there is no loss
-  /// For metrics the first text of each list is relevant and its other texts are not, whatever the labels are.
+  /// For metrics, only the first text of each list is relevant, whatever the labels are.
   bool first_is_relevant = false;
   format::ScoreActivation activation =
       format::ScoreActivation::identity;  ///< from logits to the output `scores`
 };
 
 /// Batch of R samples with S texts in all: token_ids, token_type_ids [T] of S sequences (query, text), the texts of a
-/// sample side by side; `queries` [S] int64, a hash of the query. If labels are read, there are more tensors. `labels` is
-/// [S] float64. `list_places` [S] int64 is the place of each text in a table [R, kMostListTexts]. `list_labels` is this
-/// table, and `row_draws` is [R] int64. `relevance` [S] float64 is there if first_is_relevant. Counts: by the name of the loss, see RankingLossOfLists::count; R for a loss that
-/// compares lists.
+/// sample side by side; `queries` [S] int64, a hash of the query. If labels are read, there are more tensors.
+/// `labels` is [S] float64. `list_places` [S] int64 is the place of each text in a table [R, kMostListTexts].
+/// `list_labels` is this table, and `row_draws` is [R] int64. `relevance` [S] float64 is there if first_is_relevant.
+/// Counts: by the name of the loss, see RankingLossOfLists::count; R for a loss that compares lists.
 ///
 /// Outputs: `logits` [S, 1], `scores` [S, 1], `queries`, and `labels` and `relevance` where there are such.
 ///

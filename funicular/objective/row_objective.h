@@ -1,6 +1,6 @@
 #pragma once
-// The base of objectives that learn from a task's rows: each row of a store is a sample, and its texts become one sequence.
-// With SequenceOptions::stride the windows of a row's text are samples.
+// The base class of objectives on a task's rows: each row of a store is a sample, and its texts form one sequence.
+// With SequenceOptions::stride, the windows of a row's text are the samples.
 
 #include <map>
 #include <memory>
@@ -15,15 +15,15 @@ namespace funicular::objective {
 
 class RowObjective : public Objective {
  public:
-  /// `labels`: the kinds of labels that collate can read; empty: collate reads none. Throws InputError for a vocabulary without
-  /// the special tokens, and for a length without room for text.
+  /// `labels`: the kinds of labels that collate can read; empty: collate reads none. Throws InputError for a
+  /// vocabulary without the special tokens, and for a length without room for text.
   RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
                std::vector<data::LabelKind> labels);
-  /// With another template of sequences than the tokeniser's.
+  /// Uses another sequence template than the tokeniser's.
   RowObjective(const text::Tokenizer& tokenizer, const SequenceOptions& sequence,
                std::vector<data::LabelKind> labels, text::SequenceTemplate form);
   int64_t length(const data::Sample& sample) const override;
-  /// Each row, or each window of a row, is one.
+  /// Each row, or each window of a row, is a sample.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// The key "sequence".
   std::map<std::string, std::string> identity() const override;

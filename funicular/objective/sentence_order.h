@@ -5,21 +5,22 @@
 
 namespace funicular::objective {
 
-/// A piece of a document is cut in two as for NextSentence, and in half of the draws the two are swapped. Both are always
-/// of the same document and next to each other: a piece of one row is cut at a word (ALBERT's own program puts a random
-/// document there, and calls it swapped). A piece of one token cannot be cut: it is a single text, whose order is not
-/// asked for. Cut and choice are keyed by the seed and the draw, or with static_masks as the masks are.
+/// A piece of a document is cut in two as for NextSentence, and in half of the draws both parts are swapped. The
+/// parts are always neighbours in one document: a piece of one row is cut at a word. ALBERT's own program takes a
+/// random document for such a piece instead and labels it as swapped. A piece of one token cannot be cut: it stays a
+/// single text without an order to predict. Cut and choice are keyed by the seed and the draw, or with static_masks
+/// as the masks are.
 ///
-/// Batch: that of MaskedLm, and `sentence_order_labels` [S]: 0 in their order, 1 swapped (as transformers numbers them), -100
-/// not asked for. Counts: `mlm`, `sentence_order`: sequences of two. The loss is the sum of both means: at the start of
-/// training ln V + ln 2.
+/// Batch: MaskedLm's, and `sentence_order_labels` [S]: 0 in order, 1 swapped (as in transformers), -100 for a single
+/// text. Counts: `mlm`, and `sentence_order`, the sequences of two texts. The loss is the sum of both means, at the
+/// start of training about ln V + ln 2.
 class SentenceOrder : public Objective {
  public:
-  /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].
+  /// Copies the parts of the vocabulary that it needs. Throws InputError without [CLS], [SEP] or [MASK].
   SentenceOrder(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
-  /// Documents in the fewest pieces that fit a sequence of two texts.
+  /// Splits documents into the fewest pieces that fit a sequence of two texts.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// pretraining_head("sentence_order").
   model::Head head() const override { return pretraining_head("sentence_order"); }
@@ -28,7 +29,7 @@ class SentenceOrder : public Objective {
   LossOver loss_over() const override { return of_class<SentenceOrder>(); }
   std::map<std::string, std::string> identity() const override;
 
-  /// The two segments of a sample as they stand in the sequence; one, where it cannot be cut.
+  /// The two segments of a sample in the order of the sequence; one segment if the sample cannot be cut.
   struct Pair {
     data::Sample sample;
     bool swapped = false;

@@ -16,7 +16,7 @@ namespace funicular::objective {
 
 namespace {
 
-/// Adds the loss of a micro-batch. A loss of single rows reads its rows alone.
+/// Adds the loss of a micro-batch. A loss of single rows reads only the micro-batch's rows.
 void add_vector_loss(const VectorLossOfRows& loss, const at::Tensor& sequences, const Pass& pass) {
   const at::Tensor& draws = pass.batch[kRowDraws];
   const at::Tensor vectors = sequences.view({draws.numel(), -1, sequences.size(1)});
@@ -62,7 +62,7 @@ SentenceVectors::SentenceVectors(const text::Tokenizer& tokenizer, const Sentenc
       options_(options),
       loss_(std::make_shared<VectorLossOfRows>(options.loss)) {}
 
-/// A text of a row as a sample of its own.
+/// A text of a row as a separate sample.
 data::Sample SentenceVectors::sample_of_text(const data::Sample& row, size_t column) const {
   data::Sample sample;
   sample.columns = {row.columns[column]};

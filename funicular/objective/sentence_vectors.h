@@ -1,5 +1,5 @@
 #pragma once
-// Sentence embedders: the vectors of related texts become similar. Each text of a row is a sequence of its own.
+// Sentence embedders: training makes the vectors of related texts similar. Each text of a row is a separate sequence.
 
 #include <cstdint>
 #include <map>
@@ -25,20 +25,21 @@ struct SentenceVectorOptions {
   bool scored = false;  ///< rows are two texts and a number; otherwise anchor, positive and negatives
   format::SentenceFolder modules = {};  ///< how hidden states become a vector
   bool pooler = true;    ///< keeps the encoder's pooler, which nothing reads, see model::SentenceHeadOptions
-  fs::path folder = {};  ///< holds the weights of Dense steps that are stored; empty: there are none
-  /// The token that stands for a text without tokens, if the model is a table of static embeddings (modules.is_static).
+  fs::path folder = {};  ///< folder with the stored weights of Dense steps; empty: none
+  /// The token that represents a text without tokens, if the model is a table of static embeddings
+  /// (modules.is_static).
   uint32_t no_token = 0;
 };
 
 /// Texts for a table of static embeddings get no special tokens.
 ///
-/// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, the C texts of a row side by side;
-/// `row_draws` [R] int64; `labels` [R] float64 where the loss reads them; `present_texts` [R, C] where rows have
-/// several negatives, some of which may be missing; `teacher_vectors` [R, D] float32 where the loss reads them, of length
-/// 1 where the model's vectors are. The draw of a sequence is its row's draw times C plus the column,
-/// so that no two texts drop the same units. Count: R, by the name of the loss.
+/// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, with the C texts of a row side by
+/// side. Also `row_draws` [R] int64. If the loss reads them: `labels` [R] float64, and `teacher_vectors` [R, D]
+/// float32, which have length 1 if the model's vectors do. If rows have several negatives, some of which may be
+/// missing: `present_texts` [R, C]. The draw of a sequence is its row's draw times C plus the column, so that any two
+/// texts have different dropout. Count: R, by the name of the loss.
 ///
-/// In an evaluation only losses of single rows are terms: VectorMetrics compares rows.
+/// In an evaluation, only losses of single rows are terms; VectorMetrics compares rows.
 class SentenceVectors : public RowObjective {
  public:
   SentenceVectors(const text::Tokenizer& tokenizer, const SentenceVectorOptions& options);
@@ -56,7 +57,7 @@ class SentenceVectors : public RowObjective {
                  const fs::path& folder) const override;
   std::map<std::string, std::string> identity() const override;
   const std::shared_ptr<const VectorLossOfRows>& loss() const { return loss_; }
-  /// Whether labels are read where the loss asks for them.
+  /// Whether labels are read if the loss needs them.
   bool is_labelled() const { return options_.labelled; }
 
  private:

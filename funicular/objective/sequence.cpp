@@ -23,7 +23,7 @@ text::PairLengths kept_lengths(const data::Sample& sample, const text::SequenceT
   const text::PairLengths full{static_cast<int32_t>(sample.columns[0].tokens.size()),
                                columns > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
   if (full.first + full.second <= limit) return full;
-  // Cutting "only the second" of a single text means cutting the text.
+  // For a single text, "only the second" truncates that text.
   return text::truncate_pair(full, limit, columns > 1 ? options.truncation : text::Truncation::longest_first);
 }
 
@@ -118,9 +118,9 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
         ++separators;
       }
       bool starts_row = false;
-      // Rows without a token begin where the next one does.
+      // Rows without a token begin at the same place as the next row.
       for (; row < rows.size() && rows[row] == first + place; ++row) starts_row = true;
-      // The first piece of a cut text starts a unit even where the cut fell inside a word.
+      // The first piece of a cut text begins a unit, even if the cut is inside a word.
       push(source.tokens[place], step.type, 1,
            starts_text || !source.word_starts.bits || source.word_starts[place], starts_row);
     }

@@ -1,6 +1,6 @@
 #pragma once
-// From a sample's columns to the sequence that the tokenizer's template describes: BERT's is [CLS] a [SEP], or
-// [CLS] a [SEP] b [SEP] with token types 0 and 1.
+// Makes sequences of a sample's columns by the tokenizer's template: BERT's is [CLS] a [SEP], or [CLS] a [SEP] b
+// [SEP] with token types 0 and 1.
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ namespace funicular::objective {
 /// How a row becomes a sequence.
 struct SequenceOptions {
   int32_t max_length = 512;                                       ///< special tokens included
-  text::Truncation truncation = text::Truncation::longest_first;  ///< how texts that are too long are cut
+  text::Truncation truncation = text::Truncation::longest_first;  ///< how to cut texts that are too long
   /// Tokens that two neighbouring windows of a single text share, see objective/text_windows.h; none: a text that is
   /// too long is cut.
   std::optional<int64_t> stride = {};
@@ -27,9 +27,9 @@ struct SequenceOptions {
 /// The properties that an objective expects of the token stores that it reads.
 class OwnStores {
  public:
-  /// Stores made with this tokeniser. `labels`: what the rows' labels are; several kinds: one of them; empty: labels are not read.
+  /// Requires stores made with this tokeniser. `labels`: the accepted kinds of labels; empty: labels are not read.
   OwnStores(const text::Tokenizer& tokenizer, std::vector<data::LabelKind> labels);
-  /// Throws InputError for a store that is not one of them.
+  /// Throws InputError for a store without these properties.
   void require(const data::TokenStore& store) const;
 
  private:
@@ -38,18 +38,18 @@ class OwnStores {
   std::vector<data::LabelKind> labels_;
 };
 
-/// Tokens of text that a sequence of so many columns has room for.
+/// The number of text tokens that fit a sequence of this number of columns.
 int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& options, int columns);
 
 /// Length of the sample's sequence after truncation, special tokens included.
 int64_t sequence_length(const data::Sample& sample, const text::SequenceTemplate& form,
                         const SequenceOptions& options);
 
-/// Whether the sample's texts are too long to be read whole.
+/// Whether the sample's texts are too long and are cut.
 bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form,
                   const SequenceOptions& options);
 
-/// Sequences of a micro-batch, end to end on the host.
+/// The concatenated sequences of a micro-batch, on the host.
 struct PackedSequences {
   std::vector<int64_t> token_ids;       ///< [T]
   std::vector<int64_t> token_type_ids;  ///< [T]
@@ -62,7 +62,7 @@ struct PackedSequences {
 
   /// Appends the sample's sequence.
   void add(const data::Sample& sample, const text::SequenceTemplate& form, const SequenceOptions& options);
-  /// Puts token_ids and token_type_ids into tensors, and fills the packing.
+  /// Makes the tensors token_ids and token_type_ids, and the packing.
   MicroBatch to_batch(const RandomState& random) const;
 };
 

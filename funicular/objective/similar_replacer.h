@@ -8,9 +8,9 @@
 
 namespace funicular::objective {
 
-/// Each word of a unit becomes, as a whole, a similar word of as many pieces with probability shares.mask, random tokens
-/// with shares.random, and stays as it is otherwise. A word without a similar one becomes random tokens, and the report
-/// counts it. Words are those of the view's word starts; without them each token is one.
+/// Replaces each word of a unit as a whole. With probability shares.mask it becomes a similar word of as many pieces,
+/// with shares.random random tokens; otherwise it stays. If a word has no similar word, it becomes random tokens, and
+/// the report counts it. The view's word starts give the words; without them each token is a word.
 class SimilarReplacer final : public Replacer {
  public:
   SimilarReplacer(std::shared_ptr<const SimilarWords> similar, RandomTokens random_tokens,

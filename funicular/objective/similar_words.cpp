@@ -29,7 +29,7 @@ bool same_form(const text::TokenizedText& a, const text::TokenizedText& b) {
   return a.word_starts == b.word_starts && a.ids != b.ids;
 }
 
-/// Vectors of the words of one form, each of length 1.
+/// The vectors of words of one form, normalised to length 1.
 struct Group {
   std::vector<text::TokenizedText> words;
   std::vector<float> vectors;
@@ -54,7 +54,7 @@ class VectorReader {
     double squares = 0;
     for (const float value : vector) squares += double{value} * value;
     const auto forms = phrase_forms(tokenizer_, word);
-    // The first of several spellings that the tokenizer does not tell apart is the most frequent.
+    // If the tokenizer does not distinguish several spellings, the first one counts, which is the most frequent.
     const auto number = static_cast<int32_t>(kept_);
     if (forms.empty() || !(squares > 0) || known_.add(forms[0].ids, number) != number) return;
     ++kept_;
@@ -73,7 +73,7 @@ class VectorReader {
   std::map<std::pair<size_t, std::vector<uint8_t>>, Group> groups_;  ///< by form and word starts
 };
 
-/// Calls use(word, its nearest ones' tokens end to end) for each word of a group.
+/// Calls use(word, the concatenated tokens of its nearest words) for each word of a group.
 template <class Use>
 void nearest_of(Group group, size_t size, int64_t count, Use use) {
   const auto words = static_cast<int64_t>(group.words.size());

@@ -1,5 +1,5 @@
 #pragma once
-// For each word the words that may stand in its place: from a lexicon, or by the cosine of word vectors.
+// Words that may replace a word: from a lexicon, or by the cosine of word vectors.
 
 #include <span>
 #include <vector>
@@ -11,27 +11,29 @@ namespace funicular::objective {
 struct SimilarWordsOptions {
   /// For word vectors: number of words with the largest cosines.
   int64_t count = 10;
-  /// For word vectors: read only this many words of the file that the tokenizer knows. Files have the most
-  /// frequent words first; time grows with the square (20,000 words of 300 numbers: seconds).
+  /// For word vectors: reads at most this many words that the tokenizer knows. Files list the most frequent words
+  /// first. Time grows with the square of this number (20,000 words of 300 numbers: seconds).
   int64_t most_words = 20'000;
 };
 
-/// Words and similar ones are sequences of token ids, each as long as its word, with the same pieces beginning words, so
-/// that a text keeps its length and its words.
+/// Words are sequences of token ids. A similar word has as many tokens and the same word starts as its word, so that
+/// a text keeps its length and its words.
 class SimilarWords {
  public:
-  /// Reads a lexicon, lines `word<TAB>similar similar …`, or word vectors as text (GloVe's: a word and its numbers,
-  /// separated by blanks; word2vec's: the same after a line with the number of words and of numbers): a lexicon where
-  /// the first line has a tab. Throws InputError for a line that does not fit the first one (FILE:LINE) and for a file
-  /// that gives no word a similar one.
+  /// Reads a lexicon or word vectors. A file whose first line has a tab is a lexicon with lines `word<TAB>similar
+  /// similar …`. Word vectors are text in GloVe's format: a word and its numbers, separated by blanks. In word2vec's
+  /// format a first line gives the numbers of words and dimensions. Throws InputError for a line that does not fit
+  /// the first one (FILE:LINE) and for a file that gives no word a similar one.
   static SimilarWords read(const fs::path& file, const text::Tokenizer& tokenizer,
                            const SimilarWordsOptions& options = {});
 
-  /// The similar words of a word, end to end: `of(word).size() / word.size()` of them. Empty where there is none.
+  /// The similar words of a word, concatenated: `of(word).size() / word.size()` words. Empty if there is none.
   std::span<const int32_t> of(std::span<const int32_t> word) const;
 
   int64_t words() const { return static_cast<int64_t>(lists_.size()); }
-  int64_t words_without() const { return without_; }  ///< of the file, known to the tokenizer, but with none
+  int64_t words_without() const {
+    return without_;
+  }  ///< words of the file that the tokenizer knows, but without a similar word
 
  private:
   void add(std::span<const int32_t> word, const std::vector<int32_t>& list);

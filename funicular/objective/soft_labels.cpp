@@ -58,7 +58,7 @@ bool is_training(const MicroBatch& batch) {
   return batch.packing.random.training;
 }
 
-/// The distribution over classes that a temperature makes flatter: the softmax of the logarithms over the temperature.
+/// Flattens a distribution over classes by a temperature: softmax(log(shares) / temperature).
 at::Tensor flattened(const at::Tensor& shares, double temperature) {
   return temperature == 1 ? shares : (shares.log() / temperature).softmax(-1);
 }

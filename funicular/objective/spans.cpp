@@ -21,7 +21,7 @@ namespace funicular::objective {
 namespace {
 
 constexpr int32_t kElsewhere = -1, kNotKnown = -2;
-constexpr int64_t kIgnored = -100;  // at::cross_entropy_loss passes over it
+constexpr int64_t kIgnored = -100;  // at::cross_entropy_loss ignores it
 
 }  // namespace
 
@@ -184,12 +184,12 @@ void add_span_reader(model::Builder& builder) {
   const model::LinearWeights outputs =
       builder.add_linear(builder.family().spans, 2, builder.config().encoder.width, /*bias=*/true,
                          builder.classifier_deviation());
-  // Families without a layer before the linear one drop nothing here.
+  // Families without a layer before the linear layer have no dropout here.
   const nn::DropoutSite site{before.dense.weight ? builder.config().classifier_dropout_probability() : 0,
                              Purpose::dropout_classifier, 0};
   builder.add_segment(
       "span_reading", {model::hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
-        // In the vectors' type: a loss of few bits helps nobody.
+        // In the vectors' type, as a loss in 16 bits is too coarse.
         const Packing& packing = pass.batch.packing;
         const at::Tensor hidden = nn::dropout(before.transformed(in.at(model::kHidden)), packing.positions,
                                               packing.token_draws, packing.random, site);

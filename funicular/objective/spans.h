@@ -1,5 +1,6 @@
 #pragma once
-// Extractive question answering: the answer to a question is a span of its context. A long context is read in windows.
+// Extractive question answering: the answer to a question is a span of its context. A long context is split into
+// windows.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,16 +19,16 @@
 
 namespace funicular::objective {
 
-/// How a question and windows of its context become sequences.
+/// Makes sequences of a question and the windows of its context.
 class SpanForm {
  public:
   static constexpr int64_t kMostQuestionTokens = 64, kDefaultStride = 128;
 
-  /// `stride`: tokens that two neighbouring windows share; none: kDefaultStride, but at most half a window. Throws
+  /// `stride`: tokens that neighbouring windows share; none: kDefaultStride, but at most half a window. Throws
   /// InputError for a stride as long as a window, and for a length without room for a question and a context.
   SpanForm(const text::SequenceTemplate& form, int64_t max_length, std::optional<int64_t> stride);
 
-  /// Tokens that are read of a question with `tokens` tokens: its first ones.
+  /// The number of tokens read from a question with `tokens` tokens: its first ones, at most kMostQuestionTokens.
   int64_t question(int64_t tokens) const { return std::min(tokens, most_question_); }
   /// The windows of a context, at least one. The last window ends where the context ends.
   std::vector<TokenRange> windows(int64_t question_tokens, int64_t context_tokens) const;
@@ -45,13 +46,14 @@ class SpanForm {
 
 /// A row's answer, by its first and its last token in the context.
 struct AnswerTokens {
-  enum Kind : int8_t { there, none, unknown };  ///< unknown: the row teaches nothing
+  enum Kind : int8_t { there, none, unknown };  ///< unknown: the row is not used in training
   Kind kind = unknown;
   int64_t first = 0, last = 0;
 };
 
-/// The windows of rows (question, context), in their order. Sample::label_set is {first, last} within the window;
-/// {-1, -1} if the window does not hold the whole answer; {-2, -2} if the answer is not known.
+/// The windows of rows (question, context), in their order. Sample::label_set is {first, last}, the answer's tokens
+/// within the window. It is {-1, -1} if the window does not hold the whole answer. It is {-2, -2} if the answer is
+/// not known.
 class SpanWindows final : public data::Dataset {
  public:
   struct Window {
@@ -87,10 +89,11 @@ struct BestSpan {
   double null_score =
       std::numeric_limits<double>::infinity();  ///< least sum of [CLS]'s logits over the windows
 
-  /// Reads one window. `logits`: two per token of its sequence; `place`: where the window begins in it. Candidates are
-  /// the kBest starts and kBest ends of the sequence that lie in the window, of at most kMostTokens tokens.
+  /// Reads one window. `logits`: two per token of its sequence; `place`: where the window begins in it. Candidates
+  /// combine the sequence's kBest starts and kBest ends, if they lie in the window and span at most kMostTokens
+  /// tokens.
   void read(std::span<const float> logits, int64_t place, TokenRange window);
-  /// How much the absence of an answer is preferred to the answer.
+  /// How much higher "no answer" scores than the answer.
   double null_odds() const { return null_score - score; }
 };
 
@@ -100,7 +103,7 @@ struct ScoredSpan {
   int64_t first, last;  ///< tokens of the context
 };
 
-/// The best candidates of a question over the windows of its context, the best first. A span that several windows hold
+/// The best candidates of a question over the windows of its context, the best first. A span in several windows
 /// counts once, with its best score.
 class BestSpans {
  public:
@@ -121,16 +124,17 @@ struct SpanOptions {
   bool labelled = true;  ///< false: for prediction
 };
 
-/// Devlin et al., "BERT", NAACL 2019, section 4.2: the probability of a token to begin (or end) the answer is a
-/// softmax over the tokens of its sequence; a window without the answer has both at [CLS].
+/// Trains a span reader (Devlin et al., "BERT", NAACL 2019, section 4.2). The probability that a token begins (or
+/// ends) the answer is a softmax over the tokens of its sequence. In a window without the answer, [CLS] is both begin
+/// and end.
 ///
-/// Batch: token_ids, token_type_ids [T]; span_places [T] int64, the place of each token in a table [S, longest];
-/// lengths [S] int64; starts, ends [S] int64, -100 for a sample whose answer is not known. Count: `spans`, the
-/// samples whose answer is known.
+/// Batch: token_ids, token_type_ids [T]. Also span_places [T] int64, the place of each token in a table [S, longest].
+/// Also lengths [S] int64. Also starts, ends [S] int64, -100 for a sample without a known answer. Count: `spans`, the
+/// samples with a known answer.
 class Spans : public RowObjective {
  public:
   Spans(const text::Tokenizer& tokenizer, const SpanOptions& options);
-  /// Reads all rows as samples whose answers are not known; see SpanWindows for those with answers.
+  /// Makes samples without known answers; SpanWindows makes samples with answers.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   model::Head head() const override;
@@ -143,12 +147,12 @@ class Spans : public RowObjective {
   SpanForm span_form_;
 };
 
-/// transformers' BertForQuestionAnswering, or another family's: the linear layer `qa_outputs` over the hidden states
-/// of all tokens gives logits of start and end. Loss term `spans`: half the sum of both cross-entropies. Outputs:
+/// transformers' BertForQuestionAnswering, or another family's: the linear layer `qa_outputs` maps the hidden states
+/// of all tokens to logits of start and end. Loss term `spans`: half the sum of both cross-entropies. Outputs:
 /// `logits` [T, 2], `samples` [S] int64 (Packing::sample_ids), `lengths` [S]. Tap: `logits`.
 model::Head span_reader();
 
-/// Whether the configuration is of a model with this head.
+/// Whether the configuration describes a model with this head.
 bool is_span_reader(const format::ModelConfig& config);
 
 }  // namespace funicular::objective

@@ -66,7 +66,7 @@ bool ends(const Tag& before, const Tag& now) {
   return before.place != 'M' && is_one_of(now.place, "BSO");
 }
 
-/// Whether one begins there.
+/// Whether an entity begins there.
 bool begins(const Tag& before, const Tag& now) {
   if (now.place == 'O') return false;
   if (is_one_of(now.place, "BS") || before.type != now.type) return true;

@@ -1,5 +1,5 @@
 #pragma once
-// How well words are tagged: tag by tag, and, if the tags name entities, entity by entity.
+// Metrics of tagged words: by tag and, if the tags name entities, by entity.
 
 #include <cstdint>
 #include <map>
@@ -19,27 +19,29 @@ struct Entity {
   auto operator<=>(const Entity&) const = default;
 };
 
-/// How tags of entities are written: a letter and a type ("B-PER", "b-per", "B_PER"; "B" alone has the type "_"), or a type
-/// and a letter ("PER-B"). O (or o) is outside of all. The letters are those of IOB1, IOB2, IOE, IOBES, BILOU and BMEWO.
+/// How tags of entities are written: a letter and a type ("B-PER", "b-per", "B_PER"; "B" alone has the type "_"), or
+/// a type and a letter ("PER-B"). O (or o) is outside of all entities. The known letters come from IOB1, IOB2, IOE,
+/// IOBES, BILOU and BMEWO.
 enum class TagScheme { none, prefix, suffix };
 
-/// How all of these names are written; none: one of them is no tag of entities, or all are O. Letters without a type are tags
-/// of entities where B or I is among them, and small ones where o or O is, too.
+/// The scheme of all these names; none: one of them is no entity tag, or all are O. Letters without a type are entity
+/// tags only if B or I is among them, and lower-case letters only if o or O is, too.
 TagScheme tag_scheme(std::span<const std::string> names);
 
-/// Whether their scheme is not none.
+/// Whether tag_scheme(names) is not none.
 bool are_entity_tags(std::span<const std::string> names);
 
-/// The names that are no tags of entities, where others of them are, with a type.
+/// If some of the names are entity tags with a type: the names that are not.
 std::vector<std::string> strangers_among_entity_tags(std::span<const std::string> names);
 
-/// The entities of one text's tags, those that seqeval finds by default (with `suffix` as its suffix=True): the rules of the CoNLL
-/// shared tasks' conlleval. Small letters are read as large ones, L as E, U and W as S; M (BMES) is seqeval's: it continues
-/// its type, and does not end where B or S of this type follows. The types are views into the tags.
+/// Finds the entities of one text's tags as seqeval does by default, by the rules of the CoNLL shared tasks'
+/// conlleval. TagScheme::suffix corresponds to seqeval's suffix=True. Lower-case letters are read as upper case, L as
+/// E, U and W as S. M (BMES) is treated as in seqeval: it continues its type, and does not end before B or S of this
+/// type. The types are views into the tags.
 std::vector<Entity> entities_of(std::span<const std::string_view> tags, TagScheme scheme = TagScheme::prefix);
 
-/// accuracy and macro_f1 (of the words' tags); of entity tags first f1, precision and recall, where an entity is right if its
-/// words and its type are.
+/// accuracy and macro_f1 (over the words' tags). For entity tags, f1, precision and recall come first; an entity is
+/// correct if its words and its type are.
 std::vector<std::string> tag_metric_names(std::span<const std::string> tags);
 
 struct EntityCounts {
@@ -54,7 +56,8 @@ struct EntityCounts {
   }
 };
 
-/// Metrics of outputs "logits" [R, tags], "labels" [R] and "samples" [R], of words in the order of the text: which sample each is of.
+/// Metrics of the outputs "logits" [R, tags], "labels" [R] and "samples" [R], the sample of each word. The words are
+/// in the order of the text.
 class TagMetrics final : public Metrics {
  public:
   /// `tags`: the names, by number.
@@ -62,7 +65,8 @@ class TagMetrics final : public Metrics {
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
-  /// {"TYPE": {"precision": …, "recall": …, "f1": …, "support": …}, …} of what was fed, of entities by type, else by tag.
+  /// {"TYPE": {"precision": …, "recall": …, "f1": …, "support": …}, …} for the evaluated words: by type for entity
+  /// tags, else by tag.
   OrderedJson classes() const;
 
  private:

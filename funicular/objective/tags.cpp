@@ -57,8 +57,8 @@ std::span<const int32_t> first_tags(const data::Sample& sample, size_t words, si
   return all.first(words);
 }
 
-/// The first tokens of the words that are read, in the batch. `begin`: the first token of the sample's sequence.
-/// `as_marked`: where the sample's word starts say; otherwise a text's first token begins a word, too.
+/// The rows in the batch of the first tokens of the words to read. `begin`: the first token of the sample's sequence.
+/// `as_marked`: words begin only at the sample's word starts; otherwise a text's first token begins a word, too.
 std::vector<size_t> words_of(const PackedSequences& packed, size_t begin, const data::Sample& sample,
                              bool as_marked) {
   const data::WordStarts& marks = sample.columns.front().word_starts;

@@ -18,18 +18,19 @@ struct TagOptions {
   ClassLoss loss = {};            ///< of a word's tag
 };
 
-/// A word is read at its first token, as Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
-/// Understanding", NAACL 2019, section 5.3, do; words that a maximum length cuts off are not learnt. One of the windows
-/// that overlap reads a word, see TextWindows. Without labels, samples with word starts are read where these say.
+/// The first token of a word represents it, as in Devlin et al., "BERT: Pre-training of Deep Bidirectional
+/// Transformers for Language Understanding", NAACL 2019, section 5.3. Words behind the maximum length are not learnt.
+/// If windows overlap, only one of them reads a word, see TextWindows. Without labels, a sample's word starts, if it
+/// has some, select the words to read.
 ///
-/// Batch: token_ids, token_type_ids [T]; tag_rows [R] int64, where in the packed batch the words begin; tag_sequences [R]
-/// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words; in training the
-/// sum of the words' class weights.
+/// Batch: token_ids, token_type_ids [T], labels [R] int64. Also tag_rows [R] int64, the rows of the words' first
+/// tokens in the packed batch, and tag_sequences [R] int64, the sample of each. Count: `tags` = R, so that the loss
+/// is transformers' mean over words; in training the sum of the words' class weights.
 class Tags : public RowObjective {
  public:
   /// Throws InputError for class weights or a label smoothing out of range.
   Tags(const text::Tokenizer& tokenizer, const TagOptions& options);
-  /// Throws InputError naming the sample whose tags are not as many as its words, or out of range.
+  /// Throws InputError naming a sample whose number of tags differs from its words, or with a tag out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   model::Head head() const override;
   /// Throws InputError for a configuration with another number of tags.
@@ -43,7 +44,7 @@ class Tags : public RowObjective {
   TagOptions options_;
 };
 
-/// How many words of each sample a batch reads.
+/// The number of words that a batch reads from each sample.
 std::vector<int64_t> words_of_samples(const MicroBatch& batch);
 
 }  // namespace funicular::objective

@@ -54,7 +54,7 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
             : "");
 }
 
-/// Rows of probabilities that are read, and how far their sums are from 1.
+/// Collects rows of probabilities, and the deviations of their sums from 1.
 class SoftRows {
  public:
   void add(std::span<const double> row, uint64_t offset) {
@@ -69,7 +69,8 @@ class SoftRows {
     ++rows_;
   }
 
-  /// Refuses sums that the rounding of the written decimals does not explain, and says how many it does.
+  /// Returns the logits. Refuses sums that the rounding of the written decimals does not explain. Warns of the number
+  /// of sums that it does explain.
   std::vector<float> take(const format::TextFile& file, int64_t classes) {
     const double bound = data::share_sum_bound(static_cast<size_t>(classes), decimals_);
     for (const auto& [offset, sum] : off_)
@@ -101,16 +102,16 @@ class SoftRows {
 // ---- the cache's files
 
 constexpr int64_t kVersion = 2;
-/// In cache.json: the rows that are kept, in blocks, each with the checksum of its bytes in every file.
+/// In cache.json: the cached rows in blocks, each with the checksum of its bytes in every file.
 constexpr const char* kBlocks = "blocks";
-/// What of the teacher's is kept.
+/// In cache.json: the teacher's activations that the cache stores.
 constexpr const char* kActivations = "activations";
 
 at::ScalarType kept_type(const KeptActivation& kept) {
   return kept.of_tokens ? at::kBFloat16 : at::kFloat;
 }
 
-/// Bytes of a row.
+/// Bytes per row.
 int64_t row_bytes(const KeptActivation& kept) {
   return kept.width * static_cast<int64_t>(c10::elementSize(kept_type(kept)));
 }
@@ -130,10 +131,10 @@ class Cache final : public TeacherRows {
   }
 
   int64_t rows() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  /// Reads what is there and says how many rows it is. Throws InputError for another identity, and with `verify` where a block's
-  /// bytes are not those that were written.
+  /// Reads the cached rows and returns their number. Throws InputError for another identity. With `verify` it also
+  /// throws if a block's bytes have changed since they were written.
   int64_t read(bool verify);
-  /// Asks the teacher for the rows from `begin` on.
+  /// Runs the teacher on the rows from `begin` on.
   void fill(int64_t begin, int64_t tokens, const TeacherPass& pass);
   void map();
   void add(MicroBatch& batch, std::span<const data::Sample> samples) const override;
@@ -145,7 +146,7 @@ class Cache final : public TeacherRows {
   int64_t start(const KeptActivation& kept, int64_t row) const {
     return kept.of_tokens ? starts_[static_cast<size_t>(row)] : row;
   }
-  /// A file that grows, and the checksum of what it has got since the last block.
+  /// A file that grows, and the checksum of the bytes written since the last block.
   struct Growing {
     explicit Growing(const fs::path& path) : file(path, Opening::go_on) {}
     FileWriter file;
@@ -168,7 +169,8 @@ class Cache final : public TeacherRows {
   std::vector<MappedFile> files_;
 };
 
-/// What a cache is of, in words: a key of cache.json, what differs where its value does, and what else than another folder helps.
+/// Texts for an error message, by key of cache.json: what differs if the value differs, and a remedy other than
+/// another folder.
 struct StatedKey {
   const char *key, *differs, *remedy;
 };
@@ -237,7 +239,7 @@ int64_t Cache::read(bool verify) {
   return done;
 }
 
-/// Nothing else would notice a flipped byte: another teacher's answers are learned as well.
+/// Nothing else would detect a flipped byte, as a student learns wrong answers just as well.
 void Cache::check(int64_t begin, const OrderedJson& block, bool verify) const {
   const int64_t end = block["end"];
   for (size_t i = 0; i < activations_.size(); ++i) {
@@ -291,7 +293,7 @@ void Cache::keep(int64_t end, std::vector<std::unique_ptr<Growing>>& files) {
 }
 
 void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) {
-  // At most about a thousand blocks: cache.json is written anew with each.
+  // Makes at most about a thousand blocks, as each one rewrites cache.json.
   const int64_t batches_of_a_block =
       std::max<int64_t>(16, starts_.back() / std::max<int64_t>(tokens, 1) / 1000);
   make_directories(folder_);

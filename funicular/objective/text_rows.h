@@ -1,5 +1,5 @@
 #pragma once
-// Single texts as packed sequences, for models that are only used on them: without labels and without a loss.
+// Single texts as packed sequences for inference: without labels and without a loss.
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@ namespace funicular::objective {
 
 class TextRows final : public Objective {
  public:
-  /// `prompt_tokens`: how many tokens at the beginning of each sequence are the prompt's and those before it, see
+  /// `prompt_tokens`: the number of tokens up to the end of the prompt, at the beginning of each sequence, see
   /// model::kPromptTokens; 0: none. Throws InputError for a vocabulary without the template's special tokens.
   TextRows(text::SequenceTemplate form, const SequenceOptions& sequence, model::Head head,
            int64_t prompt_tokens = 0);

@@ -71,7 +71,7 @@ void TextWindows::add_words(const data::Sample& text) {
     bits_ += static_cast<uint64_t>(window.size());
     word_bits_.resize(bits_ / 8 + 1);
     for (int64_t token = own.begin; token < own.end; ++token) {
-      // The first token begins a word, whatever the store says.
+      // The first token always begins a word, even if the store does not mark it.
       if (token > 0 && column.word_starts.bits && !column.word_starts[static_cast<size_t>(token)]) continue;
       const uint64_t bit = words.first_bit + static_cast<uint64_t>(token - window.begin);
       word_bits_[bit / 8] = static_cast<uint8_t>(word_bits_[bit / 8] | (1U << (bit % 8)));

@@ -1,5 +1,5 @@
 #pragma once
-// Windows of long texts: a text with more tokens than a sequence has room for becomes several sequences that overlap.
+// Windows of long texts: a text that does not fit a sequence becomes several overlapping sequences.
 
 #include <cstdint>
 #include <memory>
@@ -17,20 +17,19 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-/// Finds where the windows of a text lie: the windows of Hugging Face's return_overflowing_tokens. Each begins `room -
-/// stride` tokens behind the one before it, until a window reaches the text's end.
+/// Computes the windows of a text as Hugging Face's return_overflowing_tokens does. Each window begins `room -
+/// stride` tokens after the previous one, until a window reaches the text's end.
 class WindowCut {
  public:
   /// `room`: tokens of a window, at least 1. `stride`: tokens that two neighbouring windows share, 0 .. room - 1.
-  /// Throws InputError for others.
+  /// Throws InputError for other values.
   WindowCut(int64_t room, int64_t stride);
-  /// The windows of a text of so many tokens: at least 1, also for a text without tokens.
+  /// The number of windows of a text with `tokens` tokens: at least 1, also for a text without tokens.
   int64_t count(int64_t tokens) const;
   /// Window `index` of such a text, 0 <= index < count(tokens).
   TokenRange window(int64_t tokens, int64_t index) const;
   /// The part of window `index` that no other window shows with more context. A token belongs to the window whose
-  /// nearer edge is farthest from it, and to the earlier one of two such windows. The parts of all windows are the
-  /// text.
+  /// nearer edge is farthest from it; ties go to the earlier window. Together the parts of all windows are the text.
   TokenRange own_part(int64_t tokens, int64_t index) const;
 
   int64_t room() const { return room_; }
@@ -56,12 +55,12 @@ class TextWindows final : public data::Dataset {
 
   struct Window {
     int64_t text = 0;        ///< the sample of `texts`
-    TokenRange tokens;       ///< of the text
-    int64_t new_tokens = 0;  ///< how many of them no earlier window has
+    TokenRange tokens;       ///< range within the text
+    int64_t new_tokens = 0;  ///< the number of tokens that no earlier window has
   };
   Window window(int64_t index) const;
   int64_t texts() const { return texts_->size(); }
-  /// How many texts have several windows.
+  /// The number of texts with several windows.
   int64_t long_texts() const;
 
   int64_t size() const override { return first_windows_.back(); }
@@ -73,7 +72,7 @@ class TextWindows final : public data::Dataset {
 
  private:
   struct Words {
-    uint64_t first_bit = 0;       ///< of the window in word_bits_
+    uint64_t first_bit = 0;       ///< first bit of the window in word_bits_
     size_t first = 0, count = 0;  ///< of the window's words in its text
   };
   int64_t text_of(int64_t index) const;
@@ -81,7 +80,7 @@ class TextWindows final : public data::Dataset {
 
   std::shared_ptr<const data::Dataset> texts_;
   WindowCut cut_;
-  std::vector<int64_t> first_windows_{0};  ///< of each text, and how many windows there are
+  std::vector<int64_t> first_windows_{0};  ///< first window of each text, and the number of windows
   std::vector<Words> words_;               ///< of each window, with tags
   std::vector<uint8_t> word_bits_;
   uint64_t bits_ = 0;

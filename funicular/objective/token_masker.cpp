@@ -8,7 +8,8 @@ namespace funicular::objective {
 
 namespace {
 
-/// The maskable tokens of a sequence; without special tokens that stand in the text itself, unless it has no others.
+/// The maskable tokens of a sequence. Special tokens within the text itself are left out, unless the text has only
+/// special tokens.
 struct Maskable {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> word_starts, text_starts, row_starts;

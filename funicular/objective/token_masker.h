@@ -1,5 +1,5 @@
 #pragma once
-// Hides tokens of packed sequences and keeps what stood there: what every objective of masked tokens shares.
+// Masks tokens of packed sequences and keeps the original tokens as labels, for all objectives with masked tokens.
 
 #include <cstdint>
 #include <memory>
@@ -18,22 +18,21 @@ namespace funicular::objective {
 
 class TokenMasker {
  public:
-  /// Reads the files that the options name. Throws InputError without [MASK], for shares out of range, and for options
-  /// that do not go together.
+  /// Reads the files that the options name. Throws InputError without [MASK], for shares out of range, and for
+  /// options that exclude each other.
   TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
 
-  /// Hides tokens of the sequence that begins at `begin` and is the last in `packed`; `sample` is what it was
-  /// made of.
+  /// Masks tokens of the last sequence in `packed`, which begins at `begin` and was made from `sample`.
   void mask(PackedSequences& packed, size_t begin, const data::Sample& sample, uint64_t seed);
-  /// Puts `mlm_rows` [M] (rows of the packed batch, ascending) and `mlm_labels` [M] into the batch, and the
-  /// count `mlm`, for all sequences that were masked since the last call.
+  /// Adds `mlm_rows` [M] (rows of the packed batch, ascending), `mlm_labels` [M] and the count `mlm` to the batch.
+  /// They cover all sequences masked since the last call.
   void finish(MicroBatch& batch);
 
-  /// Key of the choices of a sample, besides the seed: its draw or, for static masks, the sample and the
-  /// number of its mask.
+  /// Key of a sample's random choices, besides the seed: its draw or, for static masks, the sample and the number of
+  /// its mask.
   static uint64_t key_of(const data::Sample& sample, const MaskedLmOptions& options);
 
-  /// In words, for Objective::identity.
+  /// Description for Objective::identity.
   static std::string describe(const MaskedLmOptions& options) { return describe_masking(options); }
 
  private:

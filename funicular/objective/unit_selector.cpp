@@ -16,15 +16,15 @@ double mean_size(const std::vector<Unit>& units) {
   return sum / static_cast<double>(units.size());
 }
 
-/// In which of two results to end, so that the expected one is `wanted`: true for the higher.
+/// Chooses one of two results at random, so that the expected result is `wanted`: true for the higher.
 bool takes_higher(double wanted, double lower, double higher, double rounding) {
   return rounding < (wanted - lower) / (higher - lower);
 }
 
-/// The number of tokens before which a further unit is chosen, such that the expected tokens are the budget. By
-/// renewal theory (Feller 1971, volume 2, chapter XI): a unit begins after x tokens with probability u(x) = Σ
-/// share(s) u(x - s), u(0) = 1, and units that begin after fewer than `enough` tokens have mean · Σ u(x) over x <
-/// enough, by Wald's equation. Sizes are taken as drawn with replacement.
+/// Returns the number of chosen tokens, `enough`, at which the choice stops, so that the expected number of tokens is
+/// the budget. By renewal theory (Feller 1971, volume 2, chapter XI), a unit begins after x tokens with probability
+/// u(x) = Σ share(s) u(x - s), with u(0) = 1. By Wald's equation, the units that begin before `enough` tokens have
+/// mean · Σ u(x) tokens, over x < enough. Sizes are taken as drawn with replacement.
 int64_t tokens_that_are_enough(const std::vector<Unit>& units, double budget, double rounding) {
   std::map<size_t, double> shares;
   for (const Unit& unit : units)
@@ -65,7 +65,8 @@ void choose_fitting(const AllRanked& all, int64_t budget, std::vector<Unit>& cho
 
 }  // namespace
 
-/// Returns units of fewer words, so that one unit is the budget on average. The budget is less than an average unit.
+/// Returns units with fewer words, so that a unit's mean size is the budget. Called if the budget is less than an
+/// average unit.
 std::vector<Unit> UnitSelector::shorter(std::vector<Unit> units, const MaskView& view, double budget,
                                         const MaskKey& key, double rounding) const {
   for (size_t most = units_->longest(); most > 1 && mean_size(units) > budget;) {

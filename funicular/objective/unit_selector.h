@@ -1,5 +1,5 @@
 #pragma once
-// Chooses which units (tokens, words, spans) of a sequence are hidden, in the order of keyed random numbers.
+// Chooses the units (tokens, words, spans) of a sequence to mask, in the order of keyed random numbers.
 
 #include <memory>
 #include <utility>
@@ -10,29 +10,29 @@
 
 namespace funicular::objective {
 
-/// When enough units are chosen. At least one always is.
+/// The rule that ends the choice. At least one unit is always chosen.
 struct Fill {
   enum class Rule {
-    /// Takes units in their order until the expected number of tokens is the budget. The unit that reaches beyond the
-    /// budget is taken whole. To make up for that, the choice ends earlier by as many tokens as units reach beyond on
-    /// average. The size of a unit has no effect on whether it is chosen. A choice with a larger budget contains one
-    /// with a smaller budget. If the budget is less than an average unit, units are shortened and one is chosen. Each
-    /// word is still chosen equally often, but a larger budget may choose another word.
+    /// Takes units in their order until the expected number of tokens is the budget. The last unit is taken whole and
+    /// may exceed the budget. To make up for that, the choice ends earlier by the mean excess. The size of a unit has
+    /// no effect on whether it is chosen. A choice with a larger budget contains one with a smaller budget. If the
+    /// budget is less than an average unit, units are shortened and one is chosen. Each word is still chosen equally
+    /// often, but a larger budget may choose another word.
     expected,
-    /// Units in their order that still fit the budget; those that do not are passed over (Google's BERT).
+    /// Takes units in their order and skips units that exceed the remaining budget (Google's BERT).
     fitting,
-    /// Each unit with probability `share`, whatever the budget (Hugging Face's collator).
+    /// Takes each unit with probability `share`, whatever the budget (Hugging Face's collator).
     each,
-    /// The first `share` of the units, rounded up or down at random (fairseq).
+    /// Takes the first `share` of the units, rounded up or down at random (fairseq).
     number
   };
   Rule rule = Rule::expected;
-  double share = 0;  ///< of `each` and `number`
+  double share = 0;  ///< for `each` and `number`
 };
 
-/// The order: unit with the smallest -ln(1 - u) / weight first, u keyed by its first place. That is the largest
-/// (1 - u)^(1/weight) first (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"), a choice
-/// without replacement by weight. With equal weights, the order of u itself.
+/// Orders units by -ln(1 - u) / weight, the smallest first, with u keyed by the unit's first place. This is weighted
+/// sampling without replacement: the largest (1 - u)^(1/weight) first (Efraimidis and Spirakis 2006, "Weighted random
+/// sampling with a reservoir"). Without weights, the order is that of u.
 class UnitSelector : public Selector {
  public:
   explicit UnitSelector(std::shared_ptr<const Units> units, Fill fill = {},
@@ -43,7 +43,7 @@ class UnitSelector : public Selector {
 
  private:
   struct Ranked {
-    double turn = 0;    ///< of weighted units; infinite for weight 0
+    double turn = 0;    ///< rank key of weighted units; infinite for weight 0
     uint64_t bits = 0;  ///< decides between equal turns
     Unit unit;
   };

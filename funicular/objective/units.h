@@ -1,5 +1,5 @@
 #pragma once
-// Units that are masked as a whole: tokens or words. N-grams, spans and entities have files of their own.
+// Units that are masked as a whole: tokens or words. N-grams, spans and entities are in separate files.
 
 #include <limits>
 #include <vector>
@@ -12,11 +12,11 @@ namespace funicular::objective {
 class Units {
  public:
   virtual ~Units() = default;
-  /// In ascending order; units of a chosen length have at most `most` words. Throws InputError where it needs word
-  /// starts and the view has none.
+  /// Returns units in ascending order. If unit lengths are chosen at random, they have at most `most` words. Throws
+  /// InputError if it needs word starts and the view has none.
   virtual std::vector<Unit> divide(const MaskView& view, const MaskKey& key,
                                    size_t most = kAnyLength) const = 0;
-  /// Returns the most words of a unit whose length is chosen; 1 where no length is chosen and `most` changes nothing.
+  /// Returns the most words of a unit; 1 if unit lengths are not chosen at random, so that `most` has no effect.
   virtual size_t longest() const { return 1; }
 
   static constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
@@ -28,7 +28,7 @@ class TokenUnits final : public Units {
   std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;
 };
 
-/// Whole words: all pieces of a word or none.
+/// Whole words with all their pieces.
 class WordUnits final : public Units {
  public:
   std::vector<Unit> divide(const MaskView& view, const MaskKey& key, size_t most) const override;

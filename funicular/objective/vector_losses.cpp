@@ -51,8 +51,8 @@ at::Tensor ordered_scores_loss(const at::Tensor& similarities, const at::Tensor&
                        {0});
 }
 
-/// Squares of the positives that are farther than the nearest negative, and of what negatives nearer than the
-/// farthest positive lack of the margin.
+/// Sums the squared distances of positives that are farther than the nearest negative. Adds the squared shortfall
+/// from the margin of negatives that are nearer than the farthest positive.
 at::Tensor hard_pairs_loss(const at::Tensor& distances, const at::Tensor& labels, double margin) {
   const at::Tensor negatives = distances.masked_select(labels.eq(0)),
                    positives = distances.masked_select(labels.eq(1));
@@ -65,8 +65,8 @@ at::Tensor hard_pairs_loss(const at::Tensor& distances, const at::Tensor& labels
 
 // ---- multiple negatives
 
-/// Some rows of the table of cosines, [rows, texts], and what stands in it. `unit` [C, N, D]: the texts column by
-/// column, so that every cut of the batch has the same order of columns.
+/// Rows of the table of cosines, [rows, texts], and the meaning of its columns. `unit` [C, N, D]: the texts column by
+/// column, so that the order of columns is the same for all splits of the batch.
 class NegativesTable {
  public:
   NegativesTable(const VectorLossOptions& options, const at::Tensor& unit, const at::Tensor* present)
@@ -145,8 +145,8 @@ at::Tensor contrastive_losses(const at::Tensor& distances, const at::Tensor& lab
   return 0.5 * (same * distances.square() + (1 - same) * (margin - distances).relu().square());
 }
 
-/// The distances of the first D numbers of each teacher's vector. `vectors` [N, 1, D]: cut and normalised already where
-/// the size is one of Matryoshka's, as the teacher's vectors then are.
+/// The distances to the first D numbers of each teacher's vector. `vectors` [N, 1, D]: for a Matryoshka size already
+/// cut and normalised, as the teacher's vectors then are.
 at::Tensor teacher_distances(VectorLoss loss, const at::Tensor& vectors, const at::Tensor& teacher) {
   if (loss == VectorLoss::cosine_distance) return 1 - teacher_cosines(vectors, teacher);
   return (vectors.select(1, 0) - teacher.to(vectors.scalar_type())).square().sum(1);
@@ -240,19 +240,19 @@ VectorLossOfRows::VectorLossOfRows(VectorLossOptions options) : options_(std::mo
 
 namespace {
 
-/// One size of the vectors. Gradients of `vectors`, a leaf, are added to it.
+/// The loss at one size of the vectors. Its gradients are added to `vectors`, a leaf.
 class OneSize {
  public:
   OneSize(const VectorLossOptions& options, const TensorMap& rows, at::Tensor vectors, bool differentiate)
       : options_(options), rows_(rows), vectors_(std::move(vectors)), differentiate_(differentiate) {}
 
-  /// The losses of rows [begin, end), and zeros for all rows beside.
+  /// The losses of rows [begin, end), and zeros for all other rows.
   at::Tensor losses(int64_t begin, int64_t end) const {
     return options_.loss == VectorLoss::multiple_negatives ? of_negatives(begin, end) : of_scores(begin, end);
   }
 
  private:
-  /// A block of rows at a time. What blocks share is differentiated once, after all of them.
+  /// Computes one block of rows at a time. The shared normalised vectors are differentiated once, after all blocks.
   at::Tensor of_negatives(int64_t begin, int64_t end) const {
     const at::Tensor unit = unit_rows(vectors_).transpose(0, 1).contiguous();
     const at::Tensor leaf = unit.detach().requires_grad_(differentiate_);
@@ -268,7 +268,8 @@ class OneSize {
     return losses;
   }
 
-  /// A sum over the whole batch, of which every row is given the same part, so that the mean over rows is the sum.
+  /// The loss is one number for the whole batch. Every row gets this number as its loss, so that the mean over rows
+  /// is the batch's loss.
   at::Tensor of_scores(int64_t begin, int64_t end) const {
     const int64_t all = vectors_.size(0);
     const bool angle = options_.loss == VectorLoss::angle;

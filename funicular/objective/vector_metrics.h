@@ -1,5 +1,5 @@
 #pragma once
-// Metrics of vectors: how well similar texts are told from others.
+// Metrics of vectors: how well they separate similar texts from all further texts.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,8 +14,8 @@
 
 namespace funicular::objective {
 
-/// Rows that are compared with each other: an evaluation's rows in their order, so many at a time. So neither
-/// micro-batches nor ranks change a metric.
+/// The number of consecutive evaluation rows that are compared with each other. As it is fixed, neither micro-batches
+/// nor ranks change a metric.
 inline constexpr int64_t kRowsCompared = 1024;
 
 /// spearmanr and pearson of the cosine of both texts and the label.
@@ -26,7 +26,7 @@ const std::vector<std::string>& positive_metric_names();
 /// cosine: the mean cosine of a text's vector and its teacher's.
 const std::vector<std::string>& teacher_metric_names();
 
-/// Reads the outputs of VectorLossOfRows. For a loss that compares rows also "loss", its mean over groups of
+/// Reads the outputs of VectorLossOfRows. For a loss that compares rows, also gives "loss", its mean over groups of
 /// kRowsCompared rows.
 class VectorMetrics final : public Metrics {
  public:
@@ -36,7 +36,8 @@ class VectorMetrics final : public Metrics {
   void start() override;
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
-  /// The cosine of both texts of each row or with the teacher's vector, or the rank of its positive; after finish().
+  /// Per row, after finish(): the cosine of both texts, the cosine with the teacher's vector, or the rank of its
+  /// positive.
   const std::vector<double>& answers() const { return answers_; }
   /// The labels of scored pairs.
   const std::vector<double>& labels() const { return labels_; }

@@ -1,5 +1,5 @@
 #pragma once
-// How often words are hidden, compared with others.
+// Weights of words: how often a word is masked, relative to unnamed words.
 
 #include <vector>
 
@@ -11,9 +11,9 @@ namespace funicular::objective {
 /// Weights of words; unnamed words weigh 1.
 class WordWeights {
  public:
-  /// Reads lines `word<TAB>weight` with finite weights of at least 0; 0: hidden only where a sequence has nothing
-  /// else. Words that have an unknown token are left out; `left_out` counts them. Throws InputError for another line
-  /// (FILE:LINE), for a file without one, and where all words are left out.
+  /// Reads lines `word<TAB>weight` with finite weights of at least 0; 0: masked only if a sequence has no other
+  /// words. Skips words with an unknown token; `left_out` counts them. Throws InputError for a malformed line
+  /// (FILE:LINE), for a file without a word, and if all words are skipped.
   static WordWeights read(const fs::path& file, const text::Tokenizer& tokenizer, int64_t& left_out);
 
   void set(std::span<const int32_t> word, double weight);

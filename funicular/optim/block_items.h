@@ -1,6 +1,6 @@
 #pragma once
-// How flat buffers are spread over threads: in fixed blocks (core/flat_layout.h), so that no result depends
-// on the number of threads.
+// Spreads flat buffers over threads in fixed blocks (core/flat_layout.h), so that no result depends on the number of
+// threads.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace funicular::optim {
 
-/// Fewer blocks are not worth another thread.
+/// The blocks of a work item. Fewer blocks are not worth another thread.
 inline constexpr int64_t kBlocksAThread = 16;
 
-/// body(index) for the `count` blocks of a target. Threads take kBlocksAThread at a time, since blocks differ
-/// in their work: those of rows that rest have none.
+/// Calls body(index) for the `count` blocks of a target. Threads take kBlocksAThread at a time, as blocks differ in
+/// their work: blocks of resting rows (sparse_rows.h) have none.
 template <class Body>
 void for_each_target_block(int64_t count, Body body) {
   for_each_item((count + kBlocksAThread - 1) / kBlocksAThread, [&](int64_t chunk) {
@@ -22,7 +22,7 @@ void for_each_target_block(int64_t count, Body body) {
   });
 }
 
-/// body(block index, begin, end) for the blocks of [0, size).
+/// Calls body(block index, begin, end) for the blocks of [0, size).
 template <class Body>
 void for_each_block(int64_t size, Body body) {
   const int64_t blocks = (size + FlatLayout::kBlock - 1) / FlatLayout::kBlock;

@@ -22,7 +22,7 @@ namespace funicular::optim {
 
 namespace {
 
-/// Of the elements [begin, begin + size).
+/// Sum of squares of the elements [begin, begin + size).
 double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
   const auto sum = [&](auto type, auto kernel) {
     return kernel(static_cast<const decltype(type)*>(flat.const_data_ptr()) + begin, size);
@@ -42,7 +42,7 @@ double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
   }
 }
 
-/// Of a block of a sparse gradient: of the same numbers in the same order as if it were dense.
+/// Sum of squares of a block of a sparse gradient. The order of the additions is that of the dense gradient.
 double square_sum(const RowGradient& rows, at::ScalarType type, int64_t begin, int64_t size) {
   const auto sum = [&](auto zero, auto kernel) {
     using S = decltype(zero);
@@ -62,7 +62,7 @@ double square_sum(const RowGradient& rows, at::ScalarType type, int64_t begin, i
   }
 }
 
-/// For each layer the sum of squares of its parameter's gradient, where it is known.
+/// For each layer: the sum of squares of its parameter's gradient, if it is known.
 std::vector<std::optional<double>> sums_of_layers(const UpdateTarget& target, const GradientSquares* known) {
   const auto& layers = target.layout->layers();
   std::vector<std::optional<double>> sums(layers.size());
@@ -108,7 +108,7 @@ double global_norm(const UpdateTarget& target, const GradientSquares* known) {
     const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
     const int64_t layer = target.layout->blocks()[static_cast<size_t>(block.number)].layer;
     if (const auto& sum = taken[static_cast<size_t>(layer)]) {
-      if (block.gradient == 0) sums[block.number] = *sum;  // of the whole parameter
+      if (block.gradient == 0) sums[block.number] = *sum;  // the whole parameter's sum
       return;
     }
     const at::Tensor& gradient = target.gradient(target.layer(block));

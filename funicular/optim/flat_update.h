@@ -1,5 +1,6 @@
 #pragma once
-// One pass over all flat buffers: gradients of any type in, the matrices' low-precision copy out.
+// One pass over all flat buffers: reads gradients of any type, updates the masters, and writes the matrices'
+// low-precision copy.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -20,17 +21,18 @@ namespace funicular::optim {
 template <class T>
 struct UpdateBlock {
   using Value = T;
-  int64_t state = 0, size = 0;  ///< where it begins in state tensors; elements
-  bool decay = false;           ///< weight decay acts on it
+  int64_t state = 0, size = 0;  ///< its begin in state tensors; its number of elements
+  bool decay = false;           ///< whether weight decay applies
   T* parameter = nullptr;
-  const T* gradient = nullptr;  ///< in the master's type, whatever the buffer's is; null if not asked for
+  const T* gradient =
+      nullptr;  ///< in the masters' type, also if the buffer has another type; null if not read
 
   /// This block of a flat state tensor.
   T* of(const at::Tensor& flat) const { return flat.data_ptr<T>() + state; }
   static const Kernels<T>& kernels() { return optim::kernels<T>(); }
 };
 
-/// The same of a matrix whose gradient and low-precision copy have 16 bits.
+/// A block of a matrix whose gradient and low-precision copy ("shadow") have 16 bits.
 template <class S>
 struct HalfBlock {
   int64_t state = 0, size = 0;
@@ -43,12 +45,12 @@ struct HalfBlock {
   static const HalfKernels<S>& kernels() { return half_kernels<S>(); }
 };
 
-/// Work on a block besides its update, while it is in the cache.
+/// Further work on a block in the same pass, while it is in the cache.
 struct BlockPass {
   bool read_gradient = true;
   bool zero_gradient = false;        ///< after the update
-  bool write_shadow = true;          ///< after the update; nothing where there is no shadow
-  const AwakeRows* awake = nullptr;  ///< of layers with sparse gradients only these are updated; null: all
+  bool write_shadow = true;          ///< after the update; no effect without a shadow
+  const AwakeRows* awake = nullptr;  ///< the rows to update in layers with sparse gradients; null: all
 };
 
 /// Calls body(kernel's format type) for a 16-bit tensor.
@@ -75,10 +77,10 @@ inline void narrow_range(const float* values, int64_t size, const at::Tensor& fl
   });
 }
 
-/// Optimisers that do not write the low-precision copy themselves.
+/// For optimisers that do not write the low-precision copy themselves.
 struct NotFused {};
 
-/// fused(HalfBlock) for a block that is one; false for the others.
+/// Calls fused(HalfBlock) if the block is a HalfBlock; otherwise returns false.
 template <class Fused>
 bool update_half_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
                        Fused fused) {
@@ -98,7 +100,7 @@ bool update_half_block(const UpdateTarget& target, const UpdateTarget::Block& pl
   return true;
 }
 
-/// The block's gradient after its update.
+/// Zeroes the block's gradient, after its update.
 inline void zero_gradient(const UpdateTarget& target, const UpdateTarget::Block& place) {
   const at::Tensor& gradients = target.gradient(target.layer(place));
   const size_t width = gradients.element_size();
@@ -106,7 +108,7 @@ inline void zero_gradient(const UpdateTarget& target, const UpdateTarget::Block&
               static_cast<size_t>(place.size) * width);
 }
 
-/// update(UpdateBlock<T>) for one block, or fused(HalfBlock).
+/// Calls update(UpdateBlock<T>) for one block, or fused(HalfBlock) if the block is one.
 template <class T, class Update, class Fused = NotFused>
 void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
                   Update update, Fused fused = {}) {
@@ -135,7 +137,7 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
       narrow_range(block.parameter, place.size, target.shadow, place.shadow);
 }
 
-/// body(T{}) for the masters' type.
+/// Calls body(T{}) for the masters' type.
 template <class Body>
 void dispatch_master(const UpdateTarget& target, Body body) {
   if (target.matrix_master.scalar_type() == at::kDouble)
@@ -144,7 +146,7 @@ void dispatch_master(const UpdateTarget& target, Body body) {
     body(float{});
 }
 
-/// out = part of a sparse gradient, in the master's type.
+/// Copies the elements [begin, begin + size) of a sparse gradient to `out`, in the masters' type.
 template <class T>
 void gather_widened(const RowGradient& rows, at::ScalarType type, int64_t begin, int64_t size, T* out) {
   bool found = false;
@@ -160,7 +162,7 @@ void gather_widened(const RowGradient& rows, at::ScalarType type, int64_t begin,
   if (!found) std::fill_n(out, size, T{});
 }
 
-/// update(UpdateBlock<T>) for the runs of rows in a block of a layer with a sparse gradient that are awake.
+/// Calls update(UpdateBlock<T>) for the runs of awake rows in a block of a layer with a sparse gradient.
 template <class T, class Update>
 void update_rows(const UpdateTarget& target, const UpdateTarget::Block& place, const RowGradient& rows,
                  const uint8_t* awake, Update update) {
@@ -182,8 +184,8 @@ void update_rows(const UpdateTarget& target, const UpdateTarget::Block& place, c
   }
 }
 
-/// update(UpdateBlock<float or double>) for all blocks, over at's threads; or fused(HalfBlock), if given, for
-/// those that are such.
+/// Calls update(UpdateBlock<float or double>) for all blocks, on at's threads. If `fused` is given, it calls
+/// fused(HalfBlock) for blocks that are HalfBlocks.
 template <class Update, class Fused = NotFused>
 void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update, Fused fused = {}) {
   const std::map<int64_t, RowGradient> sparse = row_gradients(target);
@@ -200,7 +202,7 @@ void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update upd
   });
 }
 
-/// Updates a block, UpdateBlock or HalfBlock, whose states are parts of these.
+/// Updates a block, UpdateBlock or HalfBlock, with its part of `states`.
 template <class Update, class Block>
 void update_one(const Block& block, const std::vector<at::Tensor>& states, const Update& update) {
   [&]<size_t... I>(std::index_sequence<I...>) {
@@ -238,7 +240,7 @@ void apply_one(const Block& block, const std::vector<at::Tensor>& states, const 
 
 /// Throws InputError for parameters that the kernels cannot update.
 void check_updatable(const UpdateTarget& target);
-/// A state tensor for these blocks, of the masters' type, zero.
+/// Makes a state tensor of zeros for the target's blocks, in the masters' type.
 at::Tensor make_state(const UpdateTarget& target);
 
 }  // namespace funicular::optim

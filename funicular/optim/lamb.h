@@ -8,22 +8,22 @@ namespace funicular::optim {
 
 struct OptimizerKind;
 
-/// Place of epsilon in m / sqrt(v): Kingma and Ba put it outside of the root; DeepSpeed's eps_inside_sqrt,
-/// inside.
+/// Place of epsilon in m / sqrt(v): Kingma and Ba put it outside of the root, DeepSpeed's eps_inside_sqrt inside.
 enum class EpsilonPlacement { outside, inside };
 
-/// You, Li, Reddi et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR
-/// 2020, Algorithm 2. For each layer x, with the moments m, v of AdamW:
+/// You, Li, Reddi et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020,
+/// Algorithm 2. Each layer x with AdamW's moments m, v is updated by these equations.
 ///
-///   r = m' / (sqrt(v') + epsilon),   u = r + weight_decay * x,   x -= rate * phi(|x|) / |u| * u
+///   r = m' / (sqrt(v') + epsilon),   u = r + weight_decay * x,   x -= rate * phi(|x|) / |u| * u.
 ///
-/// where m', v' are corrected for their bias, and phi(z) = min(max(z, lowest), highest) of
-/// weight_norm_bounds. If phi(|x|) or |u| is 0, the ratio is 1, as in every implementation.
+/// Here m', v' are the moments with bias correction, and phi(z) = min(max(z, lowest), highest) with
+/// weight_norm_bounds. If phi(|x|) or |u| is 0, the ratio phi(|x|) / |u| is 1, as in every implementation.
 struct Lamb {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
   double weight_decay = 0.0;  ///< on weights that decay (Parameter::decays)
-  /// Algorithm 2 and apex correct; the experiments of the paper do not (appendix: it acts like warm-up).
+  /// Algorithm 2 and apex correct the bias; the paper's experiments do not (appendix: the correction acts like
+  /// warm-up).
   bool bias_correction = true;
   EpsilonPlacement epsilon_placement = EpsilonPlacement::outside;
   TrustRatio trust_ratio = TrustRatio::apex;
@@ -63,7 +63,7 @@ struct LambUpdate::Rule {
   FUNICULAR_RULE T direction(T parameter, T m, T v) const {
     return m * c1 / (square_root(v * c2 + inner) + outer) + decay * parameter;
   }
-  /// Updates the moments; gives the direction.
+  /// Updates the moments and returns the direction.
   FUNICULAR_RULE T operator()(T parameter, T gradient, T& first, T& second) const {
     const T g = gradient * scale;
     const T m = first + rest1 * (g - first);

@@ -1,5 +1,5 @@
 #pragma once
-// LARS's settings. It shares the rules of gradient descent (optim/sgd.h).
+// LARS's settings. LARS shares the rules of gradient descent (optim/sgd.h).
 
 #include "funicular/optim/trust_ratio.h"
 
@@ -8,13 +8,13 @@ namespace funicular::optim {
 struct OptimizerKind;
 
 /// You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888, 2017,
-/// Algorithm 1. For each layer w with its gradient g:
+/// Algorithm 1. Each layer w with the gradient g is updated by these equations.
 ///
-///   ratio = trust_coefficient * |w| / (|g| + weight_decay * |w| + epsilon)
-///   v = momentum * v + rate * ratio * (g + weight_decay * w),   w -= v
+///   ratio = trust_coefficient * |w| / (|g| + weight_decay * |w| + epsilon).
+///   v = momentum * v + rate * ratio * (g + weight_decay * w),   w -= v.
 ///
-/// Where |w| or |g| is 0 the ratio is 1, as in apex and timm. A layer without a ratio (TrustRatio) takes 1
-/// too.
+/// If |w| or |g| is 0, the ratio is 1, as in apex and timm. A layer without a trust ratio (TrustRatio) has the ratio
+/// 1, too.
 struct Lars {
   double learning_rate = 1.0;
   double trust_coefficient = 0.001;  ///< eta in equation 6
@@ -22,8 +22,8 @@ struct Lars {
   bool nesterov = false;
   double weight_decay = 0.0;  ///< on weights that decay (Parameter::decays)
   double epsilon = 1e-8;      ///< apex's and timm's; the paper has none
-  /// Whether the velocity holds the learning rate, as in the paper (and Caffe), or w -= rate * v, as in
-  /// PyTorch, apex and timm. They differ where the learning rate changes.
+  /// true: the velocity includes the learning rate, as in the paper and Caffe. false: w -= rate * v, as in PyTorch,
+  /// apex and timm. The two differ if the learning rate changes.
   bool rate_in_momentum = true;
   TrustRatio trust_ratio = TrustRatio::apex;
   Bounds trust_bounds{};  ///< of the ratio

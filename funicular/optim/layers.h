@@ -1,5 +1,5 @@
 #pragma once
-// The pass over the layers of optimisers whose step depends on each layer's norms (LAMB, LARS).
+// The pass over layers for optimisers whose step depends on each layer's norms (LAMB, LARS).
 
 #include <ATen/core/Tensor.h>
 
@@ -14,13 +14,14 @@
 
 namespace funicular::optim {
 
-/// Two L2 norms of a layer. For an update with kCountsElements `parameter` is the root of the number of elements.
+/// Two L2 norms of a layer. For an update with kCountsElements, `parameter` is the square root of the number of
+/// elements.
 struct LayerNorms {
   double parameter = 0, other = 0;
 };
 
-/// Layers in waves: what was measured is updated while it is in the cache. Where other ranks hold a part of
-/// the blocks, there is one wave, between whose halves the ranks exchange their sums.
+/// Processes layers in waves: measures a wave, then updates it while it is still in the cache. If other ranks hold a
+/// part of the blocks, there is only one wave. Between measuring and updating, the ranks then exchange their sums.
 class LayerPass {
  public:
   struct Wave {
@@ -32,12 +33,12 @@ class LayerPass {
 
   const UpdateTarget& target() const { return *target_; }
   const std::vector<Wave>& waves() const { return waves_; }
-  /// For each block of the layout two sums of squares, [2 * blocks], zero.
+  /// Two sums of squares per block of the layout, [2 * blocks], initially zero.
   double* sums() { return sums_.data_ptr<double>(); }
   void add_over_ranks() const {
     if (target_->add_over_ranks) target_->add_over_ranks(sums_);
   }
-  /// From the sums of its blocks, in their order.
+  /// Computes the norms from the sums of the layer's blocks, in their order.
   LayerNorms norms(const FlatLayout::Layer& layer) const;
 
  private:
@@ -46,8 +47,8 @@ class LayerPass {
   at::Tensor sums_;
 };
 
-/// body(index of the block, UpdateBlock<T>) for the blocks of a wave. Backwards what was measured last is
-/// still in the cache, where a layer is larger than that.
+/// Calls body(UpdateTarget::Block, UpdateBlock<T>) for the blocks of a wave. Updating runs backward: if a layer
+/// exceeds the cache, the blocks measured last are still in it.
 template <class T, class Body>
 void for_each_of_wave(const UpdateTarget& target, const FlatRange& wave, bool backward, const BlockPass& pass,
                       Body body) {
@@ -60,9 +61,9 @@ void for_each_of_wave(const UpdateTarget& target, const FlatRange& wave, bool ba
   });
 }
 
-/// For each layer: measure(UpdateBlock, double squares[2]) for its blocks; ratio(Layer, LayerNorms) once,
-/// from the roots of the sums; apply(UpdateBlock, ratio) for its blocks. Blocks and the order of sums are
-/// fixed: results do not depend on the number of threads, nor on which rank holds which block.
+/// Calls for each layer: measure(UpdateBlock, double squares[2]) for its blocks; ratio(Layer, LayerNorms) once, with
+/// the roots of the sums; apply(UpdateBlock, ratio) for its blocks. Blocks and the order of sums are fixed. Thus
+/// results depend neither on the number of threads nor on the ranks' shares.
 template <class Measure, class Ratio, class Apply>
 void update_layers(LayerPass& pass, const BlockPass& measuring, Measure measure, Ratio ratio,
                    const BlockPass& applying, Apply apply) {

@@ -1,7 +1,7 @@
 #pragma once
-// The loss scale of fp16 training. It holds numbers only: the caller multiplies the loss, looks for gradients
-// that are not finite, divides the others (StepInput::gradient_scale), and skips the update where there was
-// an overflow.
+// Chooses the loss scale of fp16 training. The caller multiplies the loss by it and looks for gradients that are not
+// finite. The caller then divides finite gradients by it (StepInput::gradient_scale), or skips the update after an
+// overflow.
 
 #include <cstdint>
 #include <optional>
@@ -16,13 +16,13 @@ struct LossScalerOptions {
   double growth_factor = 2;        ///< > 1
   int64_t growth_interval = 2000;  ///< steps without overflow before the scale grows
   double backoff_factor = 0.5;     ///< in (0, 1)
-  /// Overflows since the scale last grew that it takes to lower the scale; each further one lowers it again.
-  /// DeepSpeed's and Megatron-LM's `hysteresis` (there 2); 1 is the rule of apex and torch.amp.
+  /// The number of overflows since the last growth at which the scale is lowered; each further overflow lowers it
+  /// again. DeepSpeed's and Megatron-LM's `hysteresis` (there 2); 1 is the rule of apex and torch.amp.
   int64_t hysteresis = 2;
   double min_scale = 1;                 ///< the floor
   double max_scale = 16777216;          ///< 2^24, apex's max_loss_scale
-  std::optional<double> fixed_scale{};  ///< a static scale: none of the above matters
-  /// Overflows in a row, at the floor or with a static scale, after which the run cannot continue.
+  std::optional<double> fixed_scale{};  ///< a static scale; all settings above are ignored
+  /// The number of overflows in a row, at the floor or with a static scale, at which the run must end.
   int64_t patience = 10;
 };
 
@@ -33,7 +33,7 @@ class LossScaler {
   enum class Verdict {
     update,    ///< the gradients are good
     skip,      ///< an overflow: leave the parameters as they are and continue
-    exhausted  ///< an overflow that a lower scale cannot cure: the run should end with an error
+    exhausted  ///< an overflow that a lower scale cannot avoid: the run should end with an error
   };
 
   /// Throws InputError naming the first option that is out of range.
@@ -41,13 +41,15 @@ class LossScaler {
 
   /// Factor of the loss.
   double scale() const { return state_.scale; }
-  /// Tells how a step went; changes scale() for the next one.
+  /// Reports whether a step overflowed, and sets scale() for the next step.
   Verdict update(bool overflow);
-  /// Tells how `steps` steps with one scale went, of which `overflows` had one: where ranks are steps apart, they learn of
-  /// it together. Any number of overflows counts as one towards a lower scale: the steps behind the first could not know.
+  /// Reports `steps` steps with one scale, of which `overflows` overflowed. For ranks that are steps apart and
+  /// exchange overflows only now and then. All overflows together count as one towards a lower scale, as the later
+  /// steps could not know of the first overflow.
   Verdict update_after(int64_t steps, int64_t overflows);
-  /// After how many steps with this scale to ask, where asking costs time: as many as have gone well, so that a scale that
-  /// is too large costs no more steps than those, and not beyond the step at which it grows.
+  /// The number of steps until ranks should next check for overflows, if a check takes time. It is the number of good
+  /// steps so far, so that a scale that is too large loses no more steps. It never exceeds the steps until the scale
+  /// grows.
   int64_t steps_to_ask() const;
 
   int64_t skipped_steps() const { return state_.skipped; }  ///< in the whole run
@@ -56,15 +58,14 @@ class LossScaler {
 
   /// For a checkpoint: {"scale", "good_steps", "hysteresis_left", "skipped_steps", "overflows_in_a_row"}.
   OrderedJson state() const;
-  /// Goes on from state(). The options are those of this scaler: a static scale stays, another range holds.
-  /// Throws InputError naming `origin` and the key if a value is missing or impossible; then nothing has
-  /// changed.
+  /// Restores state(). This scaler's own options apply: a static scale stays, and the scale is clamped to the range.
+  /// Throws InputError naming `origin` and the key if a value is missing or impossible; nothing has changed then.
   void restore(const Json& state, std::string_view origin);
 
  private:
   struct State {
     double scale = 1;
-    int64_t good_steps = 0;  ///< since the scale last changed, or the last overflow
+    int64_t good_steps = 0;  ///< since the last overflow or growth
     int64_t hysteresis_left = 0;
     int64_t skipped = 0, in_a_row = 0;
   };

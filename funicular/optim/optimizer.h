@@ -23,32 +23,32 @@ struct StepInput {
   double learning_rate = 0;
   double gradient_scale = 1;  ///< gradients are multiplied by this first: clipping, loss scale
   int64_t step = 1;           ///< 1-based count of updates, for bias correction
-  /// Leaves all gradients zero that are not freed, which costs less here, while they are in the cache, than a
-  /// pass of its own.
+  /// Zeroes all gradients that are not freed. It takes less time in the same pass, while they are in the cache.
   bool zero_gradients = false;
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Allocates the state for these blocks; called once. Throws InputError for parameters that it cannot
+  /// Allocates the state for the target's blocks; called once. Throws InputError for parameters that it cannot
   /// update.
   virtual void attach(std::shared_ptr<const UpdateTarget> target) = 0;
   /// Updates parameters in place from their gradients.
   virtual void step(const StepInput& input) = 0;
-  /// Whether gradients may be sparse tensors of rows (optim/sparse_rows.h), where they are freed.
+  /// Whether freed gradients may be sparse tensors of rows (optim/sparse_rows.h).
   virtual bool takes_row_gradients() const { return false; }
-  /// Whether an update needs the norms of whole layers, and so all ranks that hold parts of one.
+  /// Whether an update needs the norms of whole layers, and thus all ranks with parts of them.
   virtual bool needs_layer_norms() const { return false; }
-  /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …). Whoever writes to them does so
-  /// before the next step, and asks again for another time: a step may know which of them are zero.
+  /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …). To write to them, call state() again each
+  /// time and finish before the next step, as a step may remember which elements are zero.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
-  /// One with the same settings, not attached, for a strategy whose ranks are in this process. Null: there is none.
+  /// Makes an optimiser with the same settings, not attached, for a strategy whose ranks are in this process. Null:
+  /// not supported.
   virtual std::unique_ptr<Optimizer> another() const { return nullptr; }
 };
 
-/// Which optimiser with which settings. It is made of the settings of one in optim/registry.h, or of a type of your own
-/// that has kind().
+/// An optimiser with its settings. Make it from the settings of an optimiser in optim/registry.h, or from your own
+/// type that has kind().
 class OptimizerSpec {
  public:
   template <class Settings>
@@ -69,7 +69,7 @@ class OptimizerSpec {
   void set(std::string_view name, const SettingValue& value);
   /// Throws InputError naming the first setting that is out of range.
   void check() const;
-  /// Names of the states that the optimiser will have: each is as large as the weights.
+  /// Names of the optimiser's states; each state is as large as the weights.
   std::vector<std::string> states() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Learning-rate schedules, as functions of the update number; the names and formulas are those of
-// transformers/optimization.py, so that a run can be compared step by step.
+// Learning-rate schedules as functions of the update number. Names and formulas are as in
+// transformers/optimization.py, so that runs can be compared step by step.
 
 #include <cstdint>
 #include <string>
@@ -29,7 +29,7 @@ struct Schedule {
   double cycles = 0;         ///< 0: the usual value (cosine 0.5, cosine_with_restarts 1)
   double power = 1;          ///< polynomial
   double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute; BatchRate multiplies it, too
-  double decay_ratio = 0.2;  ///< wsd: share of all updates in which the rate falls, rounded up
+  double decay_ratio = 0.2;  ///< wsd: share of all updates during which the rate falls, rounded up
 };
 
 /// An update after the warm-up.
@@ -42,7 +42,7 @@ struct SchedulePoint {
   double progress() const { return static_cast<double>(step - warmup) / length(); }
 };
 
-/// The row of a schedule.
+/// The description of a schedule.
 struct ScheduleRow {
   ScheduleKind kind;
   std::string name;
@@ -50,11 +50,11 @@ struct ScheduleRow {
   std::vector<Setting> settings{};  ///< fields of Schedule
   bool warms_up = true;
 
-  /// The default that commands have for a setting.
+  /// The commands' default of a setting.
   SettingValue usual(const Setting& setting) const;
 };
 
-/// All of them, in the order of --help.
+/// All schedules, in the order of --help.
 const std::vector<ScheduleRow>& schedule_rows();
 const ScheduleRow& schedule_row(ScheduleKind kind);
 /// "linear", "cosine", …; throws InputError that suggests the nearest name.
@@ -69,7 +69,8 @@ std::vector<std::string> schedule_names(bool (*wanted)(const ScheduleRow&) = [](
 void check(const Schedule& schedule);
 /// Name, warm-up updates of a run of `total_steps`, and settings, for run.json.
 OrderedJson describe(const Schedule& schedule, int64_t total_steps);
-/// The words that a resumed run compares: "linear, 10 warm-up steps", and settings that are not the usual ones.
+/// The description that a resumed run compares: "linear, 10 warm-up steps", and settings that differ from their
+/// defaults.
 std::string describe_in_words(const Schedule& schedule, int64_t total_steps);
 
 /// Warm-up updates of a run of `total_steps`. Throws InputError if ratio and steps are both given or out of

@@ -28,7 +28,7 @@ std::map<int64_t, RowGradient> row_gradients(const UpdateTarget& target) {
 
 namespace {
 
-/// Marks the rows of a layer that have anything else than zero in a state.
+/// Marks the rows of a layer that have a value other than zero in a state.
 template <class T>
 void mark(const UpdateTarget& target, int64_t layer, int64_t width, const T* state,
           std::vector<uint8_t>& awake) {

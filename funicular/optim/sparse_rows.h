@@ -1,8 +1,8 @@
 #pragma once
-// Gradients of rows: a table of embeddings has gradients in the few rows that a step looked up. They come as
-// coalesced sparse tensors (PassOptions::row_gradients), and rows that have had none since training began rest:
-// they have neither gradient nor moments, so that an update without weight decay would leave them as they
-// are, and need not be read at all.
+// Sparse gradients of rows: an embedding table has gradients only in the few rows that a step looked up. They are
+// coalesced sparse tensors (PassOptions::row_gradients). A row rests until its first gradient in the training. A
+// resting row has neither gradient nor moments, so an update without weight decay does not change it. Thus the update
+// need not read it.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,14 +20,15 @@ struct RowGradient {
   int64_t count = 0, width = 0;  ///< rows; elements of each
   const void* values = nullptr;  ///< [count, width]
 
-  /// `gradient` is coalesced and lives longer.
+  /// `gradient` is coalesced and must outlive this object.
   explicit RowGradient(const at::Tensor& gradient);
 
-  /// The first of `rows` that is not below `row`, as an index.
+  /// Returns the index of the first of `rows` that is not below `row`.
   int64_t find(int64_t row) const;
 
-  /// out[i] = the dense gradient's element begin + i, of S widened or copied by convert(in, out, size);
-  /// elsewhere zero. False, and nothing written, if all of them are zero.
+  /// Writes elements [begin, begin + size) of the dense gradient to `out`: convert(in, out, size) converts stored
+  /// rows from S, and all other elements are zero. If no stored row overlaps the range, writes nothing and returns
+  /// false.
   template <class S, class T, class Convert>
   bool gather(int64_t begin, int64_t size, T* out, Convert convert) const {
     int64_t index = find(begin / width);
@@ -43,15 +44,16 @@ struct RowGradient {
   }
 };
 
-/// Which rows of the layers with sparse gradients do not rest.
+/// Keeps track of the rows that do not rest, in layers with sparse gradients.
 class AwakeRows {
  public:
-  /// Before an update: the rows of its gradients wake up. Where rows are not known (at first, after a dense
-  /// gradient, after `forget`) they are those with anything in these states [UpdateTarget::state_size].
+  /// Call it before an update: wakes the rows of its gradients. A layer's awake rows are not known at first, after a
+  /// dense gradient and after `forget`. They are then the rows with a value other than 0 in `states`
+  /// [UpdateTarget::state_size].
   void wake(const UpdateTarget& target, const std::vector<at::Tensor>& states);
-  /// States may have been changed from outside.
+  /// Call it if other code may have changed the states.
   void forget() { layers_.clear(); }
-  /// Of a layer with a sparse gradient: [rows], not 0 for those that are awake.
+  /// For a layer with a sparse gradient: [rows], not 0 for awake rows.
   const uint8_t* of(int64_t layer) const { return layers_.at(layer).data(); }
 
  private:

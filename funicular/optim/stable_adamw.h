@@ -8,22 +8,22 @@ namespace funicular::optim {
 struct OptimizerKind;
 
 /// Wortsman et al., "Stable and low-precision training for large-scale vision-language models", NeurIPS 2023,
-/// Algorithm 2, as torch-optimi writes it: AdamW whose rate falls for a tensor whose gradient is larger than
-/// its second moment expects. With b_i = beta_i (1 - beta_i^(t-1)) / (1 - beta_i^t), of each tensor x of n
-/// elements with the gradient g:
+/// Algorithm 2, as in torch-optimi. It is AdamW with a lower rate for a tensor whose gradient is larger than its
+/// second moment predicts. Let b_i = beta_i (1 - beta_i^(t-1)) / (1 - beta_i^t). A tensor x of n elements with the
+/// gradient g is updated by these equations.
 ///
-///   m = b_1 m + (1 - b_1) g,   v = b_2 v + (1 - b_2) g^2
-///   r = sqrt(sum(g^2 / max(v, epsilon^2)) / n),   eta = rate / max(1, r)
-///   x = (1 - eta * weight_decay) x - eta m / (sqrt(v) + epsilon)
+///   m = b_1 m + (1 - b_1) g,   v = b_2 v + (1 - b_2) g^2,
+///   r = sqrt(sum(g^2 / max(v, epsilon^2)) / n),   eta = rate / max(1, r).
+///   x = (1 - eta * weight_decay) x - eta m / (sqrt(v) + epsilon).
 ///
-/// Query, key and value are tensors of their own, even if a file joins them. So are the parts of a gated feed-forward
+/// Query, key and value count as separate tensors, even if a file joins them. So do the parts of a gated feed-forward
 /// layer.
 struct StableAdamW {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6;
   double weight_decay = 0.0;  ///< on weights that decay (Parameter::decays)
-  /// The decay's factor is 1 - eta / learning_rate * weight_decay: at the peak a step takes the share weight_decay,
-  /// whatever the rate (ModernBERT: 1e-5).
+  /// Multiplies weights by 1 - eta / learning_rate * weight_decay. Thus a step at the peak removes the share
+  /// weight_decay, for any learning rate (ModernBERT: 1e-5).
   bool decouple_lr = false;
 
   static const OptimizerKind& kind();
@@ -56,7 +56,7 @@ struct StableAdamWUpdate::Rule {
   FUNICULAR_RULE T direction(T parameter, T m, T v) const {
     return m / (square_root(v) + epsilon) + decay * parameter;
   }
-  /// Updates the moments; gives g / max(sqrt(v), epsilon).
+  /// Updates the moments and returns g / max(sqrt(v), epsilon).
   FUNICULAR_RULE T operator()(T /*parameter*/, T gradient, T& first, T& second) const {
     const T g = gradient * scale;
     const T m = first + rest1 * (g - first);

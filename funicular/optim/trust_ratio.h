@@ -7,15 +7,15 @@
 
 namespace funicular::optim {
 
-/// Which layers have their learning rate multiplied by a trust ratio.
+/// The layers whose learning rate is multiplied by a trust ratio.
 enum class TrustRatio {
-  /// Matrices only; biases and normalisations are updated at the plain rate. So do
-  /// NVIDIA's apex (FusedLAMB without use_nvlamb: where the weight decay is not 0) and the code that the
-  /// authors of LAMB published (exclude_from_layer_adaptation is exclude_from_weight_decay unless given).
-  /// Unlike apex, matrices keep their ratio where the weight decay is 0.
+  /// Matrices only; biases and norms are updated at the plain rate. NVIDIA's apex does the same (FusedLAMB without
+  /// use_nvlamb), but only for layers with weight decay; here matrices without weight decay keep their ratio. The
+  /// code that LAMB's authors published also does the same: exclude_from_layer_adaptation defaults to
+  /// exclude_from_weight_decay.
   apex,
-  /// Every layer, as the papers' algorithms say and apex does with use_nvlamb. A bias that starts at 0 then
-  /// grows slowly.
+  /// Every layer, as in the papers' algorithms and in apex with use_nvlamb. A bias that starts at 0 then grows
+  /// slowly.
   paper
 };
 

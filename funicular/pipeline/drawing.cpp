@@ -34,7 +34,7 @@ Colour colour_of(Kind kind) {
   }
 }
 
-/// Which of the rank's stages it is, from 0.
+/// The stage's index among the rank's stages.
 int chunk_of(const Placement& placement, int rank, int stage) {
   int before = 0;
   for (int other = 0; other < stage; ++other) before += placement.has(rank, other);
@@ -58,7 +58,8 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-/// Pixels a unit of time: boxes wide enough for their numbers, unless the image became wider than a browser likes.
+/// Pixels per unit of time. Boxes are wide enough for their numbers, unless the image would be too wide for a
+/// browser.
 double scale_of(const Timeline& planned, double longest) {
   double shortest = longest;
   for (const Span& span : planned.spans)
@@ -82,7 +83,7 @@ void add_legend(std::string& svg, const Timeline& timeline) {
   }
 }
 
-/// One row a rank, the first of them at `top`.
+/// Draws one row per rank, the first one at `top`.
 void add_rows(std::string& svg, const Schedule& schedule, const Timeline& timeline, double top,
               double scale) {
   const Placement placement(schedule);

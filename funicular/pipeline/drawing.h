@@ -1,6 +1,6 @@
 #pragma once
-// Draws what each rank of a pipeline does when, planned and, if it is known, measured below: as an SVG image, and as a trace for
-// chrome://tracing.
+// Draws the timeline of each rank of a pipeline, as an SVG image or as a trace for chrome://tracing. If measured
+// times are known, they are drawn below the planned ones.
 
 #include <string>
 
@@ -9,12 +9,13 @@
 
 namespace funicular::pipeline {
 
-/// An SVG image: one row a rank, time to the right; the number in a box is its micro-batch, an update's its version; colours tell F, B, I, W and updates
-/// apart, and shades the stages of a rank. `measured` (null: none) has rows of its own below, on the same scale.
+/// Returns an SVG image with one row per rank and time to the right. A box shows the number of its micro-batch, or
+/// for an update the version. Colours distinguish F, B, I, W and updates; shades distinguish the stages of a rank.
+/// `measured` (null: none) has its own rows below, on the same scale.
 std::string draw_svg(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
-/// Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread a rank, a unit of time is a millisecond.
-/// `measured` is a process of its own.
+/// Returns Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread per rank, one millisecond per
+/// unit of time. `measured` is a separate process.
 std::string draw_trace(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
 }  // namespace funicular::pipeline

@@ -15,7 +15,7 @@ namespace funicular::pipeline {
 
 namespace {
 
-/// Which batch each micro-batch belongs to, where batch t has sizes[t] of them.
+/// Returns the batch of each micro-batch; batch t has sizes[t] micro-batches.
 std::vector<int> batch_of_micro_batches(const std::vector<int>& sizes) {
   std::vector<int> batches;
   for (size_t t = 0; t < sizes.size(); ++t)
@@ -23,15 +23,15 @@ std::vector<int> batch_of_micro_batches(const std::vector<int>& sizes) {
   return batches;
 }
 
-/// A stage that `replicas` ranks have. Each of them is as far from both ends as a rank of a pipeline with one rank a stage that
-/// has so many before and behind it.
+/// A stage on `replicas` ranks. Each rank's row is the one of a pipeline with one rank per stage, `before` ranks
+/// before it and `behind` ranks behind it.
 struct ReplicatedStage {
   int number = 0, replicas = 1, before = 0, behind = 0;
 };
 
-/// The stages behind are kept busy by as many micro-batches as they hold at most, which the replicas share: so the pipeline
-/// goes as fast as its slowest stage, whatever the numbers. With fewer (of PipeDream, all ranks / replicas) replicas of
-/// neighbours wait for each other's turns.
+/// Computes `behind` so that a stage's replicas together hold enough micro-batches to keep the stages behind them
+/// busy. Thus the pipeline is as fast as its slowest stage, for any numbers of replicas. With fewer micro-batches
+/// (PipeDream's all ranks / replicas), replicas of neighbouring stages wait for each other.
 std::vector<ReplicatedStage> replicated_stages(const std::vector<int>& replicas) {
   std::vector<ReplicatedStage> stages(replicas.size());
   int held = 0, ranks = 0;
@@ -58,8 +58,9 @@ Row replica_row(const Recipe& recipe, const ReplicatedStage& stage, int replica,
   return row;
 }
 
-/// Puts the updates into the row of a rank of a stage, and says which is the newest version in each pass. An update stands
-/// behind the last of the rank's backward passes of its batch, or before the first of a later one where it has none of them.
+/// Inserts the updates into the row of a rank of a stage, and sets the version that each pass uses. An update follows
+/// the rank's last backward pass of the batch. If the rank has no pass of the batch, the update precedes the first
+/// backward pass of a later batch.
 Row with_updates(const Row& row, int stage, const std::vector<int>& batch_of) {
   Row result;
   int version = 0;
@@ -82,8 +83,8 @@ Row with_updates(const Row& row, int stage, const std::vector<int>& batch_of) {
   return result;
 }
 
-/// The most micro-batches that the ranks of some stage have before they answer the first of them: wherever a batch of 2BW begins,
-/// each has as many of it.
+/// The largest number of micro-batches that the ranks of a stage start before the first backward pass, over all
+/// stages. A batch of 2BW needs at least as many, so that two versions suffice.
 int least_for_two_versions(const std::vector<int>& replicas) {
   int least = 1;
   for (const ReplicatedStage& stage : replicated_stages(replicas))
@@ -91,7 +92,7 @@ int least_for_two_versions(const std::vector<int>& replicas) {
   return least;
 }
 
-/// Whether each update is a batch of several micro-batches, so that two versions of the weights are enough.
+/// Whether the schedule is 2BW: an update takes several micro-batches, so that two versions of the weights suffice.
 bool has_two_versions(const std::string& name) {
   const Recipe* const recipe = find_recipe(name);
   return recipe && recipe->asynchronous() && !recipe->stale->every_micro_batch;
@@ -115,7 +116,7 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
     throw InputError("schedule", "{}: expected at least 1 rank and 1 micro-batch, found {} and {}", name,
                      ranks, micro_batches);
   if (chunks == 0) chunks = recipe.least_chunks;
-  // One chunk of several is allowed: interleaved is 1f1b then, looped-bfs is gpipe.
+  // Schedules with several chunks also allow one: interleaved becomes 1f1b, looped-bfs becomes gpipe.
   const int least = recipe.any_chunks() ? 1 : recipe.least_chunks;
   if (chunks < least || chunks > recipe.most_chunks)
     throw InputError("schedule", "{}: expected {} stages a rank, found {}", name,

@@ -15,7 +15,7 @@ bool sends(Kind kind) {
   return kind == Kind::send_forward || kind == Kind::send_backward;
 }
 
-/// The stage at the other end.
+/// The stage that the message comes from or goes to, other than the action's own.
 int other_stage(const Action& message) {
   const bool up = message.kind == Kind::send_forward || message.kind == Kind::receive_backward;
   return message.stage + (up ? 1 : -1);
@@ -41,7 +41,7 @@ Action counterpart(const Action& message) {
   return other;
 }
 
-/// Rows that are played by rendezvous.
+/// Runs the rows under strict rendezvous.
 class Rendezvous {
  public:
   explicit Rendezvous(const Schedule& schedule)
@@ -107,8 +107,9 @@ Schedule with_messages(const Schedule& schedule) {
   Schedule result = schedule;
   const int stages = schedule.stages();
   const Placement placement(schedule);
-  // The simulation gives the order of the starts. Of reductions and updates one stays right behind the backward pass that
-  // completes its batch, others right before what they precede: wherever, that is, batches to come leave them.
+  // The simulation gives the order of the starts. A reduction or update that follows the last backward pass of its
+  // batch stays right behind it. All further reductions and updates are placed right before the next pass. Thus
+  // appending batches does not move them.
   const std::vector<Span> order = simulate(schedule).spans;
   std::vector<size_t> next(schedule.rows.size());
   for (Row& row : result.rows) row.clear();

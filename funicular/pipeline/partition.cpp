@@ -33,7 +33,8 @@ double seconds_between(const SegmentCosts& costs, size_t border) {
   return costs.bytes_per_second > 0 ? 2 * costs.activation_bytes[border] / costs.bytes_per_second : 0;
 }
 
-/// Partitions of the first segments, from those of fewer.
+/// The dynamic programme: builds the best partitions of the first n segments from the best partitions of fewer
+/// segments.
 class Table {
  public:
   Table(const SegmentCosts& costs, int workers)
@@ -42,7 +43,7 @@ class Table {
         workers_(static_cast<size_t>(workers)),
         best_(segments_ + 1, std::vector<Cell>(workers_ + 1)) {}
 
-  /// best(segments, workers) over last parts of `sizes` workers.
+  /// Fills best(segments, workers), trying last parts of `sizes` workers.
   void fill(const std::vector<int>& sizes) {
     best_[0][0].seconds = 0;
     for (size_t end = 1; end <= segments_; ++end)
@@ -68,8 +69,8 @@ class Table {
   struct Cell {
     double seconds = kNever;
     size_t parts = 0;
-    size_t begin = 0;  ///< of the last part
-    int size = 0;      ///< its workers
+    size_t begin = 0;  ///< first segment of the last part
+    int size = 0;      ///< workers of the last part
   };
 
   void extend(size_t end, size_t workers, int size) {

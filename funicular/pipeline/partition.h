@@ -1,5 +1,5 @@
 #pragma once
-// Finds where to cut a model, by the cost of its segments: the dynamic programme of Narayanan et al.,
+// Finds where to cut a model by the costs of its segments, with the dynamic programme of Narayanan et al.,
 // "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section 3.1.
 
 #include <cstddef>
@@ -7,16 +7,17 @@
 
 namespace funicular::pipeline {
 
-/// Measured costs of a row of segments, for one micro-batch.
+/// Measured costs of consecutive segments, for one micro-batch.
 struct SegmentCosts {
-  std::vector<double> seconds;           ///< forward and backward, of each segment
-  std::vector<double> weight_bytes;      ///< whose gradients replicas exchange, of each segment
-  std::vector<double> activation_bytes;  ///< what segment i leaves for those behind it; of all but the last
-  std::vector<bool> may_cut{};           ///< behind segment i; of all but the last; empty: everywhere
-  double bytes_per_second = 0;           ///< between two workers; 0: messages take no time
+  std::vector<double> seconds;           ///< forward and backward, per segment
+  std::vector<double> weight_bytes;      ///< weights whose gradients replicas exchange, per segment
+  std::vector<double> activation_bytes;  ///< output of segment i for later segments; one fewer than segments
+  std::vector<bool>
+      may_cut{};  ///< whether to allow a cut behind segment i; one fewer than segments; empty: everywhere
+  double bytes_per_second = 0;  ///< between two workers; 0: messages take no time
 };
 
-/// Segments [begin, end) on so many workers, each of which takes its share of the micro-batches.
+/// Segments [begin, end) on `workers` workers, which share the micro-batches.
 struct Part {
   size_t begin = 0, end = 0;
   int workers = 1;
@@ -25,20 +26,20 @@ struct Part {
 
 struct Partition {
   std::vector<Part> parts;
-  double seconds = 0;  ///< from one micro-batch to the next: of the slowest part or message
+  double seconds = 0;  ///< time per micro-batch in the steady state: of the slowest part or message
 };
 
-/// Of a part on m workers: (seconds + 4 (m − 1) weight bytes / (m bytes a second)) / m; of a cut: 2 activation bytes / bytes a
-/// second, there and back. Infinite across a border where the model may not be cut.
+/// The time of a part on m workers per micro-batch: (seconds + 4 (m − 1) weight_bytes / (m bytes_per_second)) / m.
 double seconds_of(const SegmentCosts& costs, const Part& part);
 
-/// The partition of the least seconds over exactly so many workers, parts with several workers included; of equal ones the
-/// one with the fewest parts, then whose first parts are the largest. Throws InputError for costs that are negative or not as
-/// many as there are segments, and where there is no worker.
+/// Returns the fastest partition for exactly `workers` workers; parts may have several workers. A cut takes 2
+/// activation_bytes / bytes_per_second, for both directions. Ties go to the fewest parts, then to the largest first
+/// parts. Throws InputError for negative costs, for numbers of costs that do not match the segments, and for no
+/// worker.
 Partition best_partition(const SegmentCosts& costs, int workers);
 
-/// The same for exactly so many parts of `replicas` workers each. Throws InputError where there are fewer segments, or
-/// nowhere to cut.
+/// Returns the fastest partition into exactly `parts` parts of `replicas` workers each. Throws InputError for fewer
+/// segments than parts, and if too few cuts are allowed.
 Partition best_cut(const SegmentCosts& costs, int parts, int replicas = 1);
 
 }  // namespace funicular::pipeline

@@ -73,16 +73,16 @@ Row one_forward_one_backward(const Row& forward, const Row& backward, int warm_u
 
 Row interleaved_row(const Shape& shape, int rank) {
   const int behind = shape.ranks - 1 - rank;
-  // With one chunk the last rank answers at once. With several, a backward pass comes back after two passes over the
-  // ranks that follow. The chunks before the last are full then.
+  // With one chunk, the last rank starts its backward pass at once. With several chunks, a backward pass returns
+  // after two passes over the following ranks; all chunks before the last are full then.
   const int warm_up =
       shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * group_sizes(shape).front();
   return one_forward_one_backward(interleaved_order(shape, rank, Kind::forward),
                                   interleaved_order(shape, rank, Kind::backward), warm_up);
 }
 
-/// 1f1b in which rank r lags r weight gradients behind. They fill the end, and every rank holds the activations of
-/// equally many micro-batches.
+/// 1f1b in which rank r delays r weight gradients. They fill the end, and every rank holds activations of equally
+/// many micro-batches.
 Row zero_bubble_h1_row(const Shape& shape, int rank) {
   Row row;
   int weights = 0, inputs = 0;
@@ -188,10 +188,10 @@ Row v_half_row(const Shape& shape, int rank) {
   return row;
 }
 
-/// Weight stashing: what is newest when the forward pass runs.
+/// Weight stashing: the newest version when the forward pass runs.
 constexpr StaleWeights kStashed{.version = [](int newest, int, int) { return newest; },
                                 .age = [](int behind, int) { return behind; }};
-/// Vertical sync: what was newest on the first stage.
+/// Vertical sync: the version that was newest on the first stage.
 constexpr StaleWeights kSynchronised{.version = [](int, int first, int) { return first; },
                                      .age = [](int, int stages) { return stages - 1; }};
 /// Two versions: the one before the batch's own.

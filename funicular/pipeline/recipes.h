@@ -1,5 +1,5 @@
 #pragma once
-// The known schedules, one row each. A new schedule is a generator of a rank's row, and its line in recipes.cpp.
+// The known schedules, one row each. To add one, write a generator of a rank's row, and add its line to recipes.cpp.
 
 #include <string>
 #include <vector>
@@ -28,13 +28,13 @@ struct StaleWeights {
 struct Recipe {
   std::string name, summary;
   int least_chunks = 1, most_chunks = 1;  ///< stages per rank; the least is the default
-  bool replicates = false;                ///< stages may lie on several ranks (make_replicated)
+  bool replicates = false;                ///< stages may be on several ranks (make_replicated)
   /// Forward and backward passes of a rank, in their order.
   Row (*row)(const Shape& shape, int rank) = nullptr;
   const StaleWeights* stale = nullptr;  ///< null: a flush before every update
 
   bool asynchronous() const { return stale != nullptr; }
-  /// Whether one may choose how many stages a rank has.
+  /// Whether the number of stages per rank can be chosen.
   bool any_chunks() const { return most_chunks > least_chunks; }
 };
 

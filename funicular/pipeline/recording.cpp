@@ -31,7 +31,7 @@ Passes passes_of(const Schedule& schedule) {
   return passes;
 }
 
-/// One of those that are `left`, which it leaves.
+/// Parses a span, which must be among the passes that are `left`, and removes it from them.
 Span take_span(const Json& found, Passes& left, const std::string& path) {
   if (!found.is_array() || found.size() != 4 || !found[0].is_number_integer() || !found[1].is_string() ||
       !found[2].is_number() || !found[3].is_number())
@@ -48,7 +48,7 @@ Span take_span(const Json& found, Passes& left, const std::string& path) {
   return span;
 }
 
-/// By stage and kind, in the order of the spans.
+/// Durations by stage and kind, in the order of the spans.
 std::map<std::pair<int, Kind>, std::vector<double>> times_of(const Recording& recording) {
   std::map<std::pair<int, Kind>, std::vector<double>> times;
   for (const Span& span : recording.spans)

@@ -1,5 +1,5 @@
 #pragma once
-// When the passes of a pipeline really ran, to set beside what a schedule plans.
+// The measured times of a pipeline's passes, to compare with a schedule's plan.
 
 #include <string>
 #include <vector>
@@ -9,27 +9,28 @@
 
 namespace funicular::pipeline {
 
-/// Recording of the micro-batches between two moments in which the pipeline was empty. Times are milliseconds
-/// of one clock, from the first pass on.
+/// A recording of the micro-batches between two moments at which the pipeline was empty. Times are milliseconds since
+/// the first pass, by one clock.
 struct Recording {
   Schedule schedule;  ///< without messages
-  /// Of F, B, I and W and of the updates between them, what the rank waited for before each left out.
+  /// Spans of F, B, I and W and of the updates between them, without the rank's waiting time before each.
   std::vector<Span> spans;
 };
 
-/// A file of JSON: the rows, and [rank, "2F0", start, end] for each pass and update.
+/// Returns JSON: the rows, and [rank, "2F0", start, end] for each pass and update.
 std::string to_json_text(const Recording& recording);
-/// From that text. Throws InputError naming `path` for what is no such text, and for passes that its rows do not have or that come
-/// twice.
+/// Parses to_json_text's output. Throws InputError naming `path` for malformed text, and for passes that are not in
+/// the rows or occur twice.
 Recording parse_recording(const std::string& text, const std::string& path);
-/// Reads that file. Throws InputError for the same, and where no pass is in it.
+/// Reads a file of this text. Throws InputError as parse_recording does, and for a file without a pass.
 Recording read_recording(const std::string& path);
 
-/// What a pass took on each stage: the mean of its micro-batches but the first, which is slower, if there are others. Of stages
-/// with B alone I has all of it. The same of updates, 0 where none was noted.
+/// Returns the mean time of each kind of pass per stage. The first micro-batch is left out if there are more, as it
+/// is slower. For stages with B instead of I and W, input_gradient is the time of B. The mean time of updates is 0 if
+/// none was recorded.
 Costs mean_costs(const Recording& recording);
 
-/// As it was. A rank's peak in flight and versions come from its row.
+/// Returns the recorded timeline. A rank's peak_in_flight and versions follow from its row.
 Timeline measured_timeline(const Recording& recording);
 
 }  // namespace funicular::pipeline

@@ -24,7 +24,7 @@ std::string_view letters_of(Kind kind) {
   return kLetters[static_cast<size_t>(kind)];
 }
 
-/// Reads one action, and tells what is wrong with it.
+/// Reads one action; throws InputError describing a malformed one.
 class ActionReader {
  public:
   ActionReader(std::string_view text, const std::string& place) : text_(text), rest_(text), place_(place) {}
@@ -87,7 +87,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
   }
 }
 
-/// The largest of what `of` gives of the actions; -1 if there is none.
+/// The largest result of `of` over the actions; -1 without actions.
 template <class Of>
 int largest(const std::vector<Row>& rows, Of of) {
   int most = -1;

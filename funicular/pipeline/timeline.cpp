@@ -17,7 +17,7 @@ namespace funicular::pipeline {
 
 namespace {
 
-/// One value a stage.
+/// One value per stage.
 class PerStage {
  public:
   PerStage(const std::vector<double>& values, int stages, const char* what) : values_(values) {
@@ -48,7 +48,7 @@ struct StageUse {
   }
 };
 
-/// Counts what a rank holds at a time.
+/// Counts the memory, versions and micro-batches that a rank holds at a time.
 class StageMemory {
  public:
   StageMemory(const Costs& costs, int stages)
@@ -56,7 +56,7 @@ class StageMemory {
         weights_(costs.weight_memory, stages, "memory of weights"),
         state_(costs.state_memory, stages, "memory of state") {}
 
-  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way
+  /// A version is held from its update to the end of the last pass that uses it, even while no running micro-batch
   /// uses it.
   void count(const Row& row, RankUse& use) const {
     std::map<int, StageUse> stages;
@@ -87,7 +87,7 @@ class StageMemory {
   const PerStage activations_, weights_, state_;
 };
 
-/// Plays the rows. Times follow from what precedes alone, so the order in which ranks are asked does not matter.
+/// Simulates the rows. The order in which it visits ranks does not matter, as times depend only on earlier actions.
 class Player {
  public:
   Player(const Schedule& schedule, const Costs& costs)
@@ -123,11 +123,11 @@ class Player {
   }
 
  private:
-  /// F, or I for every gradient of an input, or W, of a stage and a micro-batch.
+  /// A result of a stage and a micro-batch: F, W, or I for the gradient of an input (from B or I).
   using Key = std::tuple<Kind, int, int>;
   static Key forward_of(int stage, int m) { return {Kind::forward, stage, m}; }
   static Key gradient_of(int stage, int m) { return {Kind::input_gradient, stage, m}; }
-  /// The rank that makes it.
+  /// The rank that computes the result.
   int maker_of(const Key& key) const { return placement_.rank_of(std::get<1>(key), std::get<2>(key)); }
 
   const Action* next_of(int rank) const {
@@ -136,7 +136,7 @@ class Player {
     return next < row.size() ? &row[next] : nullptr;
   }
 
-  /// What an action needs of other stages or of its own.
+  /// The results that an action needs, from its own stage and other stages.
   std::vector<Key> needs(const Action& action) const {
     const int s = action.stage, m = action.micro_batch;
     std::vector<Key> keys;
@@ -151,7 +151,7 @@ class Player {
     return keys;
   }
 
-  /// When what an action on `rank` needs is there; nothing: not known yet.
+  /// The time at which a needed result is available on `rank`; none: not known yet.
   std::optional<double> arrival(int rank, const Key& key) {
     const auto done = done_.find(key);
     if (maker_of(key) == rank) return done == done_.end() ? std::nullopt : std::optional(done->second);
@@ -159,7 +159,7 @@ class Player {
     return arrived == arrivals_.end() ? std::nullopt : std::optional(arrived->second);
   }
 
-  /// Whether the action could be done.
+  /// Runs the action if its inputs are available; returns whether it ran.
   bool step(int rank, const Action& action) {
     double start = free_[static_cast<size_t>(rank)];
     for (const Key& key : needs(action)) {
@@ -184,13 +184,13 @@ class Player {
     return true;
   }
 
-  /// Returns when it is done.
+  /// Returns the time at which the action ends.
   double work(int rank, const Action& action, double start, double time) {
     timeline_.spans.push_back({rank, action, start, start + time});
     return free_[static_cast<size_t>(rank)] = start + time;
   }
 
-  /// Reductions and updates of a stage on several ranks, which do them together, one after the other.
+  /// Lets the ranks of a stage run a reduction or update together. Returns false until all of them have reached it.
   bool meets(int rank, const Action& action) {
     const std::vector<int>& ranks = placement_.ranks_of(action.stage);
     if (ranks.size() == 1) return true;
@@ -218,7 +218,7 @@ class Player {
     }
   }
 
-  /// Without sends and receives in the rows: what another rank needs is sent at once.
+  /// For rows without messages: sends a result at once to the rank that needs it.
   void hand_on(int rank, const Action& action, double end) {
     const bool forward = action.kind == Kind::forward;
     if (!forward && !gives_gradient(action.kind)) return;
@@ -231,7 +231,7 @@ class Player {
              rank, to, end);
   }
 
-  /// A send or receive of the rows: the message is under way once both are posted.
+  /// Posts a send or receive of the rows; the transfer starts once both are posted.
   void post(int rank, const Action& action) {
     const bool forward = action.kind == Kind::send_forward || action.kind == Kind::receive_forward;
     const bool sends = action.kind == Kind::send_forward || action.kind == Kind::send_backward;
@@ -251,7 +251,7 @@ class Player {
     arrivals_[key] = link;
   }
 
-  /// Follows who waits for whom until one comes again.
+  /// Follows the waiting ranks until one occurs again.
   [[noreturn]] void refuse_circle(int rank) const {
     std::vector<int> seen;
     std::string text;
@@ -267,7 +267,7 @@ class Player {
     throw InputError("schedule", "{}: ranks wait for each other for ever: {}", schedule_.name, text);
   }
 
-  /// What it waits for, and the rank that has it.
+  /// The action that `rank` waits for, and the rank that has it.
   std::pair<Action, int> missing_of(int rank, const Action& action) const {
     for (const Key& key : needs(action)) {
       const int maker = maker_of(key);
@@ -304,11 +304,12 @@ class Player {
   const Placement placement_;
   const bool explicit_;
   std::vector<size_t> next_;
-  std::vector<double> free_;  ///< when each rank has done what stands before its next action
+  std::vector<double> free_;  ///< time at which each rank has finished its earlier actions
   std::map<Key, double> done_, arrivals_, posted_;
   std::map<std::pair<int, int>, double> links_;
-  std::map<std::pair<int, int>, int> met_;  ///< how many reductions and updates a rank has made of a stage
-  /// When each rank has come, by kind, stage, and how many there were before.
+  std::map<std::pair<int, int>, int>
+      met_;  ///< number of reductions and updates of a stage that a rank has made
+  /// Arrival time of each rank, by kind, stage and number of earlier meetings.
   std::map<std::tuple<Kind, int, int>, std::map<int, double>> meetings_;
   Timeline timeline_;
 };

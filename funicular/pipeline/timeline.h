@@ -1,5 +1,5 @@
 #pragma once
-// Costs of a schedule: when each action runs, how long ranks are idle, and how much they hold.
+// Simulates a schedule: when each action runs, how long ranks are idle, and how much memory they need.
 
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace funicular::pipeline {
 
-/// Times in any one unit, memory in another. Costs by stage [stages], or one value for all stages. A B takes
-/// an I and a W. Reductions take none.
+/// All times are in one unit, all memory in another. Each vector has one value per stage, or one value for all
+/// stages. B takes the time of I and W together. Reductions take no time.
 struct Costs {
   std::vector<double> forward{1}, input_gradient{1}, weight_gradient{1};
-  /// From rank to rank; messages between the same two ranks in the same direction go one after the other, meanwhile
-  /// both compute.
+  /// Time of a message from rank to rank. Messages between two ranks in one direction are sequential; both ranks
+  /// compute meanwhile.
   double message = 0;
-  std::vector<double> update{0};  ///< of the updates that stand in rows, as asynchronous schedules have them
-  std::vector<double> activation_memory{0};  ///< of a micro-batch, from F to the end of B or W
-  std::vector<double> weight_memory{0};      ///< of one version of the weights
-  std::vector<double> state_memory{0};  ///< of what a stage has once: gradients, and the optimiser's state
+  std::vector<double> update{0};             ///< updates in rows, as in asynchronous schedules
+  std::vector<double> activation_memory{0};  ///< per micro-batch, from F to the end of B or W
+  std::vector<double> weight_memory{0};      ///< per version of the weights
+  std::vector<double> state_memory{0};       ///< gradients and optimiser state, once per stage
 };
 
 struct Span {
@@ -28,24 +28,25 @@ struct Span {
 
 struct RankUse {
   double busy = 0;
-  double bubble = 0;  ///< time in which it stands still, of the whole schedule's
+  double bubble = 0;  ///< idle time within the makespan
   int peak_in_flight =
-      0;  ///< most activations of one micro-batch on one stage that it holds, from F to the end of B or W
-  int versions = 1;  ///< of the weights of one stage, most that it holds: those in use, and the newest
+      0;  ///< the most (stage, micro-batch) pairs whose activations it holds, from F to the end of B or W
+  int versions =
+      1;  ///< the most versions of one stage's weights that it holds: versions in use, and the newest
   double peak_memory =
-      0;  ///< most of activations, versions of weights and state at one time, of all its stages
+      0;  ///< the most memory at one time for activations, versions of weights and state, over all its stages
 };
 
 struct Timeline {
   double makespan = 0;
-  std::vector<Span> spans;  ///< of F, B, I and W, and of updates that take time, by their start, then by rank
+  std::vector<Span> spans;  ///< spans of F, B, I, W and of updates that take time; by start, then by rank
   std::vector<RankUse> ranks;
 };
 
-/// Simulates a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as
-/// soon as its inputs are there. Receives and sends take a rank no time. The ranks of a stage wait for each
-/// other at a reduction or update. Throws InputError for costs that are negative or not as many as stages,
-/// and, naming the circle, where ranks wait for each other for ever.
+/// Simulates a schedule that pipeline/validity.h accepts. Each rank runs its row in order, and each action as soon as
+/// its inputs are available. Sends and receives take a rank no time. The ranks of a stage wait for each other at a
+/// reduction or update. Throws InputError for negative costs, and for a number of costs that is neither 1 nor the
+/// number of stages. Also throws it for a deadlock, and names the circle of ranks.
 Timeline simulate(const Schedule& schedule, const Costs& costs = {});
 
 }  // namespace funicular::pipeline

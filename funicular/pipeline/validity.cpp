@@ -32,7 +32,7 @@ class Check {
     for (int rank = 0; rank < schedule_.ranks(); ++rank) check_order(rank);
     check_replicas();
     if (!schedule_.has_messages()) {
-      simulate(schedule_);  // which throws where ranks wait in a circle
+      simulate(schedule_);  // throws for a deadlock
       return;
     }
     for (int stage = 0; stage + 1 < stages_; ++stage)
@@ -85,7 +85,7 @@ class Check {
     }
   }
 
-  /// That it is there; where `after` is given, behind that on the same rank.
+  /// Requires the action; if `after` is given, behind it on the same rank.
   size_t require(const Action& action, std::optional<Action> after = {}) const {
     const int rank = rank_of(action);
     const std::optional<size_t> place = find(action);
@@ -115,7 +115,7 @@ class Check {
   void check_order(int rank) const {
     struct Stage {
       int left = 0;     // backward passes to come
-      int version = 0;  // the newest
+      int version = 0;  // the newest version
       bool reduced = false, updated = false;
     };
     std::map<int, Stage> states;
@@ -151,7 +151,7 @@ class Check {
     }
   }
 
-  /// Of stages on several ranks: these have the same stages, and reduce and update them together.
+  /// Checks that ranks that share a stage have the same stages, and as many reductions and updates.
   void check_replicas() const {
     for (int stage = 0; stage < stages_; ++stage) {
       const std::vector<int>& ranks = placement_.ranks_of(stage);

@@ -32,7 +32,7 @@ class RepeatedMask final : public objective::Objective {
     return right_->samples(std::move(store));
   }
   model::Head head() const override { return right_->head(); }
-  /// A fault is for the comparison to find.
+  /// Claims that the loss is still correct, as only the comparison should find the fault.
   LossOver loss_over() const override { return LossOver::rows; }
   std::map<std::string, std::string> identity() const override { return right_->identity(); }
 
@@ -40,7 +40,7 @@ class RepeatedMask final : public objective::Objective {
   const std::unique_ptr<objective::Objective> right_;
 };
 
-/// Calls `use` for each gradient that a strategy shows.
+/// Calls `use` for each gradient that a strategy exposes.
 class Gradients final : public parallel::StateVisitor {
  public:
   explicit Gradients(std::function<void(const parallel::StateSlice&)> use) : use_(std::move(use)) {}
@@ -50,7 +50,8 @@ class Gradients final : public parallel::StateVisitor {
   const std::function<void(const parallel::StateSlice&)> use_;
 };
 
-/// Halves the gradient of the last weight, a vector. A matrix may have a sparse gradient, of which strategies show a copy.
+/// Halves the gradient of the last weight, which is a vector. For a matrix it might change only a copy, as strategies
+/// expose a copy of sparse gradients.
 void halve_gradient(parallel::Strategy& strategy) {
   std::string last;
   Gradients find([&](const parallel::StateSlice& slice) { last = slice.name; });

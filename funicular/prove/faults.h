@@ -1,6 +1,6 @@
 #pragma once
-// Errors on purpose, to see that a comparison notices them: wrappers around what a layout trains with. Errors inside the library
-// are planted in tests/mutants.
+// Deliberate errors, to check that a comparison detects them: wrappers around a layout's objective and strategy.
+// Errors inside the library are planted in tests/mutants.
 
 #include <memory>
 #include <string>
@@ -23,7 +23,7 @@ const std::vector<std::string>& fault_names();
 /// Throws InputError that lists the names.
 Fault parse_fault(const std::string& name);
 
-/// Each returns what it is given, unless the fault is one of its kind: then a wrapper.
+/// Each returns its argument, or a wrapper around it if it is where the fault belongs.
 std::unique_ptr<objective::Objective> with_fault(std::unique_ptr<objective::Objective> objective,
                                                  Fault fault);
 std::unique_ptr<parallel::Strategy> with_fault(std::unique_ptr<parallel::Strategy> strategy, Fault fault);

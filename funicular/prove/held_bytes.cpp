@@ -12,20 +12,20 @@ namespace {
 
 constexpr const char* kFile = "held_bytes.json";
 
-/// What a strategy shows of a step.
+/// Collects the storages that a strategy exposes of a step.
 struct Shown final : parallel::StateVisitor {
   void visit(const parallel::StateSlice& slice) override {
     if (slice.local.numel() > 0 && !left_out.contains(slice.name))
       (slice.kind == parallel::StateSlice::Kind::optimizer ? state : rest).add(slice.local);
   }
   Storages state, rest;
-  std::set<std::string> left_out;  ///< logical tensors
+  std::set<std::string> left_out;  ///< names of logical tensors to ignore
 };
 
 }  // namespace
 
-/// Parameters hold gradients that a strategy need not show: a worker's, which go to a server, and sparse ones, of which it
-/// shows a dense copy.
+/// Reads the parameters too, as a strategy need not expose all gradients. It hides a worker's gradients, which go to
+/// a server. It exposes a dense copy of a sparse gradient.
 void HeldBytesProbe::look_at_gradients(parallel::Strategy& strategy) {
   Shown shown;
   int64_t sparse = 0;

@@ -1,6 +1,5 @@
 #pragma once
-// The bytes of weights, gradients and optimiser state that each rank of a layout holds: the price of a layout, beside the
-// proof that it trains alike.
+// The memory cost of a layout: the bytes of weights, gradients and optimiser state on each rank.
 
 #include <cstdint>
 #include <vector>
@@ -13,23 +12,23 @@
 
 namespace funicular::prove {
 
-/// Of one rank, each storage once; of several devices in one process those of all.
+/// The bytes on one rank, each storage counted once. For several devices in one process, the sum over the devices.
 struct HeldBytes {
-  int64_t weights = 0;    ///< masters, buffers, and copies in the type that is computed with
-  int64_t gradients = 0;  ///< before the update, when all are there
-  int64_t state = 0;      ///< the optimiser's
+  int64_t weights = 0;    ///< masters, buffers, and copies in the compute type
+  int64_t gradients = 0;  ///< before the update, when all gradients exist
+  int64_t state = 0;      ///< the optimiser's state
 };
 
-/// Collects them while a layout trains.
+/// Collects HeldBytes while a layout trains.
 class HeldBytesProbe {
  public:
   /// The model must outlive it.
   explicit HeldBytesProbe(const Model& model) : model_(model) {}
-  /// Within StepSettings::inspect, before the update. Not collective.
+  /// Call it within StepSettings::inspect, before the update. Not collective.
   void look_at_gradients(parallel::Strategy& strategy);
-  /// After the update. Not collective.
+  /// Call it after the update. Not collective.
   void look_at_weights(parallel::Strategy& strategy);
-  /// Rank 0 writes those of all ranks into `folder`. Collective.
+  /// Rank 0 writes the bytes of all ranks to `folder`. Collective.
   void write(const comm::Group& group, const fs::path& folder) const;
 
  private:
@@ -37,7 +36,7 @@ class HeldBytesProbe {
   HeldBytes held_;
 };
 
-/// Of each rank, as HeldBytesProbe has written them; empty where nothing was written (the reference).
+/// Reads the bytes of each rank that HeldBytesProbe wrote; empty without a file (for the reference).
 std::vector<HeldBytes> read_held_bytes(const fs::path& folder);
 OrderedJson to_json(const std::vector<HeldBytes>& ranks);
 

@@ -63,7 +63,7 @@ std::vector<Pair> cuts_of_batches(ProofTask task, const std::string& objective) 
   return pairs;
 }
 
-/// Whether the objective's rows have labels or layers of their own.
+/// Whether the objective has its own labels or layers.
 bool has_own_rows(const ProofTask& task, const std::string& objective) {
   return objective == kTags || objective == kMultiLabel || objective == kSoftLabels ||
          objective == kSoftMultiLabel || objective == kLongTexts || task.distils() || task.texts() > 0 ||
@@ -95,7 +95,7 @@ class Pairs {
     prove::set_objective(task_, name);
   }
 
-  /// Masked words and classes; of one's own data what it is for.
+  /// Calls `add_all` for masked tokens and for classes; with the user's data only for its own objective.
   void for_both(const std::function<void()>& add_all) {
     const std::string objective = objective_;
     for (const char* each : {kMaskedLm, kClassification}) {
@@ -106,7 +106,8 @@ class Pairs {
     set_objective(objective);
   }
 
-  /// Each objective beside the reference. Those with labels or layers of their own also on several ranks.
+  /// Compares each objective with the reference. An objective with its own labels or layers is also compared on
+  /// several ranks.
   void add_references() {
     if (!reference_refuses(task_).empty()) return;
     const std::string objective = objective_;
@@ -153,7 +154,7 @@ class Pairs {
     add("ps-sync -n 4 --servers 2", "single");
   }
 
-  /// Of two encoders that are trained together, and of two losses whose counts differ.
+  /// Adds pairs for ELECTRA (two encoders trained together) and MacBERT (two losses with different counts).
   void add_objectives() {
     const std::string objective = objective_;
     for (const char* each : {kElectra, kMacBert}) {
@@ -186,7 +187,7 @@ class Pairs {
     set_objective(objective);
   }
 
-  /// Losses that compare all rows of a batch, with dropout, however it is cut.
+  /// Adds pairs for losses that compare all rows of a batch, with dropout and all ways to split the batch.
   void add_vectors() {
     for (const char* each : {kRelatedTexts, kScoredTexts, kRankedTexts}) {
       if (!task_.data.empty() && each != objective_) continue;
@@ -194,10 +195,10 @@ class Pairs {
     }
   }
 
-  /// For both objectives: of masked words the embeddings are used at both ends.
+  /// Runs both objectives, as masked language modelling uses the embeddings in the first and the last stage.
   void add_pipelines() {
     for_both([&] {
-      // A last micro-batch of fewer rows; several stages a rank; recomputation; replicas.
+      // A smaller last micro-batch; several stages per rank; recomputation; replicas.
       for (const std::string& schedule : schedules(with_one_stage))
         add(fmt::format("pipeline -n 3 --schedule {} --micro-batch-size 3", schedule), "single");
       for (const std::string& schedule : schedules(with_several_stages))
@@ -220,7 +221,7 @@ class Pairs {
         add(fmt::format("pipeline --devices 2 --schedule {} --micro-batch-size 3", schedule), "single");
       add("pipeline --devices 3 --micro-batch-size 3 --recompute full", "single");
       add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
-      // Those that update while they are full follow recurrences of their own.
+      // Schedules that update weights while the pipeline is full need a reference with the same recurrence.
       if (!reference_refuses(task_).empty()) return;
       for (const std::string& schedule : schedules(without_flush)) {
         const auto reference = [&](int stages) {
@@ -239,8 +240,8 @@ class Pairs {
     add_every_schedule();
   }
 
-  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches, on two with slices and beside replicas with every
-  /// stage of ZeRO.
+  /// Every schedule on 2 to 4 ranks with 1 to 8 micro-batches. On two ranks also with tensor parallelism, and with
+  /// replicas under every stage of ZeRO.
   void add_every_schedule() {
     if (!task_.model.empty() || !task_.data.empty() || objective_ != kMaskedLm) return;
     const int64_t layers =
@@ -296,8 +297,8 @@ class Pairs {
     });
   }
 
-  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four
-  /// ranks, with one, some and many micro-batches.
+  /// Pipelines with tensor parallelism, and with replicas under ZeRO: every schedule with a flush on four ranks, with
+  /// one, some and many micro-batches.
   void add_products() {
     for_both([&] {
       for (const std::string& schedule : schedules(with_flush)) {

@@ -143,7 +143,7 @@ class Pair {
   double square_sum_ = 0;
 };
 
-/// Compares what two runs left, step by step.
+/// Compares the files of two runs, step by step.
 class RunComparison {
  public:
   RunComparison(const fs::path& a, const fs::path& b, const Promise& promise)
@@ -163,7 +163,7 @@ class RunComparison {
   }
 
  private:
-  /// Those that are noise in all steps.
+  /// Keeps the weights whose gradient is noise in all steps so far.
   void note_noise(int64_t step) {
     const Pair pair(a_ / step_file("gradient", step), b_ / step_file("gradient", step));
     std::set<std::string> noise;
@@ -179,7 +179,7 @@ class RunComparison {
     }
   }
 
-  /// State tensors are named "exp_avg/…": what follows the first slash is the weight's name.
+  /// State tensors are named "exp_avg/WEIGHT": the weight's name follows the first slash.
   bool is_noise(const std::string& name) const {
     return noise_.contains(name) || noise_.contains(name.substr(name.find('/') + 1));
   }
@@ -368,7 +368,7 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
     const bool ranks_first = layout.shared.zero >= 2;
     return layout.deterministic && (!ranks_first || power_of_two(workers_of(layout)));
   };
-  // A product that is cut adds up the slices' parts, so only equal slices give equal bits.
+  // Tensor parallelism adds up the slices' products, so only equal numbers of slices give equal bits.
   const bool same_slices = a.shared.sliced == b.shared.sliced && a.shared.tensor == b.shared.tensor;
   if (is_tree(a) && is_tree(b) && same_slices && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))

@@ -20,7 +20,7 @@ class LabelledText final : public data::Dataset {
   int64_t size() const override { return text_->size(); }
   data::Sample get(int64_t index) const override {
     data::Sample sample = text_->get(index);
-    // A regression's single label has values of its own.
+    // A regression's label has real values.
     sample.label = labels_ == 1 ? static_cast<double>(index % 7) / 4 : static_cast<double>(index % labels_);
     if (!pairs_ || index % 2 == 0) return sample;
     const data::TokenSpan whole = sample.columns[0].tokens;
@@ -108,7 +108,7 @@ class WordedText final : public data::Dataset {
 
  private:
   std::shared_ptr<const data::Dataset> text_;
-  std::vector<uint8_t> words_, bits_;  ///< 1 where a token begins a word; the same, eight a byte
+  std::vector<uint8_t> words_, bits_;  ///< 1 where a token begins a word; the same as bits
   std::vector<uint64_t> bounds_;
 };
 

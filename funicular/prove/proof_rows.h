@@ -1,5 +1,5 @@
 #pragma once
-// Generated rows with what an objective asks for: labels, words, tags. None of it means anything.
+// Generated rows with the labels, words or tags that an objective needs. All are random.
 
 #include <memory>
 
@@ -10,11 +10,12 @@ namespace funicular::prove {
 
 using Rows = std::shared_ptr<const data::Dataset>;
 
-/// With a class each, or the values of a regression; every other row is a pair of texts where the encoder has segments.
+/// With a class each, or the values of a regression. If the encoder has segments, every second row is a pair of
+/// texts.
 Rows with_labels(Rows text, const format::ModelConfig& config);
 /// With any number of labels each, some rows with none.
 Rows with_label_sets(Rows text, int64_t labels);
-/// With a share of each label, and a weight. `independent`: shares do not sum to 1, and some are not known.
+/// With a share of each label, and a weight. `independent`: shares do not sum to 1, and some are unknown.
 Rows with_shares(Rows text, int64_t labels, bool independent);
 /// With words: most tokens begin one.
 Rows with_words(Rows text);

@@ -1,4 +1,4 @@
-// What compare_layouts reads: a run under one layout, or under the reference.
+// Writes the files that compare_layouts reads: runs a layout or the reference.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ train::TrainerOptions options_of(const ProofTask& task, const Layout& layout) {
   return options;
 }
 
-/// Shows the visitor a strategy's optimiser state, or all but that.
+/// Visits only a strategy's optimiser state, or everything else.
 std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strategy, bool optimizer) {
   return [&strategy, optimizer](parallel::StateVisitor& visitor) {
     struct Filter final : parallel::StateVisitor {
@@ -88,7 +88,7 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
 
 // ---- under the reference
 
-/// The weights that learn, or those that do not.
+/// Returns the trainable weights, or with `learn` false the frozen ones.
 NamedTensors weights_of(const Model& model, bool learn) {
   NamedTensors weights;
   for (const auto& parameter : model.parameters)
@@ -107,7 +107,7 @@ struct OwnRows {
   at::Tensor of(const at::Tensor& all) const { return all.masked_select(own); }
 };
 
-/// The sequences of a packed batch of these draws, each alone.
+/// Unpacks the sequences of a batch of these draws.
 std::vector<ReferenceRow> unpack(const MicroBatch& batch, std::span<const data::Draw> draws) {
   std::vector<ReferenceRow> rows;
   const std::vector<int32_t>& offsets = batch.packing.host_offsets;
@@ -213,7 +213,8 @@ void write(const comm::Group& group, const fs::path& path,
   });
 }
 
-/// On which stage of an asynchronous pipeline the reference's weights are first used, and how old they are in a step.
+/// The stage of an asynchronous pipeline that first uses each of the reference's weights, and the weights' age in a
+/// step.
 class Recurrence {
  public:
   Recurrence(const Layout& layout, const Model& model, int64_t steps_between_meetings)
@@ -228,7 +229,8 @@ class Recurrence {
     }
   }
   int stage_of(const std::string& name) const { return stage_of_.empty() ? 0 : stage_of_.at(name); }
-  /// In updates; no older than the meeting before (the trainer's: at epochs' ends, and every hundred steps).
+  /// In updates. Limited by the last synchronisation, which the trainer does at the end of an epoch and every hundred
+  /// steps.
   int64_t age(int64_t step, const std::string& name) const {
     if (stage_of_.empty()) return 0;
     const int behind = layout_.stages() - 1 - stage_of(name);
@@ -274,8 +276,8 @@ std::string reference_refuses(const ProofTask& task) {
   const auto* const adamw = task.optimizer.as<optim::AdamW>();
   if (!adamw || !adamw->bias_correction)
     return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";
-  // Of a small gradient AdamW makes a whole step, so 16 bits that turn its sign show in the weight as an
-  // error.
+  // AdamW turns even a tiny gradient into a full step, so a sign that 16-bit rounding flips looks like an error of
+  // the weight.
   if (task.precision != Precision::fp64 && task.precision != Precision::fp32)
     return "the reference computes in float64, from which 16-bit products differ too much to tell a fault; "
            "expected --precision fp64 or fp32";

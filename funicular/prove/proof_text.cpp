@@ -34,7 +34,7 @@ namespace funicular::prove {
 
 namespace {
 
-constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
+constexpr int64_t kVocabulary = 997;  // a prime, so that no number of slices divides it
 
 constexpr double kGeneratorSize = 0.8;
 
@@ -42,7 +42,7 @@ format::ModelConfig small_config(const std::string& objective, int64_t layers) {
   const bool electra = objective == kElectra;
   format::ModelConfig config = electra ? format::default_config("electra") : format::ModelConfig();
   if (electra) config.encoder.embedding_size = 20;
-  // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
+  // This width gives ELECTRA's generator two heads, so that tensor parallelism can split it.
   config.encoder.width = electra ? 160 : 48;
   config.encoder.vocabulary = kVocabulary;
   config.encoder.set_layers(layers);
@@ -169,7 +169,8 @@ Rows asked_for(const ProofTask& task, const format::ModelConfig& config, const t
 
 std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
                                                    const objective::Objective& objective) {
-  const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
+  const launch::Environment place =
+      launch::read_environment();  // each rank of a host verifies its own blocks
   const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
   store->require_tokenizer(tokenizer);
   if (task.head == model::Head::classification && store->meta().labels == data::LabelKind::none)
@@ -178,7 +179,7 @@ std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const 
   return objective.samples(store);
 }
 
-/// Adds up to ± 0.1 to every number of the model's vectors, keyed by their names: biases are 0 and scales 1 otherwise.
+/// Adds up to ± 0.1 to every element of the model's vectors, keyed by their names, as biases would be 0 and scales 1.
 void vary_vectors(const Model& model, uint64_t seed) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters) {

@@ -15,20 +15,20 @@
 
 namespace funicular::prove {
 
-/// Keeps alive what the objective refers to.
+/// Keeps the objects alive that the objective refers to.
 struct ProofText {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::shared_ptr<const data::Dataset> rows;
   std::unique_ptr<objective::Objective> objective;
 };
 
-/// The configuration of the task's model, or of the small one that a proof without a model has.
+/// The configuration of the task's model, or of the small default model.
 format::ModelConfig config_of(const ProofTask& task);
 /// The configuration of ELECTRA's generator beside a discriminator of the given one.
 format::ModelConfig generator_of(const format::ModelConfig& discriminator);
 /// The terms of the task's distillation; the teacher has twice the layers and random weights.
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student);
-/// How the task's shares are learnt, if its rows have some; and the smoothing of classes beside them.
+/// The settings for soft labels, if the task's rows have shares, and the label smoothing that goes with them.
 objective::SoftLabels soft_labels_of(const ProofTask& task);
 inline constexpr double kSoftSmoothing = 0.1;
 /// The loss of vectors that the task learns, if it has one.
@@ -38,8 +38,8 @@ objective::RankingLossOptions ranking_loss_of_proof();
 
 /// Throws InputError for a token store that the task cannot read.
 ProofText open_text(const ProofTask& task, const format::ModelConfig& config);
-/// A model with the weights of the task's folder. Without a folder all weights are random, vectors included, so that
-/// a bias or a norm that is left out shows.
+/// A model with the weights of the task's folder. Without a folder all weights are random, including vectors, so that
+/// a missing bias or norm shows in the result.
 Model build_model(const ProofTask& task, const objective::Objective& objective,
                   const format::ModelConfig& config, bool repeatable = false);
 

@@ -61,7 +61,7 @@ class DroppedUnits {
     return philox(key_, {static_cast<uint32_t>(index), static_cast<uint32_t>(position),
                          static_cast<uint32_t>(draw_), static_cast<uint32_t>(draw_ >> 32)});
   }
-  /// The i-th 16 bits of a block, low half first.
+  /// Returns the i-th 16 bits of a block; each word's low half comes first.
   static double half(const RandomBlock& words, int64_t i) {
     return words[static_cast<size_t>(i / 2)] >> (16 * (i % 2)) & 0xFFFF;
   }
@@ -72,8 +72,8 @@ class DroppedUnits {
   uint64_t draw_;
 };
 
-/// [Liu], the published code (fairseq): positions are those among the tokens that are no padding, from the
-/// row after the padding token's on; padding has that row itself.
+/// [Liu], the published code (fairseq): Non-padding tokens are numbered from the padding token's id + 1 on. Padding
+/// has the padding token's id as position.
 at::Tensor positions_of_roberta(const at::Tensor& ids, int64_t padding) {
   at::Tensor positions = at::full_like(ids, padding);
   for (int64_t i = 0, next = padding + 1; i < ids.size(0); ++i)
@@ -81,7 +81,7 @@ at::Tensor positions_of_roberta(const at::Tensor& ids, int64_t padding) {
   return positions;
 }
 
-/// [Hendrycks], section 2: x Φ(x), and its approximation by tanh; the others as their names say.
+/// [Hendrycks], section 2: GELU is x Φ(x), or its approximation by tanh.
 at::Tensor activated(const at::Tensor& x, const std::string& name) {
   if (name == "gelu") return at::gelu(x);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(x, "tanh");
@@ -164,7 +164,7 @@ at::Tensor turned_by_position(const at::Tensor& x, double base) {
   return x * cosine + half_turned * sine;
 }
 
-/// [Beltagy], section 3.1: what lies further apart than the window is not seen.
+/// [Beltagy], section 3.1: tokens outside of the window are masked.
 at::Tensor without_far_tokens(const at::Tensor& scores, int64_t window) {
   const at::Tensor places = at::arange(scores.size(-1));
   const at::Tensor far = (places.unsqueeze(0) - places.unsqueeze(1)).abs().gt(window);
@@ -173,8 +173,8 @@ at::Tensor without_far_tokens(const at::Tensor& scores, int64_t window) {
 
 }  // namespace
 
-/// [Raffel], section 2.1: a number for each head and bucket of distances, [heads, n, n]. In the published code
-/// distances are query - key, a negative one is in the second half of the buckets, and logarithms have 32 bits.
+/// [Raffel], section 2.1: one bias per head and bucket of distances, [heads, n, n]. In the published code distances
+/// are query - key, a negative one is in the second half of the buckets, and logarithms have 32 bits.
 at::Tensor ReferenceEncoder::distance_scores(int64_t length) const {
   const format::RelativePositions& relative = *config_.encoder.positions.relative;
   const int64_t half = relative.buckets / 2, exact = half / 2;
@@ -270,8 +270,8 @@ at::Tensor ReferenceEncoder::feed_forward(const at::Tensor& x, int64_t number, u
   return linear(kept, prefix + names.down, encoder.biases.down);
 }
 
-/// [Vaswani], section 3.1, LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section 5.4.
-/// [Warner] has x + Sublayer(LayerNorm(x)), and the first layer's attention reads the embeddings.
+/// [Vaswani], section 3.1: LayerNorm(x + Sublayer(x)), with dropout of each sublayer's output as in section 5.4. In
+/// [Warner] it is x + Sublayer(LayerNorm(x)), but the first layer's attention reads the embeddings without a norm.
 ReferenceLayer ReferenceEncoder::run_layer(const at::Tensor& x, int64_t number, uint64_t draw) const {
   const format::EncoderSpec& encoder = config_.encoder;
   const format::WeightNames& names = family_.names;
@@ -306,8 +306,8 @@ std::vector<ReferenceLayer> ReferenceEncoder::run(const at::Tensor& token_ids, c
   return layers;
 }
 
-/// [Devlin], section 3.1, task 1; the decoder is the word embeddings, unless files store another one, after a
-/// transform, as in the published code.
+/// [Devlin], section 3.1, task 1. As in the published code, a transform precedes the decoder, which is the word
+/// embeddings unless the model stores another one.
 at::Tensor ReferenceEncoder::word_logits(const at::Tensor& hidden) const {
   const format::Family::MaskedLm& names = family_.masked_lm;
   const at::Tensor transformed = linear(hidden, names.dense, config_.encoder.biases.head);
@@ -318,7 +318,7 @@ at::Tensor ReferenceEncoder::word_logits(const at::Tensor& hidden) const {
                     weight_(names.bias));
 }
 
-/// A family's layer before that of the classes, and [Warner]'s norm after it.
+/// The family's layer before the classifier, and [Warner]'s norm after it.
 at::Tensor ReferenceEncoder::head_layer(const at::Tensor& x) const {
   const format::Family::Classifier& head = family_.classifier;
   const at::Tensor dense =
@@ -330,9 +330,9 @@ at::Tensor ReferenceEncoder::token_layer(const at::Tensor& hidden) const {
   return family_.classifier.of_tokens ? head_layer(hidden) : hidden;
 }
 
-/// [Devlin], section 4.1: the final vector of the first token, through the published code's pooler and
-/// dropout, times the classifier. RoBERTa's and ELECTRA's published code have a layer of their own between
-/// two dropouts, with tanh and gelu. [Warner]'s code may read the mean of the tokens.
+/// [Devlin], section 4.1: the classifier reads the first token's last hidden state, after the published code's pooler
+/// and dropout. RoBERTa's and ELECTRA's published code instead have a layer between two dropouts, with tanh and gelu.
+/// The code of [Warner] can read the mean over the tokens.
 at::Tensor ReferenceEncoder::class_logits(const at::Tensor& hidden, uint64_t draw) const {
   const format::Family::Classifier& head = family_.classifier;
   const at::Tensor read = config_.classifies_mean ? hidden.mean(0, /*keepdim=*/true) : hidden.narrow(0, 0, 1);

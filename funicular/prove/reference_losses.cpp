@@ -25,13 +25,13 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
   return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
 }
 
-/// Of yes-or-no questions, whose answers are 0 or 1.
+/// Binary cross-entropy, summed; `answers` are 0 or 1.
 at::Tensor yes_or_no_loss(const at::Tensor& logits, const at::Tensor& answers) {
   return -(answers * at::log_sigmoid(logits) + (1 - answers) * at::log_sigmoid(-logits)).sum();
 }
 
-/// [Devlin], section 3.1, task 1: the cross-entropy of the original tokens, over the vocabulary. [Lan], section 3.1:
-/// whether two segments were swapped, from the pooled first vector.
+/// [Devlin], section 3.1, task 1: the cross-entropy of the original tokens over the vocabulary. Sentence order,
+/// [Lan], section 3.1: a classifier on the pooled first vector tells whether two segments were swapped.
 class MaskedWords final : public ReferenceLoss {
  public:
   MaskedWords(const ReferenceLossSettings& settings, const WeightOf& weight, bool orders)
@@ -58,8 +58,8 @@ class MaskedWords final : public ReferenceLoss {
   bool orders_;
 };
 
-/// [Devlin], section 4.1: cross-entropy of one class, or of a regression the squared error; of several labels a
-/// yes or no each.
+/// [Devlin], section 4.1: cross-entropy for one class, squared error for a regression, binary cross-entropy for
+/// several labels.
 class Classes final : public ReferenceLoss {
  public:
   Classes(const ReferenceLossSettings& settings, const WeightOf& weight)
@@ -89,8 +89,8 @@ class Classes final : public ReferenceLoss {
   bool several_;
 };
 
-/// [Hinton], section 2, where the teacher's distribution is given: at a temperature, times its square. Rows count by
-/// their weights.
+/// [Hinton], section 2, with given shares as the teacher's distribution: cross-entropy at a temperature, times its
+/// square. Rows are weighted.
 class Shares final : public ReferenceLoss {
  public:
   Shares(const ReferenceLossSettings& settings, const WeightOf& weight)
@@ -152,8 +152,8 @@ class WordTags final : public ReferenceLoss {
   ReferenceEncoder encoder_;
 };
 
-/// [Clark], section 2 and, for the common embeddings, section 3.2: the generator's guesses are drawn from its softmax
-/// and take the tokens' places; the discriminator tells of each token whether it was replaced.
+/// [Clark], section 2; section 3.2 for the shared embeddings. The generator's guesses are drawn from its softmax and
+/// replace the masked tokens. The discriminator tells for each token whether it was replaced.
 class ReplacedTokens final : public ReferenceLoss {
  public:
   ReplacedTokens(const ReferenceLossSettings& settings, const WeightOf& weight)
@@ -279,7 +279,7 @@ class Distilled final : public ReferenceLoss {
     return encoder.word_logits(hidden.index_select(0, row.masked_positions));
   }
 
-  /// [Hinton], section 2: at a temperature, times its square. [Sanh] takes the divergence.
+  /// [Hinton], section 2: cross-entropy at a temperature, times its square. In [Sanh] it is the KL divergence.
   at::Tensor divergence(const at::Tensor& logits, const at::Tensor& taught) const {
     const double temperature = settings_.temperature;
     const at::Tensor target = at::softmax(taught / temperature, 1);

@@ -76,9 +76,8 @@ std::map<std::string, double> ReferenceStep::differentiate(
   return losses;
 }
 
-/// [Pascanu], algorithm 1: gradients of a norm above the largest are scaled down to it; the 1e-6 is that of
-/// torch.nn.utils.clip_grad_norm_. [Loshchilov], algorithm 2, lines 6 to 12, where the decay is multiplied by
-/// the learning rate, as in PyTorch.
+/// Clipping by norm is [Pascanu], algorithm 1, with the 1e-6 of torch.nn.utils.clip_grad_norm_. The update is
+/// [Loshchilov], algorithm 2, lines 6 to 12, with the decay multiplied by the learning rate, as in PyTorch.
 void ReferenceStep::update(const std::function<int(const std::string&)>& group) {
   const at::NoGradGuard no_gradient;
   const auto group_of = [&](const std::string& name) { return group ? group(name) : 0; };

@@ -1,13 +1,13 @@
 #pragma once
-// A training step of an encoder written a second time, in float64, with ordinary
-// LibTorch operations and autograd: what the step of nn, objective, optim and parallel is compared with,
-// since two layouts of that step share every line of it (prove/proof.h).
+// A second implementation of an encoder's training step, in float64, with ordinary LibTorch operations and autograd.
+// The step of nn, objective, optim and parallel is compared with it. Two layouts of that step share all their code,
+// so comparing them with each other is not enough (prove/proof.h).
 //
-// Of those layers nothing is used here: the encoder is prove/reference_encoder.h's, the losses are those of
-// prove/reference_losses.h, and the loss is divided by what this code counts itself. The comments there and here name
-// the sources of the formulas:
-//   [Pascanu] Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
-//   [Loshchilov] Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+// It uses no code of these folders. The encoder is in prove/reference_encoder.h, the losses are in
+// prove/reference_losses.h, and the loss is divided by the reference's own counts. Comments name the sources of the
+// formulas:
+//   [Pascanu]:    Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+//   [Loshchilov]: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 
 #include <ATen/core/Tensor.h>
 
@@ -29,20 +29,22 @@ struct ReferenceSettings {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };
 
-/// Weights, and Adam's moments, that take steps.
+/// Trains weights with AdamW, step by step.
 class ReferenceStep {
  public:
-  /// `weights`: all of a model that learn, of any floating-point type; `constants`: those that do not. Both are copied.
+  /// `weights`: all trainable weights of a model, of any floating-point type; `constants`: all frozen weights. Both
+  /// are copied.
   ReferenceStep(const ReferenceSettings& settings, const NamedTensors& weights,
                 const NamedTensors& constants);
   ReferenceStep(const ReferenceStep&) = delete;
   ReferenceStep& operator=(const ReferenceStep&) = delete;
 
-  /// The terms of a batch's mean loss and "total", and the gradients, where each weight is what it was `age` of its name
-  /// updates ago; empty: what it is.
+  /// Computes the gradients, and returns the terms of a batch's mean loss and "total". Each weight has the value from
+  /// before the last age(name) updates; an empty `age` means the current values.
   std::map<std::string, double> differentiate(std::span<const ReferenceRow> rows,
                                               const std::function<int64_t(const std::string&)>& age = {});
-  /// Clips these gradients, and updates the weights. With `group` each group's are clipped by the norm of its own.
+  /// Clips the gradients and updates the weights. With `group`, each group's gradients are clipped by the group's own
+  /// norm.
   void update(const std::function<int(const std::string&)>& group = {});
 
   const NamedTensors& weights() const { return weights_; }

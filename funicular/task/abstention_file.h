@@ -1,5 +1,5 @@
 #pragma once
-// The name of the table of an evaluation that tells how accurate answers are if doubtful ones are left out.
+// The name of an evaluation's abstention table: the accuracy if uncertain answers are left out.
 
 namespace funicular::task {
 

@@ -15,7 +15,7 @@ void Answers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) cons
     text.ids.clear();
     text.word_starts.clear();
     tokenizer.tokenize(column, text);
-    // A vector per text: its elements stay where they are when the next text is added.
+    // One vector per text, so that adding a text does not move the elements of earlier texts.
     const auto& ids = row.tokens.emplace_back(text.ids.begin(), text.ids.end());
     sample.columns.push_back({data::TokenSpan(ids.data(), ids.size()), {}});
   }

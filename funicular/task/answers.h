@@ -1,5 +1,5 @@
 #pragma once
-// From a row of text to a model's samples, and from the model's outputs to the row's answer.
+// Turns a row of text into a model's samples, and the model's outputs into the row's answer.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,24 +16,24 @@
 
 namespace funicular::task {
 
-/// A row that was read: its texts, or what is wrong with it.
+/// A row of input: its texts, or the error.
 struct InputRow {
   std::vector<std::string> texts;  ///< columns, or of tags the words
   std::string problem = {};        ///< "": none
-  uint64_t line = 0;               ///< where the row begins, from 1; 0: not known
-  /// Members of a JSON object that precede the answer's own: what came with the texts. "": nothing.
+  uint64_t line = 0;               ///< line at which the row begins, from 1; 0: unknown
+  /// Members of a JSON object to write before the answer's own: columns kept from the input. "": none.
   std::string kept = {};
-  /// As `kept`, for each text of a list whose texts have answers of their own; may be empty.
+  /// As `kept`, per text, for a list whose texts have separate answers; may be empty.
   std::vector<std::string> kept_of_texts = {};
 };
 
-/// A row with its tokens. The samples refer to them.
+/// A row with its tokens, to which the samples refer.
 struct TokenisedRow {
   InputRow row;
   std::vector<std::vector<uint32_t>> tokens = {};    ///< of each text
   std::vector<std::vector<uint8_t>> word_bits = {};  ///< as data::WordStarts has them; may be empty
-  std::vector<data::Sample> samples = {};            ///< none: nothing is asked of the model
-  int64_t max_length = 0;                            ///< tokens of a sequence at most; set before tokenise
+  std::vector<data::Sample> samples = {};            ///< empty: the model is not asked
+  int64_t max_length = 0;                            ///< the most tokens of a sequence; set before tokenise
   /// Only where windows read a text: the characters of each of its tokens, and the window of each sample.
   std::vector<text::CharacterRange> places = {};
   struct Window {
@@ -77,21 +77,21 @@ class Answers {
   const std::vector<std::string>& labels() const { return labels_; }
   /// The output of the model that is read.
   virtual const char* output() const { return "logits"; }
-  /// Bytes of an answer where all have the same size, and no line ends stand between them; 0: answers are lines.
+  /// The bytes of an answer, if answers are records of one size without line ends; 0: answers are lines.
   virtual size_t record_bytes() const { return 0; }
-  /// How many numbers the model gives at a time.
+  /// The width of the model's output rows.
   virtual int64_t width() const { return static_cast<int64_t>(labels_.size()); }
   /// Fills tokens and samples. Unless overridden, each text is a column of one sample.
   virtual void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const;
   /// Counts how much of the row a sequence with room for `room` tokens leaves out.
   virtual void count_cut(const TokenisedRow& row, int64_t room, data::CutRows& cut) const;
-  /// How many rows of the output "logits" each sample of the batch has, in order.
+  /// The number of rows of the output "logits" per sample of the batch, in order.
   virtual std::vector<int64_t> rows_of_samples(const MicroBatch& batch) const;
   /// The probabilities or numbers from which answers are read, for the logits of a batch.
   virtual at::Tensor scores(const at::Tensor& logits) const = 0;
   /// `scores`: one entry per sample of the row.
   virtual Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const = 0;
-  /// An answer whose keys are the columns of a table. "": no table holds the answers.
+  /// An example answer whose keys are the columns of a table; "": the answers do not fit a table.
   virtual std::string example() const { return ""; }
 
  private:

@@ -31,7 +31,7 @@ namespace {
 
 constexpr const char* kWeights = "model.safetensors";
 
-/// The JSON files that say how the sentence folder makes a vector, by their names; empty: it is no sentence folder.
+/// The JSON files that define how a sentence folder makes a vector, by name; empty: no sentence folder.
 std::map<std::string, Json> modules_of(const fs::path& folder) {
   std::map<std::string, Json> found;
   if (!format::is_sentence_folder(folder)) return found;
@@ -57,7 +57,7 @@ std::string shown(const std::string& text) {
   return text.empty() ? "none" : text;
 }
 
-/// Throws InputError unless the models compute and answer alike.
+/// Throws InputError unless the models have the same computation and the same answers.
 void require_alike(const model::Pretrained& first, const model::Pretrained& other) {
   const auto refuse = [&](const char* what, const std::string& a, const std::string& b) {
     throw InputError("average", "{} and {} have different {}: {}, and {}; expected models of one kind",
@@ -82,7 +82,7 @@ void require_alike(const model::Pretrained& first, const model::Pretrained& othe
     refuse("poolings or modules", "one modules.json", "another");
 }
 
-/// Throws InputError if weights lie in other files too, such as exits or the modules of an embedder.
+/// Throws InputError if other files also have weights, such as exits or an embedder's modules.
 void require_one_file(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".safetensors" && entry.path() != folder / kWeights)
@@ -90,7 +90,7 @@ void require_one_file(const fs::path& folder) {
                        fs::relative(entry.path(), folder).string(), kWeights);
 }
 
-/// A tensor that is no weight, such as the position ids of older versions of transformers.
+/// A tensor that is not a weight, such as the position ids of older versions of transformers.
 struct Constant {
   format::TensorDeclaration declaration;
   std::vector<std::byte> data;
@@ -122,7 +122,7 @@ class Sums {
     ++models_;
   }
 
-  /// Writes the means in fp32, and each constant as it is.
+  /// Writes the means in fp32, and each constant unchanged.
   void write(const fs::path& file) const {
     std::vector<format::TensorDeclaration> declarations;
     for (const auto& [name, sum] : sums_)
@@ -162,7 +162,7 @@ class Sums {
   int64_t models_ = 0;
 };
 
-/// Leaves out what is true of one model alone.
+/// Removes entries that hold for only one model.
 void write_config(const fs::path& from, const fs::path& to, const std::vector<fs::path>& models) {
   Json config = read_json(from / "config.json");
   config["dtype"] = "float32";
@@ -177,7 +177,7 @@ void write_config(const fs::path& from, const fs::path& to, const std::vector<fs
   write_file_atomically(to / "config.json", json_text(config, 2) + "\n");
 }
 
-/// Whether the file holds the weights of one model in another form.
+/// Whether the file has one model's weights in another format.
 bool holds_weights(const fs::path& file) {
   static const std::set<std::string> kEndings{".safetensors", ".bin", ".pt",      ".pth",
                                               ".onnx",        ".h5",  ".msgpack", ".ot"};

@@ -22,7 +22,7 @@ namespace funicular::task {
 
 namespace {
 
-/// The key of a calibrated copy: the model that it is a copy of.
+/// The key of a calibrated copy that names the original model.
 constexpr const char* kCopyOf = "copy_of";
 
 constexpr const char* kPlace = "config.json (key \"funicular\", \"calibration\")";
@@ -137,7 +137,7 @@ void require_place_of_copy(const fs::path& copy, const fs::path& model) {
 
 void write_calibrated_copy(const fs::path& model, const fs::path& copy, Json calibration) {
   const fs::path place = fs::absolute(copy);
-  std::vector<fs::path> files;  // listed first, so that no copy is copied
+  std::vector<fs::path> files;  // listed first, so that the copy is not copied itself
   for (const auto& entry :
        fs::recursive_directory_iterator(model, fs::directory_options::follow_directory_symlink))
     files.push_back(fs::relative(entry.path(), model));

@@ -1,5 +1,5 @@
 #pragma once
-// What config.json keeps of a calibration, and what a user decides about the answers of a model with classes.
+// The calibration in config.json, and a user's decisions on the answers of a model with classes.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,12 +18,13 @@ class Task;
 /// The key of a calibration in config.json's "funicular": {"temperature": T, "rows": N, "coverage": […]}.
 inline constexpr const char* kCalibrationNote = "calibration";
 
-/// The temperature that `note` (config.json's key "funicular") keeps; 1 if it keeps none. Throws InputError unless it
-/// is a positive number.
+/// Reads the temperature in `note` (config.json's key "funicular"); 1 if it has none. Throws InputError unless it is
+/// a positive number.
 double temperature_in(const Json& note);
-/// The note for a model whose rows leave early: its exits have temperatures of their own (model::ExitRule).
+/// Removes the calibration from the note of a model with early exit, as its exits have their own temperatures
+/// (model::ExitRule).
 Json without_calibration(Json note);
-/// The logits divided by the temperature. With 1 they keep their bits.
+/// Returns the logits divided by the temperature. With 1 they are bit-identical.
 at::Tensor cooled(const at::Tensor& logits, double temperature);
 
 /// The text of kAbstentionFile: lines "COVERAGE<tab>ACCURACY<tab>THRESHOLD" below a header. They are the points of
@@ -44,26 +45,24 @@ void require_calibratable(const fs::path& folder);
 /// Writes the calibration into the folder's config.json, which keeps everything else.
 void keep_calibration(const fs::path& folder, const Json& calibration);
 
-/// How `predict` answers. One of the first two at most.
+/// The user's decisions on how `predict` answers. At most one of `abstain` and `abstain_accuracy` is set.
 struct Decision {
-  std::optional<double> abstain{};  ///< less confident rows get no label
+  std::optional<double> abstain{};  ///< rows with a lower confidence get no label
   std::optional<double>
-      abstain_accuracy{};  ///< the same, at the confidence that gave this accuracy in the calibration
-  std::optional<double>
-      threshold{};  ///< several labels per text: the probability from which a label is given
+      abstain_accuracy{};  ///< as `abstain`, at the confidence that reached this accuracy in the calibration
+  std::optional<double> threshold{};  ///< several labels per text: the least probability of a predicted label
   std::string
       aggregation{};  ///< tags: one of aggregation_names(), for entities with their characters; "": words
 
   std::optional<int64_t> n_best{};  ///< spans: how many candidates each answer lists
 
   bool given() const { return abstain || abstain_accuracy || threshold || !aggregation.empty() || n_best; }
-  /// What Task::answers reads: the model's note with the decision laid over it. Throws InputError for a task that
-  /// cannot decide so, and for an accuracy that no confidence reached.
+  /// Returns the model's note with the decision added, for Task::answers. Throws InputError for a task that does not
+  /// support the decision, and for an accuracy that no confidence reached.
   Json over(const model::Pretrained& pretrained, const Task& task) const;
 };
 
-/// The key under which Decision::over lays the confidence below which a row gets no label, and the threshold of all
-/// labels.
+/// The keys of Decision::over: the confidence below which a row gets no label, and the threshold of all labels.
 inline constexpr const char *kAbstain = "abstain", *kThreshold = "threshold";
 
 }  // namespace funicular::task

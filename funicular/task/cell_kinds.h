@@ -1,5 +1,5 @@
 #pragma once
-// What one cell of a table looks like, for guesses about columns (column_facts.h).
+// Recognises kinds of table cells, for guesses about columns (column_facts.h).
 
 #include <cstdint>
 #include <string_view>

@@ -24,8 +24,8 @@ namespace funicular::task {
 
 namespace {
 
-/// Numbers that are many, or have a fraction, may be measured and not chosen. A few cells among them may be missing
-/// values, such as "unknown".
+/// Many numbers, or numbers with a fraction, suggest a regression. A few cells may be missing values, such as
+/// "unknown".
 Suits classes_suit(const ColumnFacts& labels) {
   if (labels.many_values || labels.lists > 0 || !labels.separator().empty()) return Suits::no;
   const bool few = labels.values.size() <= kMostGrades;

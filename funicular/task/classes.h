@@ -23,8 +23,7 @@ class Classes final : public TextTask {
   void report_training(const FileRows& rows) const override;
   void report_evaluation(const std::vector<std::string>& labels,
                          const model::Pretrained& model) const override;
-  /// A model whose classes have other names than the task's is taken to have them in the task's order, with a
-  /// warning.
+  /// If a model's class names differ from the task's, they are assumed to be in the task's order, with a warning.
   std::vector<std::string> labels_of(const format::ModelConfig& config, const fs::path& model) const override;
   /// Details: "confusion_matrix": [true class][predicted class], how many rows. Lines: {"row": 1, "label": …,
   /// "predicted": …, "score": …, "probabilities": {…}}, score being the probability of the prediction.
@@ -33,8 +32,8 @@ class Classes final : public TextTask {
 
  protected:
   ScoreKind score_kind() const override { return ScoreKind::softmax; }
-  /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class. A row that is less
-  /// sure than Decision::abstain has the label null and no Answer::labels.
+  /// {"label": …, "score": …, "probabilities": {…}}. Answer::labels is the most probable class. A row with a
+  /// confidence below Decision::abstain has the label null and no Answer::labels.
   std::unique_ptr<Answers> answers_to_texts(std::vector<std::string> labels, const Json& note) const override;
   std::string problem_type() const override { return "single_label_classification"; }
 };

@@ -20,8 +20,8 @@ namespace funicular::task {
 namespace {
 
 constexpr size_t kMostValues = 4096, kLongestValue = 200;
-/// A column that no name marks is one of classes only with at most so many values, in so many rows each in the
-/// median.
+/// Limits for classes in a column that its name does not mark: the most distinct values, and the least median number
+/// of rows per value.
 constexpr size_t kMostClasses = 50;
 constexpr uint64_t kFewestRows = 5;
 /// Cells that are not numbers, for messages.
@@ -95,7 +95,7 @@ bool ColumnFacts::looks_like_classes() const {
   return *middle >= kFewestRows && unlike * 10 < values.size() * 9;
 }
 
-/// With too many different cells to compare, each label must stand in two cells in the mean.
+/// If there are too many distinct cells to compare, each label must occur in two cells on average.
 std::string ColumnFacts::separator() const {
   for (size_t i = 0; i < kBetweenLabels.size(); ++i) {
     const auto& [labels, combined, many] = parts[i];

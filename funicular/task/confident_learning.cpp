@@ -18,7 +18,7 @@ int64_t greatest(std::span<const double> values) {
   return std::max_element(values.begin(), values.end()) - values.begin();
 }
 
-/// The most probable class but for `label`.
+/// The most probable class other than `label`.
 int64_t best_other(std::span<const double> probabilities, int64_t label) {
   int64_t best = label == 0 ? 1 : 0;
   for (int64_t other = 0; other < std::ssize(probabilities); ++other)
@@ -36,7 +36,7 @@ std::vector<size_t> ascending_places(const std::vector<double>& values) {
   return order;
 }
 
-/// Whole numbers with the sum of the values: the values that rounding moved the most are moved by one.
+/// Rounds to whole numbers that keep the sum of the values: the values that rounding changed most are moved by one.
 std::vector<int64_t> rounded_to_sum(const std::vector<double>& values) {
   std::vector<double> whole, moved;
   for (const double value : values) {

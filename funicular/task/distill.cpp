@@ -78,7 +78,7 @@ class Distilling {
   bool prediction() const { return o_.stage == "prediction"; }
   bool leads() const { return o_.group.rank() == 0; }
   bool learns_labels() const { return terms_.has(Kind::hard); }
-  /// The teacher, of which only layers are taken, need not know the task.
+  /// A teacher of which only layers are used need not know the task.
   bool learns_labels_only() const { return learns_labels() && terms_.terms.size() == 1; }
   int64_t longest_sequence() const;
   void open_student();
@@ -119,7 +119,7 @@ Distilling::Distilling(const DistillOptions& options)
   make_objective();
 }
 
-/// The longest one that the student and the teacher can have.
+/// The longest sequence that both student and teacher support.
 int64_t Distilling::longest_sequence() const {
   const int64_t own = config_.encoder.longest_sequence();
   return teacher_.is_model() ? std::min(own, teacher_.folder().config().encoder.longest_sequence()) : own;
@@ -147,7 +147,7 @@ void Distilling::open_student() {
                      "--init-layers and the weights of --student {} contradict each other; give its "
                      "config.json for a student without weights",
                      o_.student);
-  config_.source.erase("funicular");  // the teacher's, which is no longer true
+  config_.source.erase("funicular");  // the teacher's note, which does not hold for the student
   if (!prediction() || !teacher_.is_model()) return;
   const format::ModelConfig& theirs = teacher_.folder().config();
   config_.num_labels = theirs.num_labels;
@@ -155,7 +155,7 @@ void Distilling::open_student() {
   config_.problem_type = theirs.problem_type;
 }
 
-/// Before hours of tokenising, and before anything is written.
+/// Checks before hours of tokenising, and before anything is written.
 void Distilling::choose_terms() {
   objective::DistillationOptions& o = terms_;
   o.student = config_;
@@ -242,7 +242,7 @@ void Distilling::take_classes(const std::vector<std::string>& found) {
   if (!teacher_.is_model()) config_.problem_type = "single_label_classification";
 }
 
-/// The classes in the order of the teacher's logits; empty: as the training file has them.
+/// The classes in the order of the teacher's logits; empty: the training file's.
 std::vector<std::string> Distilling::classes() const {
   const std::vector<std::string>& named = o_.task->label_names();
   if (!prediction() || (teacher_.is_model() && learns_labels_only())) return named;

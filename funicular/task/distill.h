@@ -1,5 +1,5 @@
 #pragma once
-// Distillation: a small model that learns from a large one.
+// Distillation: trains a small model on the outputs of a large one.
 
 #include <memory>
 #include <optional>
@@ -24,19 +24,20 @@ struct DistillOptions : RunOptions {
   std::vector<std::string> soft_columns{};
   std::string
       student{};  ///< a name of model::student_names() or of its sizes, a config.json, or a folder with weights
-  std::string init_layers{};  ///< layers of the teacher that the student begins with; "": none
+  std::string init_layers{};  ///< layers of the teacher that initialise the student; "": none
 
   fs::path data{}, eval_data{};                 ///< token stores of the stage general
   fs::path train_file{}, eval_file{};           ///< rows of the stages intermediate and prediction
   std::shared_ptr<const Task> task{};           ///< of these rows
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
-  fs::path cache{};  ///< folder that keeps the teacher's answers; empty: it is asked in each step
+  fs::path cache{};  ///< folder for the teacher's cached answers; empty: the teacher runs in each step
 
   /// The terms of the loss, see objective/distillation.h. `student`, `teacher`, `documents`, `sequence`, `layers`
   /// and `rows` are filled in.
   objective::DistillationOptions terms{};
-  std::string layer_map = "uniform";                    ///< see objective::make_layer_map
-  std::string precision = "fp32", teacher_precision{};  ///< of the training; of the teacher, "": the same
+  std::string layer_map = "uniform";  ///< see objective::make_layer_map
+  std::string precision = "fp32",
+              teacher_precision{};  ///< precision of the training, and of the teacher; "": the same
 
   std::optional<int64_t> max_length{};  ///< none: 128, or the models' longest
   std::string truncation = "longest_first";
@@ -44,11 +45,11 @@ struct DistillOptions : RunOptions {
 
 struct DistillResult : RunResult {
   bool cache_interrupted =
-      false;  ///< a signal came while the teacher answered: nothing is trained, `cache` keeps its answers
+      false;  ///< a signal came while the teacher ran: nothing is trained, and `cache` has its answers so far
 };
 
-/// Trains, and writes the run's folder as finetune() does: RUN/model is the student of the best evaluation. Throws
-/// InputError for options, files or models that do not fit.
+/// Trains, and writes the run's folder as finetune() does. RUN/model is the best evaluated student. Throws InputError
+/// for options, files or models that do not fit.
 DistillResult distill(const DistillOptions& options);
 
 }  // namespace funicular::task

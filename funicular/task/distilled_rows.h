@@ -12,13 +12,12 @@
 
 namespace funicular::task {
 
-/// Refuses terms that do not go with the stage, with probabilities of a file instead of a teacher, or with a cache
-/// of its answers.
+/// Refuses terms that do not fit the stage, probabilities from a file instead of a teacher, or a cache of answers.
 void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
                  bool caches);
 
-/// Refuses files without the columns of probabilities, by their headers: before they are tokenised. `evaluated` may
-/// be empty.
+/// Refuses files without the columns of probabilities. Reads only their headers, before they are tokenised.
+/// `evaluated` may be empty.
 void require_soft_columns(const fs::path& train, const fs::path& evaluated,
                           const format::TextOptions& layout);
 
@@ -28,9 +27,9 @@ std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                             const std::vector<std::string>& named_by_task,
                                             const fs::path& file);
 
-/// Whether a custom task's file has no label column. It has none if its header does not name the column. The first object
-/// of JSON lines may also lack the key, or have an object of shares there. A teacher answers such rows as well. Logs that
-/// labels are not read.
+/// Whether a custom task's file has no label column. It has none if its header does not name the column. For JSON
+/// lines, it has none if the first object lacks the key, or has an object of shares there. A teacher can answer such
+/// rows, too. Logs that labels are not read.
 bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout);
 
 }  // namespace funicular::task

@@ -1,6 +1,6 @@
 #pragma once
-// Confident learning for rows with several labels. Each label is judged by itself, with two classes: it applies, or it
-// does not. Rules follow cleanlab 2.9, multilabel_classification.
+// Confident learning for rows with several labels. Each label is judged separately, with two classes: it applies, or
+// it does not. Rules follow cleanlab 2.9, multilabel_classification.
 
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace funicular::task {
 
-/// Which labels rows have, and the probability of each [rows, labels]. An unknown label is neither given nor missing:
-/// it is not judged.
+/// The rows' labels and their probabilities, [rows, labels]. An unknown label is neither given nor missing, and is
+/// not judged.
 struct JudgedLabels {
   int64_t labels = 0;
   std::vector<bool> given = {};
@@ -36,8 +36,8 @@ struct DoubtfulRow {
   double certainty = 0;  ///< 1 minus the row's quality by which rows are in order
 };
 
-/// The rows with a suspected label, most certain first. The quality of a row is an exponential moving average (0.8) of
-/// the qualities of its known labels, the best first. So the worst weighs most.
+/// The rows with a suspected label, most certain first. The quality of a row is an exponential moving average (0.8)
+/// of the qualities of its known labels, the best first. Thus the worst label weighs most.
 std::vector<DoubtfulRow> find_doubtful(const JudgedLabels& rows, SuspectFilter filter, SuspectOrder order);
 
 }  // namespace funicular::task

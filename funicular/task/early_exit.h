@@ -1,6 +1,6 @@
 #pragma once
-// Early exit of models of classes: how exits are trained, what config.json keeps of them, and which threshold a user
-// gets.
+// Early exit for models with classes: the training of exits, their note in config.json, and the choice of a
+// threshold.
 
 #include <memory>
 #include <optional>
@@ -17,14 +17,14 @@
 
 namespace funicular::task {
 
-/// The file beside the model's weights that keeps the exits.
+/// The file of the exits' weights, beside the model's weights.
 inline constexpr const char* kExitsFile = "exits.safetensors";
 
 enum class ExitTraining {
   none,
-  two_stage,          ///< after fine-tuning, the encoder frozen; exits learn the labels (DeeBERT)
-  self_distillation,  ///< the same, and exits learn the distribution of the model's own classifier (FastBERT)
-  joint               ///< with the encoder, from the labels
+  two_stage,          ///< after fine-tuning, encoder frozen; exits learn the labels (DeeBERT)
+  self_distillation,  ///< after fine-tuning, encoder frozen; exits learn the own classifier's distribution (FastBERT)
+  joint               ///< together with the encoder; exits learn the labels
 };
 /// The values of --early-exit, in the order of ExitTraining.
 const std::vector<std::string>& exit_training_names();
@@ -37,20 +37,20 @@ enum class ExitPooling {
 /// The values of --exit-pooling, in the order of ExitPooling.
 const std::vector<std::string>& exit_pooling_names();
 
-/// How `finetune` trains exits.
+/// Options of the training of exits in `finetune`.
 struct EarlyExitOptions {
   ExitTraining training = ExitTraining::none;
   ExitPooling pooling = ExitPooling::mean;
-  bool exits_only = false;  ///< the model is fine-tuned already; only its exits learn
+  bool exits_only = false;  ///< the model is already fine-tuned; only its exits are trained
   bool wanted() const { return training != ExitTraining::none; }
-  /// Whether a fine-tuning comes before the training of the exits.
+  /// Whether fine-tuning precedes the training of the exits.
   bool two_runs() const { return wanted() && training != ExitTraining::joint && !exits_only; }
 };
 
 /// Throws InputError unless the task gives one class per text.
 void require_one_class(const Task& task, const char* option);
 
-/// An exit behind each layer but the last, on the objective of a task of classes.
+/// Adds an exit behind each layer except the last to the objective of a task with classes.
 std::unique_ptr<objective::Objective> with_exits(std::unique_ptr<objective::Objective> classes,
                                                  const format::ModelConfig& config,
                                                  const EarlyExitOptions& options,
@@ -60,28 +60,28 @@ Json exits_note(const format::ModelConfig& config, const EarlyExitOptions& optio
 
 // ---- a model with exits
 
-/// A user's choice for a model with exits: at most one of the three.
+/// A user's choice for a model with exits; at most one of the three is given.
 struct ExitChoice {
   std::optional<double> threshold{};
-  std::optional<double> speed{};     ///< the layers of the model over the mean layers of a row
-  std::optional<double> accuracy{};  ///< at least, with the fewest layers
+  std::optional<double> speed{};     ///< ratio of the model's layers to the mean layers per row
+  std::optional<double> accuracy{};  ///< least accuracy, reached with the fewest layers
   model::ExitRule::Kind rule = model::ExitRule::Kind::entropy;
 
   bool given() const { return threshold || speed || accuracy; }
 };
 
 bool has_exits(const model::Pretrained& pretrained);
-/// Reads the options of the exits' training from config.json. Exits of folders without a word of pooling read
-/// the first token.
+/// Reads the options of the exits' training from config.json. Exits of folders that do not note a pooling read the
+/// first token.
 EarlyExitOptions exit_options(const model::Pretrained& pretrained);
-/// The rule for this choice. Speed and accuracy come from the curves in config.json, of the evaluation that
-/// chose the best exits. Throws InputError for a model without exits or without such a point.
+/// Returns the exit rule for this choice. Speed and accuracy refer to the curves in config.json, from the evaluation
+/// that chose the best exits. Throws InputError for a model without exits, and if no point meets the choice.
 model::ExitRule exit_rule(const model::Pretrained& pretrained, const ExitChoice& choice);
-/// A model of with_exits() with all its weights, for use at this precision.
+/// Loads a model of with_exits() with all its weights, for inference in this precision.
 Model load_with_exits(const model::Pretrained& pretrained, const objective::Objective& objective,
                       const std::string& precision, at::Device device);
 
-/// Metrics that also give "mean_layers", of the output `exit_layers` [S].
+/// Metrics that also report "mean_layers", from the output `exit_layers` [S].
 std::unique_ptr<Metrics> with_mean_layers(std::unique_ptr<Metrics> metrics);
 
 }  // namespace funicular::task

@@ -24,19 +24,19 @@ namespace funicular::task {
 
 namespace {
 
-/// Texts that are embedded at a time: the vectors of so many lie in memory.
+/// Texts to embed at a time, whose vectors are in memory.
 constexpr size_t kTextsAtOnce = 4096;
 
 /// No text is longer than this.
 constexpr int32_t kAnyLength = std::numeric_limits<int32_t>::max();
 
-/// A tokeniser's template, or texts without special tokens for a table of static embeddings.
+/// The tokeniser's template, or for a table of static embeddings one without special tokens.
 text::SequenceTemplate sequence_form(const model::SentenceEncoder& encoder,
                                      const text::Tokenizer& tokenizer) {
   return encoder.is_static() ? text::SequenceTemplate() : tokenizer.sequence();
 }
 
-/// The row of a table of static embeddings that stands for a text without tokens.
+/// The row of a table of static embeddings for texts without tokens.
 std::optional<uint32_t> no_token(const model::SentenceEncoder& encoder) {
   if (!encoder.is_static()) return std::nullopt;
   return static_cast<uint32_t>(encoder.static_rows());
@@ -101,7 +101,7 @@ std::string Embedder::choose_prompt(const EmbedderOptions& options) const {
   return "";
 }
 
-/// How many tokens poolings leave out: the prompt's and the special ones before it.
+/// The number of tokens that poolings leave out: the prompt's, and special tokens before it.
 int64_t Embedder::prompt_tokens() const {
   if (encoder_.is_static() || encoder_.modules().include_prompt || prompt_.empty()) return 0;
   int64_t before = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Embedding: a vector for each text, by a sentence encoder.
+// Embeds texts: makes one vector per text with a sentence encoder.
 
 #include <ATen/core/Tensor.h>
 
@@ -26,9 +26,9 @@ enum class TextRole { any, query, document };
 /// The names of TextRole, in its order.
 const std::vector<std::string>& text_role_names();
 
-/// How an Embedder makes vectors.
+/// Options of an Embedder.
 struct EmbedderOptions {
-  std::vector<format::Pooling> poolings{};  ///< of a folder without modules; empty: the mean
+  std::vector<format::Pooling> poolings{};  ///< for a folder without modules; empty: the mean
   /// The text before each text. None: the prompt of `prompt_name` or of `role`, else the model's default prompt.
   std::optional<std::string> prompt{};
   std::string prompt_name{};              ///< one of the model's prompts
@@ -43,7 +43,7 @@ struct EmbedderOptions {
   const char* option = "--model";         ///< names the folder in messages
 };
 
-/// Model, tokeniser and predictor of one folder. Opening one takes far longer than a text: keep it.
+/// Model, tokeniser and predictor of one folder. Keep it, as opening a folder takes far longer than embedding a text.
 class Embedder {
  public:
   /// Throws InputError for a folder that has no sentence encoder, and for options that do not fit it.
@@ -63,7 +63,7 @@ class Embedder {
   const model::SentenceEncoder& encoder() const { return encoder_; }
   /// For many rows at once.
   const Predictor& predictor() const { return *predictor_; }
-  /// Says in words how a text becomes a vector: "mean of all tokens, normalised".
+  /// Describes how a text becomes a vector: "mean of all tokens, normalised".
   std::string description() const;
 
  private:
@@ -85,16 +85,16 @@ void for_each_block(const Embedder& embedder, const std::vector<std::string>& te
 /// The vectors of all texts at once.
 at::Tensor all_vectors(const Embedder& embedder, const std::vector<std::string>& texts, const char* command);
 
-/// Which rows embed() reads.
+/// The rows that embed() reads.
 struct EmbedOptions {
   InputOptions input{};  ///< tables: the column "text" unless `text` is given; several columns are joined
-  int64_t skip = 0;      ///< rows at the beginning that are read and left out
+  int64_t skip = 0;      ///< rows at the beginning to skip
   comm::Group group{};   ///< ranks that share the rows of a file
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };
 
-/// Gives the vectors of the rows of a file, in their order: whole records of width() float32 numbers, on rank 0
-/// alone. Says what was doubtful in the rows. Several ranks call it with the same options. Throws as predict() does.
+/// Outputs the vectors of the rows of a file, in order, on rank 0 only: whole records of width() float32 numbers.
+/// Warns of doubtful rows. All ranks must call it with the same options. Throws as predict() does.
 StreamCounts embed(const Embedder& embedder, const EmbedOptions& options,
                    const std::function<void(std::string_view)>& write);
 

@@ -12,7 +12,7 @@ namespace funicular::task {
 
 namespace {
 
-/// LEAF keeps the linear layer, so that the teacher's vectors can be searched with the student's.
+/// LEAF keeps the linear layer, so that the student's vectors can search the teacher's vectors.
 void add_adapter(format::SentenceFolder& modules, int64_t hidden, int64_t wanted) {
   const int64_t width = modules.vector_width(hidden);
   if (width == wanted) return;

@@ -26,7 +26,7 @@ namespace {
 
 using objective::VectorLoss;
 
-/// Properties of a task that differ from those of the other tasks.
+/// The properties in which the tasks on groups of texts differ.
 struct GroupRow {
   const char* name;
   std::vector<std::string> columns;  ///< by default
@@ -203,7 +203,7 @@ std::unique_ptr<objective::Objective> Embedders::objective(const text::Tokenizer
       .scored = group_ == TextGroup::scores,
       .folder = options.embedding.folder};
   take_modules(own, tokenizer, options.embedding, config.encoder.width);
-  // A vector as a whole must stay good, too.
+  // The whole vector must stay good, too.
   const int64_t width = own.modules.vector_width(config.encoder.width);
   own.loss.check_width(width);
   if (std::vector<int64_t>& sizes = own.loss.matryoshka;
@@ -220,7 +220,7 @@ int64_t Embedders::default_length(const fs::path& model) const {
   return modules.max_length > 0 ? modules.max_length : otherwise;
 }
 
-/// Stores know no lines: for the message the file is read again.
+/// Stores have no line numbers, so the file is read again for the message.
 void Embedders::check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const {
   int64_t wrong = 0;
   const auto label_at = [&](int64_t row) { return rows.store.row(row).label; };
@@ -267,7 +267,7 @@ void Embedders::describe_in(format::ModelConfig& config, const std::vector<std::
   config.num_labels = 2;
   config.problem_type = "";
   config.architectures = {format::family_of(config).class_of(model::Head::none.architecture)};
-  config.source["funicular"]["task"] = name();  // an encoder alone tells no task
+  config.source["funicular"]["task"] = name();  // an encoder alone does not reveal its task
 }
 
 void Embedders::check_training(const FileRows& rows) const {

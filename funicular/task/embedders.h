@@ -13,7 +13,7 @@ namespace funicular::task {
 /// Contents of a row of an embedder's files.
 enum class TextGroup {
   pairs,     ///< an anchor and a positive
-  triplets,  ///< an anchor, a positive, and one or more negatives
+  triplets,  ///< an anchor, a positive, and at least one negative
   scores,    ///< two texts and how similar they are
   vectors    ///< a text; a teacher gives the vector (FileOptions::teacher)
 };
@@ -25,7 +25,7 @@ class Embedders final : public Task {
   /// The rows of task/registry.h.
   static TaskType row(TextGroup group);
 
-  /// Each text is a sequence of its own.
+  /// Each text is a separate sequence.
   int texts() const override { return 1; }
   data::LabelKind label_kind() const override { return data::LabelKind::values; }
   data::TextFileSourceOptions columns() const override { return columns_; }
@@ -39,14 +39,14 @@ class Embedders final : public Task {
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override;
   bool texts_are_sequences() const override { return true; }
-  /// The length that a folder of sentence-transformers says, if it says one.
+  /// The length in a folder of sentence-transformers, if it has one.
   int64_t default_length(const fs::path& model) const override;
 
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;
-  /// Throws InputError for rows that the loss cannot learn from; it names the line of a wrong label.
+  /// Throws InputError for rows that the loss cannot use, and names the line of a wrong label.
   TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                       std::shared_ptr<const data::TokenStore> store, const fs::path& file) const override;
   bool labels_follow_texts() const override { return files().teacher.empty(); }  // else they are row numbers
@@ -60,11 +60,11 @@ class Embedders final : public Task {
     return {};
   }
   bool scores_classes() const override { return false; }
-  /// Lines: {"row": 1, "label": …, "cosine": …}, {"row": 1, "rank": …}, or {"row": 1, "cosine": …}. Mistakes are the rows
-  /// whose positive is not the most similar text, the worst first.
+  /// Lines: {"row": 1, "label": …, "cosine": …}, {"row": 1, "rank": …}, or {"row": 1, "cosine": …}. Mistakes are the
+  /// rows whose positive is not the most similar text, the worst first.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
                                const Json& note) const override;
-  /// Throws InputError: `funicular embed` gives vectors.
+  /// Throws InputError, as `funicular embed` makes vectors.
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const override;
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
 

@@ -31,7 +31,7 @@ struct Piece {
   text::CharacterRange place = {};
 };
 
-/// Finds the bytes of characters, fast if each lies near the one before it. The text is valid UTF-8.
+/// Finds the byte offsets of characters; fast if each is near the previous one. The text is valid UTF-8.
 class Characters {
  public:
   explicit Characters(std::string_view text) : text_(text) {}
@@ -95,7 +95,7 @@ class EntityAnswers final : public Answers {
   std::optional<int64_t> stride_;
 };
 
-/// Every token is read; of windows, each in the one that shows most around it.
+/// Every token is read. With several windows, it is read in the window with the most context around it.
 void EntityAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {
   std::string& given = row.row.texts.at(0);
   given = text::to_valid_utf8(given);

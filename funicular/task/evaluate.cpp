@@ -49,10 +49,10 @@ class Measurement {
 
   /// `otherwise`: the length if none is given. `has_modules`: the model is a folder of sentence-transformers.
   void take_length(int64_t otherwise, bool has_modules = false);
-  /// The length of the model's training, or its longest, if none is given.
+  /// The given length, or the length of the model's training, or its longest.
   void take_length(const Task& task);
   Model load(const objective::Objective& objective) const;
-  /// `exits`: where rows leave; none: at the end of the model.
+  /// `exits`: the rule of early exit; none: rows use the whole model.
   OrderedJson measure(const Model& model, const objective::Objective& objective, const data::Dataset& samples,
                       Metrics* metrics, const std::optional<model::ExitRule>& exits = {}) const;
 
@@ -105,7 +105,7 @@ Model Measurement::load(const objective::Objective& objective) const {
   return model;
 }
 
-/// What came of one micro-batch whose rows leave early.
+/// Evaluates one micro-batch with early exit.
 parallel::EvalResult evaluate_with_exits(const Model& model, const MicroBatch& batch,
                                          const model::ExitRule& rule) {
   const model::ExitedRows rows = model::run_with_exits(model, batch, rule);
@@ -244,7 +244,7 @@ OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, c
           {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
 }
 
-/// Changes found.reliability, which is that of the model as it was.
+/// Changes found.reliability, which is the uncalibrated model's.
 void calibrate(Evaluation& found, const model::Pretrained& pretrained, const fs::path& copy) {
   const Json calibration = found.sheet->calibrate();
   OrderedJson before = std::exchange(found.reliability, found.sheet->reliability());

@@ -1,5 +1,5 @@
 #pragma once
-// Evaluation: exact metrics of a fine-tuned model on labelled rows, and what it answered to each.
+// Evaluation: exact metrics of a fine-tuned model on labelled rows, and its answer to each row.
 
 #include <cstdint>
 #include <map>
@@ -18,15 +18,14 @@
 
 namespace funicular::task {
 
-/// Rows of a forward pass, unless `batch_size` says it: at most, where its tokens are limited as well; where they
-/// are not.
+/// The default rows of a forward pass: the most rows if tokens are also limited; the number of rows if they are not.
 inline constexpr int64_t kMostEvaluatedRows = 512, kEvaluatedRows = 32;
 
 /// The options of evaluate().
 struct EvaluateOptions {
   fs::path model{};                             ///< the model's folder
   fs::path data{};                              ///< labelled rows; for a masked language model a token store
-  std::shared_ptr<const Task> task{};           ///< none: what the model was fine-tuned for
+  std::shared_ptr<const Task> task{};           ///< none: the task of the model's fine-tuning
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
 
   std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
@@ -36,40 +35,39 @@ struct EvaluateOptions {
   at::Device device = at::kCPU;         ///< where the model computes
   uint64_t seed = 42;                   ///< of the masks of a masked language model
 
-  /// Exit of the rows in a model with exits. Not given: the whole model answers, and the curve of its exits
-  /// is measured too.
+  /// Rule of early exit for a model with exits. None: the whole model answers, and the curve of its exits is
+  /// measured, too.
   ExitChoice exits{};
-  /// Folder of a small model that is asked first: the curve of the cascade is measured besides. Empty: there is none.
+  /// Folder of the small model of a cascade, whose curve is measured, too. Empty: none.
   fs::path cascade{};
-  /// Finds the temperature that suits the rows and writes it into the model's config.json, which predict and later
-  /// evaluations read.
+  /// Fits a temperature to the rows and writes it into the model's config.json, for predict and later evaluations.
   bool calibrate = false;
-  /// With `calibrate`: a copy of the model with the temperature is written here, and the model stays as it is. Empty:
-  /// none.
+  /// With `calibrate`: writes a copy of the model with the temperature here, and leaves the model unchanged. Empty:
+  /// no copy.
   fs::path calibrated{};
 
-  fs::path stores{};   ///< folder that keeps the tokenised rows; empty: a temporary one
-  bool quiet = false;  ///< says nothing of the rows and shows no progress
+  fs::path stores{};   ///< folder for the tokenised rows; empty: a temporary one
+  bool quiet = false;  ///< no messages about the rows, and no progress
 
   comm::Group group{};  ///< ranks that share the rows; the result has the bits of one process
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name
 };
 
-/// Known on rank 0 alone.
+/// Set only on rank 0.
 struct Evaluation {
-  std::shared_ptr<const Task> task;               ///< what the rows were read as
+  std::shared_ptr<const Task> task;               ///< the task of the rows
   OrderedJson scores = {};                        ///< the metrics, "loss" and "samples"
   std::unique_ptr<Sheet> sheet = nullptr;         ///< the answers beside the labels
   std::unique_ptr<EvaluatedRows> rows = nullptr;  ///< the rows' texts, for lists of mistakes
   /// Measured curves (task/exit_speed.h) by name: "early_exit" of a model with exits, "cascade".
   OrderedJson curves = OrderedJson::object();
-  /// How far the probabilities can be trusted (Sheet::reliability); after EvaluateOptions::calibrate as it is now, with
-  /// "before". Null: the task has no such measures.
+  /// Measures of calibration (Sheet::reliability). After EvaluateOptions::calibrate: of the calibrated model, with
+  /// the earlier values in "before". Null: the task has no such measures.
   OrderedJson reliability = nullptr;
-  data::CutRows cut = {};  ///< texts that the model did not read whole
+  data::CutRows cut = {};  ///< texts that were cut
   uint64_t left_out = 0;   ///< bad rows
   OrderedJson record =
-      {};  ///< what evaluation.json begins with: model, data, metrics, the model's size and speed
+      {};  ///< the beginning of evaluation.json: model, data, metrics, the model's size and speed
 
   /// `json` with "left_out" and "cut" (with_cut), if there are such rows.
   OrderedJson with_rows_left_out(OrderedJson json) const;
@@ -77,10 +75,10 @@ struct Evaluation {
   void write(const fs::path& folder) const;
 };
 
-/// Several ranks call it with the same options. Throws InputError for a task, rows or a model that do not fit, and
+/// All ranks must call it with the same options. Throws InputError for a task, rows or a model that do not fit, and
 /// RunError for a loss that is not finite.
 Evaluation evaluate(const EvaluateOptions& options);
-/// For a folder that is open already.
+/// As above, for an open folder.
 Evaluation evaluate(model::Pretrained pretrained, const EvaluateOptions& options);
 
 /// The loss and the perplexity of a masked language model on a token store: "loss", "perplexity", "samples".

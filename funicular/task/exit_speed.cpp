@@ -28,13 +28,13 @@ struct Way {
   int64_t right = 0;
 };
 
-/// The answers of one way to a batch: the classes, and the sum of what they cost.
+/// The answers of one way to a batch: the classes, and the sum of their costs.
 struct BatchAnswers {
   at::Tensor classes;  ///< [S] int64, on the CPU
   double cost = 0;
 };
 
-/// Rows of like length, with their labels.
+/// Rows of similar length, with their labels.
 struct Batch {
   std::vector<data::Sample> samples;
   MicroBatch packed;
@@ -71,7 +71,7 @@ BatchAnswers whole_answers(const Model& model, const Batch& batch) {
   return {logits_of(model, batch.packed).argmax(1), 0};
 }
 
-/// Each way answers each batch, in an order that turns from batch to batch. The first batch is answered once before.
+/// Each way answers each batch; the order rotates from batch to batch. A warm-up answers the first batch once before.
 template <class AnswerBatch>
 void measure_ways(const std::vector<Batch>& batches, std::vector<Way>& ways, const AnswerBatch& answer) {
   if (batches.empty()) return;
@@ -88,7 +88,7 @@ void measure_ways(const std::vector<Batch>& batches, std::vector<Way>& ways, con
     }
 }
 
-/// `ways`: the first is the whole model, the others are the curve.
+/// `ways`: the whole model first, then the points of the curve.
 OrderedJson curve_json(const std::vector<Way>& ways, int64_t rows, const std::string& rule,
                        const char* cost) {
   const auto count = static_cast<double>(rows);
@@ -112,7 +112,8 @@ const std::string& name_of(model::ExitRule::Kind rule) {
   return model::exit_rule_names().at(static_cast<size_t>(rule));
 }
 
-/// Thresholds for 1, 1.5, 2 … layers, as config.json has them; without evaluation rows in training, tenths.
+/// Thresholds for 1, 1.5, 2 … layers from the curve in config.json; multiples of 0.1 if training had no evaluation
+/// rows.
 std::vector<double> exit_thresholds(const model::Pretrained& pretrained, const ExitChoice& choice) {
   const Json note = pretrained.note().source.at(objective::kExitsNote);
   std::set<double> thresholds;

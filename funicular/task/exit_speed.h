@@ -1,5 +1,5 @@
 #pragma once
-// Early exit and cascades measured on rows: accuracy against layers, and against rows per second.
+// Measures early exit and cascades on rows: accuracy against layers and against rows per second.
 
 #include "funicular/base/json.h"
 #include "funicular/core/model.h"
@@ -11,7 +11,7 @@
 
 namespace funicular::task {
 
-/// A model that has been evaluated to its end, and the rows.
+/// A model that has been evaluated with all its layers, and the rows.
 struct EvaluatedModel {
   const model::Pretrained& pretrained;
   const Model& model;
@@ -21,12 +21,12 @@ struct EvaluatedModel {
 };
 
 /// {"rule": …, "whole_model": {"accuracy", "rows_per_second"}, "curve": [{"threshold", "mean_layers", "accuracy",
-/// "rows_per_second", "speed"}, …]}. The speed is a multiple of the whole model's, which has no exits in its way. All
-/// thresholds take each batch in turn, so that what slows the machine down slows all of them. `wanted`: of the
-/// objective.
+/// "rows_per_second", "speed"}, …]}. "speed" is relative to the whole model, which runs without exits. All thresholds
+/// take turns on each batch, so that a slowdown of the machine affects all of them. `wanted`: the objective's
+/// options.
 OrderedJson measure_exits(const EvaluatedModel& whole, const ObjectiveOptions& wanted, const Task& task);
 
-/// The same of a cascade with the small model of options.cascade; in place of "mean_layers" each point has
+/// As measure_exits, for a cascade with the small model of options.cascade. Instead of "mean_layers", each point has
 /// "large_share", the share of rows that the large model answers.
 OrderedJson measure_cascade(const EvaluatedModel& large, const ObjectiveOptions& wanted, const Task& task);
 

@@ -50,7 +50,8 @@ void check_class_loss(const Task& task, const FinetuneOptions& options) {
                      task.type().gives);
 }
 
-/// None if an evaluation lacks the baseline's metric: numbers that are no answers, such as similarities, have none.
+/// None if the evaluation lacks the baseline's metric. Numbers that are no answers, such as similarities, have no
+/// baseline.
 std::optional<Baseline> measured_baseline(std::optional<Baseline> baseline, const MetricNames& known) {
   if (baseline && std::find(known.all.begin(), known.all.end(), baseline->metric) == known.all.end())
     baseline.reset();
@@ -166,8 +167,8 @@ void Finetuning::check_best_metric(const MetricNames& known) const {
                      fmt::join(known.all, ", "), name);
 }
 
-/// Rank 0 makes the stores, or verifies the stores that are there; then all ranks find them. On another host, one
-/// rank verifies what it reads.
+/// Rank 0 makes the stores, or verifies existing ones; then all ranks open them. On each further host, one rank
+/// verifies what it reads.
 void Finetuning::open_stores() {
   for (const bool first : {true, false})
     comm::together(o_.group, [&] {
@@ -227,8 +228,8 @@ EmbeddingOptions Finetuning::embedding() const {
   return options;
 }
 
-/// A classifier in the model's folder is the start of training if it has as many classes; otherwise a new one is
-/// made.
+/// Training starts from the classifier in the model's folder if the number of classes is equal; otherwise a new one
+/// is made.
 void Finetuning::load(Model& model, const model::Head& head) const {
   const bool anew = starts_anew(o_);
   const std::string classes = model::classes_layer(config_, head);
@@ -367,7 +368,7 @@ RunResult finetune(const FinetuneOptions& given) {
   encoder.trainer.output /= kEncoderRun;
   if (encoder.best_metric == objective::kMeanLayerAccuracy) encoder.best_metric.clear();
   if (encoder.trainer.resume != "never") encoder.trainer.resume = "auto";
-  if (starts_anew(options)) {  // else the exits are being trained already
+  if (starts_anew(options)) {  // else the training of the exits has begun
     if (options.group.rank() == 0) log::info("fine-tuning, before the exits are trained");
     RunResult result = Finetuning(encoder).run();
     if (result.fit.interrupted) return result;

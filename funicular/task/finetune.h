@@ -1,5 +1,5 @@
 #pragma once
-// Fine-tuning: a model that has learnt from unlabelled text learns a task from labelled rows.
+// Fine-tunes a pre-trained model on labelled rows.
 
 #include <memory>
 #include <optional>
@@ -16,8 +16,8 @@ namespace funicular::task {
 
 /// Weight of a row (for tags: of a word) in training, by class.
 struct ClassWeights {
-  bool balanced = false;             ///< all classes count as much in all
-  std::vector<double> weights = {};  ///< of each class, by their names in order; empty: 1 each
+  bool balanced = false;             ///< all classes have the same total weight
+  std::vector<double> weights = {};  ///< one per class, in the order of their names; empty: 1 each
 };
 
 /// The options of finetune(). task/run.h has the options of any run.
@@ -30,26 +30,27 @@ struct FinetuneOptions : RunOptions {
   /// Without eval_file: the share of train_file's rows that is held out for evaluation; 0: none.
   double eval_fraction = 0;
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
-  /// Whose vectors the task "vectors" learns: an embedder's folder, or a table of vectors (.npy), one per training row.
+  /// The teacher for the task "vectors": an embedder's folder, or a table of vectors (.npy), one per training row.
   fs::path teacher{};
 
   std::optional<int64_t> max_length{};       ///< none: 128, or the model's longest
-  std::string truncation = "longest_first";  ///< how a pair longer than that is shortened
-  ClassWeights class_weights{};              ///< how much a row of each class counts
-  double soft_temperature = 1;               ///< of rows with shares, see objective::SoftLabels
-  double label_smoothing = 0;    ///< in training, the share of a row that all classes get in equal parts
-  EmbeddingOptions embedding{};  ///< loss and poolings of the tasks on vectors
+  std::string truncation = "longest_first";  ///< how to shorten a pair longer than max_length
+  ClassWeights class_weights{};              ///< weight of a row by class
+  double soft_temperature = 1;               ///< for rows with shares, see objective::SoftLabels
+  double label_smoothing =
+      0;  ///< in training, the share of a row's weight that is spread equally over all classes
+  EmbeddingOptions embedding{};           ///< loss and poolings of the tasks on vectors
   RankingChoice ranking{.chosen = true};  ///< loss of the rerankers
   EarlyExitOptions early_exit{};          ///< classifiers behind each layer
 };
 
-/// Within the folder of a run that trains exits after fine-tuning: the run of the fine-tuning.
+/// Subfolder of a run that trains exits after fine-tuning: the run of the fine-tuning.
 inline constexpr const char* kEncoderRun = "encoder";
 
-/// Trains, and writes the run's folder: RUN/model is the model of the best evaluation as a Hugging Face folder,
-/// with what evaluate and predict need to know. Token stores of the rows lie in RUN/data. An interrupted run
-/// resumes from its last checkpoint. Several ranks call it with the same options. Throws InputError for options,
-/// files or a model that do not fit.
+/// Trains, and writes the run's folder. RUN/model is the best evaluated model as a Hugging Face folder, with a note
+/// for evaluate and predict. RUN/data has the token stores of the rows. An interrupted run resumes from its last
+/// checkpoint. All ranks must call it with the same options. Throws InputError for options, files or a model that do
+/// not fit.
 RunResult finetune(const FinetuneOptions& options);
 
 }  // namespace funicular::task

@@ -17,26 +17,26 @@ namespace funicular::task {
 
 class FolderPredictor;
 
-/// How a FolderPredictor answers.
+/// Options of a FolderPredictor.
 struct FolderOptions {
   std::string precision = "fp32";       ///< one of model::inference_precisions()
   std::optional<int64_t> max_length{};  ///< none: as in fine-tuning, else the model's longest
   int64_t batch_tokens = 4096;          ///< see PredictorOptions
   int64_t window = 1024;                ///< see PredictorOptions
   at::Device device = at::kCPU;         ///< where the model computes
-  int texts = 0;                        ///< of the rows that are to be answered; 0: as in fine-tuning
-  ExitChoice exits = {};                ///< where rows leave a model with exits, or a cascade's small model
-  /// A cascade's small model, which is asked first; it must outlive this one. Null: there is no cascade.
+  int texts = 0;                        ///< text columns of the rows; 0: as in fine-tuning
+  ExitChoice exits = {};  ///< rule by which rows leave a model with exits, or a cascade's small model
+  /// A cascade's small model, which answers first. It must outlive this object. Null: no cascade.
   const FolderPredictor* small = nullptr;
-  Decision decision = {};  ///< which labels are given
+  Decision decision = {};  ///< the user's decisions, such as thresholds
 };
 
-/// Model, tokeniser, task and predictor of one folder. Opening one takes far longer than an answer: keep it.
+/// Model, tokeniser, task and predictor of one folder. Keep it, as opening a folder takes far longer than an answer.
 class FolderPredictor {
  public:
   /// Throws InputError if the folder has no model of a task, no tokeniser, or lacks a weight.
   explicit FolderPredictor(const fs::path& folder, const FolderOptions& options = {});
-  /// For a folder that is open already. `task`: null for that of the folder, see task_of.
+  /// As above, for an open folder. `task`: null for the folder's task, see task_of.
   FolderPredictor(model::Pretrained pretrained, std::shared_ptr<const Task> task,
                   const FolderOptions& options);
   FolderPredictor(const FolderPredictor&) = delete;
@@ -63,7 +63,7 @@ class FolderPredictor {
   const model::Pretrained& pretrained() const { return pretrained_; }
   /// The folder's tokeniser.
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// Tokens of a row at most, special tokens included.
+  /// The most tokens of a row, including special tokens.
   int64_t max_length() const { return sequence_.max_length; }
 
  private:

@@ -23,7 +23,7 @@ namespace {
 
 using Splits = std::vector<std::shared_ptr<const data::RowSplit>>;
 
-/// Throws InputError for a model whose folds could be trained but not measured.
+/// Throws InputError for a model whose folds could be trained but not evaluated.
 void require_measurable(const FinetuneOptions& options) {
   if (options.task->texts_are_sequences() && format::is_sentence_folder(options.model) &&
       format::read_sentence_folder(options.model).is_static)
@@ -105,7 +105,7 @@ class Folds {
                        o_.trainer.output.string());
   }
 
-  /// Returns whether it came to the end.
+  /// Returns whether the run was completed.
   bool train(size_t fold) const {
     FinetuneOptions options = o_;
     options.trainer.output = folder(fold);
@@ -139,7 +139,7 @@ class Folds {
     return scores;
   }
 
-  /// Puts the answers of the folds in the order of the file, with the texts.
+  /// Merges the answers of the folds in the order of the file, with the texts.
   std::string answers() const {
     std::vector<std::vector<std::string>> lines;
     for (size_t fold = 0; fold < splits_.size(); ++fold) {

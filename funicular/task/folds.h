@@ -1,5 +1,5 @@
 #pragma once
-// Training in folds: several models, each of which is measured on the part of the rows that it has not seen.
+// Cross-validation: trains several models and evaluates each on the rows that it has not seen.
 
 #include <cstdint>
 #include <map>
@@ -24,17 +24,17 @@ struct FoldsResult {
   bool interrupted = false;  ///< the finished folds stay, and the same call resumes
 
   struct Spread {
-    double mean = 0, deviation = 0;  ///< the standard deviation among the folds
+    double mean = 0, deviation = 0;  ///< the standard deviation over the folds
   };
   /// Returns a spread for each metric that all folds have.
   std::map<std::string, Spread> spreads() const;
   OrderedJson json() const;
 };
 
-/// Trains on all folds but one, for each of them, without choosing a model by the held-out rows, and then measures it on
-/// these. The run of a fold is OUTPUT/fold-N. A finished fold is not trained again. `key` tells all that decides the results:
-/// throws InputError if the folder has folds of another key. Throws InputError for a task whose rows cannot be split.
-/// Several ranks call it with the same options.
+/// For each fold, trains on all further folds and evaluates on this fold, which is never used to choose a model. The
+/// run of a fold is OUTPUT/fold-N. A finished fold is not trained again. `key` describes everything that affects the
+/// results. Throws InputError if the folder has folds with another key, and for a task whose rows cannot be split.
+/// All ranks must call it with the same options.
 FoldsResult train_folds(const FinetuneOptions& options, int64_t count, const std::string& key);
 
 }  // namespace funicular::task

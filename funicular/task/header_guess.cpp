@@ -15,10 +15,11 @@ namespace {
 
 /// A name of a column is seldom longer.
 constexpr size_t kLongestName = 48;
-/// Characters of a cell, and cells, that a message shows.
+/// The most characters of a cell, and the most cells, in a message.
 constexpr size_t kMostShown = 40, kMostCells = 6;
 
-/// What the first row's cells say. A strong sign outweighs the weak ones of the other side.
+/// Evidence from the first row's cells: that it is a header, or that it is data. A strong sign outweighs all weak
+/// (maybe_) signs.
 struct Signs {
   bool header = false, maybe_header = false;
   bool data = false, maybe_data = false;
@@ -34,8 +35,8 @@ bool are_numbers_of_pandas(const std::vector<std::string>& first, const std::vec
   return words > 0;
 }
 
-/// The names of a header are short and repeat no cell of a column of labels. A text that is equal to the name of its
-/// column is no sign: it stands there less often than a class does.
+/// The names of a header are short and repeat no cell of a column of labels. A text that equals the name of its
+/// column is no sign of data, as it repeats less often than a class does.
 void look_at(Signs& signs, const std::string& cell, const ColumnFacts& column, uint64_t repeated) {
   if (cell.empty()) return;
   const bool is_label_column =

@@ -1,5 +1,5 @@
 #pragma once
-// Whether the first row of a table names the columns.
+// Guesses whether the first row of a table is a header.
 
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace funicular::task {
 
-/// Returns whether `first`, a row of `file`, names the columns. `columns` tells of the rows below it, of which
-/// `repeated` are like it. Throws InputError if some signs say that it does and others that it is data.
+/// Returns whether `first`, the first row of `file`, names the columns. `columns` describes the rows below it, of
+/// which `repeated` equal it. Throws InputError if the evidence is contradictory.
 bool is_header(const std::vector<std::string>& first, const std::vector<ColumnFacts>& columns,
                uint64_t repeated, const fs::path& file);
 

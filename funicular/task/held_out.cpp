@@ -20,7 +20,7 @@ data::RowSplit::LabelsOf split_labels(const Task& task) {
   if (task.label_kind() != data::LabelKind::sets && !data::has_shares(task.label_kind())) return nullptr;
   return [separator = task.files().separator()](std::string_view label) {
     const std::vector<std::string_view> labels = format::split_list(label, separator);
-    // Rows without a label are one kind of rows, too.
+    // Rows without a label form one group, too.
     return labels.empty() ? std::vector<std::string>{""}
                           : std::vector<std::string>(labels.begin(), labels.end());
   };

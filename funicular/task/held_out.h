@@ -1,5 +1,5 @@
 #pragma once
-// A file of rows in two parts: rows to learn, and rows to evaluate on.
+// Splits a file of rows into training and evaluation rows.
 
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace funicular::task {
 
-/// Reads the labels that a split of the task's rows tells apart; null: none.
+/// Returns the function that reads the labels for a stratified split; null: none.
 data::RowSplit::LabelsOf split_labels(const Task& task);
 
 /// The task for the rows of one side of a split. Held-out rows have no weights.

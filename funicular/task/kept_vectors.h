@@ -1,6 +1,5 @@
 #pragma once
-// Vectors and scores that a command keeps in files while it works. If it is interrupted, the repeated command finds
-// them there.
+// Vectors and scores that a command caches in files. After an interruption, the repeated command finds them there.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,8 +16,8 @@
 
 namespace funicular::task {
 
-/// The vectors of `texts`, from the file or, if it does not have them all, embedded into it. `identity`: everything
-/// that decides the vectors. If an interrupt is requested, throws Error with ExitCode::interrupted in the name of
+/// Returns the vectors of `texts` from the file, or embeds the missing ones into it. `identity`: everything that
+/// determines the vectors. If an interrupt is requested, throws Error with ExitCode::interrupted in the name of
 /// `command`.
 format::NpyFile kept_vectors(const fs::path& file, const Json& identity, const Embedder& embedder,
                              const std::vector<std::string>& texts, const char* command);
@@ -29,9 +28,9 @@ at::Tensor rows_of(const format::NpyFile& table, int64_t begin, int64_t end);
 /// Numbers that are computed in one order.
 class KeptNumbers {
  public:
-  /// `identity`: everything that decides the numbers.
+  /// `identity`: everything that determines the numbers.
   KeptNumbers(const fs::path& file, Json identity);
-  /// Returns the next `count` numbers. An earlier run has kept them, or `compute` gives them and they are kept.
+  /// Returns the next `count` numbers: from an earlier run, or from `compute`, whose result is stored.
   std::vector<float> next(size_t count, const std::function<std::vector<float>()>& compute);
 
  private:

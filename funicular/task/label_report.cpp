@@ -29,7 +29,7 @@ std::string_view trimmed(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-/// In quotes where its end could not be seen.
+/// Adds quotes if the end of the name would not be visible.
 std::string show_name(const std::string& name) {
   return name.empty() || trimmed(name).size() != name.size() ? fmt::format("\"{}\"", name) : name;
 }
@@ -171,7 +171,7 @@ void report_classes(const data::TokenStore& store, const fs::path& file) {
 
 namespace {
 
-/// A separator that people put between labels. `common` ones also stand within names ("R&D", "TCP/IP").
+/// A separator between labels. `common` separators also occur within names ("R&D", "TCP/IP").
 struct Separator {
   const char *text, *name;
   bool common;
@@ -195,7 +195,7 @@ std::string name_of(const std::string& separator) {
   return separator;
 }
 
-/// For each class whether its name would be cut.
+/// For each class: whether its name would be split.
 std::vector<bool> cut_by(const Separator& separator, const std::vector<std::string>& names) {
   std::vector<bool> cut(names.size());
   std::set<std::string_view> parts;
@@ -241,7 +241,7 @@ void report_separator(const data::TokenStore& store, const std::string& separato
   int64_t most = separated;
   const Separator* other = nullptr;
   for (const Separator& known : kSeparators) {
-    // Names hold common ones in a table of labels that are separated as they should be ("news/world,sport/ball").
+    // In correctly separated labels, names may include common separators ("news/world,sport/ball").
     if (separator == known.text || (known.common && separated > 0)) continue;
     if (const int64_t rows = rows_with(cut_by(known, names)); rows > most) {
       most = rows;

@@ -39,7 +39,7 @@ std::string Labels::row_key(const std::string& bad_rows, const std::string& styl
 }
 
 MetricNames Labels::metrics(const std::vector<std::string>& /*labels*/) const {
-  // The best needs no threshold, and rare labels count as much as frequent ones.
+  // The best metric needs no threshold, and weighs rare labels like frequent ones.
   return {objective::multi_label_metric_names(), "average_precision", "micro_f1"};
 }
 
@@ -99,7 +99,7 @@ void Labels::report_trained(const FileRows& evaluated) const {
 
 namespace {
 
-/// The probability from which on a label is given.
+/// The least probability at which a label is predicted.
 class Thresholds {
  public:
   Thresholds(const Json& note, size_t labels)

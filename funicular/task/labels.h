@@ -16,7 +16,7 @@ class Labels final : public TextTask {
   bool weighs_rows() const override { return true; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   MetricNames metrics(const std::vector<std::string>& labels) const override;
-  /// With the thresholds that the configuration keeps.
+  /// With the thresholds from the configuration.
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;

@@ -1,5 +1,5 @@
 #pragma once
-// Batches of rows of like length, so that threads have equal work.
+// Batches of rows of similar length, so that threads have equal work.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace funicular::task {
 
 /// Calls use(rows) for batches of rows, the longest rows first. A batch has at most `most_tokens` tokens; a longer
-/// row stands alone. `lengths`: tokens of each row.
+/// row has its own batch. `lengths`: tokens of each row.
 void for_length_batches(std::span<const int64_t> lengths, int64_t most_tokens,
                         const std::function<void(std::span<const size_t> rows)>& use);
 

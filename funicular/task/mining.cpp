@@ -54,7 +54,7 @@ void NegativeRules::check(int64_t most_positives, bool rescored) const {
 
 namespace {
 
-/// Drops candidates whose score the rule refuses, and counts them.
+/// Drops candidates whose score violates the rule, and counts them.
 void drop_candidates(std::vector<Neighbour>& candidates, const char* rule, DroppedCandidates& dropped,
                      const std::function<bool(float score)>& is_dropped) {
   dropped[rule] += std::erase_if(candidates, [&](const Neighbour& one) { return is_dropped(one.score); });
@@ -198,7 +198,7 @@ at::Tensor pair_similarities(const at::Tensor& a, const at::Tensor& b, Similarit
   return (a * b).sum(-1);
 }
 
-/// A hash of elements and of where each one ends.
+/// A hash of elements and their boundaries.
 template <class Element>
 std::string hash_of_elements(const std::vector<Element>& elements) {
   StreamHash hash;
@@ -210,7 +210,7 @@ std::string hash_of_elements(const std::vector<Element>& elements) {
   return hash_text(hash.digest());
 }
 
-/// Everything besides the texts that decides the vectors.
+/// Everything except the texts that determines the vectors.
 Json identity_of_embedder(const MiningOptions& options) {
   const EmbedderOptions& own = options.embedder;
   Json identity{{"version", 2},
@@ -229,7 +229,7 @@ Json identity_of_embedder(const MiningOptions& options) {
 class Search {
  public:
   Search(const MiningTexts& texts, const MiningOptions& options, int64_t neighbours);
-  /// Everything that decides the vectors of the queries and of the documents.
+  /// Everything that determines the vectors of the queries and of the documents.
   const Json& identity() const { return identity_; }
   const std::vector<std::vector<Neighbour>>& nearest() const { return nearest_; }
   std::vector<float> positive_scores(size_t query) const;
@@ -288,7 +288,7 @@ std::vector<float> Search::positive_scores(size_t query) const {
   return {scores.const_data_ptr<float>(), scores.const_data_ptr<float>() + scores.numel()};
 }
 
-/// Everything that decides the reranker's scores.
+/// Everything that determines the reranker's scores.
 Json identity_of_scores(const Search& search, const MiningTexts& texts, const MiningOptions& options,
                         int64_t neighbours) {
   Json identity = search.identity();

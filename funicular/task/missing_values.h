@@ -1,5 +1,5 @@
 #pragma once
-// Labels and texts that are none: missing values of pandas and Excel, the names of columns.
+// Detects labels and texts that are mistakes: missing values of pandas and Excel, and names of columns.
 
 #include <cstdint>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace funicular::task {
 
-/// Warns of classes whose name is what pandas or Excel write for a missing value or an error ("nan", "<NA>",
-/// "#N/A"), one line per file. "None" and "null" count as names.
+/// Warns of classes named like a missing value or an error of pandas or Excel ("nan", "<NA>", "#N/A"), with one line
+/// per file. "None" and "null" count as names.
 void warn_of_missing_labels(const std::vector<std::string>& names, const fs::path& file);
 
-/// Warns of rows one of whose texts is nothing but such a value, or "None" or "null", one line for a file.
+/// Warns of rows with a text that is only such a value, or "None" or "null", with one line per file.
 void warn_of_missing_texts(const data::TokenStore& store, const text::Tokenizer& tokenizer,
                            const fs::path& file);
 /// Warns likewise of `missing` rows that have been counted in `name`. `first`: where the first one is, such as
 /// "line 7".
 void warn_of_missing_texts(int64_t missing, int64_t rows, const std::string& first, const std::string& name);
 
-/// Warns where the label of the first row, and of no other, is what columns of labels are often called ("label",
-/// "class"). `names`: of the store's classes. For files that are read as if they had no header.
+/// Warns if only the first row's label is a common name of label columns ("label", "class"). `names`: the store's
+/// classes. For files that are read without a header.
 void warn_of_header_row(const data::TokenStore& store, const std::vector<std::string>& names,
                         const fs::path& file);
 

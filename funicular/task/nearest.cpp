@@ -18,7 +18,7 @@ namespace funicular::task {
 
 namespace {
 
-/// Rows of the index and queries whose products are computed at a time: so the scores bound the memory.
+/// Rows of the index and queries per step, which bounds the memory of the scores.
 constexpr int64_t kIndexRows = 4096, kQueryRows = 512;
 
 /// Rows [begin, end) of a table of numbers as float32.
@@ -36,11 +36,11 @@ at::Tensor block_of(const format::NpyFile& index, int64_t begin, int64_t end,
   std::memcpy(stored.data_ptr(), bytes.data(), bytes.size());
   if (type == at::kFloat || ranges.empty()) return stored.to(at::kFloat);
   const at::Tensor least = at::tensor(ranges.least), step = (at::tensor(ranges.most) - least) / 255;
-  const double shift = type == at::kChar ? 128.5 : 0.5;  // the middle of what a byte stands for
+  const double shift = type == at::kChar ? 128.5 : 0.5;  // the middle of the interval that a byte represents
   return least + (stored.to(at::kFloat) + shift) * step;
 }
 
-/// Rows of `width` bytes in whole words, the rest zero.
+/// Rows of `width` bytes, padded with zeros to whole words.
 std::vector<uint64_t> words_of(const char* bytes, int64_t rows, size_t width) {
   const size_t words = (width + 7) / 8;
   std::vector<uint64_t> all(static_cast<size_t>(rows) * words, 0);
@@ -60,7 +60,8 @@ std::vector<uint64_t> bits_of(const at::Tensor& rows) {
   return words_of(bytes.data(), rows.size(0), (width + 7) / 8);
 }
 
-/// The same of rows [begin, end) of a table of bits; "binary" has the highest bit of each byte turned.
+/// As bits_of, for rows [begin, end) of a table of bits. In "binary" tables (int8), the highest bit of each byte is
+/// flipped.
 std::vector<uint64_t> stored_bits(const format::NpyFile& index, int64_t begin, int64_t end) {
   const auto width = static_cast<size_t>(index.columns());
   const auto data =
@@ -71,7 +72,7 @@ std::vector<uint64_t> stored_bits(const format::NpyFile& index, int64_t begin, i
   return words_of(bytes.data(), end - begin, width);
 }
 
-/// [queries, rows]: the share of equal bits, between −1 and 1.
+/// [queries, rows]: the share of equal bits, scaled to −1 … 1.
 at::Tensor bit_scores(const std::vector<uint64_t>& queries, const std::vector<uint64_t>& rows, int64_t bits) {
   const size_t words = (static_cast<size_t>(bits) + 63) / 64;
   const auto count = static_cast<int64_t>(queries.size() / words),
@@ -115,7 +116,7 @@ bool BestRows::before(const Neighbour& a, const Neighbour& b) const {
   return ties_ ? ties_(a.row, b.row) : a.row < b.row;
 }
 
-/// Puts the scores of the newest rows that are among the best k into the heap.
+/// Adds the newest rows with scores among the best k to the heap.
 void BestRows::offer(std::vector<Neighbour>& kept, const float* scores, int64_t count) const {
   const auto later = [this](const Neighbour& a, const Neighbour& b) { return before(a, b); };
   float least = kept.size() < k_ ? -std::numeric_limits<float>::infinity() : kept.front().score;

@@ -1,5 +1,5 @@
 #pragma once
-// Exact nearest neighbours of queries among vectors that come block by block.
+// Exact nearest neighbours of queries among vectors that arrive block by block.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,10 +21,10 @@ Similarity parse_similarity(const std::string& name);
 
 struct Neighbour {
   int64_t row = 0;  ///< of the index, from 0
-  float score = 0;  ///< more is nearer: the cosine, the product, or minus the distance
+  float score = 0;  ///< larger is nearer: the cosine, the product, or minus the distance
 };
 
-/// Whether row `a` of the index stands before row `b` where both have the same score.
+/// Whether row `a` of the index precedes row `b` if both have the same score.
 using TieOrder = std::function<bool(int64_t a, int64_t b)>;
 
 /// Keeps the best rows of each query.
@@ -44,7 +44,7 @@ class BestRows {
 
   size_t k_;
   TieOrder ties_;
-  std::vector<std::vector<Neighbour>> kept_;  ///< heaps, the last of each at the front
+  std::vector<std::vector<Neighbour>> kept_;  ///< heaps, each with its worst row at the front
   int64_t rows_ = 0;
 };
 
@@ -63,9 +63,9 @@ class NearestRows {
   BestRows best_;
 };
 
-/// Finds the nearest vectors in a file. A table with one bit per number is compared by the share of bits that
-/// are equal: 1 for all, −1 for none. The bytes of other tables stand for numbers of `ranges`. Throws
-/// InputError if the widths do not fit, and for such bytes without `ranges`.
+/// Finds the nearest vectors in a file. A table with one bit per number is compared by the share of bits that are
+/// equal: 1 for all, −1 for none. The bytes of byte tables represent numbers in `ranges`. Throws InputError if the
+/// widths do not fit, and for such bytes without `ranges`.
 std::vector<std::vector<Neighbour>> nearest_in_file(const format::NpyFile& index, const at::Tensor& queries,
                                                     int64_t k, Similarity similarity,
                                                     const format::VectorRanges& ranges = {});

@@ -28,7 +28,7 @@ std::string beginning_of(const std::string& text) {
   return shown;
 }
 
-/// "pro", or "pro, new" of several labels.
+/// "pro", or "pro, new" for several labels.
 std::string name_of(const OrderedJson& label) {
   if (label.is_string()) return label.get<std::string>();
   if (!label.is_array()) return label.dump();

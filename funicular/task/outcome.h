@@ -1,5 +1,5 @@
 #pragma once
-// The outcome of a fine-tuning, for people: its score beside a constant answer, and its mistakes.
+// A summary of a fine-tuning for people: its score, a constant answer's score, and mistakes.
 
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 
 namespace funicular::task {
 
-/// Tells what the best model scored, what RunResult::baseline scores on the same rows, and the `mistakes` most
-/// certain mistakes. These are asked of the saved model, on the rows that the training has tokenised. `options`: of
-/// the training. For one process, once the run has ended.
+/// Logs the best model's score, RunResult::baseline's score on the same rows, and the `mistakes` most certain
+/// mistakes. The saved model answers the tokenised evaluation rows for this. `options`: of the training. Call it in
+/// one process, after the run has ended.
 void report_outcome(const FinetuneOptions& options, const RunResult& result, int64_t mistakes);
 
 }  // namespace funicular::task

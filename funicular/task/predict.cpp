@@ -27,7 +27,7 @@ class FunctionSink final : public AnswerSink {
   const std::function<void(std::string_view)>& write_;
 };
 
-/// The options of files that take the place of what fine-tuning noted.
+/// The file options that override the note of fine-tuning.
 FileOptions said_of_files(const InputOptions& input) {
   return {.text = input.text, .header = input.header, .stride = input.stride, .style = input.style};
 }

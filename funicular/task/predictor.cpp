@@ -58,7 +58,7 @@ std::vector<Answer> Predictor::answer(std::vector<InputRow> rows) const {
   return answers_of(tokenised, score(tokenised));
 }
 
-/// The model's answers; where they say so, with the number of the layer or of the cascade's model behind each.
+/// The model's answers; for staged answers, each with the number of its layer or of the cascade's model.
 at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
   if (options_.exits && !options_.small) {
     const model::ExitedRows rows = model::run_with_exits(model_, batch, *options_.exits);
@@ -107,7 +107,8 @@ void Predictor::finish(const Pass& pass, std::vector<SampleScores>& scores) cons
   }
 }
 
-/// Takes the answers that the small model is sure of, and returns the places of the other samples.
+/// Takes the answers of which the small model is sure, and returns the places of the samples left for the large
+/// model.
 std::vector<size_t> Predictor::left_by_small(std::span<const data::Sample> samples,
                                              std::vector<SampleScores>& scores) const {
   std::vector<size_t> left;
@@ -173,7 +174,7 @@ std::vector<Answer> Predictor::answers_of(std::span<const TokenisedRow> rows,
 
 // ---- streams
 
-/// A window with fewer rows than the options allow, times the ranks, is the last one.
+/// The last window is the one with fewer rows than the options allow on all ranks.
 Predictor::Window Predictor::read_window(RowInput& input, const RowShare& share) const {
   Window window;
   while (window.read < options_.window * share.ranks) {
@@ -211,7 +212,7 @@ void Predictor::count(const Window& window, StreamCounts& done) const {
 
 namespace {
 
-/// An answer of several lines has marks between them, so that the ranks can put their answers in order.
+/// An answer of several lines has marks between its lines, so that the ranks' answers can be merged in order.
 std::string with_line_ends(std::string lines) {
   std::replace(lines.begin(), lines.end(), format::kListMark, '\n');
   return lines;

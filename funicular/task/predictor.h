@@ -1,5 +1,5 @@
 #pragma once
-// Prediction: rows of text in, answers out, in the same order.
+// Prediction: turns rows of text into answers, in the same order.
 
 #include <cstdint>
 #include <functional>
@@ -26,24 +26,26 @@ class Predictor;
 
 struct PredictorOptions {
   objective::SequenceOptions sequence;  ///< longer rows are truncated
-  int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
-  /// Rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory.
+  int64_t batch_tokens = 4096;          ///< the most tokens per forward pass; a longer row has its own pass
+  /// The number of rows that are read ahead and sorted by length, so that a batch has similar rows. It bounds the
+  /// memory.
   int64_t window = 1024;
-  /// Rows leave a model with exits early, or rows that the model of `small` is sure of are not asked of this one. The
-  /// answers are StagedAnswers.
+  /// The rule of early exit: for a model with exits, or for a cascade, in which confident answers of `small` are
+  /// final. The answers are StagedAnswers.
   std::optional<model::ExitRule> exits = {};
-  const Predictor* small = nullptr;  ///< of a cascade; with the same classes and the same tokeniser
+  const Predictor* small =
+      nullptr;  ///< a cascade's small model, with the same classes and the same tokeniser
 };
 
 /// Counts of a stream of rows.
 struct StreamCounts {
   int64_t rows = 0;
   data::CutRows cut;      ///< rows longer than PredictorOptions::sequence.max_length
-  RemarkedRows textless;  ///< rows without a token: the answers to them mean nothing
-  RemarkedRows missing;   ///< rows one of whose texts stands for a missing value, see data::MissingTexts
+  RemarkedRows textless;  ///< rows without a token, whose answers are meaningless
+  RemarkedRows missing;   ///< rows with a text that denotes a missing value, see data::MissingTexts
 };
 
-/// Refers to the model and the tokeniser, which must outlive it.
+/// Keeps references to the model and the tokeniser, which must outlive it.
 class Predictor {
  public:
   /// `objective`: makes the model's batches, without labels. Throws InputError for a window or a batch below 1.
@@ -51,14 +53,14 @@ class Predictor {
             std::unique_ptr<const objective::Objective> objective, std::unique_ptr<const Answers> answers,
             PredictorOptions options);
 
-  /// Throws InputError if the model has other classes than the answers, and RunError if it gives no finite number.
-  /// If an interrupt is requested (base/interrupt.h), throws Error with ExitCode::interrupted.
+  /// Throws InputError if the model has other classes than the answers, and RunError if its output is not finite. If
+  /// an interrupt is requested (base/interrupt.h), throws Error with ExitCode::interrupted.
   std::vector<Answer> answer(std::vector<InputRow> rows) const;
 
-  /// Reads rows to the end, and calls `write` with one JSON line for each: window by window, with the rows of all
-  /// ranks. A thread reads and tokenises a window while the one before is computed. With a model on a GPU another
-  /// thread computes a window while the answers to the one before are written. A row that says what is wrong with it
-  /// is answered by {"error": …}. Throws what the input throws; the windows before have been written.
+  /// Reads rows to the end, and calls `write` with one JSON line per row: window by window, with the rows of all
+  /// ranks. A thread reads and tokenises the next window during the computation. With a model on a GPU, another thread
+  /// computes a window while the answers to the one before are written. A bad row is answered by {"error": …}. Throws
+  /// what the input throws; earlier windows have been written by then.
   StreamCounts stream(RowInput& input, const std::function<void(std::string_view)>& write,
                       const RowShare& share = {}) const;
 

@@ -1,7 +1,7 @@
 #pragma once
-// Probing: what each layer of a frozen encoder knows of a user's own task, told by a linear classifier for each
-// layer. Tenney et al., "BERT Rediscovers the Classical NLP Pipeline", ACL 2019; Jawahar et al., "What Does BERT
-// Learn about the Structure of Language?", ACL 2019.
+// Probing: measures with linear classifiers how much each layer of a frozen encoder knows about a user's task. Tenney
+// et al., "BERT Rediscovers the Classical NLP Pipeline", ACL 2019; Jawahar et al., "What Does BERT Learn about the
+// Structure of Language?", ACL 2019.
 
 #include <cstdint>
 #include <memory>
@@ -24,11 +24,11 @@ struct ProbeOptions : RunOptions {
   std::shared_ptr<format::BadRows> bad_rows{};  ///< null: a bad row is an error
   std::set<int64_t> layers{};                   ///< counted from 1, 0 the embeddings; empty: all
   bool mean = true;                             ///< of texts: the mean of all tokens; false: the first token
-  double margin = 0.01;  ///< a layer is as good as the best if its accuracy is less than this below
+  double margin = 0.01;  ///< a layer is as good as the best if its accuracy is lower by less than this
   std::optional<int64_t> max_length{};  ///< none: 128, or the model's longest
 };
 
-/// The file that keeps the probes, in the run's model folder.
+/// The file of the probes, in the run's model folder.
 inline constexpr const char* kProbesFile = "probes.safetensors";
 
 struct ProbeResult {
@@ -39,9 +39,9 @@ struct ProbeResult {
   OrderedJson probe = {};
 };
 
-/// Trains a linear classifier on each layer's hidden states, all at once from one pass of the encoder, which has
-/// neither dropout nor gradients. Writes the run's folder as finetune() does, and evaluation.json for `report`.
-/// Throws InputError for options, files or a model that do not fit.
+/// Trains a linear classifier on each layer's hidden states, all at once with one pass of the encoder, without
+/// dropout and gradients. Writes the run's folder as finetune() does, and evaluation.json for `report`. Throws
+/// InputError for options, files or a model that do not fit.
 ProbeResult probe(const ProbeOptions& options);
 
 }  // namespace funicular::task

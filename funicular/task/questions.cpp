@@ -58,7 +58,7 @@ int32_t characters_in(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char byte) { return !text::continues_character(byte); }));
 }
 
-/// Where `answer` stands in `context`: at `stated` or else nearest to it; npos: nowhere.
+/// Finds `answer` in `context`: at `stated`, or else the occurrence nearest to it; npos: nowhere.
 size_t place_of(std::string_view context, std::string_view answer, size_t stated) {
   if (stated != context.npos && context.substr(stated).starts_with(answer)) return stated;
   const auto wanted = static_cast<int64_t>(std::min(stated, context.size()));
@@ -248,7 +248,7 @@ std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
   using objective::AnswerTokens;
   std::vector<AnswerTokens> all;
   std::vector<text::CharacterRange> places;
-  size_t context = file.contexts.size();  // whose places these are
+  size_t context = file.contexts.size();  // context to which the offsets refer
   for (const Question& question : file.questions) {
     AnswerTokens& answer = all.emplace_back();
     if (question.impossible) answer.kind = AnswerTokens::none;
@@ -263,7 +263,7 @@ std::vector<objective::AnswerTokens> answer_tokens(const QuestionFile& file,
     const bool there = behind != places.begin() && last != places.end();
     answer = {there ? AnswerTokens::there : AnswerTokens::none, behind - places.begin() - 1,
               last - places.begin()};
-    // The tokens of one character have one place each: its last token was found first.
+    // Several tokens of one character: its last token was found first.
     if (answer.first > answer.last) std::swap(answer.first, answer.last);
   }
   return all;

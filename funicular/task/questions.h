@@ -21,15 +21,15 @@ struct Question {
   size_t context = 0;    ///< index in QuestionFile::contexts
   bool impossible = false;
   std::vector<std::string> answers = {};  ///< as the file has them
-  text::CharacterRange place = {-1, -1};  ///< of the first answer that stands in the context; -1: none does
+  text::CharacterRange place = {-1, -1};  ///< of the first answer that occurs in the context; -1: none does
   uint64_t number = 0;                    ///< of the question in the file, from 0
 };
 
 struct QuestionFile {
   std::vector<std::string> contexts;
   std::vector<Question> questions;
-  int64_t moved = 0;  ///< answers that stand in the context, but not where answer_start says
-  int64_t lost = 0;   ///< questions none of whose answers stands in the context
+  int64_t moved = 0;  ///< answers that occur in the context, but not at answer_start
+  int64_t lost = 0;   ///< questions without an answer that occurs in the context
   bool has_impossible = false;
   bool chinese = false;  ///< more than half of the contexts' characters are Chinese
 
@@ -58,10 +58,10 @@ class QuestionSource final : public data::RowSource {
 /// The questions of a file to answer: the texts of a row are question, context and id.
 std::unique_ptr<RowInput> open_questions(const InputOptions& options);
 
-/// A question as it is read: without the white space that it begins with.
+/// Returns a question without its leading white space, as it is read.
 std::string_view without_leading_space(std::string_view text);
 
-/// The characters of a context that each of its tokens comes from.
+/// The characters of a context from which each of its tokens comes.
 std::vector<text::CharacterRange> token_places(const text::Tokenizer& tokenizer, std::string_view context);
 
 /// The tokens of each question's answer. transformers' rule: from the last token that begins at or before the answer to

@@ -23,7 +23,7 @@ bool has_list_mark(std::string_view text) {
   return text.starts_with(format::kListMark);
 }
 
-/// The elements of a list, empty ones too; a text alone is one element.
+/// The elements of a list, including empty ones; a single text is one element.
 Elements elements_of(std::string_view text) {
   if (!has_list_mark(text)) return {text};
   Elements elements;
@@ -141,7 +141,7 @@ RankedTextSource::RankedTextSource(const fs::path& file, data::TextFileSourceOpt
 uint64_t RankedTextSource::read(size_t piece, const data::RowSink& sink) const {
   return rows_.read(piece, [&](const data::SourceRow& row) {
     const Elements texts = texts_of_row(row, names_, rows_.has_labels());
-    std::vector<double> labels;  // all of them are read before any text of the list is taken
+    std::vector<double> labels;  // all are read before any text of the list is used
     if (labelled_)
       labels = names_.size() > 2 ? labels_of_negatives(row, rows_.has_labels(), texts.size())
                                  : labels_of_texts(row, texts.size());
@@ -175,7 +175,7 @@ RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions
       rows_(input_.descriptor, input_.name, with_lists(layout), kept_columns(keep)),
       kept_(kept_keys(keep)) {}
 
-/// The kept members of each text of the row that was read last.
+/// The kept members of each text of the last row.
 std::vector<std::string> RankedTextInput::kept_of(size_t texts, bool is_list) const {
   if (kept_.empty()) return {};
   std::vector<std::vector<std::string>> values(texts, rows_.kept());
@@ -199,7 +199,7 @@ void RankedTextInput::check_texts(std::span<const std::string_view> texts, bool 
                     : "the text is empty; expected a text in each row");
 }
 
-/// Two rankings of one query would not be comparable, so rows beyond the longest list are refused.
+/// Refuses rows beyond the longest list, as two rankings of one query would not be comparable.
 void RankedTextInput::count_row(std::string_view query, bool list) {
   if (list || query != query_) rows_of_query_ = 0;
   query_ = query;

@@ -1,5 +1,6 @@
 #pragma once
-// Rows of a reranker: a query with a text and a label, with a positive and negatives, or with lists of texts and labels.
+// Rows of a reranker: a query with a text and a label, with a positive and negatives, or with lists of texts and
+// labels.
 
 #include <cstdint>
 #include <memory>
@@ -16,12 +17,12 @@ namespace funicular::task {
 
 /// The texts of a row of a file. A document is a query with its texts, and each of its rows is (query, text, label).
 ///
-/// With two columns the second one is a text, and the label a number; in JSON lines both may be lists. With more columns
-/// the texts are a positive and negatives, of which the last column may be a list. Their labels are 1 and 0. A label
-/// column has a teacher's scores of all texts, or by how much the positive is above each negative.
+/// With two columns, the second one is a text, and the label is a number; in JSON lines both may be lists. With more
+/// columns, the texts are a positive and negatives; the last column may be a list of negatives. Their labels are 1
+/// and 0. A label column has a teacher's scores of all texts, or the positive's margin over each negative.
 class RankedTextSource final : public data::RowSource {
  public:
-  /// Throws InputError as data::TextFileSource does, and for columns that the file does not have.
+  /// Throws InputError as data::TextFileSource does, and for columns that the file lacks.
   RankedTextSource(const fs::path& file, data::TextFileSourceOptions columns, bool labelled);
   int columns() const override { return 2; }
   bool has_labels() const override { return labelled_; }
@@ -35,8 +36,8 @@ class RankedTextSource final : public data::RowSource {
   bool labelled_;
 };
 
-/// The lists to rank: neighbouring rows with one query, or lists of JSON lines. InputRow::texts are the query and its texts.
-/// Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
+/// The lists to rank: neighbouring rows with one query, or lists of JSON lines. InputRow::texts are the query and its
+/// texts. Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
 class RankedTextInput final : public RowInput {
  public:
   /// `layout`: two columns. `keep`: the columns that become InputRow::kept_of_texts. A row of JSON may have a list of
@@ -50,7 +51,7 @@ class RankedTextInput final : public RowInput {
  private:
   struct ReadRow {
     InputRow row;
-    bool is_list = false;  ///< stands alone, whatever its query
+    bool is_list = false;  ///< is a separate list, whatever its query
   };
   std::optional<ReadRow> read();
   void check_texts(std::span<const std::string_view> texts, bool list);
@@ -60,7 +61,7 @@ class RankedTextInput final : public RowInput {
   const InputFile input_;
   format::StreamRowReader rows_;
   std::vector<std::string> kept_;   ///< keys (kept_keys)
-  std::optional<ReadRow> waiting_;  ///< the row behind the list that was given last
+  std::optional<ReadRow> waiting_;  ///< the row after the last returned list
   bool ended_ = false;
   std::string query_;          ///< of the last row
   int64_t rows_of_query_ = 0;  ///< neighbouring rows with query_, since the last list

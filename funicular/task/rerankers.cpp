@@ -30,7 +30,7 @@ namespace {
 
 constexpr const char* kReranker = "reranker";
 
-/// A model that another task's fine-tuning has made may still have the keys of the CrossEncoder that it began as.
+/// A model fine-tuned for another task may still have the keys of the CrossEncoder from which it started.
 bool owns_reranker(const format::ModelConfig& config) {
   const std::string task = model::TaskNote::from(config).task;
   if (!task.empty()) return task == kReranker;
@@ -102,7 +102,7 @@ std::string Rerankers::row_key(const std::string& bad_rows, const std::string& s
   return " ranked texts" + bad_rows + style;
 }
 
-/// A model answers rows of a query and a text, whatever it was trained on.
+/// A model answers rows of a query and a text, whatever its training data.
 Json Rerankers::note() const {
   FileOptions noted = files();
   if (columns_.text_columns.size() == 2 && !noted.text.empty()) return noted.note();
@@ -209,7 +209,7 @@ void check_lists(const Task& task, const FileRows& rows, const objective::Rankin
   if (!scattered.empty()) log::warning("{}: {}", file, scattered);
 }
 
-/// Margins that nobody has named are easily forgotten, and the run would learn 1 and 0 in their place.
+/// Margins whose column is not named are easily overlooked; the run would learn 1 and 0 instead.
 void warn_of_unread_margins(const data::TextFileSourceOptions& columns, const fs::path& file,
                             const objective::RankingLossOptions& loss) {
   if (loss.loss != objective::RankingLoss::margin_mse || columns.text_columns.size() < 3 ||
@@ -244,10 +244,10 @@ void Rerankers::describe_in(format::ModelConfig& config, const std::vector<std::
   config.num_labels = 1;
   config.problem_type = "";
   config.architectures = {format::family_of(config).class_of(model::Head::classification.architecture)};
-  config.source["funicular"]["task"] = name();  // one number per pair tells no task
+  config.source["funicular"]["task"] = name();  // one number per pair does not reveal the task
 }
 
-/// nDCG tells models apart if some query has texts of different labels, one of them above 0.
+/// nDCG can distinguish models only if some query has texts with different labels, one of them above 0.
 bool Rerankers::defines_best_metric(const FileRows& rows) const {
   if (columns_.text_columns.size() > 2) return true;                          // a positive and its negatives
   std::map<std::vector<int32_t>, std::pair<double, double>> labels_of_query;  // the least and the greatest
@@ -316,7 +316,7 @@ class RankingSheet final : public Sheet {
   const objective::RankingMetrics& ranked() const {
     return dynamic_cast<const objective::RankingMetrics&>(metrics());
   }
-  /// The row of the best relevant text, and its rank, from 1; rank 0: there is none.
+  /// The row of the best relevant text, and its rank, from 1; rank 0: none.
   std::pair<size_t, int64_t> first_relevant(const std::vector<size_t>& list) const;
 
   std::vector<double> scores_;

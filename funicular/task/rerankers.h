@@ -1,5 +1,5 @@
 #pragma once
-// The task of a score for a query and a text: rerankers, which sentence-transformers calls CrossEncoder.
+// The task of rerankers, which score a query and a text; sentence-transformers' CrossEncoder.
 
 #include <string>
 #include <vector>
@@ -31,7 +31,7 @@ class Rerankers final : public Task {
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
                                                   const ObjectiveOptions& options) const override;
-  /// Throws InputError for rows that the loss cannot learn from; it names the line of a wrong label.
+  /// Throws InputError for rows that the loss cannot use, and names the line of a wrong label.
   TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                       std::shared_ptr<const data::TokenStore> store, const fs::path& file) const override;
   bool splits_rows() const override { return true; }

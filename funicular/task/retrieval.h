@@ -1,5 +1,5 @@
 #pragma once
-// How good an embedder is: retrieval by the scores of BEIR's files, and pairs of texts by their similarity.
+// Evaluates an embedder: retrieval with BEIR's files, and the similarity of pairs of texts.
 
 #include <cstdint>
 #include <set>
@@ -13,13 +13,13 @@
 
 namespace funicular::task {
 
-/// Queries, documents, and which documents answer which query.
+/// Queries, documents, and the relevant documents of each query.
 struct RetrievalSet {
   struct Texts {
     std::vector<std::string> ids, texts;
   };
   Texts documents, queries;                     ///< only queries that have a relevant document
-  std::vector<std::set<std::string>> relevant;  ///< ids of documents for each query; some may not be there
+  std::vector<std::set<std::string>> relevant;  ///< ids of documents per query; the corpus may lack some
 };
 
 /// Reads corpus.jsonl and queries.jsonl: objects with _id and text; documents may have a title. Reads
@@ -37,11 +37,11 @@ struct RankedQuery {
 /// or 1. nDCG divides by the best order of all relevant documents, MAP by the smaller of k and their number.
 OrderedJson retrieval_metrics(const std::vector<RankedQuery>& queries);
 
-/// Documents that are kept per query: as many as the metrics read.
+/// Documents to keep per query, as many as the metrics read.
 inline constexpr int64_t kRankedDocuments = 100;
 
-/// Embeds queries and documents, each with the model's prompt for them, and scores the search. The vectors of the
-/// documents are not kept. Documents of equal score are ordered by id.
+/// Embeds queries and documents with the model's prompts for them, and scores the search. The vectors of the
+/// documents are not kept. Documents with equal scores are ordered by id.
 OrderedJson evaluate_retrieval(const fs::path& model, const RetrievalSet& set, EmbedderOptions options);
 
 struct ScoredPairs {

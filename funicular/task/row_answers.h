@@ -1,5 +1,5 @@
 #pragma once
-// Answers of tasks that read a whole row at once: one sample and one row of scores for each row of text.
+// Answers of tasks that read a whole row at once: one sample and one row of scores per row of text.
 
 #include <span>
 #include <string>

@@ -1,6 +1,5 @@
 #pragma once
-// Columns of a task's file that name a row ("id", "idx", "guid", "#1 ID", "review_id"): so that a person finds it
-// again.
+// Id columns of a task's file ("id", "idx", "guid", "#1 ID", "review_id"), by which a person finds a row again.
 
 #include <cstdint>
 #include <map>
@@ -23,13 +22,13 @@ bool is_id_name(std::string_view name);
 class RowIds {
  public:
   /// Finds the id columns: names of the header, or keys of the first JSON line, that are neither texts nor labels.
-  /// There are none in files without names of columns.
+  /// Files without column names have none.
   RowIds(const Task& task, const fs::path& file);
   /// Asks for the ids of the row that begins at `offset`; read() puts them into `place`, an object, as "ids".
   /// `place` must outlive read().
   void want(uint64_t offset, OrderedJson& place);
-  /// Reads the file once more, if there are id columns and rows that want them: {"id": "17", …}. A row without them
-  /// gets none.
+  /// Reads the file once more if there are id columns and requested rows, and sets their ids: {"id": "17", …}. A row
+  /// without ids gets none.
   void read();
 
  private:

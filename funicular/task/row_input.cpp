@@ -31,7 +31,7 @@ InputFile::~InputFile() {
 
 namespace {
 
-/// Whether a line is an object, or an array of objects or strings, as far as its ends tell.
+/// Whether a line looks like an object, or an array of objects or strings, by its ends.
 bool is_json_like(std::string_view line) {
   while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
   while (!line.empty() && line.front() == ' ') line.remove_prefix(1);

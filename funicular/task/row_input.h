@@ -1,5 +1,5 @@
 #pragma once
-// The rows that predict answers: lines, tables, words, from a file or from standard input while they arrive.
+// The input rows of predict: lines, tables or words, from a file, or from standard input as they arrive.
 
 #include <memory>
 #include <optional>
@@ -16,7 +16,7 @@ namespace funicular::task {
 /// A file or standard input. A file is closed when the object ends; standard input stays open.
 class InputFile {
  public:
-  /// An empty path stands for standard input. Throws InputError for a file that cannot be read.
+  /// An empty path means standard input. Throws InputError for a file that cannot be read.
   explicit InputFile(const fs::path& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -31,16 +31,16 @@ struct InputOptions {
   std::string format = {};  ///< lines | tsv | csv | jsonl | conll; "": by the file's name
   std::optional<bool> pairs =
       {};         ///< whether a line is two texts separated by a tab; none: as in fine-tuning
-  int texts = 0;  ///< of a row, as fine-tuning noted them; 0: not noted
-  std::vector<std::string> text = {};  ///< columns that were asked for; empty: as the task has them
-  std::optional<bool> header = {};     ///< none: as the task has it
+  int texts = 0;  ///< texts per row, as fine-tuning noted them; 0: not noted
+  std::vector<std::string> text = {};  ///< requested columns; empty: the task's
+  std::optional<bool> header = {};     ///< none: the task's
   std::optional<int64_t> stride = {};  ///< of windows; none: as in fine-tuning
-  std::vector<std::string> keep = {};  ///< columns of a table that are written with each answer
+  std::vector<std::string> keep = {};  ///< columns of a table to write with each answer
   format::FileStyle style = {};
   std::shared_ptr<format::BadRows> bad_rows = {};
   fs::path model = {};       ///< for messages
   bool whole_texts = false;  ///< tags: a row is a text, and not its words
-  /// The texts of one row, in place of a file; of tags the words of the one text.
+  /// The texts of one row, instead of a file; for tags, the words of the one text.
   std::vector<std::string> row = {};
 };
 
@@ -49,24 +49,24 @@ class Task;
 class RowInput {
  public:
   virtual ~RowInput() = default;
-  /// The next row, until there is none. Throws InputError for a bad row, unless such rows are to be skipped: then
-  /// the row says what is wrong with it.
+  /// Returns the next row, or none at the end. Throws InputError for a bad row; if bad rows are skipped, the row has
+  /// the error instead.
   virtual std::optional<InputRow> next() = 0;
-  /// Texts of a row of which a sequence is made.
+  /// The number of texts of a row in a sequence.
   virtual int texts() const { return 1; }
-  /// May be called from another thread: next() gives no more rows, even while it waits for bytes.
+  /// Makes next() return no more rows, even while it waits for bytes. May be called from another thread.
   virtual void stop() {}
-  /// Says what was doubtful in the `rows` rows that were read.
+  /// Warns of doubtful rows among the `rows` rows that were read.
   virtual void report(int64_t /*rows*/) const {}
 };
 
 /// The row of InputOptions::row. Throws InputError for another number of texts than the task reads, and for options of
 /// files.
 std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task);
-/// Throws InputError for InputOptions::keep, if the task's answers have no other columns.
+/// Throws InputError for InputOptions::keep if the task's answers cannot have further columns.
 void refuse_kept_columns(const InputOptions& options, const Task& task);
-/// Returns the keys of the columns of InputOptions::keep in an answer, as JSON. A key is the column's name, with "input_"
-/// before it if answers have such a key. Throws InputError if two columns have the same key.
+/// Returns the keys of the columns of InputOptions::keep in an answer, as JSON. A key is the column's name, with
+/// "input_" before it if answers have such a key. Throws InputError if two columns have the same key.
 std::vector<std::string> kept_keys(const std::vector<std::string>& columns);
 /// Returns members of a JSON object: the values of a row's kept columns, as JSON, behind their keys.
 std::string kept_members(const std::vector<std::string>& keys, const std::vector<std::string>& values);
@@ -94,7 +94,7 @@ class TextInput final : public RowInput {
   size_t columns_;
   std::vector<std::string> kept_;  ///< keys (kept_keys)
   bool lines_;
-  int64_t tabs_ = 0;     ///< rows of one text that hold a tab
+  int64_t tabs_ = 0;     ///< rows of one text with a tab
   int64_t objects_ = 0;  ///< rows of one text that begin and end as JSON does
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The rows of one input, answered by several processes together.
+// Shares the rows of one input among several processes.
 
 #include <cstdint>
 #include <functional>
@@ -11,36 +11,37 @@
 
 namespace funicular::task {
 
-/// How many rows of an input a message is about, and where the first one is.
+/// The number of rows that a message is about, and the first of them.
 struct RemarkedRows {
   int64_t count = 0;
-  int64_t first_line = -1;  ///< from 1; -1: there is none
+  int64_t first_line = -1;  ///< from 1; -1: none
 
   void add(uint64_t line) {
     if (count++ == 0) first_line = static_cast<int64_t>(line);
   }
 };
 
-/// The part of a rank in the rows of one input. Each rank reads all rows, and answers every `ranks`-th row from its
-/// own number on.
+/// A rank's share of the rows of one input. Each rank reads all rows, and answers every `ranks`-th row from its own
+/// number on.
 struct RowShare {
   int rank = 0, ranks = 1;
-  /// Calls `make` on all ranks, and returns what it returned on each, by number. If it throws on one rank, throws
-  /// on all. Null: there is one rank.
+  /// Calls `make` on all ranks, and returns all results by rank. If it throws on one rank, it throws on all. Null:
+  /// there is only one rank.
   std::function<std::vector<std::string>(const std::function<std::string()>& make)> exchange = nullptr;
 
   /// Whether this process answers the row of this number, from 0.
   bool has(int64_t row) const { return row % ranks == rank; }
-  /// Lines in the order of their rows. `make` gives the lines of this process's rows, each with its end. Collective.
-  /// `record`: bytes of an answer where all have the same size instead of a line end.
+  /// Returns all processes' lines in the order of their rows. `make` returns the lines of this process's rows, each
+  /// with its line end. Collective. `record`: the bytes of an answer, if answers are records of one size without line
+  /// ends.
   std::string in_turn(const std::function<std::string()>& make, size_t record = 0) const;
-  /// The sum of what all processes have counted. Collective.
+  /// The sum of the counts of all processes. Collective.
   int64_t sum(int64_t own) const;
   data::CutRows sum(const data::CutRows& own) const;
   RemarkedRows sum(const RemarkedRows& own) const;
 
  private:
-  /// The least of the numbers that processes have found; -1 if none has found one (each -1).
+  /// The least number that a process has found; -1 if all have -1.
   int64_t least(int64_t own) const;
 };
 

@@ -122,7 +122,7 @@ OrderedJson ClassedSheet::reliability() const {
   const at::Tensor surprise =
       several ? at::binary_cross_entropy_with_logits(logits, wanted) : at::cross_entropy_loss(logits, truth);
   OrderedJson found = {{"ece", objective::expected_calibration_error(answers)},
-                       // Brier's sum over the classes; of several labels the mean over them.
+                       // The Brier score: the sum over classes, or for several labels the mean over labels.
                        {"brier", (given - wanted).square().sum().item<double>() /
                                      static_cast<double>(several ? given.numel() : rows())},
                        {"negative_log_likelihood", surprise.item<double>()}};
@@ -135,7 +135,7 @@ OrderedJson ClassedSheet::reliability() const {
 
 Json ClassedSheet::calibrate() {
   if (rows() == 0) return nullptr;
-  // The probabilities know of a temperature that the model has already.
+  // The probabilities already include an earlier temperature of the model.
   const at::Tensor logits = logits_of(scores());
   at::Tensor known = logits, truth = truths();
   if (truth.dim() > 1) std::tie(known, truth) = known_of(logits, truth);

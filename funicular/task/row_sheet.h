@@ -1,5 +1,5 @@
 #pragma once
-// The sheet of tasks that answer whole texts: scores and labels of each row, [rows, columns].
+// The evaluation sheet of tasks on whole texts: scores and labels of each row, [rows, columns].
 
 #include <cstdint>
 #include <map>
@@ -25,7 +25,7 @@ class RowSheet : public Sheet {
   std::string lines(const EvaluatedRows& rows) const override;
 
  protected:
-  /// The probabilities or numbers that are kept of the logits.
+  /// The probabilities or numbers to keep for the logits.
   virtual at::Tensor scores_of(const at::Tensor& logits) const = 0;
   /// Adds the row's label and its answer to `line`.
   virtual void add_answer(int64_t row, OrderedJson& line) const = 0;
@@ -51,10 +51,10 @@ class RowSheet : public Sheet {
   std::vector<double> scores_, truth_;
 };
 
-/// A row sheet whose columns are classes: the scores of each, and rows that were answered wrongly.
+/// A row sheet whose columns are classes: scores per class, and wrongly answered rows.
 class ClassedSheet : public RowSheet {
  public:
-  /// `temperature`: by which the model's logits are divided.
+  /// `temperature`: divides the model's logits.
   ClassedSheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels, double temperature)
       : RowSheet(std::move(metrics), std::move(labels)), temperature_(temperature) {}
   void add_details(OrderedJson& found) const override;
@@ -67,21 +67,21 @@ class ClassedSheet : public RowSheet {
   at::Tensor scores_of(const at::Tensor& logits) const final;
   double temperature() const { return temperature_; }
   virtual at::Tensor probabilities_of(const at::Tensor& logits) const = 0;
-  /// Undoes probabilities_of() in fp64, but for a constant per row.
+  /// Inverts probabilities_of() in fp64, up to a constant per row.
   virtual at::Tensor logits_of(const at::Tensor& probabilities) const = 0;
   /// The labels as fit_temperature() takes them.
   virtual at::Tensor truths() const = 0;
-  /// The answer to each row, or each label of each row, and whether it is right.
+  /// The answer to each row, or to each label of each row, and whether it is right.
   virtual objective::Judged judged() const = 0;
-  /// Whether judged() holds answers, of which some may be left out.
+  /// Whether judged() has answers, some of which may be left out.
   virtual bool may_abstain() const = 0;
   /// Whether the answer gives the row this class.
   virtual bool gives(int64_t row, int64_t column) const = 0;
   /// Whether the row has this class.
   virtual bool has(int64_t row, int64_t column) const = 0;
-  /// Whether the row says if it has this class.
+  /// Whether it is known if the row has this class.
   virtual bool knows(int64_t /*row*/, int64_t /*column*/) const { return true; }
-  /// The probability of what the row itself says.
+  /// The probability of the row's own label.
   virtual double label_score(int64_t row) const = 0;
   virtual void add_confusion(OrderedJson& found) const = 0;
   void add_probabilities(int64_t row, OrderedJson& line) const;

@@ -1,5 +1,5 @@
 #pragma once
-// The options of a training run of a task, and the run itself: fine-tuning and distillation share them.
+// The options of a training run and the run itself, shared by fine-tuning and distillation.
 
 #include <functional>
 #include <memory>
@@ -27,7 +27,7 @@ struct RunOptions {
   bool repeatable = false;  ///< no operation whose result depends on the order of threads
 
   comm::Group group{};  ///< the ranks that train together
-  /// How the run is laid out. Asked when model and data are there; may change the trainer's options.
+  /// Chooses the layout of the run. Called once model and data are open; may change the trainer's options.
   std::function<train::StrategyFactory(Model& model, const train::Source& rows,
                                        train::TrainerOptions& options)>
       strategy{};  ///< none: one process
@@ -35,18 +35,17 @@ struct RunOptions {
 
 struct RunResult {
   train::FitResult fit{};
-  train::TrainerOptions options{};  ///< as the trainer had them
-  data::CutRows cut{};              ///< texts of the evaluation that the model does not read whole
-  std::shared_ptr<const Task>
-      eval_task{};  ///< with `eval_file`, the rows of the evaluation; null: there was none
+  train::TrainerOptions options{};          ///< as the trainer had them
+  data::CutRows cut{};                      ///< evaluation texts that were cut
+  std::shared_ptr<const Task> eval_task{};  ///< with `eval_file`, the evaluated rows; null: none
   fs::path eval_file{};
   std::optional<Baseline> baseline{};  ///< on these rows
 };
 
-/// Whether training begins with given weights: there is no checkpoint to resume from, or it is not to be used.
+/// Whether training starts from given weights: there is no checkpoint to resume from, or it is ignored.
 bool starts_anew(const RunOptions& run);
 
-/// The metric that chooses the best model. A resumed run keeps MetricNames::earlier_best if it began with that.
+/// The metric that chooses the best model. A resumed run keeps MetricNames::earlier_best if it started with it.
 /// Collective.
 std::string choose_best_metric(const RunOptions& run, const MetricNames& known);
 

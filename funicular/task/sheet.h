@@ -1,5 +1,5 @@
 #pragma once
-// The sheet of an evaluation: the scores of each class, the answer to each row, mistakes with their texts.
+// The sheet of an evaluation: scores per class, the answer to each row, and mistakes with their texts.
 
 #include <cstdint>
 #include <functional>
@@ -20,12 +20,12 @@ namespace funicular::task {
 class Task;
 class RowIds;
 
-/// The rows of a file that was evaluated, read again.
+/// Reads the rows of an evaluated file again.
 class EvaluatedRows {
  public:
-  /// `left_out`: the rows that the evaluation did not read; they are passed over. Null: it read all rows.
+  /// `left_out`: the rows that the evaluation skipped, which are skipped again. Null: none.
   EvaluatedRows(const Task& task, fs::path file, std::shared_ptr<const format::BadRows> left_out);
-  /// `use` gets each row and its number in the file, from 1. Rows that were left out have numbers, too.
+  /// Calls `use` with each row and its number in the file, from 1. Skipped rows count.
   void for_each(const std::function<void(int64_t number, const data::SourceRow& row)>& use) const;
   /// The number of each row. Reads the file only if rows were left out.
   std::vector<int64_t> numbers(int64_t rows) const;
@@ -40,7 +40,7 @@ class EvaluatedRows {
   std::shared_ptr<const format::BadRows> left_out_;
 };
 
-/// Passes what it is fed to other metrics, and keeps the answers.
+/// Forwards its inputs to other metrics, and keeps the answers.
 class Sheet : public Metrics {
  public:
   explicit Sheet(std::unique_ptr<Metrics> metrics) : metrics_(std::move(metrics)) {}
@@ -54,14 +54,14 @@ class Sheet : public Metrics {
   /// "support": …}, …}, with scikit-learn's definitions and 0 where there is nothing to divide by, and whatever the
   /// task adds.
   virtual void add_details(OrderedJson& found) const = 0;
-  /// How far the probabilities can be trusted: "ece", "brier", "negative_log_likelihood", and for one class per text
+  /// Measures of calibration: "ece", "brier", "negative_log_likelihood", and for one class per text
   /// "area_under_risk_coverage" and "coverage" (objective/calibration.h). Null: the task has no such measures.
   virtual OrderedJson reliability() const { return nullptr; }
-  /// Divides the logits by the temperature at which the rows' labels are most probable, and returns what
-  /// keep_calibration() writes. Null: the task has no such measures.
+  /// Fits the temperature at which the rows' labels are most probable, divides the logits by it, and returns the
+  /// calibration for keep_calibration(). Null: the task has no such measures.
   virtual Json calibrate() { return nullptr; }
-  /// The rows or words that were answered wrongly, with their texts. The one whose own label is least probable
-  /// comes first: most wrong labels of a file are found at the top.
+  /// The wrongly answered rows or words, with their texts. The one whose own label is least probable comes first, so
+  /// most wrong labels of a file are at the top.
   virtual OrderedJson mistakes(const EvaluatedRows& rows) const = 0;
   /// One JSON object for each row, each on a line, in the order of the file.
   virtual std::string lines(const EvaluatedRows& rows) const = 0;

@@ -83,7 +83,7 @@ std::vector<std::string> squad_words(std::string_view text) {
 
 namespace {
 
-/// CMRC2018's marks, which count for nothing.
+/// CMRC2018's punctuation marks, which are ignored.
 bool is_cmrc_mark(char32_t code) {
   static constexpr std::u32string_view marks =
       U"-:_*^/"
@@ -130,7 +130,7 @@ double f1_of(double common, const Words& a, const Words& b) {
   return 2 * precision * recall / (precision + recall);
 }
 
-/// How many words both have, each as often as both have it.
+/// The number of common words, as multisets.
 double common_words(const Words& a, const Words& b) {
   std::map<std::string, int64_t> counts;
   for (const std::string& word : a) ++counts[word];
@@ -140,7 +140,7 @@ double common_words(const Words& a, const Words& b) {
   return common;
 }
 
-/// The length of the longest run of words that both have.
+/// The length of the longest common run of words.
 double longest_run(const Words& a, const Words& b) {
   std::vector<int64_t> before(b.size() + 1), now(b.size() + 1);
   int64_t longest = 0;
@@ -241,7 +241,7 @@ void SpanMetrics::add(const TensorMap& outputs) {
 
 void SpanMetrics::read_answers() {
   std::vector<text::CharacterRange> places;
-  size_t context = file_.contexts.size();  // whose places these are
+  size_t context = file_.contexts.size();  // context to which the offsets refer
   for (size_t i = 0; i < answered_.size(); ++i) {
     const Question& question = file_.questions[i];
     AnsweredQuestion& found = answered_[i];

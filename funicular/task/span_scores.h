@@ -1,5 +1,5 @@
 #pragma once
-// How well questions are answered: exact match and F1, as SQuAD and (for Chinese) CMRC2018 define them.
+// Scores of answers to questions: exact match and F1, as SQuAD and (for Chinese) CMRC2018 define them.
 
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ struct SpanScore {
 
 /// SQuAD's words of a text: lower-cased, without ASCII punctuation and the words a, an and the.
 std::vector<std::string> squad_words(std::string_view text);
-/// CMRC2018's: lower-cased, without its marks; each Chinese character is one, other text is cut at white space and
-/// marks.
+/// CMRC2018's words of a text: lower-cased, without its marks. Each Chinese character is a word; all other text is
+/// split at white space and marks.
 std::vector<std::string> cmrc_words(std::string_view text);
 /// The best score over the gold answers; none: the right answer is "". `chinese`: by CMRC2018's rules.
 SpanScore score_answer(std::string_view answer, const std::vector<std::string>& gold, bool chinese);
@@ -43,7 +43,7 @@ BestThreshold best_threshold(std::vector<ThresholdPoint> points);
 /// thresholds.
 std::vector<std::string> span_metric_names();
 
-/// One question that was answered.
+/// One answered question.
 struct AnsweredQuestion {
   objective::BestSpan span;
   std::string answer;          ///< before the threshold
@@ -57,8 +57,8 @@ class SpanMetrics final : public Metrics {
  public:
   SpanMetrics(QuestionFile file, std::shared_ptr<const objective::SpanWindows> windows,
               const text::Tokenizer& tokenizer);
-  /// Null odds above which a question has no answer; used only if questions of the file have none. Takes answers away
-  /// above it. Without one it is 0 if questions of the file have no answer; otherwise none is taken away.
+  /// Sets the null odds above which a question gets no answer. Without it, the threshold is 0 if some questions of
+  /// the file have no answer; otherwise every question gets its answer.
   void set_threshold(double threshold) { threshold_ = threshold; }
   void start() override;
   void add(const TensorMap& outputs) override;
@@ -68,7 +68,7 @@ class SpanMetrics final : public Metrics {
 
   const QuestionFile& file() const { return file_; }
   const std::vector<AnsweredQuestion>& answered() const { return answered_; }
-  /// Whether the threshold takes the answer away.
+  /// Whether the threshold removes the answer.
   bool is_null(size_t question) const;
   SpanScore score_of(size_t question) const;
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kThresholdNote = "null_threshold";
 
-/// Bad questions have been told when the store was made.
+/// Bad questions were reported when the store was made.
 QuestionFile read_again(const fs::path& file) {
   format::BadRows left_out(true);
   return read_questions(file, true, &left_out);
@@ -44,7 +44,7 @@ double rounded(double score) {
 
 namespace {
 
-/// Whether the key of SQuAD's contexts stands in the first bytes.
+/// Whether the first bytes have the key of SQuAD's contexts.
 bool begins_as_squad(const fs::path& file) {
   constexpr size_t kBegin = size_t{64} << 10;
   std::error_code error;
@@ -267,8 +267,8 @@ std::vector<int64_t> SpanAnswers::rows_of_samples(const MicroBatch& batch) const
   return rows;
 }
 
-/// The best candidates and, if the model keeps a threshold, the absence of an answer, by their scores. The
-/// probabilities are a softmax over these, as in SQuAD's nbest_predictions.
+/// The best candidates by score, including "no answer" if the model has a threshold. The probabilities are a softmax
+/// over them, as in SQuAD's nbest_predictions.
 OrderedJson SpanAnswers::n_best(const TokenisedRow& row, std::span<const SampleScores> scores,
                                 double null_score) const {
   objective::BestSpans best(listed_);

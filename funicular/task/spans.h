@@ -10,7 +10,7 @@
 
 namespace funicular::task {
 
-/// The key in `note` of Task::answers that says how many candidates an answer lists; it is never in config.json.
+/// The key in `note` of Task::answers for the number of candidates per answer; it is never in config.json.
 inline constexpr const char* kBestSpans = "n_best";
 
 class Spans final : public Task {
@@ -20,7 +20,7 @@ class Spans final : public Task {
   static TaskType row();
 
   int texts() const override { return 2; }
-  /// The answers are in no store: their places are read from the file again, see samples().
+  /// Stores do not have the answers, so their places are read from the file again, see samples().
   data::LabelKind label_kind() const override { return data::LabelKind::none; }
   data::TextFileSourceOptions columns() const override { return {}; }
   std::optional<data::TextFileSourceOptions> table(const fs::path& /*file*/) const override { return {}; }
@@ -29,7 +29,7 @@ class Spans final : public Task {
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override { return files().note(); }
   int64_t default_length(const fs::path& /*model*/) const override { return 384; }
-  /// Windows read each context whole.
+  /// Windows cover each context completely.
   int64_t longest_row(int64_t /*max_length*/) const override { return INT32_MAX; }
 
   MetricNames metrics(const std::vector<std::string>& labels) const override;

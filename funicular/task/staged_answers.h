@@ -1,5 +1,5 @@
 #pragma once
-// Answers that say where they come from: the layer at which a row left, or the model of a cascade.
+// Answers that state their origin: the layer at which a row left, or the model of a cascade.
 
 #include <memory>
 #include <string>

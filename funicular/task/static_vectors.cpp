@@ -53,7 +53,7 @@ at::Tensor embed_tokens(const StaticVectorOptions& options, const std::vector<ui
   return at::cat(blocks);
 }
 
-/// The rows by their principal components, each with the sign by which its largest number is positive.
+/// Projects the rows to their principal components, with signs that make each component's largest number positive.
 at::Tensor principal_components(const at::Tensor& rows, int64_t width) {
   const at::Tensor centred = rows - rows.mean(0, true);
   const at::Tensor covariance = centred.t().matmul(centred) / (rows.size(0) - 1);

@@ -1,6 +1,5 @@
 #pragma once
-// Static embeddings of an encoder: a vector for each token of its vocabulary, made without data. The recipe of
-// model2vec.
+// Distils an encoder to static embeddings, one vector per token, without data. The recipe is model2vec's.
 
 #include <c10/core/Device.h>
 
@@ -21,12 +20,12 @@ struct StaticVectorOptions {
   at::Device device = at::kCPU;
 };
 
-/// Embeds each token between the special tokens, as the mean of all of them. Projects the centred vectors to their
-/// principal components, and weighs rare tokens more. Tokens called [unused…] have no vector. Writes a folder of
-/// sentence-transformers with the modules StaticEmbedding and Normalize, which appears when it is complete. A folder
-/// that is there is replaced with all its files. Rows of special and unknown tokens are 0, so
-/// that they have no part in a text's vector. Returns how many tokens have a vector. Throws InputError for a folder
-/// that cannot be read, and for a width above the encoder's.
+/// Embeds each token between special tokens, as the mean over the whole sequence. Projects the centred vectors to
+/// their principal components, and weighs rare tokens more. Tokens named [unused…] have no vector. Writes a folder of
+/// sentence-transformers with the modules StaticEmbedding and Normalize, which gets its name once it is complete. An
+/// existing folder is replaced with all its files. Rows of special and unknown tokens are 0, so that they do not
+/// affect a text's vector. Returns how many tokens have a vector. Throws InputError for a folder that cannot be read,
+/// and for a width above the encoder's.
 int64_t make_static_vectors(const StaticVectorOptions& options, const fs::path& output);
 
 }  // namespace funicular::task

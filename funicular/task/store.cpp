@@ -15,14 +15,13 @@ namespace funicular::task {
 
 namespace {
 
-/// Everything that decides the store's contents. Its text must not change, or stores that are there would be made
-/// again.
+/// Everything that determines the store's contents. Its text must not change, or existing stores would be made again.
 uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer& tokenizer,
                    const StoreOptions& options) {
   const data::TextFileSourceOptions columns = task.columns();
   std::string text = fmt::format("2 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), columns.header,
                                  columns.format ? static_cast<int>(*columns.format) : -1);
-  text += file.extension().string();  // decides the format where none is given
+  text += file.extension().string();  // determines the format if none is given
   if (format::unpacked_name(file) != file) text += format::text_ending_of(file);
   const auto add = [&text](const format::Column& column) {
     text += std::holds_alternative<size_t>(column) ? fmt::format(" #{}", std::get<size_t>(column))
@@ -90,7 +89,7 @@ std::shared_ptr<const data::TokenStore> open_store(const Task& task, const fs::p
       file, {.labelled = options.labelled, .labels = options.labels, .bad_rows = options.bad_rows});
   const std::string key = hash_text(store_key(task, file, tokenizer, options));
   const fs::path path = folder / fmt::format("{}-{}.tokens", name, key);
-  // Whole before it is used: only then it can be made again.
+  // Verifies it completely before use, as only then it can be made again.
   const auto open = [&] {
     return data::TokenStore::open(path, {.verify_first = UINT64_MAX, .verify = options.verify});
   };

@@ -15,7 +15,7 @@ namespace funicular::task {
 struct StoreOptions {
   std::vector<std::string> labels = {};  ///< the classes in order; empty: learnt from the file (sorted)
   bool labelled = true;                  ///< false: the rows' labels are not read
-  bool verify = true;  ///< read a store that is there whole, and compare it with its checksums
+  bool verify = true;  ///< read an existing store completely, and compare it with its checksums
   std::shared_ptr<format::BadRows> bad_rows = {};
 };
 

@@ -19,7 +19,7 @@ namespace funicular::task {
 
 namespace {
 
-/// Returns the word as a shell reads it: in quotes, unless it needs none.
+/// Returns the word for a shell: in quotes if it needs them.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kSafe = "_-./:+@%,";
   const auto is_safe = [&](unsigned char c) {
@@ -133,7 +133,7 @@ void Guess::take_what_is_said() {
   for (const std::string& written : said_.text) texts_.push_back(column(written));
 }
 
-/// Lists of texts beside a query are a reranker's rows; as classes they would make no sense.
+/// Lists of texts beside a query are a reranker's rows, not classes.
 void Guess::refuse_lists_of_texts() const {
   const size_t query = by_name("query"), text = by_name("text");
   if (!is_json() || query == none() || text == none() || table_.columns[text].lists == 0) return;
@@ -176,7 +176,7 @@ void Guess::find_label_by_name() {
   if (found.size() == 1) label_ = found.front();
 }
 
-/// Classes are short and repeat. If no column looks like classes, the message names those whose cells repeat.
+/// Classes are short and repeat. If no column looks like classes, the message names the columns whose cells repeat.
 void Guess::find_label_by_cells() {
   if (label_ != none()) return;
   std::vector<size_t> found, repeating;
@@ -192,7 +192,7 @@ void Guess::find_label_by_cells() {
   label_ = found.front();
 }
 
-/// Texts have several words, or letters of a script without blanks, and most of them differ.
+/// Texts have several words, or many characters of a script without blanks, and most of them differ.
 void Guess::find_texts_by_cells() {
   if (!texts_.empty()) return;
   std::vector<size_t> found;

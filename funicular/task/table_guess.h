@@ -15,11 +15,11 @@ enum class Suits { no, perhaps, yes };
 
 struct TableGuess {
   std::shared_ptr<const Task> task;
-  std::string said;  ///< a line for people: the columns, the task, and the options that say the same
+  std::string said;  ///< a line for people: the columns, the task, and the equivalent options
 };
 
-/// Guesses what `said` leaves open. `type`: a name of task_types() if the task is known, else "". Throws InputError if the
-/// guess is not clear.
+/// Guesses the options that `said` leaves unset. `type`: a name of task_types() if the task is known, else "". Throws
+/// InputError if the guess is not clear.
 TableGuess guess_task(const fs::path& file, const FileOptions& said, const std::string& type = "");
 
 }  // namespace funicular::task

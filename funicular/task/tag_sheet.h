@@ -1,5 +1,5 @@
 #pragma once
-// The sheet of a tagger: its answer to each word, beside what is right.
+// The evaluation sheet of a tagger: its answer and the true tag of each word.
 
 #include <cstdint>
 #include <map>
@@ -22,8 +22,8 @@ class TagSheet final : public Sheet {
   /// for each word that got a wrong tag. The scores are the probabilities of the prediction and of the word's own
   /// tag. A long text shows the words around the word.
   OrderedJson mistakes(const EvaluatedRows& rows) const override;
-  /// {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]}; words that were cut off are
-  /// predicted null.
+  /// {"row": 1, "words": […], "labels": […], "predicted": […], "scores": […]}; "predicted" is null for words that
+  /// were cut off.
   std::string lines(const EvaluatedRows& rows) const override;
 
  private:

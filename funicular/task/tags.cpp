@@ -45,7 +45,7 @@ std::optional<size_t> numbered(const std::optional<Column>& column, const fs::pa
                    file.string(), std::get<std::string>(*column));
 }
 
-/// Says of tags that name no entities that words are scored.
+/// Logs that words are scored if the tags name no entities.
 void report_words_scored(const std::vector<std::string>& labels) {
   if (objective::are_entity_tags(labels)) return;
   const std::vector<std::string> strangers = objective::strangers_among_entity_tags(labels);
@@ -212,7 +212,7 @@ class TagAnswers final : public Answers {
   OrderedJson entities(const std::vector<std::string>& words, const Answer& tagged) const;
 
   objective::TagScheme scheme_;
-  std::optional<int64_t> stride_;  ///< none: a text that is too long is cut
+  std::optional<int64_t> stride_;  ///< none: texts that are too long are cut
 };
 
 void TagAnswers::tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const {

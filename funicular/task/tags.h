@@ -1,5 +1,5 @@
 #pragma once
-// The task of a tag for each word of a text: named entities, parts of speech.
+// The task of tagging each word of a text: named entities, parts of speech.
 
 #include <optional>
 #include <string>
@@ -10,8 +10,8 @@ namespace funicular::task {
 
 class Tags final : public Task {
  public:
-  /// If no columns are given they depend on each file's format. Throws InputError for several columns of words and
-  /// for formats that hold no words.
+  /// If no columns are given, they depend on each file's format. Throws InputError for several columns of words, and
+  /// for formats without words.
   Tags(const TaskType& type, FileOptions files);
   static TaskType row();
 
@@ -25,7 +25,7 @@ class Tags final : public Task {
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override { return files().note(); }
 
-  /// Entities are scored if the labels are tags of entities, otherwise words. Without labels nothing is known.
+  /// Scores entities if the labels are entity tags, otherwise words. Unknown without labels.
   MetricNames metrics(const std::vector<std::string>& labels) const override;
   std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                   const format::ModelConfig& config,
@@ -38,7 +38,7 @@ class Tags final : public Task {
                          const model::Pretrained& model) const override;
 
   bool reads_words() const override { return true; }
-  /// With a stride windows read each text whole.
+  /// With a stride, windows read each text to its end.
   int64_t longest_row(int64_t max_length) const override { return files().stride ? INT32_MAX : max_length; }
   std::unique_ptr<Metrics> over_windows(const data::Dataset& samples, Metrics& of_texts,
                                         const Json& note) const override;

@@ -14,7 +14,7 @@ const std::vector<std::string>& no_names() {
   return none;
 }
 
-/// Weights are for training, so that they are not noted.
+/// Weights apply only to training, so they are not noted.
 data::ShareColumns shares_in(const Json& columns, const char* origin, const std::string& weight) {
   return {.columns = json_get_or<std::vector<std::string>>(columns, "soft_columns", {}, origin),
           .objects = json_get_or<bool>(columns, "soft_labels", false, origin),
@@ -30,7 +30,7 @@ void FileOptions::fill_from(const Json& note) {
   const Json& columns = note[kColumnsNote];
   if (!columns.is_object())
     throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
-  // Rows with a label column of their own have no shares, whatever the model has learnt from.
+  // Rows with a label column have no shares, even if the model was trained on shares.
   if (label.empty() && !shares.has_shares()) shares = shares_in(columns, kOrigin, shares.weight);
   if (text.empty()) text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
   if (label.empty()) label = json_get<std::string>(columns, "label", kOrigin);

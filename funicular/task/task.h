@@ -1,6 +1,6 @@
 #pragma once
-// A task says what is asked of texts: a class, labels, a number, a tag for each word. Each task is one file pair
-// and one row of task/registry.h.
+// A task defines the answers to texts: a class, labels, a number, or a tag per word. Each task has its own pair of
+// files and a row in task/registry.h.
 
 #include <functional>
 #include <memory>
@@ -39,22 +39,21 @@ struct FileOptions {
   std::string label = {};              ///< the column of the label, written as a column of text
   std::string format = {};             ///< tsv | csv | jsonl | conll; "": guessed from each file's name
   std::optional<bool> header = {};     ///< tsv, csv: whether the first row names the columns
-  std::string label_separator = {};    ///< stands between the labels of a row; "": a comma
-  std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's own
-  data::ShareColumns shares = {};      ///< shares in place of a label, and weights
+  std::string label_separator = {};    ///< separator of a row's labels; "": a comma
+  std::optional<int64_t> stride = {};  ///< tokens that two windows of a text share; none: the task's default
+  data::ShareColumns shares = {};      ///< shares instead of a label, and weights
   format::FileStyle style = {};
-  /// The rows that are read: one side of a split. Null: all.
+  /// The rows to read: one side of a split. Null: all.
   std::shared_ptr<const data::RowSplit> split = {};
   bool held_out = false;  ///< the side of `split`
-  /// A table of vectors (.npy) that a teacher gave the rows (task/teacher_vectors.h). The file's first row has the
-  /// vector `first_vector`. Empty: there is no teacher.
+  /// A table (.npy) of a teacher's vectors for the rows (task/teacher_vectors.h). The file's first row has the vector
+  /// `first_vector`. Empty: no teacher.
   fs::path teacher = {};
   int64_t first_vector = 0;
 
-  /// Takes from `note` (config.json's key "funicular") what is not said. Throws InputError for a note that makes no
-  /// sense.
+  /// Sets unset options from `note` (config.json's key "funicular"). Throws InputError for a malformed note.
   void fill_from(const Json& note);
-  /// Returns what `fill_from` reads.
+  /// Returns the note that `fill_from` reads.
   Json note() const;
   const std::string& separator() const;
 };
@@ -62,30 +61,30 @@ struct FileOptions {
 /// The key of FileOptions::note within config.json's "funicular".
 inline constexpr const char* kColumnsNote = "columns";
 
-/// Tokens of a sequence if no length is given, or the model's longest if that is less.
+/// The default length of a sequence in tokens; the model's longest if that is less.
 inline constexpr int64_t kDefaultLength = 128;
 
-/// How the rows of a file are read.
+/// Options for reading the rows of a file.
 struct RowsOptions {
   bool labelled = true;                            ///< false: no labels are read
-  std::vector<std::string> labels = {};            ///< of shares, in order; empty: as the file has them
+  std::vector<std::string> labels = {};            ///< labels of shares, in order; empty: the file's
   std::shared_ptr<format::BadRows> bad_rows = {};  ///< null: a bad row is an error
-  /// Told of each sentence of CoNLL's that is left out, see data::ConllOptions.
+  /// Called for each skipped CoNLL sentence, see data::ConllOptions.
   std::function<void(const std::string&)> on_bad = {};
 };
 
 struct MetricNames {
   std::vector<std::string> all =
-      {};  ///< as objective/metrics.h and tag_metrics.h call them; empty: not known without labels
-  std::string best = {};          ///< the one by which the best model is chosen
-  std::string earlier_best = {};  ///< what version 0.1 had there; its runs keep it
+      {};                 ///< names of objective/metrics.h and tag_metrics.h; empty: unknown without labels
+  std::string best = {};  ///< the metric that chooses the best model
+  std::string earlier_best = {};  ///< the one of version 0.1, which its runs keep
 };
 
 /// Choices for the training of an embedder (task/embedders.h).
 struct EmbeddingOptions {
   bool chosen = false;  ///< false: the task's own loss
   objective::VectorLossOptions loss = {};
-  std::string pooling = {};  ///< of a folder that says none, as format::pooling_names() has it; "": mean
+  std::string pooling = {};  ///< for a folder without poolings, from format::pooling_names(); "": mean
   fs::path folder = {};      ///< of the model that is trained or used; may be empty
 };
 
@@ -106,7 +105,7 @@ struct ObjectiveOptions {
   RankingChoice ranking = {};
 };
 
-/// The rows of a file, for messages about them.
+/// A file and its rows, for messages.
 struct FileRows {
   const data::TokenStore& store;
   const fs::path& file;
@@ -126,7 +125,7 @@ class Task {
   Task& operator=(const Task&) = delete;
 
   const TaskType& type() const { return type_; }
-  /// As --task and config.json call it: "custom", "mrpc", "tags".
+  /// The name in --task and config.json: "custom", "mrpc", "tags".
   const std::string& name() const { return name_; }
   const FileOptions& files() const { return files_; }
 
@@ -134,25 +133,26 @@ class Task {
 
   /// Texts of a row: 1, or 2 for pairs.
   virtual int texts() const { return 1; }
-  /// The kind of label that a token store keeps with a row.
+  /// The kind of labels in a token store.
   virtual data::LabelKind label_kind() const = 0;
-  /// The classes by number, if the task says them; empty: the training rows decide.
+  /// The classes by number, if the task defines them; empty: from the training rows.
   virtual const std::vector<std::string>& label_names() const;
-  /// How files write the classes, in the order of label_names(); empty: as they are called.
+  /// Spellings of the classes in files, in the order of label_names(); empty: their names.
   virtual const std::vector<std::string>& spellings() const;
   /// The columns that the user or the task names, before a file is seen.
   virtual data::TextFileSourceOptions columns() const = 0;
-  /// How the file is read as a table. None: the file has no columns with names.
+  /// The options for reading the file as a table. None: the file has no named columns.
   virtual std::optional<data::TextFileSourceOptions> table(const fs::path& file) const = 0;
   /// The file's rows, with the labels called by their names. Throws InputError.
   virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file,
                                                      const RowsOptions& options) const = 0;
   /// Whether the task can read a part of a file's rows (FileOptions::split).
   virtual bool splits_rows() const { return false; }
-  /// How many of a row's first columns a split compares: rows that have them in common are on one side; 0: all columns.
+  /// The number of a row's first columns that a split compares, so that rows with equal texts there are on one side;
+  /// 0: all columns.
   virtual size_t split_columns() const { return 0; }
-  /// The part of a token store's key that says how rows are read. `bad_rows` and `style` are words that stand in
-  /// it. Older stores are found by the order of the words.
+  /// The part of a token store's key that describes how rows are read. It includes `bad_rows` and `style`. The order
+  /// of its words must not change, so that older stores are found.
   virtual std::string row_key(const std::string& bad_rows, const std::string& style) const {
     return bad_rows + style;
   }
@@ -161,52 +161,52 @@ class Task {
 
   // ---- training
 
-  /// `labels`: the classes, which may decide what there is to measure.
+  /// `labels`: the classes, which may affect the metrics.
   virtual MetricNames metrics(const std::vector<std::string>& labels) const = 0;
-  /// Whether MetricNames::best can tell models apart on the rows; otherwise the loss chooses the best model.
+  /// Whether MetricNames::best can distinguish models on the rows; otherwise the loss chooses the best model.
   virtual bool defines_best_metric(const FileRows& /*rows*/) const { return true; }
-  /// For a model of this configuration. Throws InputError for one that does not fit.
+  /// Makes the objective for a model of this configuration. Throws InputError for one that does not fit.
   virtual std::unique_ptr<objective::Objective> objective(const text::Tokenizer& tokenizer,
                                                           const format::ModelConfig& config,
                                                           const ObjectiveOptions& options) const = 0;
-  /// `store`: made from `file`. `objective`: from objective(). Both outlive the result, and so does the tokeniser.
+  /// `store`: made from `file`. `objective`: from objective(). Both, and the tokeniser, must outlive the result.
   /// Unless overridden, samples and metrics are the objective's.
   virtual TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                               std::shared_ptr<const data::TokenStore> store, const fs::path& file) const;
-  /// Tokens of a sequence at most, if no length is given.
-  /// `model`: the folder whose training begins.
+  /// The default of the most tokens of a sequence. `model`: the folder from which training starts.
   virtual int64_t default_length(const fs::path& /*model*/) const { return kDefaultLength; }
-  /// Whether each text of a row is a sequence of its own, which is cut by itself.
+  /// Whether each text of a row is a separate sequence, which is cut separately.
   virtual bool texts_are_sequences() const { return false; }
-  /// Tokens of a row at most that are read whole, special tokens included.
+  /// The most tokens of a row that is not cut, including special tokens.
   virtual int64_t longest_row(int64_t max_length) const { return max_length; }
-  /// With FileOptions::stride, the metrics of an evaluation on samples() whose windows `of_texts` does not know: it is
-  /// fed with whole texts. Null: the samples are whole texts, or `of_texts` knows windows. `note`: of the model that is
-  /// evaluated (config.json's key "funicular"); null for a model in training. All three outlive the result.
+  /// With FileOptions::stride: wraps the metrics `of_texts`, which know no windows, for an evaluation on windows;
+  /// `of_texts` then gets whole texts. Null: the samples are whole texts, or `of_texts` supports windows. `note`: of
+  /// the model that is evaluated (config.json's key "funicular"); null for a model in training. All three outlive the
+  /// result.
   virtual std::unique_ptr<Metrics> over_windows(const data::Dataset& /*samples*/, Metrics& /*of_texts*/,
                                                 const Json& /*note*/) const {
     return nullptr;
   }
   /// Whether classes may have weights and smoothed labels (ObjectiveOptions::loss).
   virtual bool weighs_classes() const { return false; }
-  /// Whether its rows may have shares in place of a label (FileOptions::shares).
+  /// Whether its rows may have shares instead of a label (FileOptions::shares).
   virtual bool reads_shares() const { return false; }
   /// Whether its rows may have weights (data::ShareColumns::weight).
   virtual bool weighs_rows() const { return false; }
   /// Whether rows of one text are expected to have one label.
   virtual bool labels_follow_texts() const { return true; }
-  /// A loss that is this many times the first one ends a training.
+  /// Training ends with an error if the loss exceeds the first one by this factor.
   virtual double diverged_at() const;
-  /// Writes into the configuration what a model with these classes is.
+  /// Describes a model with these classes in the configuration.
   virtual void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const = 0;
   /// Throws InputError for rows that cannot be learnt.
   virtual void check_training(const FileRows& rows) const = 0;
-  /// Says what is doubtful in the labels of training rows.
+  /// Warns of doubtful labels of training rows.
   virtual void report_training(const FileRows& rows) const = 0;
-  /// Says by which rules a model with these classes is scored.
+  /// Logs the rules by which a model with these classes is scored.
   virtual void report_evaluation(const std::vector<std::string>& /*labels*/,
                                  const model::Pretrained& /*model*/) const {}
-  /// Says what the training has left in config.json. `evaluated`: the rows that chose the best model.
+  /// Logs what the training has written to config.json. `evaluated`: the rows that chose the best model.
   virtual void report_trained(const FileRows& /*evaluated*/) const {}
 
   // ---- a model of it
@@ -217,9 +217,9 @@ class Task {
   virtual bool scores_classes() const { return true; }
   /// Whether the texts of a row are its words.
   virtual bool reads_words() const { return false; }
-  /// A clause for messages about texts that were cut, which says what their answers are like.
+  /// A clause for messages about cut texts that describes the effect on their answers.
   virtual const char* answers_to_cut_texts() const { return "the answers come from the rest"; }
-  /// Whether answers fit into the rows of a table.
+  /// Whether answers can be rows of a table.
   virtual bool fits_tables() const { return true; }
   /// The sheet of an evaluation. `metrics`: from samples(). `note`: config.json's key "funicular".
   virtual std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,
@@ -235,7 +235,7 @@ class Task {
   FileOptions files_;
 };
 
-/// The note in config.json ("funicular") on a task and on how its texts become sequences.
+/// Reads the note in config.json ("funicular") on a task and its sequences.
 model::TaskNote note_of(const Task& task, int64_t max_length, const std::string& truncation);
 
 }  // namespace funicular::task

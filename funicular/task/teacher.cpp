@@ -81,7 +81,7 @@ Teacher::Known Teacher::read(const objective::Distillation& objective, const dat
   return known;
 }
 
-/// Rank 0 fills it.
+/// Rank 0 fills the cache.
 std::shared_ptr<const objective::TeacherRows> Teacher::open_cache(const std::string& part,
                                                                   const objective::Distillation& objective,
                                                                   const data::Dataset& rows, int64_t length,
@@ -94,11 +94,11 @@ std::shared_ptr<const objective::TeacherRows> Teacher::open_cache(const std::str
   for (int64_t i = 0; i < rows.size(); ++i)
     lengths.push_back(static_cast<int32_t>(objective.length(rows.get(i))));
   const std::vector<objective::KeptActivation> kept = objective.teacher_activations();
-  // A cache may be larger than memory: the first rank of each host reads it whole, and no other.
+  // Only the first rank of each host verifies the whole cache, as it may be larger than memory.
   if (!fills)
     return objective::open_teacher_cache(o_.cache / part, identity, kept, lengths, 0, nullptr,
                                          launch::read_environment().local_rank == 0);
-  std::optional<Model> teacher;  // made if it is asked
+  std::optional<Model> teacher;  // made only if the teacher must run
   std::map<std::string, at::Tensor> found;
   const auto ask = [&](int64_t begin, int64_t end) {
     if (!teacher) teacher = objective.collecting(make(objective), found);

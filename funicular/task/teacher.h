@@ -18,8 +18,7 @@ namespace funicular::task {
 
 struct DistillOptions;
 
-/// The folders within the folder of a teacher's answers: of the rows that are learnt, and of the rows that are
-/// evaluated.
+/// Subfolders of a teacher's answers: for training rows and for evaluation rows.
 inline constexpr const char* kCacheParts[] = {"train", "eval"};
 
 class Teacher {
@@ -31,23 +30,23 @@ class Teacher {
   /// Only if is_model().
   const model::Pretrained& folder() const { return *folder_; }
   const std::string& precision() const { return precision_; }
-  /// For checkpoints: what the teacher's answers depend on.
+  /// For checkpoints: everything on which the teacher's answers depend.
   std::string identity() const;
 
   /// The model, with the activations that the terms of `objective` read.
   Model make(const objective::Distillation& objective) const;
 
-  /// Answers that are known before the training, or null if the model is asked in each step.
+  /// Answers known before the training, or null if the model runs in each step.
   struct Known {
     std::shared_ptr<const objective::TeacherRows> train = nullptr, eval = nullptr;
-    bool interrupted = false;  ///< while they were made; what is done is kept
+    bool interrupted = false;  ///< interrupted while they were made; finished parts are kept
   };
-  /// `held_out` may be null; `length`: of sequences. Throws InputError for probabilities that make no sense and for
-  /// kept answers of another teacher or other rows. Collective.
+  /// `held_out` may be null; `length`: of sequences. Throws InputError for malformed probabilities, and for cached
+  /// answers of another teacher or other rows. Collective.
   Known read(const objective::Distillation& objective, const data::Dataset& rows,
              const data::Dataset* held_out, int64_t length) const;
 
-  /// How the columns of probabilities lie.
+  /// The layout of the columns of probabilities.
   format::TextOptions soft_layout() const;
 
  private:

@@ -24,7 +24,7 @@ namespace funicular::task {
 
 namespace {
 
-/// Rows of a table that are looked at together.
+/// Rows of a table to check at a time.
 constexpr int64_t kRowsChecked = 4096;
 
 /// Appends the texts of the file's rows. Returns how many there are.
@@ -42,7 +42,8 @@ std::string hash_of_texts(const std::vector<std::string>& texts) {
   return hash_text(hash_bytes(all));
 }
 
-/// Returns the file of the vectors, in `place`. Its name stands for all that decides them, as the names of stores do.
+/// Returns the file of the vectors, in `place`. Its name is a key of everything that determines them, as the names of
+/// stores.
 fs::path make_table(const fs::path& place, const fs::path& folder, const FinetuneOptions& options,
                     const std::vector<std::string>& texts) {
   const InterruptGuard guard;
@@ -103,7 +104,7 @@ void take_teacher(FinetuneOptions& options) {
         "--teacher {} holds the vectors of --train, and --eval has other rows; expected --eval-fraction, "
         "or a teacher's folder",
         teacher.string());
-  // Rank 0 alone reads the texts: all of them are in memory.
+  // Only rank 0 reads the texts, which are all in memory.
   const Json made = parse_json(
       comm::from_first(options.group,
                        [&] {

@@ -32,7 +32,7 @@ data::TextFileSourceOptions with_own_columns(data::TextFileSourceOptions options
   return options;
 }
 
-/// The texts of a row, its list taken apart.
+/// The texts of a row, with its list split.
 Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names) {
   Texts texts;
   for (size_t i = 0; i < row.columns.size(); ++i) {

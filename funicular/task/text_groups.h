@@ -9,15 +9,15 @@
 
 namespace funicular::task {
 
-/// The rows of a table or of JSON lines whose texts stay columns of their own. With three columns or more the last
-/// one may be a list in JSON lines: the row's negatives. All rows get as many columns as the longest list asks for; a
+/// Reads the rows of a table or of JSON lines, and keeps the texts as separate columns. With three or more columns,
+/// the last one may be a list of negatives in JSON lines. All rows get as many columns as the longest list needs; a
 /// missing negative is empty.
 ///
-/// A row is bad if one of its first two columns has no text, or if another column is a list. A row is also bad if it
-/// has no negative where there are columns for them.
+/// A row is bad if one of its first two columns is empty, or if another column is a list. It is also bad if there are
+/// columns for negatives but it has none.
 class TextGroupSource final : public data::RowSource {
  public:
-  /// Throws InputError as data::TextFileSource does, and for columns that the file does not have.
+  /// Throws InputError as data::TextFileSource does, and for columns that the file lacks.
   TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns);
   int columns() const override { return fixed_ + lists_; }
   bool has_labels() const override { return rows_.has_labels(); }
@@ -32,7 +32,7 @@ class TextGroupSource final : public data::RowSource {
   int lists_ = 0;                   ///< most elements of the last column
 };
 
-/// Gives each row its number in the file as its label, counted from `first`.
+/// Sets each row's label to its number in the file, counted from `first`.
 class NumberedRows final : public data::RowSource {
  public:
   NumberedRows(std::unique_ptr<data::RowSource> rows, int64_t first);

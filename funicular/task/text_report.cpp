@@ -57,7 +57,7 @@ void report_shared(data::Repeats found, const fs::path& eval_file, const fs::pat
   const std::string which = same_file ? "the evaluated file is the training file"
                                       : fmt::format("{} have a text that stands in the training file {}",
                                                     counted(found), train_file.string());
-  // Short texts repeat in any collection.
+  // Short texts repeat in any dataset.
   constexpr int64_t kFew = 100;
   if (!same_file && found.other_label == 0 && found.repeated * kFew <= found.rows)
     return log::info("{}: {}", eval_file.string(), which);

@@ -1,5 +1,5 @@
 #pragma once
-// Messages about the texts of a file's rows before they are learnt or evaluated.
+// Messages about the texts of a file's rows before training or evaluation.
 
 #include <cstdint>
 #include <string>
@@ -17,9 +17,9 @@ void require_texts(const data::TokenStore& store, const fs::path& file);
 /// Warns of rows without a token.
 void report_textless(const data::TokenStore& store, const fs::path& file);
 
-/// Tells how many rows repeat a text within `train_file`, within `eval_file`, and how many rows of `eval_file`
-/// stand in `train_file`. `evaluated`: null if there is no such file. Rows with the token `unknown` are left out.
-/// `labels_follow_texts`: see Task; it tells how many have another label.
+/// Logs how many rows repeat a text within `train_file` and within `eval_file`, and how many rows of `eval_file`
+/// occur in `train_file`. `evaluated`: null without an evaluation file. Skips rows with the token `unknown`.
+/// `labels_follow_texts` (see Task): also logs how many of them have another label.
 void report_repeats(const data::TokenStore& trained, const fs::path& train_file,
                     const data::TokenStore* evaluated, const fs::path& eval_file, int32_t unknown,
                     bool labels_follow_texts = true);
@@ -29,13 +29,12 @@ void report_texts(const data::TokenStore& trained, const fs::path& train_file,
                   const data::TokenStore* evaluated, const fs::path& eval_file, SequenceLimit limit,
                   const text::Tokenizer& tokenizer, bool labels_follow_texts = true);
 
-/// Tells how many rows repeat a text within a file that is evaluated. If the training file is known, also tells
-/// how many rows stand in it. It is known if `model` lies in the folder of a run that still has the store of that
-/// file.
+/// Logs how many rows repeat a text within an evaluated file. If the training file is known, also logs how many rows
+/// occur in it. It is known if `model` is in the folder of a run that still has the store of that file.
 void report_repeats(const data::TokenStore& evaluated, const fs::path& eval_file, const fs::path& model,
                     int32_t unknown);
 
-/// Calls report_textless, report_repeats and warn_of_missing_texts for a file that is evaluated.
+/// Calls report_textless, report_repeats and warn_of_missing_texts for an evaluated file.
 void report_evaluated(const data::TokenStore& store, const fs::path& file, const fs::path& model,
                       const text::Tokenizer& tokenizer);
 

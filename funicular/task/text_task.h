@@ -1,6 +1,6 @@
 #pragma once
-// The common base of tasks of whole texts: rows of tables with one text, a pair, or columns that are joined, and
-// one label per row.
+// The base class of tasks on whole texts. A row of a table has one text, a pair of texts, or columns to join, and one
+// label.
 
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@ namespace funicular::task {
 
 class TextTask : public Task {
  public:
-  /// The value of --task that means one of them.
+  /// The value of --task for these tasks.
   static constexpr const char* kOption = "custom";
 
   /// `named`: the task of known files, or null for any table. Throws InputError for pairs with a stride.
@@ -33,7 +33,7 @@ class TextTask : public Task {
   void check_training(const FileRows& rows) const override;
   void describe_in(format::ModelConfig& config, const std::vector<std::string>& labels) const override;
   std::unique_ptr<RowInput> open_input(const InputOptions& options) const override;
-  /// With a stride windows read each text whole.
+  /// With a stride, windows read each text to its end.
   int64_t longest_row(int64_t max_length) const override { return files().stride ? INT32_MAX : max_length; }
   std::unique_ptr<Metrics> over_windows(const data::Dataset& samples, Metrics& of_texts,
                                         const Json& note) const override;
@@ -41,7 +41,7 @@ class TextTask : public Task {
   std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const final;
 
  protected:
-  /// Code shared by the rows of these tasks.
+  /// The common parts of these tasks' registry rows.
   template <class T>
   static TaskType row_of_tables(std::string name) {
     return {.name = std::move(name),
@@ -54,7 +54,7 @@ class TextTask : public Task {
                 -> std::unique_ptr<Task> { return std::make_unique<T>(type, std::move(files), named); }};
   }
   const data::NamedTask* named() const { return named_; }
-  /// With what the files have.
+  /// With the settings of the files.
   objective::SoftLabels soft_labels(const ObjectiveOptions& options) const;
   /// With the stride of the files.
   objective::SequenceOptions sequence_of(const ObjectiveOptions& options) const;

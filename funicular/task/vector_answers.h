@@ -1,5 +1,5 @@
 #pragma once
-// Vectors of texts as the answers of a model: each is a record of fp32 numbers.
+// Vectors of texts as a model's answers; each is a record of fp32 numbers.
 
 #include <cstdint>
 #include <optional>
@@ -12,13 +12,14 @@
 namespace funicular::task {
 
 struct VectorOptions {
-  int64_t width = 0;                      ///< of the model's vectors
-  std::optional<int64_t> truncate_dim{};  ///< the first numbers of each alone
-  bool normalise = false;                 ///< afterwards, to length 1
-  std::string prompt{};                   ///< stands before each text
-  /// Token that stands for a text without tokens. None: such a text has special tokens.
+  int64_t width = 0;                      ///< width of the model's vectors
+  std::optional<int64_t> truncate_dim{};  ///< keeps only the first numbers of each vector
+  bool normalise = false;                 ///< then normalises to length 1
+  std::string prompt{};                   ///< prompt before each text
+  /// Token for a text without tokens. None: such a text has its special tokens.
   std::optional<uint32_t> no_token{};
-  int64_t special_tokens = 0;  ///< of the tokeniser's sequences that this model's texts do not get
+  int64_t special_tokens =
+      0;  ///< special tokens of the tokeniser's sequences that this model's texts do not get
 };
 
 class VectorAnswers final : public Answers {

@@ -80,7 +80,7 @@ bool is_ranged(format::VectorCode code) {
   return code == format::VectorCode::int8 || code == format::VectorCode::uint8;
 }
 
-/// Whether the folder holds what no run left there. A run that is killed at its beginning or its end leaves no job.
+/// Whether the folder has foreign files. A run that is killed at its beginning or its end leaves no job.
 bool holds_something_else(const fs::path& folder) {
   const std::vector<fs::path> temporaries = temporaries_of(folder / kVectorJob);
   return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [&](const auto& entry) {
@@ -129,7 +129,7 @@ VectorOutput::VectorOutput(VectorOutputOptions options)
   open();
 }
 
-/// Goes on behind the last whole record.
+/// Continues behind the last complete record.
 void VectorOutput::open() {
   std::error_code none;
   const uint64_t size = fs::file_size(part_, none);
@@ -161,7 +161,8 @@ void VectorOutput::find_ranges() {
                   [&](std::span<const float> vector) { options_.ranges.add(vector); });
 }
 
-/// Comes before the file gets its name: no file stands beside the ranges of another one, even if the command is killed.
+/// Runs before the file gets its name, so that a file never lies beside another file's ranges, even if the command is
+/// killed.
 void VectorOutput::replace_ranges() const {
   const fs::path file = ranges_of(options_.path);
   if (!is_ranged(options_.code) || options_.ranges.empty()) {

@@ -1,5 +1,5 @@
 #pragma once
-// A file of vectors that is written as they come. An interrupted command continues it.
+// Writes a file of vectors incrementally. After an interruption, the repeated command continues it.
 
 #include <cstdint>
 #include <functional>
@@ -25,24 +25,26 @@ struct VectorOutputOptions {
   int64_t width = 0;
   const char* records = "vectors";  ///< what messages call them
   Json
-      identity{};  ///< everything that decides the vectors: unfinished work of another identity is thrown away
+      identity{};  ///< everything that determines the vectors; unfinished work with another identity is discarded
 };
 
 /// Keeps unfinished work in the folder PATH.parts. The memory does not grow with the rows.
 class VectorOutput {
  public:
-  /// Finds unfinished work of the same identity, or begins. Throws InputError where another command works at the same
-  /// file.
+  /// Resumes unfinished work with the same identity, or starts. Throws InputError if another command is writing the
+  /// same file.
   explicit VectorOutput(VectorOutputOptions options);
 
-  /// Vectors that are there already.
+  /// The number of vectors so far.
   int64_t rows() const { return rows_; }
   /// The numbers of these vectors.
   std::vector<float> records() const;
-  /// Appends whole records of `width` float32 numbers, and hands them to the system: they survive this process.
+  /// Appends whole records of `width` float32 numbers, and flushes them to the system, so that they survive this
+  /// process.
   void write(std::string_view records);
-  /// Codes the vectors, gives the file its name and removes the folder. The ranges of int8 and uint8 are written to
-  /// PATH.ranges.npy; the ranges of an earlier file are removed. `written` is called with the complete file before it gets its name.
+  /// Encodes the vectors, gives the file its name and removes the folder. The ranges of int8 and uint8 are written to
+  /// PATH.ranges.npy; the ranges of an earlier file are removed. `written` is called with the complete file before it
+  /// gets its name.
   void finish(const std::function<void(const fs::path& file)>& written);
 
   /// PATH.parts

@@ -46,7 +46,7 @@ at::Tensor probabilities_of(const at::Tensor& logits, ScoreKind kind) {
   return kind == ScoreKind::sigmoid ? logits.sigmoid() : logits;
 }
 
-/// Undoes probabilities_of, but for a constant per row of a softmax.
+/// Inverts probabilities_of, up to a constant per row for a softmax.
 at::Tensor logits_of(const at::Tensor& probabilities, ScoreKind kind) {
   if (kind == ScoreKind::softmax) return probabilities.clamp_min(std::numeric_limits<double>::min()).log();
   return kind == ScoreKind::sigmoid ? probabilities.logit(/*eps=*/1e-15) : probabilities;
@@ -141,12 +141,12 @@ std::map<std::string, double> WindowMetrics::finish(double loss) {
   for (const Combination how : combinations_of(kind_)) {
     std::map<std::string, double> found = measure(last = how, loss);
     const double sign = objective::greater_is_better(metric_) ? 1 : -1;
-    // A metric that is not defined is better than nothing, and than no other.
+    // An undefined metric (NaN) never replaces an earlier result, and no later result replaces it.
     if (!best.empty() && !(sign * found[metric_] > sign * best[metric_])) continue;
     best = std::move(found);
     chosen_ = how;
   }
-  if (chosen_ != last) measure(*chosen_, loss);  // of_texts_ keeps what it has measured last
+  if (chosen_ != last) measure(*chosen_, loss);  // of_texts_ keeps its last measurement
   return best;
 }
 

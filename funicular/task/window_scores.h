@@ -1,5 +1,5 @@
 #pragma once
-// Combines the scores of a long text's windows (objective/text_windows.h), for evaluations and for answers.
+// Combines the scores of a long text's windows (objective/text_windows.h), for evaluations and answers.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,23 +23,25 @@ namespace funicular::task {
 enum class Combination {
   mean_probabilities,  ///< the mean of the windows' probabilities
   mean_logits,         ///< the mean of the windows' logits
-  maximum,             ///< of each label the greatest probability; classes then share 1 in proportion
+  maximum,             ///< the greatest probability of each label; for classes, scaled to the sum 1
 };
-/// The scores that a model's logits become.
+/// The kind of scores that a model's logits give.
 enum class ScoreKind { softmax, sigmoid, number };
 
 /// "mean-probabilities", "mean-logits", "maximum": in the order of Combination.
 const std::vector<std::string>& combination_names();
-/// The combinations that differ for scores of this kind. The first is used unless an evaluation chose another one.
+/// The distinct combinations for scores of this kind. The first is the default, unless an evaluation chose another
+/// one.
 const std::vector<Combination>& combinations_of(ScoreKind kind);
 /// The key of the combination in config.json's "funicular".
 inline constexpr const char* kWindowsNote = "windows";
-/// Reads what `note` (config.json's key "funicular") keeps; none: nothing was evaluated. Throws InputError for another
-/// name.
+/// Reads the combination in `note` (config.json's key "funicular"); none: no evaluation chose one. Throws InputError
+/// for an unknown name.
 std::optional<Combination> combination_in(const Json& note);
 
-/// Turns the logits of windows [windows, columns] into logits of texts [texts, columns] in fp64. A text of one window
-/// keeps its bits. `text_of`: the text of each window; `new_tokens`: of each window. Every text has a window.
+/// Turns the logits of windows [windows, columns] into logits of texts [texts, columns] in fp64. The logits of a text
+/// with one window stay bit-identical. `text_of`: the text of each window; `new_tokens`: of each window. Every text
+/// has a window.
 at::Tensor combine_windows(const at::Tensor& logits, std::span<const int64_t> text_of,
                            std::span<const int64_t> new_tokens, int64_t texts, Combination how,
                            ScoreKind kind);
@@ -49,7 +51,7 @@ at::Tensor combine_windows(const at::Tensor& logits, std::span<const int64_t> te
 class WindowMetrics final : public Metrics {
  public:
   /// `windows` and `of_texts` must outlive it. `how`: none: each evaluation chooses the combination with the best
-  /// `metric`, and keeps it (kWindowsNote).
+  /// `metric`, and notes it (kWindowsNote).
   WindowMetrics(const objective::TextWindows& windows, Metrics& of_texts, ScoreKind kind,
                 std::optional<Combination> how, std::string metric);
   void start() override;
@@ -97,7 +99,7 @@ class WindowAnswers final : public Answers {
                 std::optional<Combination> how);
   int64_t width() const override { return texts_->width(); }
   void tokenise(const text::Tokenizer& tokenizer, TokenisedRow& row) const override;
-  /// Windows leave nothing out.
+  /// Windows cut no text.
   void count_cut(const TokenisedRow& /*row*/, int64_t /*room*/, data::CutRows& /*cut*/) const override {}
   at::Tensor scores(const at::Tensor& logits) const override { return logits; }
   Answer answer(const TokenisedRow& row, std::span<const SampleScores> scores) const override;
@@ -110,12 +112,12 @@ class WindowAnswers final : public Answers {
   Combination how_;
 };
 
-/// Makes the samples of a row's only text, whose tokens are there, and fills its windows. A sample marks the tokens
-/// that `is_read` names and, of several windows, are its own part. `stride`: none: one sample has the whole text.
+/// Makes the samples and windows of a row's only text, which is tokenised already. A sample marks the tokens for
+/// which `is_read` holds; with several windows, only in its own part. `stride`: none: one sample has the whole text.
 void add_windows(const text::Tokenizer& tokenizer, TokenisedRow& row, std::optional<int64_t> stride,
                  const std::function<bool(size_t token)>& is_read);
 
-/// If `samples` are TextWindows, says how many texts of `file` are read in several windows.
+/// If `samples` are TextWindows, logs how many texts of `file` have several windows.
 void report_windows(const data::Dataset& samples, const fs::path& file);
 
 }  // namespace funicular::task

@@ -42,7 +42,7 @@ class StreamedWords final : public RowInput {
   bool whole_texts_;
 };
 
-/// The sentences of a file of CoNLL's, piece by piece.
+/// The sentences of a CoNLL file, piece by piece.
 class SentenceWords final : public RowInput {
  public:
   SentenceWords(const OpenSentences& open, bool whole_texts)

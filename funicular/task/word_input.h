@@ -1,5 +1,5 @@
 #pragma once
-// Texts whose words are given one by one, for predict: lines, lists of words in JSON lines, or CoNLL's files.
+// Input of predict with given words: lines, lists of words in JSON lines, or CoNLL files.
 
 #include <functional>
 #include <memory>
@@ -20,9 +20,8 @@ std::vector<std::string> split_words(std::string_view text);
 std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
                                           const std::vector<std::string>& columns);
 
-/// The sentences of a source whose one column is a list of words. `open` gets a function that takes each bad
-/// sentence in its place, see data::ConllOptions. `whole_texts`: as InputOptions has it; the words have blanks between
-/// them.
+/// The sentences of a source whose only column is a list of words. `open` gets a function to call for each bad
+/// sentence, see data::ConllOptions. `whole_texts`: as in InputOptions; words are joined by blanks.
 using OpenSentences =
     std::function<std::unique_ptr<data::RowSource>(std::function<void(const std::string&)> on_bad)>;
 std::unique_ptr<RowInput> open_sentences(const OpenSentences& open, bool whole_texts);

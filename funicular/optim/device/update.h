@@ -1,7 +1,7 @@
 #pragma once
-// The passes of optimisers over flat buffers for a team of threads (base/team.h), a team a block of the
-// layout (core/flat_layout.h). Sums are one for each block, so that their order does not depend on the team's
-// size beyond the block.
+// The optimisers' passes over flat buffers on a GPU. A team of threads (base/team.h) handles each block of the layout
+// (core/flat_layout.h). Each block has its own sum, so that the team's size affects the order of additions only
+// within a block.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Block {
 /// The most states that an update may have.
 inline constexpr int kMostStates = 2;
 
-/// T: the masters; G: the matrices' gradients; S: the matrices' copy, T where there is none.
+/// T: type of the masters; G: of the matrices' gradients; S: of the matrices' low-precision copy, T if there is none.
 template <class T, class G, class S>
 struct Buffers {
   const Block* blocks = nullptr;
@@ -30,11 +30,11 @@ struct Buffers {
   G* matrix_gradients = nullptr;
   T* vector_gradients = nullptr;
   S* shadow = nullptr;
-  T* states[kMostStates] = {};  ///< null where the optimiser has fewer
+  T* states[kMostStates] = {};  ///< null beyond the optimiser's states
   bool zero_gradient = false, write_shadow = true;
 };
 
-/// One element as a rule sees it; what it changes goes back to memory by store().
+/// One element as a rule sees it; store() writes the changed parameter to memory.
 template <class T, class G, class S>
 struct Element {
   const Buffers<T, G, S>& buffers;
@@ -65,7 +65,7 @@ struct Element {
   }
 };
 
-/// body(Element) for the team's block.
+/// Calls body(Element) for each element of the team's block, and returns the block.
 template <class T, class G, class S, class Team, class Body>
 FUNICULAR_DEVICE const Block& over_elements(const Buffers<T, G, S>& buffers, const Team& team, Body body) {
   const Block& block = buffers.blocks[team.row()];
@@ -85,7 +85,7 @@ struct UpdateBlocks {
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    if (scale && *scale - *scale != 0) return;  // infinity - infinity is no number
+    if (scale && *scale - *scale != 0) return;  // infinity - infinity is NaN
     const Block& block = buffers.blocks[team.row()];
     Update update = block.decay ? with : without;
     if (scale) update.gradient_scale *= *scale;
@@ -107,14 +107,15 @@ struct UpdateBlocks {
   }
 };
 
-/// Of a sum over the team's block.
+/// Adds `part` over the team's threads and writes the total to `out`.
 template <class Team>
 FUNICULAR_DEVICE void write_sum(const Team& team, double part, double* out) {
   const double total = team.sum(part);
   if (team.rank() == 0) *out = total;
 }
 
-/// sums[2 * number] = the squares of the parameters, sums[2 * number + 1] = those of the gradients (LARS).
+/// For LARS: sums[2 * number] = the sum of squares of the parameters, sums[2 * number + 1] = the sum of squares of
+/// the gradients.
 template <class T, class G, class S>
 struct SquareSums {
   Buffers<T, G, S> buffers;
@@ -133,8 +134,8 @@ struct SquareSums {
   }
 };
 
-/// Updates the states of an update along a direction. sums[2 * number] = the squares of the parameters, or with
-/// kCountsElements their number. sums[2 * number + 1] = the squares of what the rule returns.
+/// Updates the states of an update along a direction. sums[2 * number] = the sum of squares of the parameters, or
+/// with kCountsElements their number. sums[2 * number + 1] = the sum of squares of the rule's results.
 template <class Update, class T, class G, class S>
 struct MeasureBlocks {
   using Rule = typename Update::template Rule<T>;

@@ -12,10 +12,10 @@ namespace funicular::optim::FUNICULAR_ISA {
 
 namespace {
 
-constexpr int64_t kAhead = 2048;  // bytes: what prefetchers of the processor leave out is asked for
-constexpr int64_t kLine = 32;     // elements: a line of 16 bits each
+constexpr int64_t kAhead = 2048;  // bytes; this prefetches lines that the processor's prefetchers leave out
+constexpr int64_t kLine = 32;     // elements of 16 bits in a cache line
 
-/// The lines, kAhead further on, of `kLine` elements.
+/// Prefetches the lines of `kLine` elements, kAhead bytes further on.
 template <class T>
 FUNICULAR_RULE void fetch(const T* values) {
   const char* const line = reinterpret_cast<const char*>(values) + kAhead;
@@ -27,8 +27,8 @@ FUNICULAR_RULE bool lies_on_line(const S* values) {
   return reinterpret_cast<uintptr_t>(values) % 64 == 0;
 }
 
-/// kPast: past the caches. A model's copy in 16 bits is read again in the next forward pass, when it has left
-/// them, and a store that does not read its line first saves a tenth of an update's time.
+/// Writes a line; with kPast it bypasses the caches. By the next forward pass, the model's 16-bit copy has left the
+/// caches anyway. A store that does not read its line first saves a tenth of an update's time.
 template <bool kPast, class S>
 FUNICULAR_RULE void write_line(const float* in, S* out) {
   alignas(64) S line[kLine];
@@ -42,7 +42,7 @@ FUNICULAR_RULE void write_line(const float* in, S* out) {
   std::memcpy(out, line, sizeof line);
 }
 
-/// After lines that were written past the caches.
+/// Call it after writing lines past the caches.
 FUNICULAR_RULE void end_stream() {
 #if defined(__AVX512F__)
   _mm_sfence();
@@ -117,9 +117,9 @@ double square_sum(const S* values, int64_t size) {
   return total;
 }
 
-/// Squares of 16 bits are exact in float, within its range; sixteen of them are added up there, which rounds
-/// by 2^-20 at most, before the sum is widened: widening each would take twice as long as reading it. What
-/// overflows or vanishes in float may be a number in double.
+/// Adds squares of 16-bit values sixteen at a time in float, then widens the sum. Squares of 16-bit values are exact
+/// in float, and the sixteen additions round by at most 2^-20. Widening each square would take twice as long as
+/// reading it. If squares overflow or vanish in float, all are added again in double.
 template <class S>
 double narrow_square_sum(const S* values, int64_t size) {
   constexpr int kLanes = 32, kRows = 16;
@@ -138,7 +138,7 @@ double narrow_square_sum(const S* values, int64_t size) {
   }
   double total = square_sum(values + i, size - i);
   for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
-  constexpr double kLeast = 1e-30;  // a square; those of much smaller values lose their bits, or all
+  constexpr double kLeast = 1e-30;  // a square; smaller squares lose bits or vanish in float
   const bool in_range = total - total == 0 && total > static_cast<double>(size) * kLeast;
   return in_range ? total : square_sum(values, size);
 }
