@@ -134,6 +134,7 @@ class Augment final : public Command {
         .affects(Effect::result)
         .default_text(default_by_device(variants_.chosen.batch_tokens, kTokensOnGpu));
     device_.declare(arguments, Effect::result, Effect::none);
+    device_.declare_sharing(arguments);
   }
 
   int run() override {

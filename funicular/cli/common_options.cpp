@@ -136,12 +136,12 @@ std::optional<int> number_of_gpu(const std::string& device) {
 
 /// Makes this thread use the GPU of this number, else the first one, or on a host with several ranks the one of this
 /// rank. Throws InputError if there is no such card, or this build has no kernels for it.
-void use_card(const std::optional<int>& number) {
+void use_card(const std::optional<int>& number, bool shared) {
   const std::vector<funicular::device::Card> cards = funicular::device::cards();
   const int count = static_cast<int>(cards.size());
   const auto of_rank = [&] {
     const launch::Environment ranks = launch::read_environment();
-    return funicular::device::card_of_rank(ranks.local_rank, ranks.local_size, count);
+    return funicular::device::card_of_rank(ranks.local_rank, ranks.local_size, count, shared);
   };
   const int index = number ? *number : of_rank();
   if (index >= count)
@@ -178,6 +178,16 @@ void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_th
       .range(1, 4096);
 }
 
+void DeviceOptions::declare_sharing(Arguments& arguments) {
+  arguments.add("share-device", share, Effect::none,
+                "let ranks of a host share its GPUs if there are more ranks than GPUs; tensors then travel "
+                "through the host's memory");
+}
+
+std::string DeviceOptions::transport() const {
+  return share ? launch::process_variable("FUNICULAR_TRANSPORT").value_or("staged") : "";
+}
+
 void DeviceOptions::apply() const {
   const std::optional<int> number = number_of_gpu(device);
   const bool gpu = device != "cpu";
@@ -193,7 +203,9 @@ void DeviceOptions::apply() const {
         "device",
         "--device cuda: this funicular was built without nvcc; use --device cpu, or build it again where "
         "NVIDIA's driver is (docs/how_to/gpu.md)");
-  if (gpu) use_card(number);
+  if (share && !gpu)
+    throw InputError("usage", "--share-device is for GPUs; add --device cuda, or leave it out");
+  if (gpu) use_card(number, share);
   if (threads > 0)
     at::set_num_threads(static_cast<int>(threads));
   else if (!std::getenv("OMP_NUM_THREADS"))

@@ -45,9 +45,15 @@ Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of);
 struct DeviceOptions {
   std::string device = "cpu";
   int64_t threads = 0;  ///< 0: as many as LibTorch takes
+  bool share = false;   ///< whether ranks of a host may share a GPU
 
   void declare(Arguments& arguments, Effect of_device = Effect::rounding,
                Effect of_threads = Effect::rounding);
+  /// Declares --share-device, for commands of several ranks.
+  void declare_sharing(Arguments& arguments);
+  /// Returns the transport for the tensors of ranks that share a GPU, unless the environment names one; "" for other
+  /// ranks, as GroupOptions::transport.
+  std::string transport() const;
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
   /// Returns the device for weights and batches.

@@ -55,6 +55,7 @@ void EmbeddingOptions::declare_machine(Arguments& arguments) {
       .range(1, 1 << 20)
       .default_text(default_by_device(options_.window, kRowsOnGpu));
   device_.declare(arguments);
+  device_.declare_sharing(arguments);
 }
 
 comm::Group EmbeddingOptions::join() {

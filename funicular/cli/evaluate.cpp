@@ -84,6 +84,7 @@ class Evaluate final : public Command {
     declare_inference_precision(arguments, options_.precision, {"fp64"});
     declare_seed(arguments, options_.seed, "of the masks of --task mlm");
     device_.declare(arguments);
+    device_.declare_sharing(arguments);
   }
 
   int run() override {

@@ -267,6 +267,7 @@ void TrainingOptions::declare(Arguments& arguments) {
   declare_saving(*this, arguments);
   declare_arithmetic(*this, arguments);
   device.declare(arguments);
+  device.declare_sharing(arguments);
   RankOptions::declare(arguments);
 }
 
@@ -308,7 +309,8 @@ void TrainingOptions::apply() {
        .interface = interface,
        .check_collectives = debug_collectives,
        .fixed_order = strategy_options.deterministic,
-       .device = device.place()});
+       .device = device.place(),
+       .transport = device.transport()});
   if (!guard_) guard_ = std::make_shared<InterruptGuard>();
   // All ranks would log the same messages, so only rank 0 logs more than errors.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);

@@ -126,6 +126,7 @@ class Predict final : public Command {
         .default_text(default_by_device(options_.window, kRowsOnGpu) + "; 1 at a terminal")
         .range(1, 1 << 20);
     device_.declare(arguments);
+    device_.declare_sharing(arguments);
   }
 
   void declare_table() {

@@ -5,7 +5,6 @@
 
 #include <chrono>
 
-#include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/rank_options.h"
 #include "funicular/launch/environment.h"
@@ -15,9 +14,6 @@ namespace funicular::cli {
 comm::Group join_sharing_ranks(const DeviceOptions& device) {
   const launch::Environment place = launch::read_environment();
   if (device.threads == 0) share_threads(place);
-  if (place.size > 1 && device.device != "cpu")
-    throw InputError("device", "--device {} is for one process; expected --device cpu, or one rank",
-                     device.device);
   const comm::Group group = comm::Group::from_environment(
       {.timeout = std::chrono::hours(4)});  // the others wait while a host's first rank tokenises
   // All ranks would log the same messages, so only rank 0 logs more than errors.

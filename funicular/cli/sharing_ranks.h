@@ -10,8 +10,8 @@
 
 namespace funicular::cli {
 
-/// Joins the ranks of this process's environment and gives each its threads. All ranks but 0 then show only
-/// errors. Throws InputError for several ranks on another device than the CPU.
+/// Joins the ranks of this process's environment and gives each its threads. They exchange texts in the host's memory,
+/// wherever they compute. All ranks but 0 then show only errors.
 comm::Group join_sharing_ranks(const DeviceOptions& device);
 
 /// The values of the options that change the result (option_effects.h), by their names: what ranks that share rows must have in

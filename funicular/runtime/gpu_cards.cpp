@@ -124,15 +124,16 @@ CardKernels kernels_for(int capability, const std::vector<int>& architectures) {
                                                                       : CardKernels::none;
 }
 
-int card_of_rank(int local_rank, int local_size, int cards) {
-  if (local_size > cards)
+int card_of_rank(int local_rank, int local_size, int cards, bool shared) {
+  if (local_size > cards && !shared)
     throw InputError(
         "device",
         "--device cuda: this host has {} ranks and {} visible GPUs; expected at most one rank per GPU. "
-        "Start fewer ranks. Give --device cuda:0 if each rank sees only its own GPU. To let all ranks share "
-        "one GPU, give --device cuda:0 and set FUNICULAR_TRANSPORT=staged",
+        "Start fewer ranks, or let ranks share a GPU by --share-device. Give --device cuda:0 if each rank "
+        "sees "
+        "only its own GPU",
         local_size, cards);
-  return local_rank;
+  return local_rank % cards;
 }
 
 }  // namespace funicular::device

@@ -69,8 +69,8 @@ const std::vector<int>& built_architectures();
 /// cards.
 CardKernels kernels_for(int capability, const std::vector<int>& architectures);
 
-/// The card of a rank: that of its number among the ranks of its host. Throws InputError if the host has fewer cards
-/// than ranks.
-int card_of_rank(int local_rank, int local_size, int cards);
+/// Returns the card of a rank: the card of its number among the ranks of its host. If the ranks outnumber the cards, they
+/// share the cards in turn if `shared`, else this throws InputError.
+int card_of_rank(int local_rank, int local_size, int cards, bool shared = false);
 
 }  // namespace funicular::device

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "funicular/base/error.h"
@@ -141,8 +142,8 @@ std::map<std::string, double> WindowMetrics::finish(double loss) {
   for (const Combination how : combinations_of(kind_)) {
     std::map<std::string, double> found = measure(last = how, loss);
     const double sign = objective::greater_is_better(metric_) ? 1 : -1;
-    // An undefined metric (NaN) never replaces an earlier result, and no later result replaces it.
-    if (!best.empty() && !(sign * found[metric_] > sign * best[metric_])) continue;
+    const bool is_defined = !best.empty() && !std::isnan(best[metric_]);
+    if (is_defined && !(sign * found[metric_] > sign * best[metric_])) continue;
     best = std::move(found);
     chosen_ = how;
   }

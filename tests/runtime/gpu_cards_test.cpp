@@ -25,6 +25,7 @@ TEST(GpuCards, EachRankOfAHostHasItsOwn) {
   EXPECT_EQ(card_of_rank(0, 1, 1), 0);
   EXPECT_EQ(card_of_rank(2, 3, 4), 2);
   EXPECT_THROW(card_of_rank(0, 2, 1), InputError);
+  EXPECT_EQ(card_of_rank(4, 5, 3, /*shared=*/true), 1);
 }
 
 TEST(GpuCards, ATeamThatWantsMoreMemoryThanThereIsIsRefusedByBothNumbers) {

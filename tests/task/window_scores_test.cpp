@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -131,6 +132,32 @@ TEST(WindowMetrics, MeasureTextsAndChooseTheBestCombination) {
   EXPECT_DOUBLE_EQ(fixed.finish(0).at("accuracy"), 2.0 / 3);
   EXPECT_FALSE(fixed.kept().contains(kWindowsNote)) << "nothing was chosen";
   EXPECT_THROW(fixed.add({{"logits", logits}, {"labels", labels}}), RunError);
+}
+
+/// Gives the metric values that it was made with, one per evaluation.
+class GivenMetrics final : public Metrics {
+ public:
+  explicit GivenMetrics(std::vector<double> values) : values_(std::move(values)) {}
+  void start() override {}
+  void add(const TensorMap& /*outputs*/) override {}
+  std::map<std::string, double> finish(double /*loss*/) override { return {{"f1", values_.at(next_++)}}; }
+
+ private:
+  std::vector<double> values_;
+  size_t next_ = 0;
+};
+
+TEST(WindowMetrics, AnUndefinedMetricLosesToAnyOther) {
+  const objective::TextWindows windows(std::make_shared<Texts>(std::vector<size_t>{8}), {6, 2}, false);
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  GivenMetrics given({kNan, 0.2, kNan, 0.2});  // the last one: the chosen combination again
+  WindowMetrics chosen(windows, given, ScoreKind::softmax, {}, "f1");
+  chosen.start();
+  chosen.add({{"logits", at::zeros({2, 2}, at::kDouble)},
+              {"labels", at::zeros({2}, at::kLong)},
+              {"samples", at::arange(2, at::kLong)}});
+  EXPECT_EQ(chosen.finish(0).at("f1"), 0.2);
+  EXPECT_EQ(chosen.kept().at(kWindowsNote), combination_names()[1]);
 }
 
 TEST(WindowWordMetrics, GiveEachTextWholeWhateverTheMicroBatches) {

@@ -341,6 +341,11 @@ def evaluated_device(lab):
     shows_device(lab, ["evaluate", "--model", classifier(lab), "--task", "custom", "--data", lab.labelled("rows", lab.texts())])
 
 
+@EVALUATE.row("--share-device", "refused on the CPU, which ranks share anyway")
+def evaluated_shared_device(lab):
+    lab.refuses(["evaluate", "--model", classifier(lab), "--task", "custom", "--data", lab.labelled("rows", lab.texts()), "--share-device"], "--share-device is for GPUs")
+
+
 @EVALUATE.row("--threads", "more threads are there")
 def evaluated_threads(lab):
     data = lab.labelled("much", lab.texts([40] * 400))
@@ -542,6 +547,11 @@ def answering_device(lab):
     path = lab.folder / "line.txt"
     path.write_text("film\n")
     shows_device(lab, ["predict", "--model", classifier(lab), "--input", path])
+
+
+@PREDICT.row("--share-device", "refused on the CPU, which ranks share anyway")
+def answering_shared_device(lab):
+    lab.refuses(["predict", "--model", classifier(lab), "--text", "film", "--share-device"], "--share-device is for GPUs")
 
 
 @PREDICT.row("--threads", "more threads are there")

@@ -219,6 +219,11 @@ def device(lab):
                     "--device cuda")
 
 
+@AUGMENT.row("--share-device", "refused on the CPU, which ranks share anyway")
+def share_device(lab):
+    lab.refuses(["augment", "--model", guesser(lab), "--task", "custom", "--input", rows(lab), "--output", lab.folder / "x.tsv", "--share-device"], "--share-device is for GPUs")
+
+
 @AUGMENT.row("--threads", "more threads are there")
 def threads(lab):
     data = rows(lab, "much.tsv", [("1", text) for text in lab.texts([25] * 60)])

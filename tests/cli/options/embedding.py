@@ -252,6 +252,11 @@ def embedding_device(lab):
                        "--precision", "fp32"])
 
 
+@EMBED.row("--share-device", "refused on the CPU, which ranks share anyway")
+def embedding_shared_device(lab):
+    lab.refuses(["embed", "--model", lab.plain_model(), "--input", put(lab, "film\n"), "--output", lab.folder / "s.npy", "--share-device"], "--share-device is for GPUs")
+
+
 @EMBED.row("--threads", "more threads are there")
 def embedding_threads(lab):
     path = put(lab, "".join(line + "\n" for line in lab.texts([40] * 400)), "much.txt")

@@ -123,6 +123,11 @@ def device(lab):
         lab.refuses_to_train(f'--device expects cpu, cuda, or cuda:N with the number of a GPU, found "{wrong}"', device=wrong)
 
 
+@MACHINE.row("--share-device", "refused on the CPU, which ranks share anyway")
+def share_device(lab):
+    lab.refuses_to_train("--share-device is for GPUs", share_device=True)
+
+
 @MACHINE.row("--threads", "LibTorch computes with so many threads")
 def threads(lab):
     lab.assertEqual(lab.train().file["threads"], 1, "OMP_NUM_THREADS")
