@@ -52,6 +52,14 @@ class Forked(unittest.TestCase):
             caller.kill()
         self.assertTrue(until(lambda: not any(process.exists() for process in processes)), processes)
 
+    def test_signals_of_the_caller_reach_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            script = f"trap 'echo received; exit 7' {number.name[3:]}; echo begun; while :; do sleep 0.02; done"
+            with subprocess.Popen([FORKED, "/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as caller:
+                self.assertEqual(caller.stdout.readline(), "begun\n")
+                caller.send_signal(number)
+                self.assertEqual((caller.stdout.read(), caller.wait(timeout=60)), ("received\n", 7), number)
+
     def test_a_server_is_used_again_and_ends_with_its_owner(self):
         owner = subprocess.Popen(["sleep", "100"])
         self.addCleanup(owner.wait)

@@ -148,6 +148,19 @@ bool send_request(int connection, char** words) {
   return true;
 }
 
+int server_connection = -1;
+
+/// The process that was asked for gets signals in our place: launchers, and tests that interrupt a run, know our number alone.
+void pass_on_signals(int connection) {
+  server_connection = connection;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    std::signal(number, [](int received) {
+      const char byte = static_cast<char>(received);
+      (void)!send(server_connection, &byte, 1, MSG_NOSIGNAL);
+    });
+  }
+}
+
 [[noreturn]] void end_as(int32_t status) {
   if (WIFEXITED(status)) std::exit(WEXITSTATUS(status));
   const rlimit none{0, 0};
@@ -174,6 +187,7 @@ int main(int count, char** words) {
   const int connection =
       connect_to_server(words[1], self.substr(0, self.rfind('/') + 1) + "libfork_server.so", owner);
   if (connection < 0 || !send_request(connection, words + 1)) run_it_here(words + 1);
+  pass_on_signals(connection);
   int32_t status = 0;
   const ssize_t got = recv(connection, &status, sizeof status, MSG_WAITALL);
   if (got == sizeof status) end_as(status);
