@@ -82,6 +82,6 @@ skipped=$(($(count skipped) + $(count disabled) + $(count failures) - failed))
 passed=$((total - failed - skipped))
 [ "$passed" -gt 0 ] || status=1
 [ "$failed" -eq 0 ] || status=1
-[ "$skipped" -eq 0 ] || say "$skipped skipped, since this machine lacks what they need: $(grep -o '[^ ]* (Skipped)' "$logs/ctest.log" | sed 's/ (Skipped)//' | tr '\n' ' ')"
+[ "$skipped" -eq 0 ] || say "$skipped skipped, since this machine lacks what they need or other tests do the same on it: $(grep -o '[^ ]* (Skipped)' "$logs/ctest.log" | sed 's/ (Skipped)//' | tr '\n' ' ')"
 echo "$passed passed, $failed failed"
 exit "$status"

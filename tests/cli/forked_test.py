@@ -3,6 +3,8 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -52,6 +54,14 @@ class Forked(unittest.TestCase):
             caller.kill()
         self.assertTrue(until(lambda: not any(process.exists() for process in processes)), processes)
 
+    def test_signals_of_the_caller_reach_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            script = f"trap 'echo received; exit 7' {number.name[3:]}; echo begun; while :; do sleep 0.02; done"
+            with subprocess.Popen([FORKED, "/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as caller:
+                self.assertEqual(caller.stdout.readline(), "begun\n")
+                caller.send_signal(number)
+                self.assertEqual((caller.stdout.read(), caller.wait(timeout=60)), ("received\n", 7), number)
+
     def test_a_server_is_used_again_and_ends_with_its_owner(self):
         owner = subprocess.Popen(["sleep", "100"])
         self.addCleanup(owner.wait)
@@ -85,6 +95,45 @@ class Forked(unittest.TestCase):
         done = subprocess.run([FORKED, "/nowhere/program"], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 127)
         self.assertIn("/nowhere/program: No such file", done.stderr)
+
+
+@unittest.skipIf(SANITIZED, "sanitizers have to be loaded first")
+class ForkedScripts(unittest.TestCase):
+    """Scripts of Python, which a server of their own runs, end and say what they do without it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="funicular-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+
+    def outcome(self, before, code):
+        """Of a script with this code: its exit code, its output, and the last line of its errors."""
+        (self.folder / "script.py").write_text(code)
+        done = subprocess.run([*before, sys.executable, self.folder / "script.py", "a b", "é"], capture_output=True, text=True, input="given", timeout=60,
+                              check=False, cwd="/usr", env={**os.environ, "COLOUR": "red"})
+        return done.returncode, done.stdout, done.stderr.splitlines()[-1:]
+
+    def test_have_the_words_the_folder_the_variables_and_the_end_of_a_start_by_python(self):
+        for code, expected in (("import os, sys; print(sys.argv, os.getcwd(), os.environ['COLOUR'], sys.path[0], __name__, __file__, sys.stdin.read())", 0),
+                               ("raise SystemExit(3)", 3), ("raise SystemExit('wrong')", 1), ("raise ValueError('é')", 1),
+                               ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+                               ("import atexit; atexit.register(print, 'at the end'); print('now')", 0)):
+            with self.subTest(code):
+                found = self.outcome([FORKED], code)
+                self.assertEqual(found, self.outcome([], code))
+                self.assertEqual(found[0], expected)
+
+    def test_get_signals_and_are_killed_with_their_caller(self):
+        script = self.folder / "script.py"
+        script.write_text("import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('received', flush=True))\n"
+                          "print(os.getpid(), flush=True)\nwhile True: time.sleep(0.02)\n")
+        with subprocess.Popen([FORKED, sys.executable, script], stdout=subprocess.PIPE, text=True) as caller:
+            process = pathlib.Path("/proc") / caller.stdout.readline().strip()
+            caller.terminate()
+            self.assertEqual(caller.stdout.readline(), "received\n")
+            self.assertTrue(process.exists())
+            caller.kill()
+        self.assertTrue(until(lambda: not process.exists()))
 
 
 if __name__ == "__main__":

@@ -145,6 +145,12 @@ def exact(words):
     return [*words, "--precision", "fp32"]
 
 
+def in_forks(words):
+    """The words of a command that starts the program, and its ranks, in forks."""
+    ranks = words.index("--") + 1 if words[1:2] == ["launch"] and "--" in words else len(words)
+    return [FORKED, *words[:ranks], *([FORKED] if words[ranks:ranks + 1] == [PROGRAM] else []), *words[ranks:]]
+
+
 def run(*words, stdin="", timeout=300, **more):
     """Runs the program to its end, at most `timeout` seconds. stdin: text or bytes. more: for subprocess.run."""
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
@@ -152,8 +158,8 @@ def run(*words, stdin="", timeout=300, **more):
     variables = more.get("env", environment())
     changed = {name for name, _ in variables.items() ^ environment().items()}
     usual = more.keys() <= {"env"} and all(name == "PATH" or name.startswith("FUNICULAR_") for name in changed)
-    program = [FORKED, PROGRAM] if usual and not SANITIZED else [PROGRAM]
-    done = subprocess.run([*program, *exact(words)], input=data, capture_output=True, timeout=timeout, check=False,
+    words = [PROGRAM, *exact(words)]
+    done = subprocess.run(in_forks(words) if usual and not SANITIZED else words, input=data, capture_output=True, timeout=timeout, check=False,
                           **{"env": environment(), **more})
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 

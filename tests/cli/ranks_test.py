@@ -11,9 +11,7 @@ from harness import *
 
 def launch(ranks, words, *options, variables=None):
     """funicular launch -n RANKS OPTIONS -- funicular WORDS"""
-    done = subprocess.run([PROGRAM, "launch", "-n", str(ranks), *map(str, options), "--", PROGRAM, *exact(words)],
-                          capture_output=True, timeout=300, check=False, env={**environment(), **(variables or {})})
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run("launch", "-n", ranks, *options, "--", PROGRAM, *words, env={**environment(), **(variables or {})})
 
 
 def result_of(launched):

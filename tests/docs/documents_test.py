@@ -320,7 +320,7 @@ class EveryCommandRuns(unittest.TestCase):
         self.check("ctest")
 
     def test_of_the_scripts(self):
-        self.check("bench/", "tests/", "tools/", ".deps/", "build/")
+        self.check("bench/", "tests/", "tools/", ".deps/")  # test_of_the_programs_that_measure runs those of build/
 
     @harness.counting
     def test_of_funicular(self):

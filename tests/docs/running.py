@@ -19,6 +19,8 @@ SMALL = ["--max-length", "32", "--batch-size", "2"]
 SHORTER = {"memory": [], "ranks": ["--steps", "1", "--warmup", "0"], "techniques": ["--steps", "1", "--repetitions", "1", "--run-steps", "2"]}
 # Scripts that are run to their end, with these options after those that are named.
 TO_THE_END = {"bench/precision_accuracy.py": [], "bench/shared_pages.py": ["--ranks", "2"]}
+# Scripts that are tests themselves (tests/tools), and have no --help.
+TESTS = ("tools/check_layers.py", "tools/check_sizes.py")
 # What stands for a value of the reader's own; the tests have files of these names.
 OWN = {"FOLDER": ".", "FOLDER_WITH_MRPC": ".", "TASK": "custom", "FILE": "test.tsv", "STORE": "texts.tokens", "MODEL": "CLASSIFIER",
        "MODEL…": "CLASSIFIER"}
@@ -37,10 +39,8 @@ def is_script(path):
 
 def of_script(path, arguments, start):
     """start: the words that start the script."""
-    if not is_script(path):  # the name of a file
+    if not is_script(path) or path in TESTS:
         return []
-    if path in ("tools/check_layers.py", "tools/check_sizes.py"):
-        return [Way([*start, *arguments])]
     arguments = [OWN.get(word, word) for word in arguments]
     found = [Way([*start, "--help"])]
     if arguments and arguments != ["--help"]:

@@ -26,6 +26,8 @@
 
 namespace {
 
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
 [[noreturn]] void run_it_here(char** words) {
   execv(words[0], words);
   std::fprintf(stderr, "forked: %s: %s\n", words[0], std::strerror(errno));
@@ -78,8 +80,14 @@ sockaddr_un name_of_server(const char* program, pid_t owner) {
   return name;
 }
 
+/// Whether the words are those of Python and a script, which a server of its own runs (server.py).
+bool is_script(char** words) {
+  const std::string_view program = words[0], script = words[1] ? words[1] : "";
+  return program.substr(program.rfind('/') + 1).starts_with("python") && script.ends_with(".py");
+}
+
 /// In a process of its own, which holds none of our descriptors: whoever reads our output would wait for its end.
-[[noreturn]] void become_server(const char* program, int listening, pid_t owner, const std::string& library) {
+[[noreturn]] void become_server(char** words, int listening, pid_t owner, const std::string& folder) {
   setsid();
   if (fork() != 0) _exit(0);
   // Above the streams first: one of them may have been closed, and then its number is that of the socket.
@@ -88,16 +96,21 @@ sockaddr_un name_of_server(const char* program, pid_t owner) {
   for (int stream = 0; stream < 3; ++stream) dup2(nothing, stream);
   if (kept > 3) close_range(3, static_cast<unsigned>(kept) - 1, 0);
   close_range(static_cast<unsigned>(kept) + 1, ~0U, 0);
+  setenv("FUNICULAR_FORK_SERVER", (std::to_string(kept) + " " + std::to_string(owner)).c_str(), 1);
+  if (is_script(words)) {
+    execl(words[0], words[0], (folder + "fork_server.py").c_str(), nullptr);
+    _exit(1);
+  }
+  const std::string library = folder + "libfork_server.so";
   const char* const others = std::getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (others ? library + ":" + others : library).c_str(), 1);
-  setenv("FUNICULAR_FORK_SERVER", (std::to_string(kept) + " " + std::to_string(owner)).c_str(), 1);
-  execl(program, program, nullptr);
+  execl(words[0], words[0], nullptr);
   _exit(1);
 }
 
-/// A connection to the program's server, which is started where there is none; -1 where that fails.
-int connect_to_server(const char* program, const std::string& library, pid_t owner) {
-  const sockaddr_un name = name_of_server(program, owner);
+/// A connection to the program's server, which is started where there is none; -1 where that fails. folder: of this program.
+int connect_to_server(char** words, const std::string& folder, pid_t owner) {
+  const sockaddr_un name = name_of_server(words[0], owner);
   const auto* const address = reinterpret_cast<const sockaddr*>(&name);
   if (name.sun_family != AF_UNIX) return -1;
   for (int attempt = 0, starts = 0; attempt < 1000 && starts < 3; ++attempt) {
@@ -108,7 +121,7 @@ int connect_to_server(const char* program, const std::string& library, pid_t own
     const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
     if (bind(listening, address, sizeof name) == 0 && listen(listening, 1000) == 0) {
       const pid_t starter = fork();
-      if (starter == 0) become_server(program, listening, owner, library);
+      if (starter == 0) become_server(words, listening, owner, folder);
       waitpid(starter, nullptr, 0);
       ++starts;
     } else {
@@ -148,6 +161,28 @@ bool send_request(int connection, char** words) {
   return true;
 }
 
+int server_connection = -1;
+
+/// The process that was asked for gets signals in our place: launchers, and tests that interrupt a run, know our number alone.
+/// False where the request cannot be sent.
+bool send_request_and_pass_on_signals(int connection, char** words) {
+  server_connection = connection;
+  sigset_t passed_on, usual;
+  sigemptyset(&passed_on);
+  for (const int number : kPassedOn) sigaddset(&passed_on, number);
+  sigprocmask(SIG_BLOCK, &passed_on, &usual);  // they come behind the request
+  const bool sent = send_request(connection, words);
+  for (const int number : kPassedOn) {
+    if (!sent) break;
+    std::signal(number, [](int received) {
+      const char byte = static_cast<char>(received);
+      (void)!send(server_connection, &byte, 1, MSG_NOSIGNAL);
+    });
+  }
+  sigprocmask(SIG_SETMASK, &usual, nullptr);
+  return sent;
+}
+
 [[noreturn]] void end_as(int32_t status) {
   if (WIFEXITED(status)) std::exit(WEXITSTATUS(status));
   const rlimit none{0, 0};
@@ -171,9 +206,8 @@ int main(int count, char** words) {
   // For programs that start themselves again (tests/comm/ranks.h).
   setenv("FUNICULAR_FORKED", self.c_str(), 1);
   setenv("FUNICULAR_FORK_OWNER", std::to_string(owner).c_str(), 1);
-  const int connection =
-      connect_to_server(words[1], self.substr(0, self.rfind('/') + 1) + "libfork_server.so", owner);
-  if (connection < 0 || !send_request(connection, words + 1)) run_it_here(words + 1);
+  const int connection = connect_to_server(words + 1, self.substr(0, self.rfind('/') + 1), owner);
+  if (connection < 0 || !send_request_and_pass_on_signals(connection, words + 1)) run_it_here(words + 1);
   int32_t status = 0;
   const ssize_t got = recv(connection, &status, sizeof status, MSG_WAITALL);
   if (got == sizeof status) end_as(status);

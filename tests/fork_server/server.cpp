@@ -5,7 +5,8 @@
 //
 // A request is 8 bytes (the length of what follows) with three descriptors (standard input, output and error), and then
 // strings that each end with a zero byte: the folder, the number of words, the words, the variables.
-// The answer is the wait status of the process, 4 bytes. Where the connection ends before, the process is killed.
+// Each byte behind them is the number of a signal for the process. The answer is the wait status of the process, 4 bytes. Where the
+// connection ends before, the process is killed.
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -90,13 +91,17 @@ int become(Request& request) {
 int wait_for(pid_t process, int client, const sigset_t& waiting) {
   int status = kFailed << 8;
   while (waitpid(process, &status, WNOHANG) == 0) {
-    pollfd ended{client, POLLRDHUP, 0};
+    pollfd heard{client, POLLIN | POLLRDHUP, 0};
     // SIGCHLD is let in here alone, so none comes unseen between waitpid and this.
-    if (ppoll(&ended, 1, nullptr, &waiting) > 0) {
-      kill(-process, SIGKILL);
-      waitpid(process, &status, 0);
-      break;
+    if (ppoll(&heard, 1, nullptr, &waiting) <= 0) continue;
+    unsigned char number = 0;
+    if (recv(client, &number, 1, 0) == 1) {
+      kill(process, number);
+      continue;
     }
+    kill(-process, SIGKILL);
+    waitpid(process, &status, 0);
+    break;
   }
   return status;
 }
