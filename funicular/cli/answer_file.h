@@ -25,8 +25,7 @@ const std::vector<std::string>& answer_format_names();
 /// The endings that `answer_format` knows, for the help of an option.
 std::string answer_endings();
 
-/// Throws InputError if the task's answers do not fit the format. A table has no cell for a list of words, and a
-/// task without this keyed ending has no keyed form.
+/// Throws InputError if a table would hold lists of words, or if the task has no keyed form with this ending.
 void check_answer_format(AnswerFormat format, const task::Task& task, const fs::path& file,
                          const char* option);
 

@@ -176,7 +176,7 @@ class Augment final : public Command {
   void open() {
     if (task_.name.empty()) task_.name = task::TextTask::kOption;
     device_.apply();
-    device_.fit(arguments, "micro-batch-tokens", variants_.chosen.batch_tokens, kTokensOnGpu);
+    device_.use_gpu_default(arguments, "micro-batch-tokens", variants_.chosen.batch_tokens, kTokensOnGpu);
     group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();

@@ -80,8 +80,8 @@ std::string default_by_device(int64_t on_cpu, int64_t on_gpu) {
   return fmt::format("{}, on a GPU {}", on_cpu, on_gpu);
 }
 
-void DeviceOptions::fit(const Arguments& arguments, const std::string& option, int64_t& size,
-                        int64_t on_gpu) const {
+void DeviceOptions::use_gpu_default(const Arguments& arguments, const std::string& option, int64_t& size,
+                                    int64_t on_gpu) const {
   if (!place().is_cpu() && !arguments.given(option)) size = on_gpu;
 }
 
@@ -179,8 +179,8 @@ void DeviceOptions::declare(Arguments& arguments, Effect of_device, Effect of_th
 }
 
 void DeviceOptions::declare_sharing(Arguments& arguments) {
-  arguments.add("share-device", share, Effect::none,
-                "let ranks of a host share its GPUs if there are more ranks than GPUs; tensors then travel "
+  arguments.add("share-device", share, Effect::rounding,
+                "let ranks of a host share its GPUs, even if there are more ranks than GPUs; tensors travel "
                 "through the host's memory");
 }
 

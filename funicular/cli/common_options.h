@@ -51,15 +51,14 @@ struct DeviceOptions {
                Effect of_threads = Effect::rounding);
   /// Declares --share-device, for commands of several ranks.
   void declare_sharing(Arguments& arguments);
-  /// Returns the transport for the tensors of ranks that share a GPU, unless the environment names one; "" for other
-  /// ranks, as GroupOptions::transport.
+  /// Returns GroupOptions::transport: with --share-device "staged", unless the environment names another; else "".
   std::string transport() const;
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
   /// Returns the device for weights and batches.
   at::Device place() const { return at::Device(device); }
-  /// Raises a size that the command line did not give (`option`: its name) to the default for a GPU, if there is one.
-  void fit(const Arguments& arguments, const std::string& option, int64_t& size, int64_t on_gpu) const;
+  /// Sets `size` to `on_gpu` if the device is a GPU and the command line does not have `option`.
+  void use_gpu_default(const Arguments& arguments, const std::string& option, int64_t& size, int64_t on_gpu) const;
 };
 
 /// Tokens of a forward pass, and rows that are read ahead, without gradients on a GPU. Estimates, not measured yet.

@@ -79,6 +79,7 @@ class Embed final : public Command {
         .default_text("taken from the vectors");
     arguments.section("Machine");
     embedding_.declare_machine(arguments);
+    embedding_.declare_sharing(arguments);
   }
 
   int run() override {

@@ -55,7 +55,6 @@ void EmbeddingOptions::declare_machine(Arguments& arguments) {
       .range(1, 1 << 20)
       .default_text(default_by_device(options_.window, kRowsOnGpu));
   device_.declare(arguments);
-  device_.declare_sharing(arguments);
 }
 
 comm::Group EmbeddingOptions::join() {
@@ -75,8 +74,8 @@ task::EmbedderOptions EmbeddingOptions::options() const {
   for (const std::string& name : poolings_) all.poolings.push_back(format::parse_pooling(name, "--pooling"));
   if (arguments_->given("prompt")) all.prompt = prompt_;
   all.device = device_.place();
-  device_.fit(*arguments_, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
-  device_.fit(*arguments_, "window", all.window, kRowsOnGpu);
+  device_.use_gpu_default(*arguments_, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
+  device_.use_gpu_default(*arguments_, "window", all.window, kRowsOnGpu);
   return all;
 }
 

@@ -19,6 +19,8 @@ class EmbeddingOptions {
   void declare(Arguments& arguments);
   /// --precision, --micro-batch-tokens, --window, --device, --threads.
   void declare_machine(Arguments& arguments);
+  /// --share-device, for a command of several ranks.
+  void declare_sharing(Arguments& arguments) { device_.declare_sharing(arguments); }
   /// Applies --device and --threads, joins the ranks and chooses the precision.
   comm::Group join();
   task::EmbedderOptions options() const;

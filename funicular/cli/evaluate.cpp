@@ -153,7 +153,7 @@ class Evaluate final : public Command {
     task::EvaluateOptions all = options_;
     all.bad_rows = task_.bad_rows();
     all.device = device_.place();
-    device_.fit(arguments, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
+    device_.use_gpu_default(arguments, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
     all.group = group_;
     all.exits = exits_.choice;
     all.cascade = exits_.cascade;
@@ -205,7 +205,7 @@ class Evaluate final : public Command {
                                   .precision = options_.precision,
                                   .batch_tokens = options_.batch_tokens > 0 ? options_.batch_tokens : 4096,
                                   .device = device_.place()};
-    device_.fit(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
+    device_.use_gpu_default(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
     OrderedJson found;
     if (task_.name == kRetrieval) {
       task_.refuse_columns(arguments);

@@ -213,9 +213,9 @@ class Predict final : public Command {
     options.exits = exits_.choice;
     options.cascade = exits_.cascade;
     options.input.whole_texts = !options.decision.aggregation.empty();
+    device_.use_gpu_default(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
+    device_.use_gpu_default(arguments, "window", options.window, kRowsOnGpu);
     // A person who types waits for the answer to each line.
-    device_.fit(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
-    device_.fit(arguments, "window", options.window, kRowsOnGpu);
     options.window =
         window_.value_or(options_.input.path.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);
     if (arguments.given("pairs")) options.input.pairs = pairs_;

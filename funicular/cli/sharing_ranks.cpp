@@ -15,7 +15,8 @@ comm::Group join_sharing_ranks(const DeviceOptions& device) {
   const launch::Environment place = launch::read_environment();
   if (device.threads == 0) share_threads(place);
   const comm::Group group = comm::Group::from_environment(
-      {.timeout = std::chrono::hours(4)});  // the others wait while a host's first rank tokenises
+      // Other ranks wait while a host's first rank tokenises. Texts travel, and no tensors of a GPU.
+      {.timeout = std::chrono::hours(4), .transport = "host"});
   // All ranks would log the same messages, so only rank 0 logs more than errors.
   if (group.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   return group;

@@ -14,8 +14,8 @@ namespace funicular::cli {
 /// wherever they compute. All ranks but 0 then show only errors.
 comm::Group join_sharing_ranks(const DeviceOptions& device);
 
-/// The values of the options that change the result (option_effects.h), by their names: what ranks that share rows must have in
-/// common.
+/// The values of all options with the effect `result` or `rounding` but --threads, by their names: ranks that share rows
+/// must have them in common.
 std::map<std::string, std::string> deciding_options(const Arguments& arguments);
 
 }  // namespace funicular::cli

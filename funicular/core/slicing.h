@@ -38,8 +38,8 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-/// Cuts the indices [0, size) into whole units for so many ranks: [ranks + 1], from 0 to size. Parts differ by one
-/// unit at most.
+/// Cuts [0, size) at borders of units, into one part per rank. Returns the ranks + 1 borders, from 0 to size. Parts
+/// differ by one unit at most.
 std::vector<int64_t> slice_bounds(int64_t size, int64_t unit, int ranks);
 
 /// Description of a model's slices, for strategies and for its segments. Segments hold it; a model has one

@@ -83,8 +83,8 @@ struct DistillationOptions;
 model::LayerOutputs student_outputs(const DistillationOptions& options);
 model::LayerOutputs teacher_outputs(const DistillationOptions& options);
 
-/// Adds the segments that compute the terms to `model`: the teacher, whose activations begin with kTeacher, then the
-/// student. Without a teacher in the model, the batch has its activations.
+/// Adds the segments that compute the terms. `model` is the teacher, whose activations begin with kTeacher, then the
+/// student. Without a teacher, the batch has its activations.
 void add_distillation_segments(Model& model, const DistillationOptions& options);
 
 /// Adds the counts of the terms to the batch, which must be packed.

@@ -1,6 +1,7 @@
 #include "funicular/task/predictor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -224,18 +225,20 @@ StreamCounts Predictor::stream(RowInput& input, const std::function<void(std::st
                                const RowShare& share) const {
   train::Prefetcher<Window> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
                                     [&](int64_t) { return read_window(input, share); });
+  struct StopReading {  // before a prefetcher waits for its thread, which may wait for bytes
+    RowInput& input;
+    ~StopReading() { input.stop(); }
+  } const stop_windows{input};
   // The processor computes in this thread, with the threads that it has here.
   train::Prefetcher<Scored> computed(
       0, std::numeric_limits<int64_t>::max(), model_.device().is_cuda() ? 1 : 0, /*ahead=*/1, [&](int64_t) {
+        const c10::DeviceGuard card(model_.device());
         Scored next{windows.next(), {}};
         stop_if_interrupted("predict", kState);  // the input ends at an interrupt, too
         next.scores = score(next.window.rows);
         return next;
       });
-  struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
-    RowInput& input;
-    ~StopReading() { input.stop(); }
-  } const stop_reading{input};
+  const StopReading stop_computing{input};
   StreamCounts done;
   for (bool last = false; !last;) {
     const std::string lines = share.in_turn(

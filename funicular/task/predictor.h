@@ -81,7 +81,7 @@ class Predictor {
   at::Tensor logits_of(const MicroBatch& batch) const;
   Pass start(std::span<const data::Sample> samples, std::vector<size_t> places) const;
   void finish(const Pass& pass, std::vector<SampleScores>& scores) const;
-  std::string lines(const Scored& window) const;
+  std::string lines(const Scored& scored) const;
   void count(const Window& window, StreamCounts& done) const;
 
   const Model& model_;

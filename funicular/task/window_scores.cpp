@@ -142,8 +142,9 @@ std::map<std::string, double> WindowMetrics::finish(double loss) {
   for (const Combination how : combinations_of(kind_)) {
     std::map<std::string, double> found = measure(last = how, loss);
     const double sign = objective::greater_is_better(metric_) ? 1 : -1;
-    const bool is_defined = !best.empty() && !std::isnan(best[metric_]);
-    if (is_defined && !(sign * found[metric_] > sign * best[metric_])) continue;
+    const bool is_better = best.empty() || sign * found[metric_] > sign * best[metric_] ||
+                           (std::isnan(best[metric_]) && !std::isnan(found[metric_]));
+    if (!is_better) continue;
     best = std::move(found);
     chosen_ = how;
   }

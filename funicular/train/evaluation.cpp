@@ -94,13 +94,14 @@ BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) {
 
 namespace {
 
-/// Micro-batches that were given to the device. The call waits for what came of them; it is made once.
+/// Micro-batches that were given to a device. The call waits for the results; it is made once.
 using Pending = std::function<parallel::EvalResult()>;
 using StartBatch = std::function<Pending(std::span<const MicroBatch>)>;
 
+/// `ahead`: a micro-batch is started before the results of the one before are awaited.
 std::map<std::string, double> run_started(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                           uint64_t seed, at::ScalarType floating, const StartBatch& start,
-                                          const EvaluationProgress& progress) {
+                                          bool ahead, const EvaluationProgress& progress) {
   check_data(data);
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
   Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
@@ -114,6 +115,7 @@ std::map<std::string, double> run_started(const Source& data, Metrics* metrics, 
       Pending next = start(std::span<const MicroBatch>(&one, 1));
       if (under_way) tally.add(under_way());
       under_way = std::move(next);
+      if (!ahead) tally.add(std::exchange(under_way, nullptr)());
     }
     if (progress) progress(std::min((number + 1) * plan.batch, data.size()));
   }
@@ -158,7 +160,7 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   const auto at_once = [&](std::span<const MicroBatch> batch) -> Pending {
     return [result = evaluate_batch(batch)] { return result; };
   };
-  return run_started(data, metrics, plan, seed, floating, at_once, progress);
+  return run_started(data, metrics, plan, seed, floating, at_once, /*ahead=*/false, progress);
 }
 
 namespace {
@@ -286,7 +288,7 @@ std::map<std::string, double> evaluate(const Model& model, const Source& data, M
       return parallel::evaluate_micro_batches(model, batch);
     };
     auto result = group.size() == 1 && model.device().is_cuda()
-                      ? run_started(data, metrics, plan, seed, floating, start, progress)
+                      ? run_started(data, metrics, plan, seed, floating, start, /*ahead=*/true, progress)
                       : run_evaluation(data, metrics, plan, seed, floating, group, evaluate_batch, progress);
     data.require_sound();
     return result;

@@ -17,8 +17,8 @@
 
 namespace funicular::train {
 
-/// Makes items ahead with several threads. The items and their order do not depend on the number of threads. `make`
-/// must be pure and thread-safe. At most `ahead` items exist that have not been taken.
+/// Makes items ahead with several threads. The items and their order do not depend on the number of threads. With
+/// several threads `make` must be pure and thread-safe; with one it may keep state. At most `ahead` items exist that have not been taken.
 template <class T>
 class Prefetcher {
  public:

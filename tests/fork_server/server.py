@@ -4,7 +4,7 @@ usage: server.py, by client.cpp alone, with FUNICULAR_FORK_SERVER="DESCRIPTOR OW
 the server. server.cpp describes requests and answers.
 
 Importing transformers takes 6 s of processor time, and sentence_transformers 10. Scripts start as python would start them, except that
-these packages are there.
+these packages are there, and that variables which Python and packages read when they start (PYTHONPATH, HF_HOME) have the server's values.
 """
 
 import array
@@ -104,7 +104,7 @@ def answer(connection):
 def serve(listening, owner):
     os.environ["HF_HUB_OFFLINE"] = "1"  # packages read it when they are imported
     for package in PACKAGES:
-        with contextlib.suppress(ImportError):  # a script that needs it says so
+        with contextlib.suppress(Exception):  # a script that needs it says so
             importlib.import_module(package)
     gc.freeze()
     # Nobody waits for the processes that answer.

@@ -50,6 +50,9 @@ class Package(unittest.TestCase):
         # The other two are built and run as examples of the tree: outside it each takes half a minute.
         run("cmake", "--build", made, "--target", *PROGRAMS)
         self.assertNotIn(str(ROOT / "funicular"), (made / "build.ninja").read_text(encoding="utf-8"))
+        for program in (ROOT / "examples/package").glob("*.cpp"):
+            for header in re.findall(r'#include "(funicular/.*)"', program.read_text(encoding="utf-8")):
+                self.assertTrue((there / "include" / header).is_file(), f"{program.name}: {header}")
         for name in PROGRAMS:  # before LibTorch, whose own std::filesystem may be unusable: cmake/torch.cmake
             needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "--dynamic", "--wide", made / name))
             needed = [name for name in needed if not re.match(r"lib[aut]b?san\.", name)]

@@ -150,14 +150,18 @@ class GivenMetrics final : public Metrics {
 TEST(WindowMetrics, AnUndefinedMetricLosesToAnyOther) {
   const objective::TextWindows windows(std::make_shared<Texts>(std::vector<size_t>{8}), {6, 2}, false);
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  GivenMetrics given({kNan, 0.2, kNan, 0.2});  // the last one: the chosen combination again
-  WindowMetrics chosen(windows, given, ScoreKind::softmax, {}, "f1");
-  chosen.start();
-  chosen.add({{"logits", at::zeros({2, 2}, at::kDouble)},
-              {"labels", at::zeros({2}, at::kLong)},
-              {"samples", at::arange(2, at::kLong)}});
-  EXPECT_EQ(chosen.finish(0).at("f1"), 0.2);
-  EXPECT_EQ(chosen.kept().at(kWindowsNote), combination_names()[1]);
+  // The values of the combinations in turn, and of the chosen one again.
+  for (const auto& [values, expected] : {std::pair{std::vector{kNan, 0.2, kNan, 0.2}, size_t{1}},
+                                         std::pair{std::vector{kNan, kNan, kNan, kNan}, size_t{0}}}) {
+    GivenMetrics given(values);
+    WindowMetrics chosen(windows, given, ScoreKind::softmax, {}, "f1");
+    chosen.start();
+    chosen.add({{"logits", at::zeros({2, 2}, at::kDouble)},
+                {"labels", at::zeros({2}, at::kLong)},
+                {"samples", at::arange(2, at::kLong)}});
+    EXPECT_EQ(std::isnan(chosen.finish(0).at("f1")), std::isnan(values[expected]));
+    EXPECT_EQ(chosen.kept().at(kWindowsNote), combination_names()[expected]);
+  }
 }
 
 TEST(WindowWordMetrics, GiveEachTextWholeWhateverTheMicroBatches) {

@@ -55,7 +55,7 @@ class Machine:
 
     def __enter__(self):
         archive = base(self.suite)
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{self.suite}-", dir=BASES))
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix=f"run-{self.suite}-", dir=BASES)).resolve()
         try:
             self.fill(archive)
         except BaseException:

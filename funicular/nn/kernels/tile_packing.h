@@ -61,8 +61,8 @@ FUNICULAR_INLINE void pack_step_of_columns(const BFloat16* in, int64_t stride, i
   }
 }
 
-/// Prefetches share `i` of `parts` of `rows` rows of a matrix, `width` elements of each. If rows are further apart,
-/// the processor prefetches them by itself, and the request only costs time.
+/// Prefetches share `i` of `parts` of `rows` rows of a matrix, `width` elements of each. Does nothing if rows
+/// are more than kFarRows elements apart: the processor prefetches such rows by itself.
 FUNICULAR_INLINE void fetch_rows(const BFloat16* in, int64_t stride, int64_t rows, int64_t width, int64_t i,
                                  int64_t parts) {
   if (stride > kFarRows) return;

@@ -270,11 +270,6 @@ def mining_device(lab):
                        "--precision", "fp32"])
 
 
-@MINE.row("--share-device", "refused on the CPU, which ranks share anyway")
-def mining_shared_device(lab):
-    lab.refuses(["mine", "--model", sentence_folder(lab), "--input", pairs_file(lab), "--output", lab.folder / "s.jsonl", "--share-device"], "--share-device is for GPUs")
-
-
 @MINE.row("--threads", "the rows are the same")
 def mining_threads(lab):
     lab.assertEqual(mined(lab, "--threads", 2), mined(lab))
