@@ -55,6 +55,7 @@ class Distill final : public Command {
                 "teacher's layers in general and intermediate, and its predictions in prediction. RUN/model "
                 "is the student of the best evaluation, as a Hugging Face folder; the last line of output is "
                 "one JSON object with its metrics.") {
+    arguments.unnamed({"train"});
     arguments.example("let a small model learn the layers of a large one",
                       "funicular distill --teacher BIG --student 3-layers --train a.tokens --output runs/s");
     arguments.example(

@@ -104,13 +104,14 @@ def train(command, options, progress, tables):
     return Run(output, last_json(out))
 
 
-def finetune(train_rows, *, model, eval=None, task="custom", progress=None, **options):
+def finetune(train_rows, *, model, eval=None, progress=None, **options):
     """Fine-tunes a model on rows with labels; gives a Run.
 
     train_rows, eval: a file's path, a data frame, a mapping of columns, or a list of rows: mappings or (text, label) tuples.
+    task, text_column, label_column: guessed from the rows if they are not given. Without eval a tenth of the rows is held out.
     output: the folder of the run. To resume an interrupted run, repeat the call with the same output.
     """
-    return train("finetune", {"model": model_of(model), "task": task, **options}, progress, {"train": train_rows, "eval": eval})
+    return train("finetune", {"model": model_of(model), **options}, progress, {"train": train_rows, "eval": eval})
 
 
 def distill(train_rows, *, eval=None, progress=None, **options):

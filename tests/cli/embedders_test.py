@@ -183,7 +183,7 @@ class Embedders(EmbedderTest):
         rows += [{"anchor": row["positive"].upper(), "positive": f"the song {number}"} for number, row in enumerate(rows[:20])]
         train = self.write("shared.jsonl", rows)
         done = self.train("pairs", train, None, "--eval-fraction", 0.2, num_train_epochs=1)
-        self.assertIn("12 rows are held out for evaluation, each text with all rows that have it", done.err)
+        self.assertIn("12 rows are held out for evaluation (--eval-fraction 0.2), each text with all rows that have it", done.err)
         self.assertGreater(done.json()["mrr"], 0)
         self.assertNotIn("stands in the training file", done.err)
         for task, train in (("triplets", self.triplets(lists=True)), ("scores", self.scores())):
