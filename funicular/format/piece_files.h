@@ -24,9 +24,9 @@ std::vector<std::string> sentencepiece_names(const fs::path& folder);
 /// The name of the SentencePiece model that the class of the folder reads. Empty if no file names a class with such
 /// a model, or if there is no model.
 std::string sentencepiece_of_class(const fs::path& folder);
-/// `path`: a SentencePiece model with pieces of Unigram. The class that tokenizer_config.json or config.json
-/// names says which rules and special tokens stand around it: XLM-R, CamemBERT, ALBERT or DeBERTa. Without a
-/// class and without a model_type the name of the file says it. Throws InputError.
+/// `path`: a SentencePiece model. The class that tokenizer_config.json or config.json names says which rules and
+/// special tokens stand around it: XLM-R, CamemBERT, ALBERT or DeBERTa around Unigram, Llama or Gemma around BPE. Without a
+/// class and without a model_type the name of the file says it, but not of a model of BPE. Throws InputError.
 text::PieceTokenizer read_sentencepiece(const fs::path& path);
 
 /// Writes tokenizer.json and tokenizer_config.json.

@@ -13,11 +13,13 @@
 #include "funicular/format/named_tokens.h"
 #include "funicular/format/piece_files.h"
 #include "funicular/format/piece_names.h"
+#include "funicular/format/sentencepiece_bpe.h"
 #include "funicular/format/sentencepiece_model.h"
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_class.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/added_tokens.h"
+#include "funicular/text/character_bpe.h"
 #include "funicular/text/unigram.h"
 
 namespace funicular::format {
@@ -34,11 +36,18 @@ struct PieceClass {
   const char* name;        ///< without "Tokenizer"
   const char* model_type;  ///< of config.json
   const char* file;        ///< the name of the model
+  bool merges = false;     ///< whether the model is one of BPE
 };
-constexpr std::array<PieceClass, 4> kClasses = {{{"XLMRoberta", "xlm-roberta", "sentencepiece.bpe.model"},
+constexpr std::array<PieceClass, 6> kClasses = {{{"XLMRoberta", "xlm-roberta", "sentencepiece.bpe.model"},
                                                  {"Camembert", "camembert", "sentencepiece.bpe.model"},
                                                  {"Albert", "albert", "spiece.model"},
-                                                 {"DebertaV2", "deberta-v2", "spm.model"}}};
+                                                 {"DebertaV2", "deberta-v2", "spm.model"},
+                                                 {"Llama", "llama", "tokenizer.model", true},
+                                                 {"Gemma", "gemma", "tokenizer.model", true}}};
+bool is_gemma(const PieceClass& one) {
+  return one.name == std::string_view("Gemma");
+}
+
 constexpr std::array kNames{"sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model",
                             "tokenizer.model"};
 
@@ -57,21 +66,22 @@ const PieceClass* named_class(const TokenizerClass& found) {
   return nullptr;
 }
 
-std::string class_of(const fs::path& path, const TokenizerClass& found) {
-  if (const PieceClass* const one = named_class(found)) return one->name;
-  // The name of the file decides only if no other file says what the model is.
+const PieceClass& class_of(const fs::path& path, const TokenizerClass& found) {
+  if (const PieceClass* const one = named_class(found)) return *one;
+  // The name of the file decides only if no other file says what the model is. Many classes have a tokenizer.model.
   const bool unnamed =
       !found.named || found.name == "PreTrainedTokenizerFast" || found.name == "TokenizersBackend";
   for (const PieceClass& one : kClasses)
-    if (unnamed && found.model_type.empty() && path.filename() == one.file) return one.name;
+    if (unnamed && found.model_type.empty() && path.filename() == one.file && !one.merges) return one;
   std::string why = "config.json and tokenizer_config.json name no tokenizer class";
   if (!found.model_type.empty()) why = "config.json has the model_type " + found.model_type;
   if (!unnamed) why = "the tokenizer class is " + found.name;
-  throw InputError(text::kTokenizerComponent,
-                   "{}: {}, so the rules around this SentencePiece model are unknown; expected "
-                   "\"tokenizer_class\" XLMRobertaTokenizer, CamembertTokenizer, AlbertTokenizer or "
-                   "DebertaV2Tokenizer in tokenizer_config.json, or a tokenizer.json",
-                   path.string(), why);
+  throw InputError(
+      text::kTokenizerComponent,
+      "{}: {}, so the rules around this SentencePiece model are unknown; expected "
+      "\"tokenizer_class\" XLMRobertaTokenizer, CamembertTokenizer, AlbertTokenizer, "
+      "DebertaV2Tokenizer, LlamaTokenizer or GemmaTokenizer in tokenizer_config.json, or a tokenizer.json",
+      path.string(), why);
 }
 
 struct ScoredPieces {
@@ -113,6 +123,8 @@ ScoredPieces pieces_of_class(const std::string& name, const SentencePieceModel& 
 
 PieceRules rules_of_class(const std::string& name, const SentencePieceModel& model, const Json& config,
                           const std::string& origin) {
+  if (name == "Llama") return llama_rules(read_merging_settings(config, origin));
+  if (name == "Gemma") return gemma_rules();
   PieceRules rules;
   const bool albert = name == "Albert", deberta = name == "DebertaV2";
   if (albert || deberta) {
@@ -148,10 +160,21 @@ PieceRules rules_of_class(const std::string& name, const SentencePieceModel& mod
   return rules;
 }
 
-void add_default_names(PieceRules& rules, NamedTokens& named) {
+/// Adds the tokens that the class names itself, and takes the names that hold.
+void name_tokens(const PieceClass& one, NamedTokens& named, PieceRules& rules) {
   named.add_default("bos_token", rules.cls_token);
   named.add_default("eos_token", rules.sep_token);
-  for (const auto& [role, token] : piece_roles(rules)) named.add_default(role, *token);
+  // Llama and Gemma name no token of classification, and Llama none of padding and masks.
+  for (const auto& [role, token] : piece_roles(rules)) {
+    const std::string_view name = role;
+    const bool is_gemmas = is_gemma(one) && (name == "pad_token" || name == "mask_token");
+    if (!one.merges || name == "unk_token" || is_gemmas) named.add_default(role, *token);
+  }
+  if (one.merges) {
+    rules.cls_token = named.role("bos_token", rules.cls_token);
+    rules.sep_token = named.role("eos_token", rules.sep_token);
+  }
+  read_piece_names(named, rules);
 }
 
 /// Whether a file states the flags of the mask token.
@@ -175,9 +198,15 @@ void warn_of_other_settings(const SentencePieceModel& model, const PieceRules& r
       log::warning("{}: the model has {}, which its class in transformers ignores; so does Funicular", origin,
                    setting);
   };
-  const bool prepends = rules.splitter.back().prepend != SplitterStep::Prepend::never;
+  const SplitterStep& marks = rules.splitter.back();
+  const bool prepends =
+      marks.kind == SplitterStep::metaspace && marks.prepend != SplitterStep::Prepend::never;
   warn(model.add_dummy_prefix != prepends, prepends ? "add_dummy_prefix false" : "add_dummy_prefix true");
-  warn(!model.remove_extra_whitespaces, "remove_extra_whitespaces false");
+  const bool merges = model.type == SentencePieceModel::Type::bpe;
+  // Llama's rules keep every blank and every character.
+  warn(model.remove_extra_whitespaces == merges,
+       merges ? "remove_extra_whitespaces true" : "remove_extra_whitespaces false");
+  warn(merges && !model.character_map.empty(), "a table of characters to normalise");
   warn(!model.escape_whitespaces, "escape_whitespaces false");
   warn(model.treat_whitespace_as_suffix, "treat_whitespace_as_suffix true");
   warn(std::any_of(model.pieces.begin(), model.pieces.end(),
@@ -198,6 +227,39 @@ std::vector<text::AddedToken> added_of_model(const SentencePieceModel& model, co
         {.id = found->second, .content = piece.text, .special = piece.type == PieceType::control});
   }
   return added;
+}
+
+void check_type(const PieceClass& found, const SentencePieceModel& model, const std::string& origin) {
+  const auto wanted = found.merges ? SentencePieceModel::Type::bpe : SentencePieceModel::Type::unigram;
+  if (model.type == wanted) return;
+  throw InputError(
+      text::kTokenizerComponent,
+      "{}: the SentencePiece model has type {}; expected {} ({}) for {}Tokenizer. Name the class of the "
+      "model in tokenizer_config.json, or save the tokeniser with transformers, which writes a "
+      "tokenizer.json",
+      origin, static_cast<int>(model.type), found.merges ? "bpe" : "unigram", static_cast<int>(wanted),
+      found.name);
+}
+
+std::unique_ptr<const text::PieceModel> model_of_pieces(const PieceClass& found, const PieceRules& rules,
+                                                        const SentencePieceModel& model,
+                                                        ScoredPieces scored) {
+  if (!found.merges)
+    return std::make_unique<text::Unigram>(std::move(scored.pieces), std::move(scored.scores), scored.unknown,
+                                           model.byte_fallback);
+  // The classes fall back to bytes whatever the model says. Llama's leaves out characters whose bytes have no tokens.
+  text::CharacterBpeOptions options{.fuse_unknown = true, .byte_fallback = true};
+  if (is_gemma(found)) options.unknown_token = rules.unknown_token;
+  std::vector<text::Merge> merges = merges_of_pieces(scored.pieces);
+  return std::make_unique<text::CharacterBpe>(std::move(scored.pieces), std::move(merges),
+                                              std::move(options));
+}
+
+text::SequenceTemplate sequence_of_class(const std::string& name, const PieceRules& rules,
+                                         const std::vector<std::string>& tokens, const std::string& origin) {
+  return name == "XLMRoberta" || name == "Camembert"
+             ? roberta_sequence(rules.cls_token, rules.sep_token, tokens, origin)
+             : bert_sequence(rules.cls_token, rules.sep_token, tokens, origin);
 }
 
 }  // namespace
@@ -221,32 +283,27 @@ std::string sentencepiece_of_class(const fs::path& folder) {
 text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   const std::string origin = path.string();
   const SentencePieceModel model = parse_sentencepiece_model(read_file(path), origin);
-  if (model.type != SentencePieceModel::Type::unigram)
-    throw InputError(text::kTokenizerComponent,
-                     "{}: the SentencePiece model has type {}; expected unigram (1). Save the tokeniser "
-                     "with transformers, which writes a tokenizer.json",
-                     origin, static_cast<int>(model.type));
   std::string config_origin;
   Json config = read_tokenizer_config(path.parent_path(), config_origin);
-  const std::string name = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));
+  const PieceClass& found = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));
+  const std::string name = found.name;
+  check_type(found, model, origin);
   PieceRules rules = rules_of_class(name, model, config, config_origin);
+  const MergingSettings settings =
+      found.merges ? read_merging_settings(config, config_origin) : MergingSettings{};
   const bool flags_mask = has_mask_flags(path.parent_path(), config);
   warn_of_other_settings(model, rules, origin);
   NamedTokens named(path.parent_path(), std::move(config), config_origin, {});
-  add_default_names(rules, named);
-  read_piece_names(named, rules);
+  name_tokens(found, named, rules);
   ScoredPieces scored = pieces_of_class(name, model, rules, origin);
   std::vector<text::AddedToken> added = named.place(scored.pieces, added_of_model(model, scored));
   // CamemBERT's own mask takes the blank before it.
   for (text::AddedToken& token : added)
     if (name == "Camembert" && token.content == rules.mask_token && !flags_mask) token.lstrip = true;
   const std::vector<std::string> tokens = text::with_added_tokens(scored.pieces, text::by_id(added));
-  const bool fairseq = name == "XLMRoberta" || name == "Camembert";
-  text::SequenceTemplate sequence = fairseq
-                                        ? roberta_sequence(rules.cls_token, rules.sep_token, tokens, origin)
-                                        : bert_sequence(rules.cls_token, rules.sep_token, tokens, origin);
-  auto pieces = std::make_unique<text::Unigram>(std::move(scored.pieces), std::move(scored.scores),
-                                                scored.unknown, model.byte_fallback);
+  text::SequenceTemplate sequence = found.merges ? merging_sequence(settings, rules, tokens, origin)
+                                                 : sequence_of_class(name, rules, tokens, origin);
+  std::unique_ptr<const text::PieceModel> pieces = model_of_pieces(found, rules, model, std::move(scored));
   return {std::move(pieces), std::move(rules), std::move(added), std::move(sequence)};
 }
 

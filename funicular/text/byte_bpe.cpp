@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <bit>
 #include <span>
 #include <utility>
 
-#include "funicular/text/ascii_run.h"
 #include "funicular/text/byte_bpe_offsets.h"
 #include "funicular/text/byte_bpe_tables.h"
 #include "funicular/text/byte_level.h"
@@ -18,25 +17,16 @@ namespace funicular::text {
 namespace {
 
 struct BpeThreadScratch {
-  WordCache cache{14};
+  WordCache cache{15};
   std::string text;
   std::vector<Symbol> symbols;
+  std::vector<int32_t> ids;
   MergeScratch merging;
 };
 
 BpeThreadScratch& thread_scratch() {
   thread_local BpeThreadScratch scratch;
   return scratch;
-}
-
-// The first `size` (1 to 16) of 16 readable bytes.
-inline WordKey key_of(const char* text, size_t size) {
-  uint64_t low, high;
-  std::memcpy(&low, text, 8);
-  std::memcpy(&high, text + 8, 8);
-  const auto bytes = static_cast<int>(size);
-  return {detail::keep_bytes(low, bytes), bytes > 8 ? detail::keep_bytes(high, bytes - 8) : 0,
-          static_cast<uint8_t>(size)};
 }
 
 // Reads text without added tokens.
@@ -51,46 +41,93 @@ class BpeScanner {
     if (tables_.options.add_prefix_space && piece.front() != ' ') text.push_back(' ');
     text.append(piece);
     const size_t size = text.size();
-    text.append(readable_behind, '\0');
-    const char *at = text.data(), *end = at + size;
-    if (!tables_.options.use_regex) return put_word(at, size);
-    while (at < end) {
-      const char* behind = end_of_piece(at, end);
-      put_word(at, static_cast<size_t>(behind - at));
-      at = behind;
-    }
+    text.append(block_readable_behind, '\0');
+    if (tables_.options.use_regex)
+      scan_pieces(text.data(), text.data() + size);
+    else
+      put_word(text.data(), size);
   }
 
  private:
+  void scan_pieces(const char* at, const char* end) {
+    while (at < end) {
+      const char* const begin = at;
+      const PieceStarts found = starts_of_pieces(at, static_cast<size_t>(end - at));
+      at = put_ascii_words(at, found.starts);
+      if (at != begin && !found.in_doubt) continue;
+      do at = put_piece(at, end);
+      while (at < end && !(is_ascii(at[0]) && is_ascii(at[1])));
+    }
+  }
+
+  static bool is_ascii(char byte) { return static_cast<uint8_t>(byte) < 0x80; }
+
+  const char* put_piece(const char* at, const char* end) {
+    if (at == end) return at;
+    const char* const behind = end_of_piece(at, end);
+    put_word(at, static_cast<size_t>(behind - at));
+    return behind;
+  }
+
+  // The words between `at` and each start; returns the last start.
+  const char* put_ascii_words(const char* at, uint64_t starts) {
+    const char* const block = at;
+    out_.reserve(64);
+    for (; starts != 0; starts &= starts - 1) {
+      const char* const behind = block + std::countr_zero(starts);
+      const auto size = static_cast<size_t>(behind - at);
+      if (size <= WordKey::longest && put_known(WordKey::at(at, size))) [[likely]] {
+        at = behind;
+        continue;
+      }
+      put_word(at, size);
+      out_.reserve(64);
+      at = behind;
+    }
+    return at;
+  }
+
+  // Whether the thread has met the word lately. There must be room for it.
+  bool put_known(const WordKey& key) {
+    const auto* const ids = scratch_.cache.find_few(key, key.hash(), tables_.serial);
+    if (ids == nullptr) return false;
+    out_.put_word(*ids);
+    return true;
+  }
+
   // `word` has 16 readable bytes; so has each of its parts.
   void put_word(const char* word, size_t size) {
     // A word that ends with ASCII is mostly of one part, and is looked up whole. This is for speed alone.
-    const bool ascii = static_cast<uint8_t>(word[size - 1]) < 0x80;
-    if (size <= WordKey::longest) return ascii ? put_short(word, size, true) : put_parts(word, size, true);
+    if (size <= WordKey::longest)
+      return is_ascii(word[size - 1]) ? put_short(word, size, true) : put_parts(word, size, true);
     if (const auto found = tables_.long_words.find({word, size}); found != tables_.long_words.end())
       return out_.put(found->second, true);
     put_parts(word, size, true);
   }
 
   void put_short(const char* word, size_t size, bool starts_word) {
-    const WordKey key = key_of(word, size);
+    const WordKey key = WordKey::at(word, size);
     const uint64_t hash = key.hash();
-    WordCache::Slot& slot = scratch_.cache.slot(hash);
-    if (slot.holds(key, tables_.serial)) {
-      for (int i = 0; i < slot.count; ++i) out_.put(slot.ids[i], starts_word && i == 0);
-      return;
+    if (const auto* const ids = scratch_.cache.find_few(key, hash, tables_.serial))
+      return put_ids(*ids, starts_word);
+    if (const int32_t id = tables_.words.find(key, hash); id >= 0) {
+      out_.put(id, starts_word);
+      return scratch_.cache.keep(key, hash, tables_.serial, {&id, 1});
     }
-    int32_t ids[WordCache::most_pieces] = {tables_.words.find(key, hash)};
-    size_t count = 1;
-    if (ids[0] >= 0) {
-      out_.put(ids[0], starts_word);
-    } else {
-      const std::vector<Symbol>& symbols = put_spelled({word, size}, starts_word);
-      count = symbols.size();
-      if (count > WordCache::most_pieces) return;
-      for (size_t i = 0; i < count; ++i) ids[i] = symbols[i].id;
+    if (const auto* const ids = scratch_.cache.find_many(key, hash, tables_.serial))
+      return put_ids(*ids, starts_word);
+    std::vector<int32_t>& ids = scratch_.ids;
+    ids.clear();
+    for (const Symbol& symbol : put_spelled({word, size}, starts_word)) ids.push_back(symbol.id);
+    scratch_.cache.keep(key, hash, tables_.serial, ids);
+  }
+
+  // Up to the first negative one.
+  void put_ids(std::span<const int32_t> ids, bool starts_word) {
+    for (const int32_t id : ids) {
+      if (id < 0) return;
+      out_.put(id, std::exchange(starts_word, false));
     }
-    slot.fill(key, tables_.serial, {ids, count});
   }
 
   // A word is cut where a character begins whose bytes never join those before it. Chinese has no blanks, and is so read

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "funicular/text/byte_block.h"
 #include "funicular/text/utf8.h"
 
 #if defined(__SSE2__)
@@ -148,6 +149,18 @@ const char* end_of_white_space(const char* at, const char* end) {
   return behind == end || last == at ? behind : last;
 }
 
+// Moves the beginnings behind contractions that begin at `starts`.
+uint64_t with_contractions(uint64_t starts, uint64_t apostrophes, const char* at, const char* end) {
+  for (uint64_t rest = starts & apostrophes; rest != 0; rest &= rest - 1) {
+    const int place = std::countr_zero(rest);
+    const auto size = static_cast<int>(end_of_contraction(at + place, end) - (at + place));
+    if (size == 0) continue;
+    starts &= ~(uint64_t{2} << place);  // the letters begin no piece
+    if (place + size < 64) starts |= uint64_t{1} << (place + size);
+  }
+  return starts;
+}
+
 }  // namespace
 
 uint32_t byte_character(uint8_t byte) {
@@ -190,6 +203,29 @@ const char* end_of_piece(const char* at, const char* end) {
     if (category != unicode::white_space) return end_of_run(behind, end, category);
   }
   return end_of_white_space(at, end);
+}
+
+// The pattern for ASCII. Letters, digits and other signs begin a piece where their run does, or at the blank before
+// it. A run of white space begins one, and so does its last character unless the text ends there.
+PieceStarts starts_of_pieces(const char* at, size_t left) {
+  const ByteBlock block(at);
+  const size_t size = std::min(left, ByteBlock::size);
+  const bool ends = left < ByteBlock::size;
+  const uint64_t text = low_bits(size), high = block.not_ascii() & text;
+  const uint64_t letters = block.letters() & text, digits = block.within('0', '9') & text;
+  const uint64_t blanks = block.equal(' ') & text, white = blanks | (block.within('\t', '\r') & text);
+  const uint64_t others = text & ~(letters | digits | white | high);
+  const auto begins = [](uint64_t run) { return run & ~(run << 1); };
+  const uint64_t white_behind = white >> 1 | uint64_t{ends} << (size - 1);
+  uint64_t starts = ((begins(letters) | begins(digits) | begins(others)) & ~(blanks << 1)) | begins(white) |
+                    (white & ~white_behind);
+  starts = with_contractions(starts, block.equal('\''), at, at + left);
+  if (ends) starts |= uint64_t{1} << size;
+  // Whether white space is the last of its run depends on the next character.
+  const bool in_doubt = high != 0;
+  const auto known = static_cast<size_t>(in_doubt ? std::countr_zero(high) : 64);
+  const size_t decided = in_doubt || !ends ? known - (known > 0) : 64;
+  return {starts & low_bits(decided) & ~uint64_t{1}, in_doubt};
 }
 
 }  // namespace funicular::text

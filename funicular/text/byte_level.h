@@ -33,4 +33,14 @@ unicode::Category category_of(uint32_t code);
 const char* end_of_piece(const char* at, const char* end);
 constexpr int readable_behind = 32;
 
+/// Beginnings of pieces in the first bytes of a text.
+struct PieceStarts {
+  uint64_t starts = 0;    ///< a bit for each place behind the first byte where a piece is known to begin
+  bool in_doubt = false;  ///< whether a character that is not ASCII ends what is known
+};
+/// Where pieces begin in the first 64 of the `left` (1 or more) bytes at `at`, where one begins. The end of the text
+/// counts as a beginning. The text is valid UTF-8; `block_readable_behind` more bytes must be readable, zeros.
+PieceStarts starts_of_pieces(const char* at, size_t left);
+constexpr int block_readable_behind = 80;
+
 }  // namespace funicular::text

@@ -62,6 +62,29 @@ CharacterMap::CharacterMap(std::string bytes) : bytes_(std::move(bytes)) {
         kTokenizerComponent,
         "the strings of the table of characters (precompiled_charsmap) are not valid UTF-8; copy "
         "the file again");
+  find_plain();
+}
+
+void CharacterMap::find_plain() {
+  plain_.resize(0x10000);
+  std::string_view replacement;
+  for (uint32_t code = 1; code < plain_.size(); ++code) {
+    char bytes[4];
+    const std::string_view character(bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes));
+    plain_[code] = cluster_of(code) == unicode::other && !find(character, replacement);
+  }
+}
+
+// The last plain character is left to what follows, unless the text ends there: both may form a cluster.
+const char* CharacterMap::end_of_plain(const char* at, const char* end) const {
+  const char* last = at;
+  for (const char* behind = at; behind < end;) {
+    const char* const begin = behind;
+    const uint32_t code = next_valid_code_point(behind, end);
+    if (code >= plain_.size() || !plain_[code]) return last;
+    last = begin;
+  }
+  return end;
 }
 
 uint32_t CharacterMap::unit(size_t place) const {
@@ -96,6 +119,11 @@ template <class Kept, class Replaced>
 void CharacterMap::walk(std::string_view utf8, Kept kept, Replaced replaced) const {
   std::string_view replacement;
   for (const char *at = utf8.data(), *const end = at + utf8.size(); at < end;) {
+    if (const char* const plain = end_of_plain(at, end); plain != at) {
+      kept(std::string_view(at, static_cast<size_t>(plain - at)));
+      at = plain;
+      continue;
+    }
     const char* const behind = end_of_cluster(at, end);
     const std::string_view cluster(at, static_cast<size_t>(behind - at));
     if (cluster.size() <= kLongestCluster && find(cluster, replacement)) {
@@ -119,9 +147,9 @@ bool CharacterMap::apply(std::string_view utf8, std::vector<NormalizedCharacter>
   bool changed = false;
   walk(
       utf8,
-      [&](std::string_view character) {
-        const char* at = character.data();
-        out.push_back({next_code_point(at, at + character.size()), 0});
+      [&](std::string_view characters) {
+        for (const char *at = characters.data(), *const end = at + characters.size(); at < end;)
+          out.push_back({next_code_point(at, end), 0});
       },
       [&](std::string_view old, std::string_view replacement) {
         changed = true;
@@ -133,7 +161,7 @@ bool CharacterMap::apply(std::string_view utf8, std::vector<NormalizedCharacter>
 
 void CharacterMap::append(std::string_view utf8, std::string& out) const {
   walk(
-      utf8, [&](std::string_view character) { out.append(character); },
+      utf8, [&](std::string_view characters) { out.append(characters); },
       [&](std::string_view, std::string_view replacement) { out.append(replacement); });
 }
 

@@ -39,9 +39,13 @@ class CharacterMap {
   template <class Kept, class Replaced>
   void walk(std::string_view utf8, Kept kept, Replaced replaced) const;
   bool string_at(uint32_t value, std::string_view& string) const;
+  void find_plain();
+  const char* end_of_plain(const char* at, const char* end) const;
 
   std::string bytes_;
   size_t units_ = 0;  ///< in the array
+  /// Characters below U+10000 that stay, and that are clusters of their own beside each other.
+  std::vector<bool> plain_;
   std::string_view strings_() const { return std::string_view(bytes_).substr(4 + 4 * units_); }
 };
 

@@ -44,11 +44,16 @@ CharacterAction CharacterTable::make(uint32_t code) const {
 
 bool CharacterTable::ascii_words(bool lower) const {
   for (uint32_t code = 0; code < 128; ++code) {
-    const bool upper = code >= 'A' && code <= 'Z';
-    if (!upper && !(code >= 'a' && code <= 'z') && !(code >= '0' && code <= '9')) continue;
     const CharacterAction action = entries_[code];
-    if (action.kind() != CharacterAction::letter || action.value() != (upper && lower ? code | 0x20 : code))
+    const bool upper = code >= 'A' && code <= 'Z';
+    if (upper || (code >= 'a' && code <= 'z') || (code >= '0' && code <= '9')) {
+      if (action.kind() != CharacterAction::letter || action.value() != (upper && lower ? code | 0x20 : code))
+        return false;
+    } else if (code == ' ' || code == '\t' || code == '\n' || code == '\r') {
+      if (action.kind() != CharacterAction::space) return false;
+    } else if (code > ' ' && code < 0x7F && action.kind() != CharacterAction::isolated) {
       return false;
+    }
   }
   return true;
 }

@@ -34,7 +34,8 @@ class CharacterTable {
     return code < entries_.size() ? entries_[code] : make(code);
   }
   const NormalizerRules& rules() const { return rules_; }
-  /// True if ASCII letters and digits are kept, in lower case (`lower`) or as they are.
+  /// True if ASCII letters and digits are kept, in lower case (`lower`) or as they are, blanks, tabs and ends of
+  /// lines are spaces, and other visible signs are isolated.
   bool ascii_words(bool lower) const;
 
  private:

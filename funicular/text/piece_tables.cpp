@@ -249,6 +249,9 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
         ascii_begins_[code] &&
         (kind_ != Kind::merges || tables_.model->splits_between(static_cast<uint8_t>(byte), kBlankMark));
   }
+  cuts_ascii_ = true;
+  for (size_t code = '!'; code <= '~'; ++code)
+    cuts_ascii_ &= ascii_begins_[code] && ascii_ends_[code] && ascii_unchanged_[code];
 }
 
 // No step may look at two characters of ASCII. Each character is tried by itself behind a blank.

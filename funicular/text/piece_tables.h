@@ -53,6 +53,8 @@ class ChunkRules {
   const char* end_of_chunk(const char* at, const char* end) const;
   /// Whether a chunk may begin with the character at `at`.
   bool begins(const char* at, const char* end) const;
+  /// Whether visible ASCII between single blanks is a chunk, whose word is the mark and the chunk as it stands.
+  bool cuts_ascii() const { return cuts_ascii_; }
   /// Whether the word of a chunk behind a blank is the mark and the chunk as it stands.
   bool is_unchanged_word(std::string_view chunk) const;
   /// The normaliser for all but the first chunk of a text.
@@ -69,7 +71,7 @@ class ChunkRules {
   const PieceTables& tables_;
   Kind kind_;
   bool first_is_like_others_ = false;
-  bool replaces_compatibility_ = false;
+  bool replaces_compatibility_ = false, cuts_ascii_ = false;
   std::vector<NormalizerStep> later_steps_;
   std::unordered_set<uint32_t> unsafe_;  ///< characters that may become blanks or nothing
   std::array<bool, 128> ascii_begins_{}, ascii_ends_{};

@@ -3,20 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "funicular/text/ascii_words.h"
 #include "funicular/text/chunk_cache.h"
 #include "funicular/text/piece_offsets.h"
 #include "funicular/text/piece_tables.h"
 #include "funicular/text/token_buffer.h"
 #include "funicular/text/utf8.h"
+#include "funicular/text/word_table.h"
 
 namespace funicular::text {
 namespace {
 
 struct PieceThreadScratch {
   ChunkCache cache;
-  std::string word;
+  WordCache words{14};
+  std::string text, word;
   std::vector<WordPart> parts;
   std::vector<int32_t> ids;
   std::vector<uint8_t> starts;
@@ -41,25 +45,66 @@ class PieceScanner {
   /// `begins`: whether it stands at the beginning of the text.
   void scan(std::string_view piece, bool begins) {
     if (!chunks_.usable() || !tables_.normalized.empty()) return scan_whole(piece, begins);
-    const char *at = piece.data(), *const end = at + piece.size();
-    const char* behind = chunks_.end_of_chunk(at, end);
-    const std::string_view first(at, static_cast<size_t>(behind - at));
-    if (chunks_.first_is_like_others() && chunks_.begins(at, end)) {
-      put_chunk(first);
-    } else {
-      AlignedText text = original(first, begins);
-      apply_steps(tables_.rules.normalizer, text);
-      put_words(std::move(text));
-      flush();
-    }
-    while (behind < end) {
-      at = behind + 1;
-      behind = chunks_.end_of_chunk(at, end);
+    std::string& text = scratch_.text;
+    text.assign(piece).append(AsciiChunks::readable_behind, '\0');
+    const char *at = text.data(), *const end = at + piece.size();
+    if (!chunks_.first_is_like_others() || !chunks_.begins(at, end)) at = scan_first(at, end, begins);
+    while (at < end) {
+      const char* const begin = at;
+      if (chunks_.cuts_ascii()) at = put_ascii_words(at, static_cast<size_t>(end - at));
+      if (at != begin) continue;
+      const char* const behind = chunks_.end_of_chunk(at, end);
       put_chunk({at, static_cast<size_t>(behind - at)});
+      at = behind + 1;
     }
   }
 
  private:
+  // Returns where the second chunk begins.
+  const char* scan_first(const char* at, const char* end, bool begins) {
+    const char* const behind = chunks_.end_of_chunk(at, end);
+    AlignedText text = original({at, static_cast<size_t>(behind - at)}, begins);
+    apply_steps(tables_.rules.normalizer, text);
+    put_words(std::move(text));
+    flush();
+    return behind + 1;
+  }
+
+  // Words that no step changes. Returns where the next chunk begins.
+  const char* put_ascii_words(const char* at, size_t left) {
+    const char* const block = at;
+    out_.reserve(64);
+    for (uint64_t ends = AsciiChunks(at, left).ends; ends != 0; ends &= ends - 1) {
+      const char* const behind = block + std::countr_zero(ends);
+      const std::string_view chunk(at, static_cast<size_t>(behind - at));
+      at = behind + 1;
+      if (chunk.size() > WordKey::longest) {
+        put_chunk(chunk);
+        out_.reserve(64);
+        continue;
+      }
+      const WordKey key = WordKey::at(chunk.data(), chunk.size());
+      const uint64_t hash = key.hash();
+      if (const auto* const ids = scratch_.words.find_few(key, hash, tables_.serial)) [[likely]] {
+        out_.put_word(*ids);
+        continue;
+      }
+      put_new_word(chunk, key, hash);
+      out_.reserve(64);
+    }
+    return at;
+  }
+
+  void put_new_word(std::string_view chunk, const WordKey& key, uint64_t hash) {
+    if (const auto* const ids = scratch_.words.find_many(key, hash, tables_.serial)) {
+      for (size_t i = 0; i < WordCache::many && (*ids)[i] >= 0; ++i) out_.put((*ids)[i], i == 0);
+      return;
+    }
+    put_word(scratch_.word.assign(kBlankMark).append(chunk));
+    scratch_.words.keep(key, hash, tables_.serial, scratch_.ids);
+    flush();
+  }
+
   void scan_whole(std::string_view piece, bool begins) {
     AlignedText text = original(piece, begins);
     apply_steps(tables_.rules.normalizer, text);

@@ -2,6 +2,7 @@
 // Collects tokens in a small buffer and moves them to the result in blocks: pushing one at a time would be slow.
 
 #include <cstdint>
+#include <cstring>
 
 #include "funicular/text/tokenizer.h"
 
@@ -15,6 +16,17 @@ class TokenBuffer {
     if (count_ == block) flush();
     ids_[count_] = id;
     starts_[count_++] = starts_word;
+  }
+  /// Makes room for `words` calls of put_word(), at most 64.
+  void reserve(int words) {
+    if (count_ + (words + 1) * 3 > block) flush();
+  }
+  /// Puts a word of 0 to 3 tokens without looking for room; ids behind the last token are negative.
+  void put_word(const int32_t (&ids)[3]) {
+    constexpr uint8_t first[3] = {1, 0, 0};
+    std::memcpy(ids_ + count_, ids, sizeof ids);
+    std::memcpy(starts_ + count_, first, sizeof first);
+    count_ += 3 - (ids[0] < 0) - (ids[1] < 0) - (ids[2] < 0);
   }
   /// To be called at the end.
   void flush() {

@@ -14,6 +14,13 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 
+// 128 kB, which the processor's second cache holds, where the trie takes megabytes.
+constexpr uint32_t kPairBits = 20;
+
+uint64_t pair_bit(uint32_t first, uint32_t second) {
+  return (uint64_t{first} << 32 | second) * 0x9E3779B97F4A7C15ull >> (64 - kPairBits);
+}
+
 void check_pieces(const std::vector<std::string>& pieces, const std::vector<double>& scores,
                   int32_t unknown) {
   if (pieces.size() != scores.size() || pieces.empty())
@@ -61,16 +68,41 @@ Unigram::Unigram(std::vector<std::string> pieces, std::vector<double> scores, in
   last.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) last[pieces_[i]] = static_cast<int32_t>(i);
   trie_ = Trie(std::vector<Trie::Key>(last.begin(), last.end()));
-  first_.assign(0x10000, Trie::none);
-  for (uint32_t code = 0; code < first_.size(); ++code) {
-    char bytes[4];
-    first_[code] = trie_.find({bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes)});
-  }
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
+  find_firsts();
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto found = last.find(byte_token(static_cast<uint8_t>(byte)));
     byte_ids_[byte] = found == last.end() ? -1 : found->second;
   }
+}
+
+void Unigram::find_firsts() {
+  std::vector<First> firsts(0x10000);
+  for (uint32_t code = 0; code < firsts.size(); ++code) {
+    char bytes[4];
+    firsts[code] = first_of(code, {bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes)});
+  }
+  first_ = std::move(firsts);
+  pairs_.resize((size_t{1} << kPairBits) / 64);
+  for (const std::string& piece : pieces_) {
+    const char *at = piece.data(), *const end = at + piece.size();
+    const uint32_t code = next_code_point(at, end);
+    if (at == end) continue;
+    const uint64_t bit = pair_bit(code, next_code_point(at, end));
+    pairs_[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
+}
+
+inline bool Unigram::may_continue(uint32_t first, uint32_t second) const {
+  const uint64_t bit = pair_bit(first, second);
+  return (pairs_[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+inline Unigram::First Unigram::first_of(uint32_t code, std::string_view character) const {
+  if (code < first_.size()) return first_[code];
+  const int32_t node = trie_.find(character), id = node == Trie::none ? Trie::none : trie_.id(node);
+  return id == Trie::none ? First{node, unknown_, unknown_score_}
+                          : First{node, id, scores_[static_cast<size_t>(id)]};
 }
 
 int32_t Unigram::id_of(std::string_view token) const {
@@ -85,21 +117,24 @@ void Unigram::find_path(std::string_view word, std::vector<Cell>& cells) const {
     Cell& cell = cells[end];
     if (cell.begin < 0 || score > cell.score) cell = {score, static_cast<int32_t>(begin), id};
   };
-  for (size_t begin = 0; begin < word.size();) {
-    const char* at = word.data() + begin;
-    const uint32_t code = next_valid_code_point(at, word.data() + word.size());
+  const char *at = word.data(), *const behind = at + word.size();
+  uint32_t code = next_valid_code_point(at, behind);
+  for (size_t begin = 0;;) {
     const auto next = static_cast<size_t>(at - word.data());
     const double before = cells[begin].score;
-    int32_t node = code < first_.size() ? first_[code] : trie_.find(word.substr(begin, next - begin));
-    if (node == Trie::none || trie_.id(node) == Trie::none)
-      offer(next, unknown_score_ + before, begin, unknown_);
-    for (size_t end = next; node != Trie::none;) {
+    const First first = first_of(code, word.substr(begin, next - begin));
+    offer(next, first.score + before, begin, first.id);
+    if (at == behind) return;
+    const uint32_t second = next_valid_code_point(at, behind);
+    int32_t node = may_continue(code, second) ? first.node : Trie::none;
+    for (size_t end = next; node != Trie::none && end < word.size();) {
+      node = trie_.next(node, static_cast<uint8_t>(word[end++]));
+      if (node == Trie::none) break;
       if (const int32_t id = trie_.id(node); id != Trie::none)
         offer(end, scores_[static_cast<size_t>(id)] + before, begin, id);
-      if (end == word.size()) break;
-      node = trie_.next(node, static_cast<uint8_t>(word[end++]));
     }
     begin = next;
+    code = second;
   }
 }
 

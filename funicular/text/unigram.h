@@ -34,6 +34,15 @@ class Unigram final : public PieceModel {
 
  private:
   struct Cell;
+  /// What a path meets at a character: the token of that character alone, and the node of the trie behind it.
+  struct First {
+    int32_t node = Trie::none;
+    int32_t id = -1;  ///< the unknown token if no piece is this character
+    double score = 0;
+  };
+  First first_of(uint32_t code, std::string_view character) const;
+  bool may_continue(uint32_t first, uint32_t second) const;
+  void find_firsts();
   void find_path(std::string_view word, std::vector<Cell>& cells) const;
   void put_unknown(std::string_view word, uint32_t begin, uint32_t end, std::vector<WordPart>& out) const;
 
@@ -43,7 +52,8 @@ class Unigram final : public PieceModel {
   bool byte_fallback_;
   double unknown_score_ = 0;
   Trie trie_;
-  std::vector<int32_t> first_;           ///< nodes of the trie behind each character below U+10000
+  std::vector<First> first_;             ///< of each character below U+10000
+  std::vector<uint64_t> pairs_;          ///< a bit for each hash of two characters that a piece begins with
   std::array<int32_t, 256> byte_ids_{};  // all or none: -1 where a byte has no token
 };
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <span>
 #include <utility>
 
-#include "funicular/text/ascii_run.h"
+#include "funicular/text/ascii_words.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/token_buffer.h"
 #include "funicular/text/utf8.h"
@@ -16,8 +18,8 @@ namespace funicular::text {
 namespace {
 
 struct ThreadScratch {
-  WordCache cache;
-  std::string word;
+  WordCache cache{14};
+  std::string text, word;
   std::vector<int32_t> spelled;
 };
 
@@ -35,35 +37,57 @@ class Scanner {
         characters_(characters),
         out_(out),
         cache_(scratch.cache),
+        text_(scratch.text),
         word_(scratch.word),
         spelled_(scratch.spelled) {
     word_.clear();
   }
 
   void scan(std::string_view text) {
-    const char *at = text.data(), *end = at + text.size();
     if (tables_.ascii_words) {
-      // One byte more than a word, so that the byte that ends it can be read.
-      while (end - at > static_cast<ptrdiff_t>(WordKey::longest)) {
-        const WordKey word = ascii_run(at, tables_.ascii_lower && &characters_ == &tables_.characters);
-        const CharacterAction next = characters_[static_cast<uint8_t>(at[word.size])];
-        const bool ascii = static_cast<int8_t>(at[word.size]) >= 0;
-        if (ascii && next.kind() == CharacterAction::space) {
-          if (word.size > 0) put_word(word, word.hash());
-        } else if (ascii && next.kind() == CharacterAction::isolated) {
-          if (word.size > 0) put_word(word, word.hash());
-          out_.put(static_cast<int32_t>(next.value()), true);
-        } else {
-          at = scan_word(at, end);
-          continue;
-        }
-        at += word.size + 1;
-      }
+      text_.assign(text).append(AsciiWords::readable_behind, ' ');
+      return scan_blocks(text_.data(), text_.data() + text.size());
     }
-    while (at < end) at = scan_word(at, end);
+    for (const char *at = text.data(), *end = at + text.size(); at < end;) at = scan_word(at, end);
   }
 
  private:
+  void scan_blocks(const char* at, const char* end) {
+    const bool lower = tables_.ascii_lower && &characters_ == &tables_.characters;
+    while (at < end) {
+      const AsciiWords words(at);
+      const size_t rest = put_ascii_words(at, words, lower);
+      at += rest;
+      if (rest > 0 && words.known == ByteBlock::size) continue;
+      do at = scan_word(at, end);
+      while (at < end && static_cast<int8_t>(*at) < 0);
+    }
+  }
+
+  // Returns the place of what is left: a word that goes on behind the block, or a character in doubt.
+  size_t put_ascii_words(const char* block, const AsciiWords& words, bool lower) {
+    out_.reserve(64);
+    uint64_t starts = words.starts;
+    for (uint64_t ends = words.ends; ends != 0; ends &= ends - 1, starts &= starts - 1) {
+      const char *const word = block + std::countr_zero(starts), *const end = block + std::countr_zero(ends);
+      const auto size = static_cast<size_t>(end - word);
+      if (size <= WordKey::longest) [[likely]] {
+        WordKey key = WordKey::at(word, size);
+        if (lower) key = key.lower();
+        const uint64_t hash = key.hash();
+        if (const auto* const ids = cache_.find_few(key, hash, tables_.serial)) [[likely]] {
+          out_.put_word(*ids);
+          continue;
+        }
+        put_new_word(key, hash);
+      } else {
+        scan_word(word, end);
+      }
+      out_.reserve(64);
+    }
+    return std::min(words.known, static_cast<size_t>(std::countr_zero(starts)));
+  }
+
   // Any characters, up to and with the one that ends the word.
   const char* scan_word(const char* at, const char* end) {
     Normalizer normalizer(characters_.rules(), word_);
@@ -106,15 +130,22 @@ class Scanner {
   }
 
   void put_word(const WordKey& key, uint64_t hash) {
-    if (const int32_t id = tables_.words.find(key, hash); id >= 0) return out_.put(id, true);
-    WordCache::Slot& slot = cache_.slot(hash);
-    if (slot.holds(key, tables_.serial)) return put_pieces({slot.ids, slot.count});
-    char bytes[WordKey::longest];
-    std::memcpy(bytes, &key.low, 8);
-    std::memcpy(bytes + 8, &key.high, 8);
+    if (const auto* const ids = cache_.find_few(key, hash, tables_.serial)) return put_pieces(*ids);
+    put_new_word(key, hash);
+  }
+
+  // A word that isn't among the latest of few tokens.
+  void put_new_word(const WordKey& key, uint64_t hash) {
+    if (const int32_t id = tables_.words.find(key, hash); id >= 0) {
+      out_.put(id, true);
+      return cache_.keep(key, hash, tables_.serial, {&id, 1});
+    }
+    if (const auto* const ids = cache_.find_many(key, hash, tables_.serial)) return put_pieces(*ids);
+    char bytes[WordKey::readable];
+    std::memcpy(bytes, &key, sizeof bytes);
     spelled_.clear();
-    tables_.spell({bytes, key.size}, spelled_);
-    if (spelled_.size() <= WordCache::most_pieces) slot.fill(key, tables_.serial, spelled_);
+    tables_.spell({bytes, key.size()}, spelled_);
+    cache_.keep(key, hash, tables_.serial, spelled_);
     put_pieces(spelled_);
   }
 
@@ -128,15 +159,16 @@ class Scanner {
     put_pieces(spelled_);
   }
 
+  // Up to the first negative one.
   void put_pieces(std::span<const int32_t> ids) {
-    for (size_t i = 0; i < ids.size(); ++i) out_.put(ids[i], i == 0);
+    for (size_t i = 0; i < ids.size() && ids[i] >= 0; ++i) out_.put(ids[i], i == 0);
   }
 
   const WordPieceTables& tables_;
   const CharacterTable& characters_;
   TokenBuffer& out_;
   WordCache& cache_;
-  std::string& word_;
+  std::string &text_, &word_;
   std::vector<int32_t>& spelled_;
 };
 

@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/text/word_key.h"
 
 namespace funicular::text {
 
-/// The tokens of at most 16 bytes, by open addressing.
+/// The tokens of at most 15 bytes, by open addressing.
 class WordTable {
  public:
   explicit WordTable(std::span<const std::string> tokens) {
@@ -24,25 +25,22 @@ class WordTable {
       if (tokens[i].empty() || tokens[i].size() > WordKey::longest) continue;
       const WordKey key(tokens[i]);
       size_t at = key.hash() & mask_;
-      while (slots_[at].size != 0) at = (at + 1) & mask_;
-      slots_[at] = {key.low, key.high, static_cast<int32_t>(i), key.size};
+      while (slots_[at].id >= 0) at = (at + 1) & mask_;
+      slots_[at] = {key, static_cast<int32_t>(i)};
     }
   }
 
   /// -1 if there is no such token.
   int32_t find(const WordKey& key, uint64_t hash) const {
-    for (size_t at = hash & mask_; slots_[at].size != 0; at = (at + 1) & mask_) {
-      const Slot& slot = slots_[at];
-      if (slot.low == key.low && slot.high == key.high && slot.size == key.size) return slot.id;
-    }
+    for (size_t at = hash & mask_; slots_[at].id >= 0; at = (at + 1) & mask_)
+      if (slots_[at].key == key) return slots_[at].id;
     return -1;
   }
 
  private:
   struct Slot {
-    uint64_t low = 0, high = 0;
+    WordKey key;
     int32_t id = -1;
-    uint8_t size = 0;
   };
   std::vector<Slot> slots_;
   size_t mask_;
@@ -54,34 +52,74 @@ inline uint32_t next_tokenizer_serial() {
   return ++serial;
 }
 
-/// The pieces of words met lately by one thread, of all tokenisers that it uses. Direct-mapped: a new word
-/// takes the place of an old one with the same hash.
+/// The tokens of words met lately by one thread, of all tokenisers that it uses. Words of up to three tokens have
+/// places of their own, so that these are small and near. There are two places for each hash: a new word takes the
+/// first one, and the word there the second one.
 class WordCache {
  public:
-  static constexpr int most_pieces = 6;
+  static constexpr size_t few = 3, many = 11;
+  template <size_t most>
   struct Slot {
-    uint64_t low = 0, high = 0;
+    WordKey key;
+    int32_t ids[most];   ///< negative behind the last token
     uint32_t owner = 0;  ///< the tokeniser; 0 for none
-    uint8_t size = 0, count = 0;
-    int32_t ids[most_pieces] = {};
 
-    bool holds(const WordKey& key, uint32_t who) const {
-      return low == key.low && high == key.high && size == key.size && owner == who;
+    bool holds(const WordKey& word, uint32_t who) const {
+      return ((key.low ^ word.low) | (key.high ^ word.high) | (owner ^ who)) == 0;
     }
-    void fill(const WordKey& key, uint32_t who, std::span<const int32_t> pieces) {
-      low = key.low, high = key.high, size = key.size, owner = who;
-      count = static_cast<uint8_t>(pieces.size());
-      for (size_t i = 0; i < pieces.size(); ++i) ids[i] = pieces[i];
+    void fill(const WordKey& word, uint32_t who, std::span<const int32_t> tokens) {
+      key = word, owner = who;
+      for (size_t i = 0; i < most; ++i) ids[i] = i < tokens.size() ? tokens[i] : -1;
     }
   };
 
-  explicit WordCache(int bits = 12) : slots_(size_t{1} << bits), shift_(64 - bits) {}
-  // The table of the vocabulary uses the low bits.
-  Slot& slot(uint64_t hash) { return slots_[hash >> shift_]; }
+  /// For 2^bits words of few tokens, and a quarter as many of many.
+  explicit WordCache(int bits) : few_(bits), many_(bits - 2) {}
+  /// The tokens of a word that has few; null if it has not been met lately.
+  const int32_t (*find_few(const WordKey& word, uint64_t hash, uint32_t who))[few] {
+    return few_.find(word, hash, who);
+  }
+  const int32_t (*find_many(const WordKey& word, uint64_t hash, uint32_t who))[many] {
+    return many_.find(word, hash, who);
+  }
+  /// Does nothing where there are too many tokens.
+  void keep(const WordKey& word, uint64_t hash, uint32_t who, std::span<const int32_t> tokens) {
+    if (tokens.size() <= few)
+      few_.place(hash).fill(word, who, tokens);
+    else if (tokens.size() <= many)
+      many_.place(hash).fill(word, who, tokens);
+  }
 
  private:
-  std::vector<Slot> slots_;
-  int shift_;
+  template <size_t most>
+  class Table {
+   public:
+    explicit Table(int bits) : pairs_(size_t{1} << (bits - 1)), shift_(64 - (bits - 1)) {}
+    const int32_t (*find(const WordKey& word, uint64_t hash, uint32_t who))[most] {
+      Pair& pair = pairs_[hash >> shift_];
+      if (pair.slots[0].holds(word, who)) [[likely]]
+        return &pair.slots[0].ids;
+      if (!pair.slots[1].holds(word, who)) return nullptr;
+      std::swap(pair.slots[0], pair.slots[1]);
+      return &pair.slots[0].ids;
+    }
+    Slot<most>& place(uint64_t hash) {
+      Pair& pair = pairs_[hash >> shift_];
+      pair.slots[1] = pair.slots[0];
+      return pair.slots[0];
+    }
+
+   private:
+    /// Of few tokens it fills a line of the processor's cache.
+    struct alignas(64) Pair {
+      Slot<most> slots[2];
+    };
+    // The table of the vocabulary uses the low bits of a hash, this one the high ones.
+    std::vector<Pair> pairs_;
+    int shift_;
+  };
+  Table<few> few_;
+  Table<many> many_;
 };
 
 }  // namespace funicular::text

@@ -323,6 +323,74 @@ TEST_F(PieceFiles, AlbertAndDebertaHaveTheirNormalisers) {
   EXPECT_EQ(ids(" A "), (Ids{5}));
 }
 
+/// A model of BPE: bytes of "é", and pieces whose merges are found from their texts.
+std::string merging_model() {
+  std::string bytes = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) +
+                      piece("<0xC3>", 0, 6) + piece("<0xA9>", 0, 6);
+  float score = 0;
+  for (const char* text : {"ab", "▁a", "abc", "▁ab", "▁", "a", "b", "c"}) bytes += piece(text, score--);
+  return bytes + piece("<u>", 0, 4) + field(2, field(3, uint64_t{2}) + field(35, uint64_t{1}));
+}
+
+TEST_F(PieceFiles, AModelOfBpeMergesPiecesInTheOrderOfTheirIds) {
+  scratch_.put("tokenizer.model", merging_model());
+  scratch_.put("config.json", R"({"model_type": "llama"})");
+  EXPECT_EQ(ids("abc"), (Ids{9, 7})) << "ab comes before a mark and a";
+  EXPECT_EQ(ids("a"), (Ids{6}));
+  EXPECT_EQ(ids("c c"), (Ids{9, 12, 9, 12}));
+  EXPECT_EQ(ids("cé"), (Ids{9, 12, 3, 4})) << "bytes stand for what has no piece";
+  EXPECT_EQ(ids("cx"), (Ids{9, 12})) << "a character without bytes is left out";
+  EXPECT_EQ(ids("<s>a<u>a"), (Ids{1, 10, 13, 10})) << "a mark at the beginning of the text alone";
+  EXPECT_EQ(load_tokenizer(scratch_.path())->sequence().special_count(2), 0);
+}
+
+TEST_F(PieceFiles, SettingsOfLlamaHold) {
+  scratch_.put("tokenizer.model", merging_model());
+  const auto with = [&](const char* settings) {
+    scratch_.put("tokenizer_config.json",
+                 std::string(R"({"tokenizer_class": "LlamaTokenizer", )") + settings + "}");
+  };
+  with(R"("legacy": true)");
+  EXPECT_EQ(ids("<s>a<u>a"), (Ids{1, 6, 13, 6})) << "a mark behind each added token";
+  with(R"("add_prefix_space": false)");
+  EXPECT_EQ(ids("a b"), (Ids{10, 9, 11}));
+  with(R"("add_bos_token": true, "add_eos_token": true)");
+  using Step = text::SequenceTemplate::Step;
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  const auto steps = tokenizer->sequence().steps(2);
+  EXPECT_EQ(std::vector(steps.begin(), steps.end()),
+            (std::vector{Step::special(1, 0), Step::text(0, 0), Step::special(2, 0), Step::special(1, 1),
+                         Step::text(1, 1), Step::special(2, 1)}));
+  EXPECT_EQ(tokenizer->special().cls, 1);
+  EXPECT_EQ(tokenizer->special().sep, 2);
+}
+
+TEST_F(PieceFiles, GemmaPutsNoMarkBeforeTextsAndHasTokensOfItsOwn) {
+  scratch_.put("tokenizer.model", merging_model());
+  scratch_.put("config.json", R"({"model_type": "gemma"})");
+  EXPECT_EQ(ids("a ab<bos>é\u4E2D\u4E2D"), (Ids{10, 8, 14, 3, 4, 0})) << "<bos> follows the model's pieces";
+  const auto tokenizer = load_tokenizer(scratch_.path());
+  EXPECT_EQ(tokenizer->special().cls, 14);
+  EXPECT_EQ(tokenizer->special().sep, 15);
+  EXPECT_EQ(tokenizer->special().mask, 17);
+}
+
+TEST_F(PieceFiles, TheClassAndTheTypeOfAModelOfSentencePieceBelongTogether) {
+  scratch_.put("tokenizer.model", model_bytes());
+  scratch_.put("config.json", R"({"model_type": "llama"})");
+  EXPECT_NE(error_of([&] { load_tokenizer(scratch_.path()); }).find("expected bpe (2) for LlamaTokenizer"),
+            std::string::npos);
+  scratch_.put("tokenizer.model", merging_model());
+  scratch_.put("config.json", R"({"model_type": "xlm-roberta"})");
+  EXPECT_NE(
+      error_of([&] { load_tokenizer(scratch_.path()); }).find("expected unigram (1) for XLMRobertaTokenizer"),
+      std::string::npos);
+  fs::remove(scratch_ / "config.json");
+  EXPECT_NE(error_of([&] { load_tokenizer(scratch_.path()); }).find("name no tokenizer class"),
+            std::string::npos)
+      << "many classes have a tokenizer.model";
+}
+
 TEST_F(PieceFiles, OtherModelsOfSentencePieceAreRefused) {
   const auto error = [&](const char* name, const std::string& bytes) {
     for (const char* other : {"spiece.model", "sentencepiece.bpe.model", "tokenizer.model"})

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "funicular/text/ascii_run.h"
 #include "funicular/text/trie.h"
 #include "funicular/text/unicode_tables.h"
 
@@ -70,31 +69,6 @@ TEST(Trie, FindsExactlyItsKeys) {
   const Trie empty;
   for (int byte = 0; byte < 256; ++byte)
     EXPECT_EQ(empty.next(Trie::root, static_cast<uint8_t>(byte)), Trie::none);
-}
-
-TEST(AsciiRun, EqualsTheByteByByteDefinition) {
-  for (int byte = 0; byte < 256; ++byte) {
-    for (int at = 0; at < 17; ++at) {
-      std::string text(16, 'Q');
-      if (at < 16) text[at] = static_cast<char>(byte);
-      const bool alphanumeric =
-          (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
-      const size_t size = at == 16 || alphanumeric ? 16 : at;
-      std::string lower = text.substr(0, size);
-      for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-      EXPECT_EQ(ascii_run(text.data(), true), WordKey(lower)) << byte << " at " << at;
-      EXPECT_EQ(ascii_run(text.data(), false), WordKey(text.substr(0, size))) << byte << " at " << at;
-    }
-  }
-}
-
-TEST(AsciiRun, ThePortableFormAgreesOnEveryByte) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool alphanumeric =
-        (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
-    const uint64_t all = detail::alphanumeric_bytes(0x0101010101010101ull * byte);
-    EXPECT_EQ(all, alphanumeric ? 0x8080808080808080ull : 0) << byte;
-  }
 }
 
 }  // namespace
