@@ -30,8 +30,9 @@ void require_segments(const Model& model, size_t stages);
 
 /// Where each of `stages` stages begins, so that the largest has as few weights as can be: the partition of a row
 /// with the least maximum, by dynamic programming; of equal ones that whose first stages are the largest. A weight
-/// counts where it is first used; a segment that reads nothing but whole numbers looks its tables up, which costs
-/// little, and counts as none. Throws InputError where there are fewer segments than stages.
+/// counts in each segment that uses it, since each multiplies by it: layers of an ALBERT share weights and cost alike.
+/// A segment that reads nothing but whole numbers looks its tables up, which costs little, and counts as none. Its
+/// tables count nowhere: a tied decoder reads few tokens. Throws InputError where there are fewer segments than stages.
 std::vector<size_t> balanced_begins(const Model& model, int stages);
 
 /// Whether a stage may begin with this segment: what crosses the border has a shape that its segment declares.
