@@ -91,13 +91,13 @@ class Case:
         return json.loads(file.read_text())
 
     def ours(self, name: str, *more) -> dict:
-        return self.once(f"ours-{self.args.precision}-{name}", [
+        return self.once(f"ours-{self.args.precision}-{self.args.steps}-{name}", [
             self.args.program, "bench", "--model", self.folder / "model", "--batches", self.batches["ours"],
             "--precision", self.args.precision, "--warmup", WARMUP, "--steps", self.args.steps, "--json", *more])
 
     def peer(self, name: str, chosen: tuple[str, list], head: str, steps: int) -> dict:
         precision, options = chosen
-        return self.once(f"peer-{head}-{precision}-{name}", [
+        return self.once(f"peer-{head}-{precision}-{steps}-{name}", [
             self.args.python, PEERS / "hf_step.py", "--model", self.folder / "model", "--batches", self.batches["peer"], "--precision", precision,
             "--warmup", WARMUP, "--steps", steps, "--head", head, *options], KEEP_MEMORY | HUGE_PAGES)
 
@@ -111,7 +111,7 @@ class Case:
         self.chosen = self.fastest()
         self.runs["ours"].append(self.ours(str(number), "--floor"))
         for way, head in HEADS.items():
-            if number == 0 or head == "masked":
+            if way in self.args.peers and (number == 0 or head == "masked"):
                 self.runs[way].append(self.peer(str(number), self.chosen, head, self.args.steps))
 
     def summary(self) -> dict:
@@ -121,6 +121,8 @@ class Case:
                  "share": statistics.median(run["floor"]["share"] for run in ours),
                  "share_with_attention": statistics.median(self.share_with_attention(run["floor"]) for run in ours)}
         for side, made in self.runs.items():
+            if not made:
+                continue
             speeds = [run["tokens_per_second"] for run in made]
             found[side] = {"tokens_per_second": speeds, "median": statistics.median(speeds),
                            "ratio": statistics.median(a["tokens_per_second"] / b for a, b in zip(ours, speeds))}
@@ -135,7 +137,7 @@ def table(found: list[dict]) -> str:
              "transformers as it is, tokens/s | ours beside it, × | head at masked tokens, tokens/s | ours beside it, × | peer's real tokens, % |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for one in found:
-        peers = " | ".join(f"{one[way]['median']:.0f} | {one[way]['ratio']:.2f}" for way in HEADS)
+        peers = " | ".join(f"{one[way]['median']:.0f} | {one[way]['ratio']:.2f}" if way in one else "– | –" for way in HEADS)
         lines.append(f"| {one['case'].rsplit('-', 1)[0] if one['longest'] > 128 else one['case']} | {one['longest']} | {one['rows']} | {one['tokens']:.0f} | "
                      f"{one['ours']['median']:.0f} | {100 * one['share']:.0f} | {100 * one['share_with_attention']:.0f} | {peers} | "
                      f"{100 * one['real_share']:.0f} |")
@@ -158,6 +160,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of ours, and of the peer unless it is tuned")
     parser.add_argument("--peer-options", default="--attention sdpa", help="of bench/peers/hf_step.py")
+    parser.add_argument("--peers", nargs="+", choices=list(HEADS), default=list(HEADS), metavar="WAY", help=" or ".join(HEADS))
     parser.add_argument("--tune", action="store_true", help="find the peer's fastest precision and kind of attention first")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="that are timed, of each run")
