@@ -40,28 +40,29 @@ def spread(batches: list, count: int) -> list:
     return [batches[(2 * i + 1) * len(batches) // (2 * count)] for i in range(count)]
 
 
-def grouped(steps: int, batch_size: int, ranks: int, purpose: int, vocabulary: int) -> tuple[list, list]:
+def grouped(steps: int, batch_size: int, ranks: int, purpose: int, vocabulary: int, longest: int) -> tuple[list, list]:
     """Batches of so many steps: ours, shuffled, and the peer's, grouped."""
     own = batch_size // ranks  # what the Trainer tells its sampler: the rows of one process in a step
     pieces = -(-steps * batch_size // (PIECE * own))
     pool = [(purpose << 32 | batch, row) for batch in range(max(4, 1 + pieces) * PIECE) for row in range(own)]
-    lengths = [make_batches.row_length(SEED, *place, "ragged") for place in pool]
+    lengths = [make_batches.row_length(SEED, *place, "ragged", longest) for place in pool]
     order = length_grouped(lengths, own, shuffled(len(pool), purpose))
     # The first piece begins with the longest row of all, out of its order.
     batches = cut(order[PIECE * own:(1 + pieces) * PIECE * own], batch_size)
-    peer = [[make_batches.make_row(SEED, *pool[i], "ragged", vocabulary) for i in batch]
+    peer = [[make_batches.make_row(SEED, *pool[i], "ragged", vocabulary, longest) for i in batch]
             for batch in spread(batches, steps)]
     rows = [row for batch in peer for row in batch]
     return cut([rows[i] for i in shuffled(len(rows), purpose + 1)], batch_size), peer
 
 
-def plan(rows: str, warmup: int, steps: int, batch_size: int = 16, ranks: int = 1, vocabulary: int = 30522) -> dict[str, dict]:
+def plan(rows: str, warmup: int, steps: int, batch_size: int = 16, ranks: int = 1, vocabulary: int = 30522,
+         longest: int = 128) -> dict[str, dict]:
     """What files of both sides hold, as make_batches writes them: `warmup` batches, then `steps` that are timed. The
-    batches are global ones, of all of the peer's `ranks` processes."""
+    batches are global ones, of all of the peer's `ranks` processes. The longest row has `longest` tokens."""
     if rows != "grouped":
-        both = make_batches.make_batches(SEED, rows, warmup + steps, batch_size, vocabulary)
+        both = make_batches.make_batches(SEED, rows, warmup + steps, batch_size, vocabulary, longest)
         return {"ours": both, "peer": both}
-    parts = [grouped(count, batch_size, ranks, purpose, vocabulary) for purpose, count in ((2, warmup), (4, steps)) if count]
+    parts = [grouped(count, batch_size, ranks, purpose, vocabulary, longest) for purpose, count in ((2, warmup), (4, steps)) if count]
     return {side: {"seed": SEED, "rows": rows, "batch_size": batch_size, "vocabulary_size": vocabulary,
                    "batches": [batch for part in parts for batch in part[number]]}
             for number, side in enumerate(("ours", "peer"))}

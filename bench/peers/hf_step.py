@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer's training step: a BERT with a masked-language-model head of Hugging Face transformers, on the CPU or a GPU.
+"""The peer's training step: an encoder with a masked-language-model head of Hugging Face transformers, on the CPU or a GPU.
 
 The rows come from make_batches.py or batch_plan.py and are padded to the longest of their batch, as transformers'
 collators do; the batches are taken in the file's order, from the first again where they end.
@@ -9,6 +9,7 @@ Forward, backward, fused AdamW; dropout 0.1. Three ways to run it:
   compile  the same under torch.compile; --shapes says how it meets batches of different lengths
   trainer  transformers' Trainer with its defaults (clipping at norm 1, linear schedule, one logged loss in 500 steps)
 
+With --head masked the head gets the masked tokens alone; transformers itself gives it all tokens, padding, too.
 eager and compile get their batches ready-made as tensors and do not clip, so that nothing but the step is timed. The
 warm-up meets every shape that --shapes static compiles for. Prints one JSON object; the times leave out the warm-up.
 """
@@ -26,7 +27,8 @@ environment.need("torch", "transformers")
 import measure
 import torch
 import transformers
-from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import (AutoConfig, AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel, Trainer, TrainerCallback,
+                          TrainingArguments)
 
 
 def declare_options_of_ranks(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +46,9 @@ def declare_options_of_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
 
 
-def make_model(args) -> BertForMaskedLM:
-    """Weights of --model's directory, or random ones that depend on the seed alone."""
+def make_model(args) -> PreTrainedModel:
+    """Weights of --model's directory, or random ones that depend on the seed alone. A directory without weights gives random
+    ones, and its config.json decides about dropout."""
     chosen = {"attn_implementation": args.attention, "hidden_dropout_prob": args.dropout,
               "attention_probs_dropout_prob": args.dropout}
     torch.manual_seed(args.seed)
@@ -53,9 +56,27 @@ def make_model(args) -> BertForMaskedLM:
         implementation = chosen.pop("attn_implementation")
         model = BertForMaskedLM(BertConfig(**measure.SIZES[args.model], **chosen))
         model.set_attn_implementation(implementation)
+    elif not (Path(args.model) / "model.safetensors").exists():
+        model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(args.model), attn_implementation=args.attention)
     else:
         model = BertForMaskedLM.from_pretrained(args.model, **chosen)
     return model.float().train()
+
+
+class MaskedTokensInHead:
+    """A model whose head computes the logits of the masked tokens alone."""
+
+    def __init__(self, model: PreTrainedModel):
+        self.model, self.masked = model, None
+        model.base_model.register_forward_hook(self.select)
+
+    def select(self, _, arguments, output):
+        output.last_hidden_state = output.last_hidden_state[self.masked][None]
+        return output
+
+    def __call__(self, labels: torch.Tensor, **batch):
+        self.masked = labels != -100
+        return self.model(labels=labels[self.masked][None], **batch)
 
 
 def pad(rows: list[dict], multiple: int, least: int = 0) -> dict[str, torch.Tensor]:
@@ -119,7 +140,7 @@ class Report:
             "peak_resident_bytes_with_warmup": max(peak, self.whole_peak), "setup_seconds": round(self.setup_seconds, 1),
             "losses": self.losses,
             "options": {"threads": torch.get_num_threads(), "attention": args.attention,
-                        "pad_multiple": args.pad_multiple, "dropout": args.dropout,
+                        "pad_multiple": args.pad_multiple, "dropout": args.dropout, "head": args.head,
                         "shapes": args.shapes if args.variant == "compile" else None,
                         "compile_mode": args.compile_mode if args.variant == "compile" else None,
                         "environment": measure.tuning()},
@@ -133,7 +154,7 @@ def run_loop(args, report: Report) -> None:
                pad(rows, args.pad_multiple, 128 if args.shapes == "padded" else 0).items()} for rows in batches]
     model = make_model(args).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, fused=True)
-    forward = model
+    forward = MaskedTokensInHead(model) if args.head == "masked" else model
     if args.variant == "compile":
         torch._dynamo.config.recompile_limit = 128
         forward = torch.compile(model, dynamic=args.shapes == "dynamic", mode=args.compile_mode)
@@ -217,13 +238,14 @@ def run_trainer(args, report: Report) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=["eager", "compile", "trainer"], default="eager")
-    parser.add_argument("--model", default="base", help="base, minilm, small (random weights), or a directory")
+    parser.add_argument("--model", default="base", help="base, minilm, small (random weights), or a directory; without weights there they are random")
     parser.add_argument("--save-initial", type=Path, help="write the model (a directory) and stop")
     parser.add_argument("--batches", type=Path, help="a file of make_batches.py")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--steps", type=int, default=8, help="timed steps")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them, at least 1")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
+    parser.add_argument("--head", choices=["all", "masked"], default="all", help="the tokens that the head gets; masked: eager alone")
     parser.add_argument("--pad-multiple", type=int, default=1, metavar="N")
     parser.add_argument("--shapes", choices=["dynamic", "static", "padded"], default="static",
                         help="of torch.compile: one graph for all lengths, one for each, or all rows padded to 128")
@@ -237,6 +259,8 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.warmup < 1:
         parser.error("--warmup: expected at least 1: the first step allocates what the others use")
+    if args.head == "masked" and args.variant != "eager":
+        parser.error(f"--head masked: expected --variant eager, found --variant {args.variant}")
     if not args.save_initial:
         if not args.batches:
             parser.error("--batches: expected a file of make_batches.py")

@@ -11,7 +11,8 @@ Every number comes from one rule, so that another program can make the same rows
     draw(purpose, i) = mix(mix(mix(mix(seed) ^ batch) ^ row) ^ (purpose << 32 | i))       64 bits, without sign
 
 with batch and row counted from 0. A row of --rows ragged has 32 + draw(0, 0) % 97 tokens (uniform in 32 … 128, the
-two special ones included), one of --rows full 128. Token i is 1000 + draw(1, i) % (vocabulary - 1000): ordinary
+two special ones included), one of --rows full 128. Other programs of bench/ may ask for another longest row n: ragged
+rows then have n / 4 … n tokens. Token i is 1000 + draw(1, i) % (vocabulary - 1000): ordinary
 tokens of BERT's vocabulary; the speed of a step does not depend on which. Of the n tokens between [CLS] and [SEP]
 those (3 n + 10) // 20 (15 %, rounded) with the smallest draw(2, i) are masked: by draw(3, i) % 10 8 of 10 become
 [MASK], one a random token, 1000 + draw(4, i) % (vocabulary - 1000), and one stays.
@@ -36,11 +37,12 @@ def row_key(seed: int, batch: int, row: int) -> int:
     return mix(mix(mix(seed) ^ batch) ^ row)
 
 
-def row_length(seed: int, batch: int, row: int, rows: str) -> int:
-    return 128 if rows == "full" else 32 + mix(row_key(seed, batch, row) ^ LENGTH << 32) % 97
+def row_length(seed: int, batch: int, row: int, rows: str, longest: int = 128) -> int:
+    shortest = longest // 4
+    return longest if rows == "full" else shortest + mix(row_key(seed, batch, row) ^ LENGTH << 32) % (longest - shortest + 1)
 
 
-def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int) -> dict:
+def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int, longest: int = 128) -> dict:
     key = row_key(seed, batch, row)
 
     def draw(purpose: int, i: int) -> int:
@@ -49,7 +51,7 @@ def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int) -> dic
     def token(purpose: int, i: int) -> int:
         return FIRST_ORDINARY + draw(purpose, i) % (vocabulary - FIRST_ORDINARY)
 
-    length = row_length(seed, batch, row, rows)
+    length = row_length(seed, batch, row, rows, longest)
     ordinary = range(1, length - 1)
     seen = [CLS, *(token(TOKEN, i) for i in ordinary), SEP]
     masked = sorted(sorted(ordinary, key=lambda i: draw(ORDER, i))[:(3 * len(ordinary) + 10) // 20])
@@ -61,9 +63,9 @@ def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int) -> dic
     return {"token_ids": seen, "masked_positions": masked, "labels": labels}
 
 
-def make_batches(seed: int, rows: str, batches: int, batch_size: int, vocabulary: int) -> dict:
+def make_batches(seed: int, rows: str, batches: int, batch_size: int, vocabulary: int, longest: int = 128) -> dict:
     return {"seed": seed, "rows": rows, "batch_size": batch_size, "vocabulary_size": vocabulary,
-            "batches": [[make_row(seed, batch, row, rows, vocabulary) for row in range(batch_size)]
+            "batches": [[make_row(seed, batch, row, rows, vocabulary, longest) for row in range(batch_size)]
                         for batch in range(batches)]}
 
 

@@ -85,7 +85,7 @@ std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, 
   };
   const auto add_after_attention = [&](int64_t rows, int64_t count) {
     add(rows, shape.hidden, shape.hidden, count);
-    add(rows, shape.hidden, shape.inner, count);
+    add(rows, shape.hidden, shape.gated ? 2 * shape.inner : shape.inner, count);
     add(rows, shape.inner, shape.hidden, count);
   };
   add(tokens, shape.hidden, 3 * shape.hidden, shape.layers);

@@ -18,10 +18,11 @@ struct ProductShape {
   }
 };
 
-/// Sizes of a BERT with its masked-language-model head.
+/// Sizes of an encoder with its masked-language-model head.
 struct BertShape {
   int64_t layers = 0, hidden = 0, inner = 0, vocabulary = 0;
   int64_t embedding = 0;  ///< width of the embeddings; 0: hidden
+  bool gated = false;  ///< the feed-forward part has two layers from `hidden` to `inner`, as a ModernBERT's
 };
 
 /// The products with weights in one step, forward and backward, for `tokens` real tokens. After the attention of

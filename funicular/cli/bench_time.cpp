@@ -153,8 +153,13 @@ int bench_time(BenchOptions options) {
                         {"parameters", step.model().parameter_count()},
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
-  const bench::BertShape shape{config.encoder.layers, config.encoder.width, config.encoder.feed_forward.width,
-                               config.encoder.vocabulary, config.encoder.embedding_width()};
+  const format::EncoderSpec& encoder = config.encoder;
+  const bench::BertShape shape{encoder.layers,
+                               encoder.width,
+                               encoder.feed_forward.width,
+                               encoder.vocabulary,
+                               encoder.embedding_width(),
+                               encoder.feed_forward.gated};
   double flops = 0;
   for (const bench::ProductShape& product : bench::step_products(shape, times.tokens, times.masked))
     flops += product.flops();

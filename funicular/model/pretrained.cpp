@@ -50,6 +50,29 @@ void require_finite(const Model& model, const fs::path& folder) {
                        folder.string(), parameter->name);
 }
 
+/// Warns if the files name weights as another family and none as the model's family: config.json may be that of another
+/// model. transformers would begin with random weights.
+void warn_of_other_names(const format::ModelConfig& config, const fs::path& folder) {
+  const format::Family& own = format::family_of(config);
+  const auto begins = [](const std::string& name, const format::Family& family) {
+    return name.starts_with(family.prefix) ||
+           std::any_of(family.older_names.begin(), family.older_names.end(),
+                       [&](const auto& older) { return name.starts_with(older.prefix); });
+  };
+  const format::Family* other = nullptr;
+  const format::WeightFiles files(folder);
+  for (const format::TensorEntry* entry : files.entries()) {
+    if (begins(entry->name, own)) return;
+    for (const format::Family& family : format::families())
+      if (!other && entry->name.starts_with(family.prefix)) other = &family;
+  }
+  if (other)
+    log::warning(
+        "{0}: names of weights begin with \"{2}\", as a {1}'s, but config.json says \"model_type\" \"{3}\". "
+        "The weights are read as a {4}'s. If the model is a {1}, put its own config.json into the folder",
+        folder.string(), other->title, other->prefix, config.model_type, own.title);
+}
+
 }  // namespace
 
 /// Returns the architecture in config.json with another head than `head` whose weights have the same names; "" if
@@ -245,6 +268,7 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
   if (!read_by_caller.empty())
     std::erase_if(report.unexpected,
                   [&](const std::string& name) { return name.starts_with(read_by_caller); });
+  if (starts_anew) warn_of_other_names(config_, path_);
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));
@@ -261,6 +285,7 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
     throw InputError("weights", "{} is a {}; expected a model that classifies {} ({})", path_.string(), other,
                      classified(head), head.purpose);
   refuse_unused_layers(config_, path_);
+  warn_of_other_names(config_, path_);
   check_decoder(model, config_, path_);
   LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);

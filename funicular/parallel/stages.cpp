@@ -20,14 +20,14 @@ bool whole_numbers(const Port& port) {
 
 std::vector<double> weights_of_segments(const Model& model) {
   std::vector<double> weights;
-  std::set<const Parameter*> seen;
+  std::set<const Parameter*> tables;
   for (const Segment& segment : model.segments) {
     const bool looks_up =
         !segment.inputs.empty() && std::all_of(segment.inputs.begin(), segment.inputs.end(), whole_numbers);
+    if (looks_up) tables.insert(segment.parameters.begin(), segment.parameters.end());
     double count = 0;
     for (const Parameter* parameter : segment.parameters)
-      if (seen.insert(parameter).second && !looks_up)
-        count += static_cast<double>(parameter->compute.numel());
+      if (!tables.contains(parameter)) count += static_cast<double>(parameter->compute.numel());
     weights.push_back(count);
   }
   return weights;

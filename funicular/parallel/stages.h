@@ -30,8 +30,9 @@ void require_segments(const Model& model, size_t stages);
 
 /// Returns the first segment of each of `stages` stages. The largest stage has as few weights as possible (linear
 /// partition by dynamic programming). Among equal solutions, the one whose first stages are largest is taken. A weight
-/// counts in the segment that uses it first. A segment that reads only integers looks up tables, which costs little, so
-/// its weights do not count. Throws InputError if there are fewer segments than stages.
+/// counts in each segment that uses it, since each multiplies by it: the layers of an ALBERT share weights and cost
+/// alike. A segment that reads only integers looks up tables, which costs little, so its weights do not count. Its
+/// tables count nowhere: a tied decoder reads few tokens. Throws InputError if there are fewer segments than stages.
 std::vector<size_t> balanced_begins(const Model& model, int stages);
 
 /// Whether a stage may begin with this segment: all tensors that cross the border must have declared shapes.

@@ -17,36 +17,50 @@
 #include "funicular/bench/device_trace.h"
 #include "funicular/bench/floor.h"
 #include "funicular/bench/profile.h"
+#include "funicular/format/family.h"
 #include "funicular/model/encoder.h"
 
 namespace funicular::bench {
 namespace {
 
-TEST(Floor, CountsTwoOperationsAForwardAndFourABackwardForEachWeightAndToken) {
-  format::ModelConfig config;
-  config.encoder.vocabulary = 1000;
-  config.encoder.width = 48;
-  config.encoder.layers = 3;
-  config.encoder.heads = 4;
-  config.encoder.feed_forward.width = 100;
+constexpr int64_t kTokens = 700, kMasked = 90;
+
+/// Six operations for each token and each weight of a matrix that it meets, by the model's own weights.
+double expected_flops(const format::ModelConfig& config) {
   const Model model = model::build_model({config, model::Head::masked_lm});
-  constexpr int64_t kTokens = 700, kMasked = 90;
   double expected = 0;
   for (const auto& parameter : model.parameters) {
-    const bool encoder = parameter->name.find("encoder.layer") != std::string::npos;
+    const std::string name = format::neutral_name(parameter->slices.front().name);
+    const bool encoder = name.starts_with(format::kNeutralLayers);
     // After the attention of the last layer only what is predicted goes on.
-    const bool few = parameter->name.find("layer.2.") != std::string::npos &&
-                     parameter->name.find("query_key_value") == std::string::npos;
-    const bool head = parameter->name.find("transform.dense") != std::string::npos ||
-                      parameter->name.find("word_embeddings") != std::string::npos;
+    const bool few =
+        name.find("layer.2.") != std::string::npos && name.find("attention.self.") == std::string::npos;
+    const bool head = name.find("transform.dense") != std::string::npos ||
+                      name.find("word_embeddings") != std::string::npos;
     if (parameter->master.dim() == 2 && (encoder || head))
       expected +=
           6.0 * static_cast<double>(parameter->master.numel() * (encoder && !few ? kTokens : kMasked));
   }
+  return expected;
+}
+
+double counted_flops(const BertShape& shape) {
   double flops = 0;
-  for (const ProductShape& shape : step_products({3, 48, 100, 1000}, kTokens, kMasked))
-    flops += shape.flops();
-  EXPECT_EQ(flops, expected);
+  for (const ProductShape& product : step_products(shape, kTokens, kMasked)) flops += product.flops();
+  return flops;
+}
+
+TEST(Floor, CountsTwoOperationsAForwardAndFourABackwardForEachWeightAndToken) {
+  for (const bool gated : {false, true}) {
+    format::ModelConfig config = format::default_config(gated ? "gte" : "bert");
+    config.encoder.vocabulary = 1000;
+    config.encoder.width = 48;
+    config.encoder.set_layers(3);
+    config.encoder.heads = 4;
+    config.encoder.feed_forward.width = 100;
+    const BertShape shape{.layers = 3, .hidden = 48, .inner = 100, .vocabulary = 1000, .gated = gated};
+    EXPECT_EQ(counted_flops(shape), expected_flops(config)) << gated;
+  }
 }
 
 TEST(Floor, IsTheTimeOfAllProducts) {

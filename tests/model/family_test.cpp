@@ -459,6 +459,30 @@ TEST(Families, RobertaCountsPositionsFromPaddingOnAndPaddingStandsAtNone) {
   EXPECT_EQ(learning_rows({0, 1, 8, 1, 2}), (std::set<int64_t>{2, 3, 4}));
 }
 
+TEST(Families, WeightsThatAreNamedAsAnotherFamilysAreToldOf) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-names-test-" + std::to_string(::getpid()));
+  const auto told = [&](const std::string& named, const std::string& read) {
+    const format::ModelConfig config = small(read);
+    const std::string& own = format::family_of(config).prefix;
+    const Model model = build_model({.config = config, .head = Head::masked_lm, .seed = 1});
+    std::map<std::string, at::Tensor> weights;
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        weights[slice.name.starts_with(own) ? named + slice.name.substr(own.size()) : slice.name] =
+            parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+    save_weights(weights, config, Head::masked_lm, folder);
+    testing::internal::CaptureStderr();
+    Model again = build_model({.config = config, .head = Head::masked_lm, .seed = 2});
+    Pretrained(folder).load(again, true);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(told("roberta.", "bert").find("begin with \"roberta.\", as a RoBERTa's"), std::string::npos);
+  for (const auto& [named, read] : std::vector<std::pair<std::string, std::string>>{
+           {"roberta.", "roberta"}, {"roberta.", "xlm-roberta"}, {"", "bert"}, {"bert.", "bert"}})
+    EXPECT_EQ(told(named, read).find("names of weights"), std::string::npos) << named << read;
+  fs::remove_all(folder);
+}
+
 TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-family-test-" + std::to_string(::getpid()));
   for (const std::string& family : format::supported_model_types()) {

@@ -368,12 +368,29 @@ TEST(Stages, ThatAreFrozenButForOneAreTold) {
 }
 
 TEST(Stages, AreCutWhereTheLargestIsAsSmallAsCanBe) {
-  // Weights: 0 (a table that is looked up), 42, 36, 0 (used before), 11.
+  // Weights: 0 (a table that is looked up), 42, 36, 36 (again the first), 11 (without the table).
   const Model model = make_cut_model(1);
   EXPECT_EQ(balanced_begins(model, 1), (std::vector<size_t>{0}));
-  EXPECT_EQ(balanced_begins(model, 2), (std::vector<size_t>{0, 2}));
-  EXPECT_EQ(balanced_begins(model, 3).size(), 3u);
+  EXPECT_EQ(balanced_begins(model, 2), (std::vector<size_t>{0, 3}));
+  EXPECT_EQ(balanced_begins(model, 3), (std::vector<size_t>{0, 2, 3}));
   EXPECT_EQ(balanced_begins(model, 5), (std::vector<size_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Stages, CountASharedWeightInEachSegmentThatMultipliesByIt) {
+  // Six layers share their weights, as an ALBERT's do, behind a table that is looked up and tied to the head.
+  Model model;
+  const auto add = [&](const char* name, int64_t size) {
+    return model.add_parameter(name, at::zeros({size}), ParameterKind::vector);
+  };
+  Parameter *const table = add("table", 1000), *const shared = add("shared", 60),
+                   *const dense = add("dense", 10);
+  model.segments.push_back(
+      {.name = "embeddings", .parameters = {table}, .inputs = {{.name = "ids", .type = at::kLong}}});
+  for (int layer = 0; layer < 6; ++layer)
+    model.segments.push_back({.name = "layer", .parameters = {shared}, .inputs = {{.name = "x"}}});
+  model.segments.push_back({.name = "head", .parameters = {table, dense}, .inputs = {{.name = "x"}}});
+  EXPECT_EQ(balanced_begins(model, 2), (std::vector<size_t>{0, 4}));
+  EXPECT_EQ(balanced_begins(model, 3), (std::vector<size_t>{0, 3, 5}));
 }
 
 // ---- ranks that die in the middle of a schedule
