@@ -43,8 +43,8 @@ if(NOT Torch_FOUND)
   find_package(Torch CONFIG QUIET)
 endif()
 if(NOT Torch_FOUND)
-  message(FATAL_ERROR "LibTorch not found in TORCH_DIR=${TORCH_DIR}. Run ./run setup, or pass -DTORCH_DIR=FOLDER "
-                      "(the folder that holds share/cmake/Torch).")
+  message(FATAL_ERROR "LibTorch not found in TORCH_DIR=${TORCH_DIR}. In a clone, ./run setup installs it. Else pass -DTORCH_DIR=FOLDER "
+                      "(a virtual environment with torch 2.13, or the folder that holds share/cmake/Torch).")
 endif()
 if(FUNICULAR_CUDA)
   get_filename_component(torch "${Torch_DIR}/../../.." ABSOLUTE)

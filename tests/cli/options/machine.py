@@ -435,6 +435,7 @@ def offload_optimizer(lab):
     folder = lab.folder / "offload"
     lab.assertNotIn(str(folder), lab.alive(num_workers=0).maps)
     lab.assertIn(str(folder), lab.alive(offload_optimizer=folder).maps)
+    lab.refuses_to_train('--offload-optimizer expects a folder on a disk, found "cpu"', offload_optimizer="cpu")
     lab.assertEqual(lab.train(offload_optimizer=folder, max_steps=4).weights, lab.train(num_workers=0, max_steps=4).weights)
 
 
