@@ -58,7 +58,8 @@ struct DeviceOptions {
   /// Returns the device for weights and batches.
   at::Device place() const { return at::Device(device); }
   /// Sets `size` to `on_gpu` if the device is a GPU and the command line does not have `option`.
-  void use_gpu_default(const Arguments& arguments, const std::string& option, int64_t& size, int64_t on_gpu) const;
+  void use_gpu_default(const Arguments& arguments, const std::string& option, int64_t& size,
+                       int64_t on_gpu) const;
 };
 
 /// Tokens of a forward pass, and rows that are read ahead, without gradients on a GPU. Estimates, not measured yet.

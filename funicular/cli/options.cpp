@@ -291,10 +291,11 @@ void TrainingOptions::apply() {
   optim::check(run.batch_rate);
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (strategy_options.offload == "cpu" || strategy_options.offload == "nvme")
-    throw InputError("usage",
-                     "--offload-optimizer expects a folder on a disk, found \"{}\", a word of DeepSpeed's; the "
-                     "state lies in the processor's memory without this option",
-                     strategy_options.offload.string());
+    throw InputError(
+        "usage",
+        "--offload-optimizer expects a folder on a disk, found \"{}\", a word of DeepSpeed's; the "
+        "state lies in the processor's memory without this option",
+        strategy_options.offload.string());
   if (device.device != "cpu" && !strategy_options.offload.empty())
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",

@@ -64,11 +64,12 @@ void hold_out_rows(FinetuneOptions& options) {
   options.eval_task = on_side(whole, split, true);
   options.task = on_side(whole, split, false);  // replaces `whole`: last
   if (leads)
-    log::info("{}: {} rows are held out for evaluation (--eval-fraction {}), {}; --eval FILE gives other rows",
-              options.train_file.string(), split->held_out_rows(), options.eval_fraction,
-              by_query  ? "each query with all its rows"
-              : by_text ? "each text with all rows that have it"
-                        : "as large a share of each label");
+    log::info(
+        "{}: {} rows are held out for evaluation (--eval-fraction {}), {}; --eval FILE gives other rows",
+        options.train_file.string(), split->held_out_rows(), options.eval_fraction,
+        by_query  ? "each query with all its rows"
+        : by_text ? "each text with all rows that have it"
+                  : "as large a share of each label");
 }
 
 }  // namespace funicular::task

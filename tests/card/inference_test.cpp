@@ -203,7 +203,8 @@ TEST(CardEvaluates, APassIsQueuedBeforeTheOutputsOfTheOneBeforeAreRead) {
     logits[on_card] = metrics.logits;
     EXPECT_EQ(passes, kRows / 8);
     for (int pass = 0; pass < passes; ++pass)
-      EXPECT_EQ(metrics.queued.at(static_cast<size_t>(pass)), on_card ? std::min(pass + 2, passes) : pass + 1);
+      EXPECT_EQ(metrics.queued.at(static_cast<size_t>(pass)),
+                on_card ? std::min(pass + 2, passes) : pass + 1);
     EXPECT_TRUE(counts().pageable.empty()) << counts().pageable.front();
   }
   EXPECT_NEAR(found[0].at("loss"), found[1].at("loss"), 1e-6);
