@@ -32,11 +32,12 @@ class Finetune final : public Command {
             "Trains a pre-trained model on rows with labels. A file and a model are enough: the command "
             "guesses the columns and the task and prints them. It holds out a tenth of the rows for "
             "evaluation and writes to runs/NAME. RUN/model is the model of the best evaluation, as a Hugging "
-            "Face folder; the last line of output is one JSON object with its metrics. The tasks, what the "
-            "model then gives, and the files that it learns from:") {
+            "Face folder; the last line of output is one JSON object with its metrics. The values of "
+            "--task, what the model then gives, and the files that it learns from:") {
     for (const task::TaskType& type : std::views::reverse(task::task_types()))
-      arguments.term(type.asked_for(), fmt::format("{} ({})", type.gives, type.reads));
-    arguments.term("--task cola, sst2, …", "what the task of GLUE asks for, from its files");
+      arguments.term(type.option + (type.more.empty() ? "" : " " + type.more),
+                     fmt::format("{} ({})", type.gives, type.reads));
+    arguments.term("cola, sst2, …", "what the task of GLUE asks for, from its files");
     arguments.example("learn the labels of a table", "funicular finetune reviews.csv --model MODEL");
     for (const task::TaskType& type : task::task_types())
       if (type.name == "tags")
