@@ -130,7 +130,7 @@ class Rerankers(RerankerTest):
         random.Random(1).shuffle(rows)
         self.write("flat.tsv", [head, *(row.upper() if number % 7 == 0 else row for number, row in enumerate(rows))])
         said = self.train(flat, None, "--eval-fraction", 0.25, num_train_epochs=1)
-        self.assertIn("flat.tsv: 30 rows are held out for evaluation, each query with all its rows", said.err)
+        self.assertIn("flat.tsv: 30 rows are held out for evaluation (--eval-fraction 0.25), each query with all its rows", said.err)
         data = json.loads((self.folder / "run/run.json").read_text())["data"]
         self.assertEqual((data["train"]["samples"], data["evaluation"]["samples"]), (90, 30))
 
