@@ -11,26 +11,27 @@
 
 namespace funicular::format {
 
-/// The file holds pieces and no merges. A merge is each way to cut a piece into two pieces (generate_merges() of
-/// transformers 5). Merges come in the order of the ids that they give, then of the characters of their first parts.
+/// Returns the merges of a model file, which holds only pieces. Each way to cut a piece into two pieces is a
+/// merge (generate_merges() of transformers 5). Merges are ordered by the id of their result, then by the
+/// length of their left part.
 std::vector<text::Merge> merges_of_pieces(const std::vector<std::string>& pieces);
 
-/// What tokenizer_config.json says of the texts around a model of BPE.
+/// Settings of tokenizer_config.json: the tokens around each text, and where a mark (U+2581) is put.
 struct MergingSettings {
   bool adds_begin = false, adds_end = false;  ///< add_bos_token and add_eos_token
-  bool legacy = false;           ///< Llama: a mark behind each added token, not only at the text's beginning
-  bool add_prefix_space = true;  ///< Llama: a mark at the beginning
+  bool legacy = false;                        ///< Llama: a mark also behind each added token
+  bool add_prefix_space = true;               ///< Llama: a mark at the beginning
 };
 /// `origin`: the path of tokenizer_config.json. Throws InputError.
 MergingSettings read_merging_settings(const Json& config, const std::string& origin);
 
 /// The rules of LlamaTokenizer: blanks become U+2581, and nothing splits.
 text::PieceRules llama_rules(const MergingSettings& settings);
-/// The rules of GemmaTokenizer: the same, with no mark at the beginning.
+/// The rules of GemmaTokenizer: blanks become U+2581, no mark is put at the beginning, and nothing splits.
 text::PieceRules gemma_rules();
 
-/// Texts with the tokens of begin and end that the settings ask for; those of a second text have token type 1.
-/// Throws InputError where `tokens` lacks one.
+/// Returns the template with the begin and end tokens that the settings ask for. All parts of the second text
+/// have token type 1. Throws InputError if `tokens` lacks a token.
 text::SequenceTemplate merging_sequence(const MergingSettings& settings, const text::PieceRules& rules,
                                         const std::vector<std::string>& tokens, const std::string& origin);
 

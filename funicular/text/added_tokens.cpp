@@ -145,7 +145,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::next(std::string_view text, size_t f
     const bool inside_word = token.single_word && (ends_with(text.substr(0, begin), unicode::word, size) ||
                                                    starts_with(text.substr(end), unicode::word));
     if (inside_word) {
-      begin = end;  // the search goes on behind the discarded match
+      begin = end;  // the search continues behind the discarded match
       continue;
     }
     const size_t first = token.lstrip ? std::max(skip_white_back(text, begin), done) : begin;

@@ -1,6 +1,6 @@
 #pragma once
-// Finds added tokens such as "[MASK]" in text, by the rules of Hugging Face's AddedVocabulary: at the
-// leftmost position the longest token wins; then single_word, lstrip and rstrip are applied.
+// Finds added tokens such as "[MASK]" in text, by the rules of Hugging Face's AddedVocabulary. The longest
+// token at the leftmost position wins; then single_word, lstrip and rstrip apply.
 
 #include <array>
 #include <functional>
@@ -13,10 +13,11 @@
 
 namespace funicular::text {
 
-/// In the order of their ids.
+/// Sorts tokens by id.
 std::vector<AddedToken> by_id(std::vector<AddedToken> added);
-/// The vocabulary with the added tokens (by id) that it lacks behind its own. Throws InputError for tokens
-/// that occur twice, are empty, have another token's id, or leave a gap.
+/// Returns the vocabulary, followed by the added tokens that it lacks. `added` must be sorted by id. Throws
+/// InputError for tokens that occur twice, are empty or not valid UTF-8, have another token's id, or leave a
+/// gap.
 std::vector<std::string> with_added_tokens(std::vector<std::string> vocabulary,
                                            const std::vector<AddedToken>& added);
 
@@ -25,18 +26,19 @@ class AddedTokenMatcher {
   using Normalize = std::function<std::string(std::string_view)>;
 
   AddedTokenMatcher() = default;
-  /// `patterns[i]` is what to look for in place of `tokens[i].content`.
+  /// Looks for `patterns[i]` in place of `tokens[i].content`.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns);
-  /// Matcher of the tokens that are found in raw text.
+  /// Returns a matcher of the tokens that are found in raw text.
   static AddedTokenMatcher raw(const std::vector<AddedToken>& added);
-  /// Matcher of the normalised tokens that are found in normalised text. Throws InputError where nothing is
-  /// left of one, or two become the same.
+  /// Returns a matcher of the tokens that are found in normalised text. Throws InputError if normalising
+  /// leaves nothing of a token or makes two tokens equal.
   static AddedTokenMatcher normalized(const std::vector<AddedToken>& added, const Normalize& normalize);
 
   bool empty() const { return tokens_.empty(); }
 
-  /// Calls piece(std::string_view) for the text between tokens (never empty) and token(int32_t id,
-  /// std::string_view text) for each token with the white space that it takes in, in order.
+  /// Splits a text at its added tokens, in order. Calls piece(std::string_view) for the text between tokens
+  /// (never empty), and token(int32_t id, std::string_view text) for each token. The text of a token includes
+  /// the white space that it takes in.
   template <class Piece, class Token>
   void split(std::string_view text, Piece piece, Token token) const {
     size_t done = 0;

@@ -14,13 +14,14 @@ struct AsciiWords {
   /// How many bytes behind the text must be readable blanks.
   static constexpr size_t readable_behind = ByteBlock::size + WordKey::readable;
 
-  /// Bit i of `ends` is the end of a word that begins at the place of the same rank in `starts`.
+  /// Bits of the places in the block. The n-th bit of `ends` is the place behind the word that begins at the
+  /// n-th bit of `starts`.
   uint64_t starts = 0, ends = 0;
-  /// The place of the first character that is no ASCII, or one of control; 64 if there is none. No word ends there
-  /// or behind it.
+  /// The place of the first byte that is not ASCII, or is a control character other than a tab or line end;
+  /// 64 if there is none. `ends` has no bits behind it.
   size_t known = 0;
 
-  /// The bytes from `text` on, where no word goes on.
+  /// Reads 64 bytes at `text`, which must not be inside a word.
   explicit AsciiWords(const char* text) {
     const ByteBlock block(text);
     const uint64_t words = block.letters() | block.within('0', '9');
@@ -37,10 +38,10 @@ struct AsciiChunks {
   /// How many bytes behind the text must be readable zeros.
   static constexpr size_t readable_behind = ByteBlock::size + WordKey::readable;
 
-  /// The blank, or the end of the text, behind each word. The next word begins behind that.
+  /// The blank, or the end of the text, behind each word. The next word begins behind the blank.
   uint64_t ends = 0;
 
-  /// The first 64 of the `left` (1 or more) bytes from `text` on, where a word begins.
+  /// Reads the first 64 of the `left` (1 or more) bytes at `text`, where a word must begin.
   AsciiChunks(const char* text, size_t left) {
     const ByteBlock block(text);
     const uint64_t visible = block.within('!', '~');

@@ -22,10 +22,10 @@ uint64_t hash_of(int32_t left, int32_t right) {
   return key_of(left, right) * 0x9E3779B97F4A7C15ull;
 }
 
-// 64 kB, which the nearest caches hold, where the pairs themselves take a megabyte.
+// The filter takes 64 kB and fits into the L2 cache; the pairs themselves take about a megabyte.
 constexpr uint32_t filter_bits = 19;
 
-// Up to this length a word is searched for its lowest rank anew after each merge: faster than a heap.
+// In words up to this length, a search of all ranks after each merge is faster than a heap.
 constexpr size_t longest_short_word = 128;
 constexpr size_t ranks_at_once = 16;
 
@@ -84,13 +84,13 @@ inline int32_t MergeTable::rank_of(int32_t left, int32_t right) const {
 
 void MergeTable::apply(std::vector<Symbol>& word, MergeScratch& scratch) const {
   if (word.size() < 2) return;
-  // Where two pairs give the same token, an entry of the heap that has expired for its pair can merge another
-  // one, so that the order is that of the heap alone.
+  // If two pairs give the same token, an outdated entry of the heap can merge the new pair at its place.
+  // `tokenizers` does the same, so only the heap gives its order of merges.
   if (results_differ_ && word.size() <= longest_short_word) return apply_to_short(word);
   apply_with_heap(word, scratch);
 }
 
-// Symbols stay at the places that they began at; a place whose symbol has become a part of one before it has no rank.
+// Symbols keep their places. The place of a symbol that was merged into the one before it has no rank.
 void MergeTable::apply_to_short(std::vector<Symbol>& word) const {
   const size_t size = word.size();
   const size_t looked_at = (size + ranks_at_once - 1) / ranks_at_once * ranks_at_once;

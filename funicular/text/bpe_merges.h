@@ -1,7 +1,7 @@
 #pragma once
-// Byte-pair encoding of one word (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with
-// Subword Units", algorithm 1), in the order of Hugging Face `tokenizers`: of all neighbours that merge, the
-// pair of the lowest rank first; of equal ranks the leftmost.
+// Byte-pair encoding of one word, in the order of Hugging Face `tokenizers`. The pair of the lowest rank
+// merges first, and of equal ranks the leftmost pair. Source: Sennrich et al. 2016, "Neural Machine
+// Translation of Rare Words with Subword Units", algorithm 1.
 
 #include <cstdint>
 #include <span>
@@ -16,14 +16,15 @@ struct Merge {
   bool operator==(const Merge&) const = default;
 };
 
-/// The merges, if each joins two of the first `size` tokens of the vocabulary to a third whose text is both. Throws InputError.
+/// Returns the merges. Throws InputError unless each joins two of the first `size` tokens of the vocabulary
+/// to a third one, whose text is the text of both.
 std::vector<Merge> checked_merges(std::vector<Merge> merges, const std::vector<std::string>& vocabulary,
                                   size_t size);
 
 /// One piece of a word on its way through the merges.
 struct Symbol {
   int32_t id = -1;
-  int32_t size = 0;  ///< of the text that it stands for, in whatever unit the caller counts; more than 0
+  int32_t size = 0;  ///< length of its text in the caller's unit; more than 0
 };
 
 /// Buffers of a thread that merges words.
@@ -48,13 +49,13 @@ class MergeScratch {
 class MergeTable {
  public:
   MergeTable() : MergeTable(std::vector<Merge>{}) {}
-  /// In the order of their ranks; of two for the same pair the later one holds.
+  /// `merges` are in the order of their ranks. If a pair occurs twice, its last merge counts.
   explicit MergeTable(std::vector<Merge> merges);
 
   /// Merges `word` in place until nothing merges.
   void apply(std::vector<Symbol>& word, MergeScratch& scratch) const;
 
-  /// As they hold: in the order of their ranks, a pair once.
+  /// The merges in the order of their ranks, each pair once.
   const std::vector<Merge>& merges() const { return merges_; }
 
  private:
@@ -68,7 +69,7 @@ class MergeTable {
   };
   std::vector<Merge> merges_;
   std::vector<Slot> slots_;
-  std::vector<uint64_t> filter_;  // a bit for each pair that merges, and few others: most pairs do not merge
+  std::vector<uint64_t> filter_;  // a bit per hash of a pair that merges; rejects most other pairs at once
   uint32_t shift_ = 0;
   bool results_differ_ = true;  ///< no two pairs give the same token
 };

@@ -97,7 +97,7 @@ class BpeScanner {
 
   // `word` has 16 readable bytes; so has each of its parts.
   void put_word(const char* word, size_t size) {
-    // A word that ends with ASCII is mostly of one part, and is looked up whole. This is for speed alone.
+    // A word that ends with ASCII mostly has one part, so it is looked up whole. This only saves time.
     if (size <= WordKey::longest)
       return is_ascii(word[size - 1]) ? put_short(word, size, true) : put_parts(word, size, true);
     if (const auto found = tables_.long_words.find({word, size}); found != tables_.long_words.end())
@@ -122,7 +122,7 @@ class BpeScanner {
     scratch_.cache.keep(key, hash, tables_.serial, ids);
   }
 
-  // Up to the first negative one.
+  // Puts the ids before the first negative one.
   void put_ids(std::span<const int32_t> ids, bool starts_word) {
     for (const int32_t id : ids) {
       if (id < 0) return;
@@ -130,8 +130,9 @@ class BpeScanner {
     }
   }
 
-  // A word is cut where a character begins whose bytes never join those before it. Chinese has no blanks, and is so read
-  // character by character. There are fewer characters than words, so that they are found more often.
+  // Puts a word in parts. A part ends before a character whose first byte never merges with the byte before
+  // it. Chinese has no blanks between words, so most of its parts are single characters. Text has fewer
+  // different characters than words, so a table of characters finds them more often.
   void put_parts(const char* word, size_t size, bool starts_word) {
     for (size_t begin = 0, end = 1; begin < size; begin = end, ++end, starts_word = false) {
       while (end < size && (continues_character(word[end]) || tables_.can_join(word[end - 1], word[end])))
@@ -145,7 +146,7 @@ class BpeScanner {
     }
   }
 
-  // Of three bytes.
+  // `character` has three bytes.
   void put_character(const char* character, bool starts_word) {
     const uint32_t code = next_valid_code_point(character, character + 3);
     for (const int32_t id : tables_.characters[code - ByteBpeTables::first_of_three_bytes]) {

@@ -100,8 +100,9 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
   fingerprint = hash_rules(*this);
 }
 
-// Not of tokenizers with bytes that are unknown, for what stands for them may merge with anything, nor where whole
-// words are tokens, which parts of words are not.
+// Fills `joins`. All bytes may join if the vocabulary lacks a byte, because the unknown token may merge with
+// anything. All bytes may also join under ignore_merges, which looks up whole words but must not look up
+// their parts.
 void ByteBpeTables::find_joins() {
   const bool in_parts =
       !options.ignore_merges && std::find(byte_ids.begin(), byte_ids.end(), -1) == byte_ids.end();
@@ -113,7 +114,7 @@ void ByteBpeTables::find_joins() {
   for (const Merge& merge : merges.merges()) {
     left.clear();
     right.clear();
-    // Tokens that spell no bytes never come of a text.
+    // Tokens that spell no bytes never occur in a text.
     if (!append_token_bytes(vocabulary[static_cast<size_t>(merge.left)], left) ||
         !append_token_bytes(vocabulary[static_cast<size_t>(merge.right)], right) || left.empty() ||
         right.empty())
@@ -136,7 +137,7 @@ void ByteBpeTables::spell_characters() {
   }
 }
 
-// The tokens that are what their own bytes are spelled as, so that a word need not be merged to find them.
+// Returns the tokens that the merges make of their own bytes: such words are looked up instead of merged.
 std::vector<std::string> ByteBpeTables::whole_words() const {
   std::vector<std::string> result(model_size);
   std::vector<Symbol> symbols;

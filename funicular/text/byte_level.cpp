@@ -37,7 +37,7 @@ const Alphabet& alphabet() {
   return made;
 }
 
-// The categories of all code points: pages of 256, of which most are the same.
+// The categories of all code points, in pages of 256. Most pages are equal and stored once.
 struct Categories {
   std::array<uint8_t, 256> ascii{};
   std::array<uint16_t, 0x1100> page_of{};
@@ -69,7 +69,7 @@ const Categories& categories() {
   return made;
 }
 
-// The category of the code point at `at`, which moves behind it.
+// Returns the category of the code point at `at`, and moves `at` behind it.
 inline Category next_category(const char*& at, const char* end) {
   const auto byte = static_cast<uint8_t>(*at);
   if (byte < 0x80) return ++at, static_cast<Category>(categories().ascii[byte]);
@@ -91,7 +91,7 @@ inline int leading_letters(const char* text) {
 #endif
 }
 
-// The end of the run of one category that goes on at `at`.
+// Returns the end of the characters of `category` from `at` on.
 inline const char* end_of_run(const char* at, const char* end, Category category) {
   while (at < end) {
     const char* behind = at;
@@ -205,8 +205,8 @@ const char* end_of_piece(const char* at, const char* end) {
   return end_of_white_space(at, end);
 }
 
-// The pattern for ASCII. Letters, digits and other signs begin a piece where their run does, or at the blank before
-// it. A run of white space begins one, and so does its last character unless the text ends there.
+// Applies the pattern to ASCII. A run of letters, digits or other signs begins a piece, together with a blank
+// before it. A run of white space begins a piece, and so does its last character unless the text ends there.
 PieceStarts starts_of_pieces(const char* at, size_t left) {
   const ByteBlock block(at);
   const size_t size = std::min(left, ByteBlock::size);

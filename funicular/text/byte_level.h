@@ -1,7 +1,7 @@
 #pragma once
-// GPT-2's view of text (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section
-// 2.2): an alphabet with a printable character for each byte, and the pattern that cuts text into pieces
-// before merges. Equal to the ByteLevel pre-tokenizer of Hugging Face `tokenizers`.
+// The alphabet and the pattern of GPT-2, equal to the ByteLevel pre-tokenizer of Hugging Face `tokenizers`.
+// The alphabet has a printable character for each byte. The pattern cuts text into pieces before merges.
+// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2.
 
 #include <cstdint>
 #include <string>
@@ -11,35 +11,36 @@
 
 namespace funicular::text {
 
-/// The character that stands for a byte: itself for printable ones, else one from U+0100 on ("Ġ" for a
+/// Returns the character that stands for a byte: itself if printable, else one from U+0100 on ("Ġ" for a
 /// blank).
 uint32_t byte_character(uint8_t byte);
-/// How many bytes UTF-8 takes for that character.
+/// Returns how many bytes this character has in UTF-8.
 constexpr int32_t byte_character_size(uint8_t byte) {
   return byte >= '!' && byte <= '~' ? 1 : 2;
 }
 /// Spells bytes in these characters.
 std::string to_byte_characters(std::string_view bytes);
-/// Appends the bytes that a token spells; false, and nothing appended, if any of its characters stands for
-/// none.
+/// Appends the bytes that a token spells. Returns false, and appends nothing, if a character stands for no
+/// byte.
 bool append_token_bytes(std::string_view token, std::string& bytes);
 
 /// Category of a code point in the pattern.
 unicode::Category category_of(uint32_t code);
 
-/// The end of the piece that begins at `at` (< end) by the pattern
+/// Returns the end of the piece that begins at `at` (< end). The pattern is
 ///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-/// The text is valid UTF-8 up to `end`, where it ends for the pattern, too; 32 more bytes must be readable.
+/// The pattern sees the text end at `end`. The text must be valid UTF-8, and 32 more bytes must be readable.
 const char* end_of_piece(const char* at, const char* end);
 constexpr int readable_behind = 32;
 
 /// Beginnings of pieces in the first bytes of a text.
 struct PieceStarts {
   uint64_t starts = 0;    ///< a bit for each place behind the first byte where a piece is known to begin
-  bool in_doubt = false;  ///< whether a character that is not ASCII ends what is known
+  bool in_doubt = false;  ///< whether `starts` is cut short by a character that is not ASCII
 };
-/// Where pieces begin in the first 64 of the `left` (1 or more) bytes at `at`, where one begins. The end of the text
-/// counts as a beginning. The text is valid UTF-8; `block_readable_behind` more bytes must be readable, zeros.
+/// Finds where pieces begin in the first 64 of the `left` (1 or more) bytes at `at`. A piece must begin at
+/// `at`. The end of the text counts as a beginning. The text must be valid UTF-8, and `block_readable_behind`
+/// zeros must follow it.
 PieceStarts starts_of_pieces(const char* at, size_t left);
 constexpr int block_readable_behind = 80;
 

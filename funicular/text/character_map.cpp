@@ -23,7 +23,7 @@ bool ends_key(uint32_t unit) {
   return (unit >> 8 & 1) != 0;
 }
 
-constexpr size_t kLongestCluster = 5;  // bytes of those that are replaced whole
+constexpr size_t kLongestCluster = 5;  // bytes of a cluster that is replaced whole
 constexpr size_t kLongestKey = 64;     // bytes; no cluster that is replaced has so many
 
 size_t count_characters(std::string_view utf8) {
@@ -32,9 +32,10 @@ size_t count_characters(std::string_view utf8) {
   return count;
 }
 
-// Appends the characters of a replacement with their account. Additional characters are inserted behind the
-// others. Missing characters count as removed behind the last character so far, even if an earlier
-// replacement put it there. At the beginning of a text nothing counts them.
+// Appends the characters of a replacement, and which characters of `old` they replace. If there are more than
+// in `old`, the last ones count as inserted. If there are fewer, the missing ones count as removed behind the
+// last character of `out`, even if it is from an earlier replacement. At the beginning of a text they are not
+// counted.
 void put_replacement(std::string_view old, std::string_view replacement,
                      std::vector<NormalizedCharacter>& out) {
   const auto old_count = static_cast<int32_t>(count_characters(old));

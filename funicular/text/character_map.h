@@ -1,6 +1,6 @@
 #pragma once
-// The table of a SentencePiece model that replaces characters before all else ("precompiled_charsmap"). The
-// Precompiled normaliser of Hugging Face `tokenizers` applies it cluster by cluster.
+// The table by which a SentencePiece model first replaces characters ("precompiled_charsmap"). It is applied
+// cluster by cluster, as the Precompiled normaliser of Hugging Face `tokenizers` does.
 
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace funicular::text {
 
-/// Immutable. A double array (Darts) of keys with places in a list of strings that each end with a NUL.
+/// Immutable. A double array (Darts) maps keys to places in a list of strings, each ended by a NUL.
 class CharacterMap {
  public:
   /// `bytes`: the size of the array in bytes (little-endian uint32), the array, the strings. Throws InputError.
@@ -21,14 +21,15 @@ class CharacterMap {
   const std::string& bytes() const { return bytes_; }
   bool operator==(const CharacterMap& other) const { return bytes_ == other.bytes_; }
 
-  /// Whether the shortest key that `text` begins with exists; `replacement` becomes its string.
+  /// Finds the shortest key that `text` begins with; `replacement` becomes its string. Returns false if there
+  /// is none.
   bool find(std::string_view text, std::string_view& replacement) const;
 
-  /// Gives the characters of valid UTF-8 after the replacements. The shortest key that a cluster of less than 6
-  /// bytes begins with replaces the whole cluster. In longer clusters each character is replaced by itself.
-  /// Returns false, with nothing in `out`, if nothing is replaced.
+  /// Gives the characters of valid UTF-8 after the replacements. The shortest key that a cluster of less than
+  /// 6 bytes begins with replaces the whole cluster. In all other clusters, each character is replaced on its
+  /// own. Returns false, with nothing in `out`, if nothing is replaced.
   bool apply(std::string_view utf8, std::vector<NormalizedCharacter>& out) const;
-  /// The same as text alone: appends to `out`.
+  /// Appends the text after the replacements to `out`.
   void append(std::string_view utf8, std::string& out) const;
 
   /// Calls use(key, replacement) for all keys of up to 64 bytes. Damaged arrays may have keys that are no text.

@@ -27,15 +27,16 @@ struct CharacterAction {
 
 class CharacterTable {
  public:
-  /// `pieces` gives the ids of characters that are words of their own, `unknown` the id for those it lacks.
+  /// `pieces` gives the ids of isolated characters. An isolated character that it lacks gets the id
+  /// `unknown`.
   CharacterTable(NormalizerRules rules, const Trie& pieces, int32_t unknown);
 
   CharacterAction operator[](uint32_t code) const {
     return code < entries_.size() ? entries_[code] : make(code);
   }
   const NormalizerRules& rules() const { return rules_; }
-  /// True if ASCII letters and digits are kept, in lower case (`lower`) or as they are, blanks, tabs and ends of
-  /// lines are spaces, and other visible signs are isolated.
+  /// Whether ASCII is split as AsciiWords splits it. Letters and digits must be kept, in lower case (`lower`)
+  /// or as they are. Blanks, tabs and line ends must be spaces, and all other visible signs isolated.
   bool ascii_words(bool lower) const;
 
  private:
@@ -44,7 +45,7 @@ class CharacterTable {
   NormalizerRules rules_;
   const Trie* pieces_;
   int32_t unknown_;
-  std::vector<CharacterAction> entries_;  // the planes with living scripts; the rest is worked out when met
+  std::vector<CharacterAction> entries_;  // for code points below U+30000; the rest is computed on demand
 };
 
 }  // namespace funicular::text

@@ -32,7 +32,7 @@ bool extends(Cluster kind) {
          kind == unicode::joiner;
 }
 
-/// What the rules remember of the cluster so far.
+/// State of the rules within one cluster.
 struct ClusterState {
   Cluster before;
   bool pictographic = false;  ///< a pictograph, then only extending characters

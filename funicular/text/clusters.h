@@ -1,7 +1,8 @@
 #pragma once
 // Extended grapheme clusters (Unicode Standard Annex #29, with the rule for Indic conjuncts), as the
-// Precompiled normaliser of Hugging Face `tokenizers` cuts text. Marks that its StripAccents removes.
-// Flags are cut into their letters: a letter has four bytes, and only clusters of less than six bytes matter.
+// Precompiled normaliser of Hugging Face `tokenizers` cuts text. Also the marks that its StripAccents
+// removes. Unlike in the annex, a flag is two clusters. Each of its letters has four bytes, and only clusters
+// of less than six bytes matter.
 
 #include <cstdint>
 

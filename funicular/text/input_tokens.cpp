@@ -12,7 +12,7 @@ namespace funicular::text {
 
 namespace {
 
-/// What the pieces of one word spell; "" unless they are one word without an unknown token.
+/// Returns the text of the pieces, or "" unless they are one word without an unknown token.
 std::string spelled(const Tokenizer& tokenizer, const TokenizedText& tokens) {
   std::string text;
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
@@ -45,14 +45,15 @@ struct Beginning {
   std::vector<int32_t> ids;
 };
 
-/// Nothing, and characters of two kinds: a tokenizer may put a blank before the first, so that another follows as it is.
+/// No text, a letter and a digit. A tokenizer may put a blank before a text, so a token is also tried behind
+/// a character.
 std::vector<Beginning> beginnings(const Tokenizer& tokenizer) {
   std::vector<Beginning> all;
   for (const char* text : {"", "a", "1"}) all.push_back({text, tokenizer.tokenize(text).ids});
   return all;
 }
 
-/// Whether a text gives a token: its own does, behind one of the beginnings.
+/// Whether a token's own text gives the token, behind one of the beginnings.
 bool is_of_whole_characters(const Tokenizer& tokenizer, const std::vector<Beginning>& before, int32_t id,
                             const std::string& text) {
   return std::any_of(before.begin(), before.end(), [&](const Beginning& one) {
@@ -62,14 +63,14 @@ bool is_of_whole_characters(const Tokenizer& tokenizer, const std::vector<Beginn
   });
 }
 
-/// By id, whether a merge makes the token.
+/// For each id, whether a merge makes the token.
 std::vector<uint8_t> made_by_merges(const ByteBpe& tokenizer) {
   std::vector<uint8_t> made(static_cast<size_t>(tokenizer.size()));
   for (const Merge& merge : tokenizer.merges()) made[static_cast<size_t>(merge.result)] = 1;
   return made;
 }
 
-/// Bytes that no UTF-8 has: beginnings of overlong forms and of numbers above U+10FFFF.
+/// Whether UTF-8 can have this byte: no overlong forms, no numbers above U+10FFFF.
 bool is_of_utf8(char one) {
   const auto byte = static_cast<uint8_t>(one);
   return byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
@@ -94,7 +95,7 @@ std::vector<int32_t> input_tokens(const Tokenizer& tokenizer) {
     if (is_valid_utf8(text)) return is_of_whole_characters(tokenizer, before, id, text);
     return text.size() == 1 ? is_of_utf8(text[0]) : made[static_cast<size_t>(id)] != 0;
   };
-  // Every piece is the best way to spell some text, or close to it.
+  // A piece counts untested: it is the best way to spell some text, or close to it.
   const bool pieces = dynamic_cast<const PieceTokenizer*>(&tokenizer) != nullptr;
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.size(); ++id) {

@@ -8,11 +8,14 @@
 
 namespace funicular::text {
 
-/// The ids, ascending, of the tokens that some text gives: no special tokens, none that are kept for later
-/// ([unused1]), none that the normaliser's rules keep from a text (capitals where texts are lower-cased, "##字" where
-/// each ideograph is a word). Of WordPiece it is decided by tokenising each token, alone or behind the beginning of a
-/// word. Of byte-level BPE those that their own text gives, alone or behind a letter or digit; of parts of characters, which
-/// are no text, the bytes that UTF-8 has (not C0, C1, F5 … FF) and what merges make of these.
+/// Returns the ids of the tokens that some text can give, ascending. Special tokens are left out, and so are
+/// tokens reserved for later ([unused1]). Tokens that the normaliser never lets through are left out, too:
+/// capitals if it lower-cases, "##字" if each ideograph is a word.
+/// WordPiece: a token counts if its own text gives it, alone or behind the beginning of a word ("##").
+/// Byte-level BPE: a token counts if its own text gives it, alone or behind a letter or digit. Tokens that
+/// are not whole characters have no text. A single byte counts if UTF-8 has it (not C0, C1, F5 … FF). A
+/// longer part of characters counts if a merge makes it.
+/// PieceTokenizer: each token of the model counts.
 std::vector<int32_t> input_tokens(const Tokenizer& tokenizer);
 
 }  // namespace funicular::text

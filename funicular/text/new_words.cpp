@@ -38,13 +38,13 @@ std::vector<std::string> characters_of(std::string_view text) {
   return characters;
 }
 
-/// Without the blanks that the normaliser puts around ideographs.
+/// Removes the blanks that the normaliser puts around ideographs.
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(' ');
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
 }
 
-/// What the first tab, and a carriage return at the end, leave of a line.
+/// Returns the line up to its first tab, without carriage returns at the end.
 std::string_view word_of_line(std::string_view line) {
   line = line.substr(0, line.find('\t'));
   while (line.ends_with('\r')) line.remove_suffix(1);
@@ -138,7 +138,7 @@ std::vector<std::string> characters_without_piece(const WordPiece& tokenizer) {
     const std::string& token = tokenizer.vocabulary()[static_cast<size_t>(id)];
     const std::string spoken = tokenizer.token_text(id);
     const bool continues = spoken != token;
-    // Others, such as [unused1], are no piece of a word.
+    // A token that its own text does not give, such as [unused1], is no piece of a word.
     if (!continues && tokenizer.tokenize(token).ids != std::vector<int32_t>{id}) continue;
     std::vector<std::string> characters = characters_of(spoken);
     if (!continues && !characters.empty()) characters.erase(characters.begin());

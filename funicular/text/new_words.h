@@ -26,24 +26,26 @@ struct NewWords {
 /// Throws InputError, with the reason, if words cannot be added to the tokenizer of `folder`.
 const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 
-/// Reads a list of words, one a line; what follows a tab in a line is not read, nor are empty lines. Throws InputError
-/// naming FILE:LINE and the remedy for the first word that cannot become a token: one that is a token already, stands
-/// in the list twice, holds a blank, is several words to the tokenizer, or is changed by its normaliser. With
-/// `leave_out` such words are left out instead. Throws InputError where no word remains.
+/// Reads a list of words, one per line. Empty lines are skipped, and the text behind a tab is ignored. Throws
+/// InputError, naming FILE:LINE and the remedy, for the first word that cannot become a token (see
+/// objection_to()) or stands in the list twice. With `leave_out` it leaves out such words instead. Throws
+/// InputError if no word remains.
 NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file,
                         bool leave_out = false);
 
-/// Why this word cannot become a token, and what to do; "" if it can.
+/// Returns why this word cannot become a token, and what to do; "" if it can. A word cannot if it is a token
+/// already, holds a blank, or is longer than the tokenizer's limit. It also cannot if the tokenizer reads it
+/// as several words or none, or if the normaliser changes it.
 std::string objection_to(const WordPiece& tokenizer, std::string_view word);
 
-/// The tokenizer with `words` as tokens behind all that it has. They are pieces of words like the others: the longest
-/// piece that a word begins with is taken first, so a word that begins with a new one is cut behind it, and all other
-/// words are cut as before. Tokens that were added behind the vocabulary become part of it.
+/// Returns the tokenizer with `words` appended to its vocabulary. WordPiece takes the longest piece that a
+/// word begins with. A word that begins with a new word is therefore cut behind it; all other words are cut
+/// as before. Added tokens behind the old vocabulary become part of it.
 WordPiece with_new_words(const WordPiece& tokenizer, const std::vector<NewWord>& words);
 
-/// The characters that stand in pieces behind their first character and are no piece themselves, each as UTF-8, in the
-/// order of their codes. Where there are none, no word can become unknown by new words: whatever follows a new word is
-/// spelled by single characters at worst.
+/// Returns the characters that occur in pieces behind the beginning of a word but have no piece ("##c") of
+/// their own. Each is given as UTF-8, in the order of their codes. If there are none, new words make no word
+/// unknown: single characters can spell whatever follows a new word.
 std::vector<std::string> characters_without_piece(const WordPiece& tokenizer);
 
 }  // namespace funicular::text

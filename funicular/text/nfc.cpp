@@ -33,7 +33,7 @@ const std::unordered_map<uint64_t, uint32_t>& pairs() {
   return made;
 }
 
-// What two characters are composed to, or none.
+// Returns the composition of two characters, or `none`.
 uint32_t composite(uint32_t first, uint32_t second) {
   if (first - leads < lead_count && second - vowels < vowel_count)
     return syllables + ((first - leads) * vowel_count + (second - vowels)) * tail_count;
@@ -99,7 +99,7 @@ std::vector<Part> decomposed(std::string_view utf8, Compatibility compatibility)
   return parts;
 }
 
-// A code point each: whether it stays what it is in any company.
+// For each code point, whether NFC keeps it next to any other character.
 const std::vector<bool>& inert() {
   static const auto made = [] {
     std::vector<bool> result(0x110000, true);

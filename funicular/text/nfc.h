@@ -1,6 +1,6 @@
 #pragma once
-// Normal forms of Unicode (Standard Annex #15), as Hugging Face `tokenizers` does it, with its
-// account of which characters came of which.
+// Normal forms of Unicode (Standard Annex #15), as Hugging Face `tokenizers` computes them. They also tell
+// which original characters each character comes from.
 
 #include <cstdint>
 #include <string>
@@ -12,13 +12,12 @@ namespace funicular::text {
 /// One character of normalised text.
 struct NormalizedCharacter {
   uint32_t code = 0;
-  /// 0: it takes the place of the next character of the original; -n: of the next 1 + n; 1: it is inserted
-  /// behind the one before.
+  /// 0: it replaces the next character of the original. -n: it replaces the next 1 + n. 1: it is inserted
+  /// behind the character before.
   int32_t change = 0;
 };
 
-/// Whether no character of valid UTF-8 can change or be changed: the text is its own composition. May be
-/// false for such a text.
+/// True if no character of the valid UTF-8 can change in NFC. May be false for a text that is in NFC.
 bool is_surely_composed(std::string_view utf8);
 
 /// Whether compatibility characters are replaced: "①" becomes 1. Forms KC and KD replace them.

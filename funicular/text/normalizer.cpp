@@ -43,7 +43,8 @@ Sequences read_lower_cases() {
   return result;
 }
 
-// A mapping of few code points to sequences; the others map to themselves, which a bit tells.
+// Maps a few code points to sequences. A bit per code point tells if it is mapped; all other code points map
+// to themselves.
 class Mapping {
  public:
   explicit Mapping(Sequences sequences) : sequences_(std::move(sequences)), mapped_(0x110000) {

@@ -1,7 +1,7 @@
 #pragma once
 // BERT's normalisation, as Hugging Face's BertNormalizer does it: clean, blanks around CJK, strip accents,
-// lower-case. This is the plain statement of the rules, one code point after the other; WordPiece makes its
-// tables from it.
+// lower-case. The code applies the rules to one code point after another; WordPiece uses tables
+// (character_table.h) instead.
 
 #include <array>
 #include <cstdint>
@@ -40,8 +40,8 @@ struct NormalizerRules {
   NormalizerRules() = default;
 };
 
-/// Appends normalised text to a string. Combining characters that are kept are put into canonical order
-/// within a run (a run ends at each starter, also at one that is then stripped).
+/// Appends normalised text to a string. Combining characters that accent stripping keeps are sorted into
+/// canonical order within a run. A run ends at each starter, even if that starter is then stripped.
 class Normalizer {
  public:
   Normalizer(NormalizerRules rules, std::string& out) : rules_(rules), out_(out), run_begin_(out.size()) {}

@@ -110,7 +110,7 @@ void Segmenter::find_path(std::string_view run, const std::vector<uint32_t>& end
       for (const char* end = run.data() + ends[to]; at < end && node != Trie::none; ++at)
         node = trie_.next(node, static_cast<uint8_t>(*at));
       if (node == Trie::none || trie_.id(node) == Trie::none) continue;
-      // Of equal ones the longer word, as max() of jieba's pairs says.
+      // If paths are equally probable, the longer word wins, as max() over jieba's pairs decides.
       const double value = weights_[static_cast<size_t>(trie_.id(node))] + path.best[to + 1];
       if (value >= most) {
         most = value;

@@ -1,5 +1,5 @@
 #pragma once
-// Chinese text into words: the path of the largest probability through a dictionary, as jieba finds it
+// Cuts Chinese text into words along the most probable path through a dictionary, as jieba finds it
 // (lcut(text, HMM=False), https://github.com/fxsjy/jieba 0.42.1).
 
 #include <cstdint>
@@ -15,19 +15,21 @@ namespace funicular::text {
 /// Immutable and safe to share between threads.
 class Segmenter {
  public:
-  /// Reads a dictionary in jieba's format: lines `word frequency [tag]`, separated by single blanks; of a word that
-  /// comes twice the last frequency holds. Throws InputError for another line (FILE:LINE), and for a file without one.
+  /// Reads a dictionary in jieba's format: lines `word frequency [tag]`, separated by single blanks. Empty
+  /// lines are skipped. If a word comes twice, its last frequency counts; words with frequency 0 are left
+  /// out. Throws InputError for any other line (FILE:LINE), and if the frequencies sum to 0.
   explicit Segmenter(const std::filesystem::path& dictionary);
-  /// The same of a text; `name` stands for the file in messages.
+  /// Reads a dictionary from a text; `name` stands for the file in messages.
   Segmenter(std::string_view dictionary, std::string_view name);
 
-  /// The words of a text, end to end the text itself. Runs of ideographs (U+4E00 … U+9FD5), letters, digits and any of
-  /// +#&._%- are segmented by the dictionary, where single letters and digits of ASCII that no word holds stay
-  /// together; of everything else each character is a word, "\r\n" one. Malformed UTF-8 is passed through.
+  /// Cuts a text into words, which joined are the text itself. The dictionary segments runs of ideographs
+  /// (U+4E00 … U+9FD5), ASCII letters, digits and any of +#&._%-. In a run, single ASCII letters and digits
+  /// that are not part of a longer word stay together. Each other character is a word, and so is "\r\n".
+  /// Malformed UTF-8 is passed through.
   std::vector<std::string_view> words(std::string_view utf8) const;
 
-  /// Of characters given by their bytes end to end, `ends` being where each ends: marks with 1 those that begin a word
-  /// of the path of the largest probability.
+  /// Sets `starts` to 1 for each character of `run` that begins a word on the most probable path, and to 0
+  /// for all other characters. `ends` gives the end of each character in `run`, in bytes.
   void mark_words(std::string_view run, const std::vector<uint32_t>& ends,
                   std::vector<uint8_t>& starts) const;
 
@@ -35,12 +37,12 @@ class Segmenter {
 
  private:
   void read(std::string_view dictionary, std::string_view name);
-  /// Memory that the runs of a text take in turn.
+  /// Buffers that the runs of a text share.
   struct Path {
     std::vector<uint32_t> ends;  ///< of the characters, in bytes
     std::vector<uint32_t>
-        next;  ///< of a word that begins with a character: the character that begins the next one
-    std::vector<double> best;  ///< logarithm of the largest probability of all from a character on
+        next;                  ///< for each character: the next word's first character, if a word begins here
+    std::vector<double> best;  ///< log probability of the best path from each character to the end
   };
   void find_path(std::string_view run, const std::vector<uint32_t>& ends, Path& path) const;
   void segment_run(std::string_view run, Path& path, std::vector<std::string_view>& out) const;

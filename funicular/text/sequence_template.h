@@ -1,6 +1,6 @@
 #pragma once
-// How one text, or a pair of texts, becomes the sequence that a model reads: which special tokens stand around
-// the texts, and the token type of each part. The post-processor of a `tokenizer.json`.
+// How a text, or a pair of texts, becomes the sequence that a model reads. A template gives the special
+// tokens around the texts, and the token type of each part. It is the post-processor of a `tokenizer.json`.
 
 #include <array>
 #include <cstdint>
@@ -27,16 +27,17 @@ class SequenceTemplate {
   /// Steps of a single text and of a pair. Each text occurs once, in order. Throws InputError otherwise.
   SequenceTemplate(std::vector<Step> single, std::vector<Step> pair);
 
-  /// [CLS] a [SEP], and [CLS] a [SEP] b [SEP] of which the last two parts have token type 1. The names are for
-  /// missing(); an id is -1 where the vocabulary has no such token.
+  /// BERT's template: [CLS] a [SEP] for a text, [CLS] a [SEP] b [SEP] for a pair, whose last two parts have
+  /// token type 1. If the vocabulary lacks a token, its id is -1, and missing() returns its name.
   static SequenceTemplate bert(const std::string& cls_name, int32_t cls, const std::string& sep_name,
                                int32_t sep);
 
-  /// `columns`: 1 or 2 texts. Throws InputError for another number, and so does special_count.
+  /// Steps for 1 or 2 texts. Throws InputError for any other number, and so does special_count().
   std::span<const Step> steps(int columns) const { return steps_[index_of(columns)]; }
-  /// How many special tokens a sequence of so many texts has: 2 and 3 in BERT's template.
+  /// Returns how many special tokens stand in a sequence of `columns` texts: 2 and 3 in BERT's template.
   int32_t special_count(int columns) const { return special_counts_[index_of(columns)]; }
-  /// Names of special tokens that the template needs and the vocabulary lacks: nothing can be put together then.
+  /// Names of the special tokens that the template needs and the vocabulary lacks. If there are any, no
+  /// sequence can be built.
   const std::vector<std::string>& missing() const { return missing_; }
   bool operator==(const SequenceTemplate&) const = default;
 

@@ -45,9 +45,8 @@ void Trie::grow(size_t size) {
   if (cells_.size() < size) cells_.resize(std::max(size, cells_.size() * 3 / 2));
 }
 
-// A base whose cells for all `bytes` are free. For nodes with about as many children the search never goes
-// back, so that the whole construction takes linear time; the holes that it leaves are taken by nodes with
-// fewer children.
+// Returns a base whose cells for all `bytes` are free. For nodes with a similar number of children the search
+// never goes back, so building the trie takes linear time. Nodes with fewer children fill the holes.
 int32_t Trie::place(const std::vector<uint8_t>& bytes) {
   size_t& cell = search_from_[std::bit_width(bytes.size() - 1)];
   for (cell = std::max<size_t>(cell, bytes[0]);; ++cell) {

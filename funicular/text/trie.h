@@ -1,7 +1,7 @@
 #pragma once
-// A set of byte strings with ids, walked byte by byte: a double array (Aoe, "An Efficient Digital Search
-// Algorithm by Using a Double-Array Structure", IEEE TSE 15(9), 1989). One memory access a byte, whatever the
-// number of strings.
+// A set of byte strings with ids, as a double array. Each byte of a look-up costs one memory access, however
+// many strings there are. Source: Aoe, "An Efficient Digital Search Algorithm by Using a Double-Array
+// Structure", IEEE TSE 15(9), 1989.
 
 #include <array>
 #include <cstdint>
@@ -21,7 +21,7 @@ class Trie {
   /// Keys must be distinct; ids must not be negative. The strings are not kept.
   explicit Trie(std::vector<Key> keys);
 
-  /// The node behind `node` on `byte`, or none.
+  /// Returns the node that `byte` leads to from `node`, or none.
   int32_t next(int32_t node, uint8_t byte) const {
     const int32_t child = cells_[node].base + byte;
     return cells_[child].parent == node ? child : none;

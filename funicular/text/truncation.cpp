@@ -9,8 +9,8 @@
 namespace funicular::text {
 namespace {
 
-// Longest first, in closed form: the longer column gives way until both are equal, then both shrink together;
-// of an odd limit the column that was longer gets the odd token (the second one, if they were equal).
+// Longest first, in closed form: the longer column is cut until both are equal, then both are cut. If the
+// limit is odd, the odd token goes to the column that was longer, or to the second one if they were equal.
 PairLengths longest_first(PairLengths lengths, int32_t limit) {
   int32_t shorter = std::min(lengths.first, lengths.second), longer = std::max(limit - shorter, shorter);
   if (shorter + longer > limit) {

@@ -10,9 +10,9 @@ namespace funicular::text {
 /// How a row that is too long is shortened; the names of Hugging Face.
 enum class Truncation { longest_first, only_first, only_second };
 
-/// Lengths of the two columns after truncation to `limit` tokens in all, special tokens not counted (the
-/// second is 0 for single texts). Equal to Hugging Face `tokenizers`. Throws InputError where
-/// only_first/only_second cannot.
+/// Lengths of the two columns after truncation to `limit` tokens in total, without special tokens. The second
+/// is 0 for single texts. Equal to Hugging Face `tokenizers`. Throws InputError if `limit` is negative, or if
+/// only_first or only_second would leave nothing of its column.
 struct PairLengths {
   int32_t first = 0, second = 0;
 };

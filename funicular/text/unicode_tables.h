@@ -21,10 +21,11 @@ enum Flag : uint8_t {
 // Change points: (first code point << 8 | value); the value holds until the next change point.
 extern const uint32_t flag_ranges[];
 extern const std::size_t flag_ranges_size;
-// The same for combining classes: ranks that keep their order; 0 (also before the first) for starters.
+// Change points of ranks, which order code points as combining classes do; 0 (also before the first) for
+// starters.
 extern const uint32_t rank_ranges[];
 extern const std::size_t rank_ranges_size;
-// Four numbers a run: first, last, step, lower case of first; the difference is the same in the whole run.
+// Four numbers per run: first, last, step, lower case of first. The difference is the same in the whole run.
 extern const uint32_t lower_ranges[];
 extern const std::size_t lower_ranges_size;
 // Rows (code point, parts…); the last part of a row has its top bit set. Sorted by code point.
@@ -32,14 +33,14 @@ extern const uint32_t lower_sequences[];
 extern const std::size_t lower_sequences_size;
 extern const uint32_t decompositions[];
 extern const std::size_t decompositions_size;
-// Triples (first, second, what they are composed to); without Hangul.
+// Triples (first, second, composition); without Hangul.
 extern const uint32_t compositions[];
 extern const std::size_t compositions_size;
 
 /// Categories of the pattern of the ByteLevel pre-tokenizer.
 enum Category : uint8_t { neither = 0, letter = 1, number = 2, white_space = 3 };  // \p{L}, \p{N}, \s
 
-// Change points, as those of flags.
+// Change points, as in flag_ranges.
 extern const uint32_t category_ranges[];
 extern const std::size_t category_ranges_size;
 
@@ -47,7 +48,7 @@ extern const std::size_t category_ranges_size;
 extern const uint32_t compatibility[];
 extern const std::size_t compatibility_size;
 
-/// The part that a code point plays in grapheme clusters.
+/// The role of a code point in grapheme clusters.
 enum Cluster : uint8_t {
   other = 0,
   control,          ///< line breaks, too

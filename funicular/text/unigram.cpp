@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 
-// 128 kB, which the processor's second cache holds, where the trie takes megabytes.
+// The table takes 128 kB and fits into the L2 cache; the trie takes megabytes.
 constexpr uint32_t kPairBits = 20;
 
 uint64_t pair_bit(uint32_t first, uint32_t second) {
@@ -110,7 +110,7 @@ int32_t Unigram::id_of(std::string_view token) const {
   return node == Trie::none ? -1 : trie_.id(node);
 }
 
-// From each place, pieces by ascending length; a path gives way only to one of a greater score.
+// Tries the pieces from each place by ascending length. A path replaces another only if its score is greater.
 void Unigram::find_path(std::string_view word, std::vector<Cell>& cells) const {
   cells.assign(word.size() + 1, {0.0, -1, -1});
   const auto offer = [&](size_t end, double score, size_t begin, int32_t id) {

@@ -1,7 +1,7 @@
 #pragma once
-// The unigram language model (Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models
-// with Multiple Subword Candidates"). A word is cut into the pieces whose scores have the largest sum. Equal
-// to `tokenizers`.
+// The unigram language model, equal to `tokenizers`: cuts a word into the pieces whose scores have the
+// largest sum. Source: Kudo 2018, "Subword Regularization: Improving Neural Network Translation Models with
+// Multiple Subword Candidates".
 
 #include <array>
 #include <cstdint>
@@ -34,7 +34,7 @@ class Unigram final : public PieceModel {
 
  private:
   struct Cell;
-  /// What a path meets at a character: the token of that character alone, and the node of the trie behind it.
+  /// The trie node behind one character, and the token that this character is on its own.
   struct First {
     int32_t node = Trie::none;
     int32_t id = -1;  ///< the unknown token if no piece is this character

@@ -122,7 +122,7 @@ class VocabularyTrainer {
     return found->second;
   }
 
-  /// Throws InputError if so many tokens besides the special ones are more than wanted.
+  /// Throws InputError if the special tokens and `first` more are more than wanted.
   void require_size(size_t first, const char* what) const {
     const size_t needed = specials_ + first;
     if (static_cast<int64_t>(needed) <= options_.size) return;
@@ -207,8 +207,8 @@ class VocabularyTrainer {
         SequenceTemplate::bert(names.cls, ids_.at(names.cls), names.sep, ids_.at(names.sep)));
   }
 
-  /// Cuts the words at the characters that get no token, and returns those that get one. The mark of a word's beginning is one
-  /// of these: every word begins with it.
+  /// Cuts the words at the characters that get no token. Returns the characters that get a token. The mark of
+  /// a word's beginning always gets one, because every word begins with it.
   std::set<uint32_t> limit_characters() {
     std::vector<uint32_t> characters = characters_by_frequency(words_);
     const int64_t limit = std::max<int64_t>(options_.limit_alphabet, 1);

@@ -64,7 +64,8 @@ class Scanner {
     }
   }
 
-  // Returns the place of what is left: a word that goes on behind the block, or a character in doubt.
+  // Puts the words that end in the block. Returns the place of the first word without an end, or of the first
+  // character that AsciiWords does not know; else 64.
   size_t put_ascii_words(const char* block, const AsciiWords& words, bool lower) {
     out_.reserve(64);
     uint64_t starts = words.starts;
@@ -88,7 +89,7 @@ class Scanner {
     return std::min(words.known, static_cast<size_t>(std::countr_zero(starts)));
   }
 
-  // Any characters, up to and with the one that ends the word.
+  // Reads any characters, up to and including the one that ends the word.
   const char* scan_word(const char* at, const char* end) {
     Normalizer normalizer(characters_.rules(), word_);
     while (at < end) {
@@ -134,7 +135,7 @@ class Scanner {
     put_new_word(key, hash);
   }
 
-  // A word that isn't among the latest of few tokens.
+  // Puts a word that the cache of words with few tokens lacks.
   void put_new_word(const WordKey& key, uint64_t hash) {
     if (const int32_t id = tables_.words.find(key, hash); id >= 0) {
       out_.put(id, true);
@@ -159,7 +160,7 @@ class Scanner {
     put_pieces(spelled_);
   }
 
-  // Up to the first negative one.
+  // Puts the ids before the first negative one.
   void put_pieces(std::span<const int32_t> ids) {
     for (size_t i = 0; i < ids.size() && ids[i] >= 0; ++i) out_.put(ids[i], i == 0);
   }

@@ -12,13 +12,13 @@ namespace {
 
 using Behavior = SplitterStep::Behavior;
 
-/// A part of a text: what separates (`match`), or what is between.
+/// A part of a text: a separator (`match`), or the text between separators.
 struct TextPart {
   size_t begin, end;
   bool match;
 };
 
-/// Parts where each character that `separates` admits is a match of its own.
+/// Returns the parts; each character for which `separates` is true is a separator of its own.
 template <class Separates>
 std::vector<TextPart> parts_by(const std::string& text, Separates separates) {
   std::vector<TextPart> parts;

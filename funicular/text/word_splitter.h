@@ -1,5 +1,5 @@
 #pragma once
-// The pre-tokenizers of a tokenizer.json that tokenisers of SentencePiece have, as steps that follow each other.
+// The pre-tokenizers that SentencePiece tokenisers have in a tokenizer.json, as consecutive steps.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ struct SplitterStep {
     literal,      ///< Split by a text
   };
   enum class Prepend : uint8_t { always, first, never };
-  /// What becomes of what separates, with the names of tokenizer.json.
+  /// How separators are treated; the names are from tokenizer.json.
   enum class Behavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
   Kind kind = white_space;
@@ -29,13 +29,13 @@ struct SplitterStep {
   bool split = true;                  ///< of metaspace: before each mark
   std::string pattern = {};           ///< of literal; not empty
   Behavior behavior = Behavior::isolated;
-  bool invert = false;  ///< of literal: what is between the texts separates
+  bool invert = false;  ///< of literal: the text between matches separates
 
   bool operator==(const SplitterStep&) const = default;
 };
 
-/// The words of a text by these steps, in their order; none is empty. `text.origin` may be empty unless a step has
-/// Prepend::first, which asks whether a text begins at the original's first character.
+/// Returns the words that the steps make of a text, in order; none is empty. `text.origin` may be empty
+/// unless a step has Prepend::first, which asks whether a text begins at the original's first character.
 std::vector<AlignedText> split_words(const std::vector<SplitterStep>& steps, AlignedText text);
 
 }  // namespace funicular::text

@@ -1,6 +1,6 @@
 #pragma once
-// Short words to token ids: the whole vocabulary (shared, immutable), and the latest words of a thread (a
-// cache).
+// Maps short words to token ids: a table of the whole vocabulary (shared, immutable), and a cache of the
+// latest words of a thread.
 
 #include <atomic>
 #include <cstdint>
@@ -46,15 +46,15 @@ class WordTable {
   size_t mask_;
 };
 
-/// Tells tokenizers apart in the threads' caches: never 0, each time another one.
+/// Returns a new number that tells a tokenizer apart in the caches of threads; never 0.
 inline uint32_t next_tokenizer_serial() {
   static std::atomic<uint32_t> serial{0};
   return ++serial;
 }
 
-/// The tokens of words met lately by one thread, of all tokenisers that it uses. Words of up to three tokens have
-/// places of their own, so that these are small and near. There are two places for each hash: a new word takes the
-/// first one, and the word there the second one.
+/// The tokens of the words that a thread met lately, for all its tokenisers. Words of up to three tokens have
+/// a table of their own, whose small slots stay in near caches. Each hash has two slots: a new word takes the
+/// first slot, and the word there moves to the second one.
 class WordCache {
  public:
   static constexpr size_t few = 3, many = 11;
@@ -73,7 +73,7 @@ class WordCache {
     }
   };
 
-  /// For 2^bits words of few tokens, and a quarter as many of many.
+  /// Holds 2^bits words of few tokens, and a quarter as many words of many tokens.
   explicit WordCache(int bits) : few_(bits), many_(bits - 2) {}
   /// The tokens of a word that has few; null if it has not been met lately.
   const int32_t (*find_few(const WordKey& word, uint64_t hash, uint32_t who))[few] {
@@ -82,7 +82,7 @@ class WordCache {
   const int32_t (*find_many(const WordKey& word, uint64_t hash, uint32_t who))[many] {
     return many_.find(word, hash, who);
   }
-  /// Does nothing where there are too many tokens.
+  /// Does nothing if there are too many tokens.
   void keep(const WordKey& word, uint64_t hash, uint32_t who, std::span<const int32_t> tokens) {
     if (tokens.size() <= few)
       few_.place(hash).fill(word, who, tokens);
@@ -110,7 +110,7 @@ class WordCache {
     }
 
    private:
-    /// Of few tokens it fills a line of the processor's cache.
+    /// Two slots of few tokens fill one cache line.
     struct alignas(64) Pair {
       Slot<most> slots[2];
     };
