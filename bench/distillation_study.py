@@ -150,6 +150,7 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4], help="that students of labels may take")
     args = parser.parse_args()
     try:
+        tools.keep_settings(args)
         print(study(args))
     except (tools.Failed, OSError) as problem:
         tools.stop(problem)

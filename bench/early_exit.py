@@ -138,6 +138,10 @@ def main():
         take_short_rows(args)
     elif not all((args.train, args.eval, args.test)):
         parser.error("expected all of --train, --eval and --test, or none")
+    try:
+        tools.keep_settings(args)
+    except tools.Failed as problem:
+        tools.stop(problem)
     done = []
     for seed in args.seeds:
         done.append(results_of(args, seed))

@@ -25,6 +25,7 @@ from pathlib import Path
 from peer_sides import HUGE_PAGES, KEEP_MEMORY, PEERS, ROOT, Failed, json_of, write_json
 
 import batch_plan  # in bench/peers, which peer_sides names
+import study_tools
 
 WARMUP = 1
 ROBERTA = {"type_vocab_size": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}
@@ -117,7 +118,7 @@ class Case:
     def summary(self) -> dict:
         ours = self.runs["ours"]
         found = {"case": self.name, "longest": self.longest, "rows": self.rows, "tokens": ours[0]["tokens_per_step"],
-                 "precision": self.args.precision, "peer": f"{self.chosen[0]}, {self.chosen[1][-1]}", "real_share": self.real_share,
+                 "precision": self.args.precision, "peer": f"{self.chosen[0]}, {' '.join(self.chosen[1]).removeprefix('--attention ') or 'as it is'}", "real_share": self.real_share,
                  "share": statistics.median(run["floor"]["share"] for run in ours),
                  "share_with_attention": statistics.median(self.share_with_attention(run["floor"]) for run in ours)}
         for side, made in self.runs.items():
@@ -169,6 +170,7 @@ def main() -> int:
     args = parser.parse_args()
     args.results = args.results.absolute()
     try:
+        study_tools.keep_settings(args, "precision", "peers", "repetitions", "steps", "profile")
         cases = [Case(args, name) for name in args.only]
         if args.profile:
             print("\n".join(profile(case) for case in cases))
@@ -180,7 +182,7 @@ def main() -> int:
                 (args.results / "families_step.md").write_text(table(found))
                 write_json(args.results / "families_step.json", found)
                 print(table(found), flush=True)
-    except Failed as problem:
+    except (Failed, study_tools.Failed) as problem:
         print(f"error: {problem}")
         return 1
     return 0

@@ -90,6 +90,7 @@ def main() -> None:
     args = parser.parse_args()
     args.results = args.results / args.language
     try:
+        tools.keep_settings(args, "language")
         paths = objective_study.make_texts(args)
         inputs = paths, {name: tools.tokenize(args.program, paths["tokenizer"], paths[name]) for name in ("train", "eval")}
         results = []

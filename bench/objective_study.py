@@ -258,6 +258,7 @@ def main():
     if bool(args.task_train) != bool(args.task_eval):
         parser.error("--task-train and --task-eval go together")
     try:
+        tools.keep_settings(args)
         paths, task = make_texts(args), task_files(args)
         stores = {name: tools.tokenize(args.program, paths["tokenizer"], paths[name]) for name in ("train", "eval")}
         if args.language == "chinese":

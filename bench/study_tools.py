@@ -107,6 +107,19 @@ def write_json(file: Path, value) -> None:
     write_atomically(file, json.dumps(value, indent=1) + "\n")
 
 
+def keep_settings(args, *free) -> None:
+    """Writes the arguments to args.results/settings.json. Raises Failed if the runs there were made with others; those
+    named in `free`, the programs and the number of runs may change."""
+    free = {"results", "program", "python", "seeds", "only", *free}
+    settings = {name: str(value) for name, value in vars(args).items() if name not in free}
+    file = args.results / "settings.json"
+    before = json.loads(file.read_text()) if file.exists() else settings
+    differ = [f"--{name.replace('_', '-')} was {before.get(name)}, now {value}" for name, value in settings.items() if before.get(name) != value]
+    if differ:
+        raise Failed(f"{file}: the runs there had other settings: {'; '.join(differ)}. Name another folder with --results, or remove this one")
+    write_json(file, settings)
+
+
 def once(folder, make):
     """What `make` gives, kept in folder/result.json; a run that was stopped is made anew."""
     done = folder / "result.json"

@@ -118,7 +118,7 @@ def make_texts(args):
 
 
 def write_long_texts(args, folder):
-    """As many long descriptions of each label for training, and for the score."""
+    """Up to --long-texts long descriptions of each label for training, and as many for the score."""
     for name in ("train", "test"):
         lines = (folder / "packages" / f"sections-{name}.tsv").read_text(encoding="utf-8").splitlines()
         rows = [line.split("\t", 1) for line in by_hash(set(lines))]
@@ -285,9 +285,13 @@ COMPARISONS = {"student": student, "contrastive": contrastive, "windows": window
 
 
 def study(args):
+    tools.keep_settings(args, "threads")
     inputs = make_texts(args)
     start = tools.once(args.results / "scores", lambda: scores_of(args, inputs, args.model))
     found = {name: [] for name in COMPARISONS} | {"start": start}
+    for name in set(COMPARISONS) - set(args.only):
+        done = (args.results / f"{name}-{seed}" / "result.json" for seed in range(1, args.seeds + 1))
+        found[name] = [json.loads(file.read_text()) for file in done if file.exists()]
     for name in args.only:
         for seed in range(1, args.seeds + 1):
             found[name].append(COMPARISONS[name](args, inputs, seed))

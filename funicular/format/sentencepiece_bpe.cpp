@@ -31,8 +31,13 @@ std::vector<text::Merge> merges_of_pieces(const std::vector<std::string>& pieces
 
 MergingSettings read_merging_settings(const Json& config, const std::string& origin) {
   MergingSettings settings;
-  settings.adds_begin = json_get_or(config, "add_bos_token", false, origin);
-  settings.adds_end = json_get_or(config, "add_eos_token", false, origin);
+  const auto adds = [&](const char* setting, const char* token) {
+    const auto found = config.find(token);
+    const bool is_null = found != config.end() && found->is_null();
+    return json_get_or(config, setting, false, origin) && !is_null;
+  };
+  settings.adds_begin = adds("add_bos_token", "bos_token");
+  settings.adds_end = adds("add_eos_token", "eos_token");
   settings.legacy = json_get_or(config, "legacy", false, origin);
   settings.add_prefix_space = json_get_or(config, "add_prefix_space", true, origin);
   return settings;
@@ -60,7 +65,7 @@ text::PieceRules gemma_rules() {
   return rules;
 }
 
-text::SequenceTemplate merging_sequence(const MergingSettings& settings, const text::PieceRules& rules,
+text::SequenceTemplate merging_sequence(const MergingSettings& settings,
                                         const std::vector<std::string>& tokens, const std::string& origin) {
   using Step = text::SequenceTemplate::Step;
   const auto id_of = [&](const std::string& token, const char* setting) {
@@ -73,8 +78,8 @@ text::SequenceTemplate merging_sequence(const MergingSettings& settings, const t
           origin, setting, token, setting);
     return static_cast<int32_t>(found - tokens.begin());
   };
-  const int32_t begin = settings.adds_begin ? id_of(rules.cls_token, "add_bos_token") : -1;
-  const int32_t end = settings.adds_end ? id_of(rules.sep_token, "add_eos_token") : -1;
+  const int32_t begin = settings.adds_begin ? id_of(settings.begin, "add_bos_token") : -1;
+  const int32_t end = settings.adds_end ? id_of(settings.end, "add_eos_token") : -1;
   std::vector<Step> single, pair;
   for (const int32_t column : {0, 1}) {
     if (begin >= 0) pair.push_back(Step::special(begin, column));

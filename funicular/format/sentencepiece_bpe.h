@@ -18,7 +18,8 @@ std::vector<text::Merge> merges_of_pieces(const std::vector<std::string>& pieces
 
 /// Settings of tokenizer_config.json: the tokens around each text, and where a mark (U+2581) is put.
 struct MergingSettings {
-  bool adds_begin = false, adds_end = false;  ///< add_bos_token and add_eos_token
+  bool adds_begin = false, adds_end = false;  ///< add_bos_token and add_eos_token, unless the token is null
+  std::string begin, end;                     ///< bos_token and eos_token
   bool legacy = false;                        ///< Llama: a mark also behind each added token
   bool add_prefix_space = true;               ///< Llama: a mark at the beginning
 };
@@ -32,7 +33,7 @@ text::PieceRules gemma_rules();
 
 /// Returns the template with the begin and end tokens that the settings ask for. All parts of the second text
 /// have token type 1. Throws InputError if `tokens` lacks a token.
-text::SequenceTemplate merging_sequence(const MergingSettings& settings, const text::PieceRules& rules,
+text::SequenceTemplate merging_sequence(const MergingSettings& settings,
                                         const std::vector<std::string>& tokens, const std::string& origin);
 
 }  // namespace funicular::format

@@ -34,7 +34,7 @@ using PieceType = SentencePieceModel::PieceType;
 /// A class with a SentencePiece model.
 struct PieceClass {
   const char* name;        ///< without "Tokenizer"
-  const char* model_type;  ///< of config.json
+  const char* model_type;  ///< of config.json; empty if it gives no class
   const char* file;        ///< the name of the model
   bool merges = false;     ///< whether the model is one of BPE
 };
@@ -42,7 +42,7 @@ constexpr std::array<PieceClass, 6> kClasses = {{{"XLMRoberta", "xlm-roberta", "
                                                  {"Camembert", "camembert", "sentencepiece.bpe.model"},
                                                  {"Albert", "albert", "spiece.model"},
                                                  {"DebertaV2", "deberta-v2", "spm.model"},
-                                                 {"Llama", "llama", "tokenizer.model", true},
+                                                 {"Llama", "", "tokenizer.model", true},
                                                  {"Gemma", "gemma", "tokenizer.model", true}}};
 bool is_gemma(const PieceClass& one) {
   return one.name == std::string_view("Gemma");
@@ -62,12 +62,14 @@ const PieceClass* named_class(const TokenizerClass& found) {
   const std::string& type = found.model_type;
   const bool of_xlm_roberta = type == "xlm-roberta-xl" || type == "xmod" || type == "gte" || type == "new";
   for (const PieceClass& one : kClasses)
-    if (!other && one.model_type == (of_xlm_roberta ? "xlm-roberta" : type)) return &one;
+    if (!other && !type.empty() && one.model_type == (of_xlm_roberta ? "xlm-roberta" : type)) return &one;
   return nullptr;
 }
 
 const PieceClass& class_of(const fs::path& path, const TokenizerClass& found) {
-  if (const PieceClass* const one = named_class(found)) return *one;
+  const PieceClass* const named = named_class(found);
+  const bool is_ignored = named != nullptr && named->merges && found.model_type == "modernbert";
+  if (named != nullptr && !is_ignored) return *named;
   // The name of the file decides only if no other file says what the model is. Many classes have a tokenizer.model.
   const bool unnamed =
       !found.named || found.name == "PreTrainedTokenizerFast" || found.name == "TokenizersBackend";
@@ -76,6 +78,7 @@ const PieceClass& class_of(const fs::path& path, const TokenizerClass& found) {
   std::string why = "config.json and tokenizer_config.json name no tokenizer class";
   if (!found.model_type.empty()) why = "config.json has the model_type " + found.model_type;
   if (!unnamed) why = "the tokenizer class is " + found.name;
+  if (is_ignored) why += ", which transformers ignores beside the model_type modernbert";
   throw InputError(
       text::kTokenizerComponent,
       "{}: {}, so the rules around this SentencePiece model are unknown; expected "
@@ -289,11 +292,12 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   const std::string name = found.name;
   check_type(found, model, origin);
   PieceRules rules = rules_of_class(name, model, config, config_origin);
-  const MergingSettings settings =
-      found.merges ? read_merging_settings(config, config_origin) : MergingSettings{};
+  MergingSettings settings = found.merges ? read_merging_settings(config, config_origin) : MergingSettings{};
   const bool flags_mask = has_mask_flags(path.parent_path(), config);
   warn_of_other_settings(model, rules, origin);
   NamedTokens named(path.parent_path(), std::move(config), config_origin, {});
+  settings.begin = named.role("bos_token", rules.cls_token);
+  settings.end = named.role("eos_token", rules.sep_token);
   name_tokens(found, named, rules);
   ScoredPieces scored = pieces_of_class(name, model, rules, origin);
   std::vector<text::AddedToken> added = named.place(scored.pieces, added_of_model(model, scored));
@@ -301,7 +305,7 @@ text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   for (text::AddedToken& token : added)
     if (name == "Camembert" && token.content == rules.mask_token && !flags_mask) token.lstrip = true;
   const std::vector<std::string> tokens = text::with_added_tokens(scored.pieces, text::by_id(added));
-  text::SequenceTemplate sequence = found.merges ? merging_sequence(settings, rules, tokens, origin)
+  text::SequenceTemplate sequence = found.merges ? merging_sequence(settings, tokens, origin)
                                                  : sequence_of_class(name, rules, tokens, origin);
   std::unique_ptr<const text::PieceModel> pieces = model_of_pieces(found, rules, model, std::move(scored));
   return {std::move(pieces), std::move(rules), std::move(added), std::move(sequence)};

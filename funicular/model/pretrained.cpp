@@ -54,23 +54,26 @@ void require_finite(const Model& model, const fs::path& folder) {
 /// model. transformers would begin with random weights.
 void warn_of_other_names(const format::ModelConfig& config, const fs::path& folder) {
   const format::Family& own = format::family_of(config);
-  const auto begins = [](const std::string& name, const format::Family& family) {
-    return name.starts_with(family.prefix) ||
-           std::any_of(family.older_names.begin(), family.older_names.end(),
-                       [&](const auto& older) { return name.starts_with(older.prefix); });
+  // The family's prefix, or an older one, that the name begins with.
+  const auto prefix_of = [](const std::string& name, const format::Family& family) -> std::string {
+    if (name.starts_with(family.prefix)) return family.prefix;
+    for (const auto& older : family.older_names)
+      if (name.starts_with(older.prefix)) return older.prefix;
+    return "";
   };
   const format::Family* other = nullptr;
+  std::string prefix;
   const format::WeightFiles files(folder);
   for (const format::TensorEntry* entry : files.entries()) {
-    if (begins(entry->name, own)) return;
+    if (!prefix_of(entry->name, own).empty()) return;
     for (const format::Family& family : format::families())
-      if (!other && entry->name.starts_with(family.prefix)) other = &family;
+      if (!other && !(prefix = prefix_of(entry->name, family)).empty()) other = &family;
   }
   if (other)
     log::warning(
         "{0}: names of weights begin with \"{2}\", as a {1}'s, but config.json says \"model_type\" \"{3}\". "
         "The weights are read as a {4}'s. If the model is a {1}, put its own config.json into the folder",
-        folder.string(), other->title, other->prefix, config.model_type, own.title);
+        folder.string(), other->title, prefix, config.model_type, own.title);
 }
 
 }  // namespace

@@ -334,7 +334,7 @@ std::string merging_model() {
 
 TEST_F(PieceFiles, AModelOfBpeMergesPiecesInTheOrderOfTheirIds) {
   scratch_.put("tokenizer.model", merging_model());
-  scratch_.put("config.json", R"({"model_type": "llama"})");
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
   EXPECT_EQ(ids("abc"), (Ids{9, 7})) << "ab comes before a mark and a";
   EXPECT_EQ(ids("a"), (Ids{6}));
   EXPECT_EQ(ids("c c"), (Ids{9, 12, 9, 12}));
@@ -363,6 +363,20 @@ TEST_F(PieceFiles, SettingsOfLlamaHold) {
                          Step::text(1, 1), Step::special(2, 1)}));
   EXPECT_EQ(tokenizer->special().cls, 1);
   EXPECT_EQ(tokenizer->special().sep, 2);
+  const auto around = [&](const char* settings) {
+    with(settings);
+    std::vector<int32_t> found;
+    const auto read = load_tokenizer(scratch_.path());
+    for (const Step& step : read->sequence().steps(1))
+      if (step.column < 0) found.push_back(step.token);
+    return found;
+  };
+  EXPECT_EQ(
+      around(R"("add_bos_token": true, "add_eos_token": true, "cls_token": "</s>", "sep_token": "<s>")"),
+      (Ids{1, 2}))
+      << "bos_token and eos_token stand around a text, whatever the other tokens";
+  EXPECT_EQ(around(R"("add_bos_token": true, "add_eos_token": true, "bos_token": null)"), (Ids{2}));
+  EXPECT_EQ(around(R"("add_bos_token": true, "add_eos_token": true, "eos_token": null)"), (Ids{1}));
 }
 
 TEST_F(PieceFiles, GemmaPutsNoMarkBeforeTextsAndHasTokensOfItsOwn) {
@@ -377,17 +391,25 @@ TEST_F(PieceFiles, GemmaPutsNoMarkBeforeTextsAndHasTokensOfItsOwn) {
 
 TEST_F(PieceFiles, TheClassAndTheTypeOfAModelOfSentencePieceBelongTogether) {
   scratch_.put("tokenizer.model", model_bytes());
-  scratch_.put("config.json", R"({"model_type": "llama"})");
-  EXPECT_NE(error_of([&] { load_tokenizer(scratch_.path()); }).find("expected bpe (2) for LlamaTokenizer"),
-            std::string::npos);
+  const auto error = [&] { return error_of([&] { load_tokenizer(scratch_.path()); }); };
+  scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
+  EXPECT_NE(error().find("expected bpe (2) for LlamaTokenizer"), std::string::npos);
   scratch_.put("tokenizer.model", merging_model());
+  for (const char* name : {"LlamaTokenizer", "GemmaTokenizer"}) {
+    scratch_.put("tokenizer_config.json", std::string(R"({"tokenizer_class": ")") + name + "\"}");
+    EXPECT_EQ(error(), "");
+    scratch_.put("config.json", R"({"model_type": "modernbert"})");
+    EXPECT_NE(error().find("which transformers ignores beside the model_type modernbert"), std::string::npos);
+    fs::remove(scratch_ / "config.json");
+  }
+  fs::remove(scratch_ / "tokenizer_config.json");
+  scratch_.put("config.json", R"({"model_type": "llama"})");
+  EXPECT_NE(error().find("config.json has the model_type llama, so the rules"), std::string::npos)
+      << "transformers reads it by other rules than LlamaTokenizer's";
   scratch_.put("config.json", R"({"model_type": "xlm-roberta"})");
-  EXPECT_NE(
-      error_of([&] { load_tokenizer(scratch_.path()); }).find("expected unigram (1) for XLMRobertaTokenizer"),
-      std::string::npos);
+  EXPECT_NE(error().find("expected unigram (1) for XLMRobertaTokenizer"), std::string::npos);
   fs::remove(scratch_ / "config.json");
-  EXPECT_NE(error_of([&] { load_tokenizer(scratch_.path()); }).find("name no tokenizer class"),
-            std::string::npos)
+  EXPECT_NE(error().find("name no tokenizer class"), std::string::npos)
       << "many classes have a tokenizer.model";
 }
 

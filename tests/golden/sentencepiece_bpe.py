@@ -33,6 +33,8 @@ from transformers import AutoTokenizer
 CONFIGS = [{}, {"legacy": True}, {"legacy": False, "add_bos_token": True}, {"add_prefix_space": False, "add_eos_token": True},
            {"add_prefix_space": None, "add_bos_token": True, "add_eos_token": True, "pad_token": "<pad>", "unk_token": "<unk>"},
            {"bos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": False, "normalized": False, "rstrip": True, "single_word": False}},
+           {"add_bos_token": True, "add_eos_token": True, "cls_token": "</s>", "sep_token": "<s>"}, {"add_bos_token": True, "add_eos_token": True, "bos_token": None},
+           {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": True, "eos_token": None, "bos_token": "<s>"},
            {"tokenizer_class": "GemmaTokenizer"}, {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "bos_token": "<s>", "mask_token": "<sep>"}]
 
 

@@ -477,6 +477,7 @@ TEST(Families, WeightsThatAreNamedAsAnotherFamilysAreToldOf) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(told("roberta.", "bert").find("begin with \"roberta.\", as a RoBERTa's"), std::string::npos);
+  EXPECT_NE(told("new.", "bert").find("begin with \"new.\""), std::string::npos) << "GTE's older names";
   for (const auto& [named, read] : std::vector<std::pair<std::string, std::string>>{
            {"roberta.", "roberta"}, {"roberta.", "xlm-roberta"}, {"", "bert"}, {"bert.", "bert"}})
     EXPECT_EQ(told(named, read).find("names of weights"), std::string::npos) << named << read;

@@ -155,8 +155,12 @@ class TaskStudy(unittest.TestCase):
         self.assertIn("| student of 3 layers | 0.150 ± 0.635 | 0.300 ± 1.271 |", "\n".join(table))
         self.assertIn("| windows | 0.150 ± 0.635 | 0.000 ± 0.000 | 2 |", table)
         count = len(self.calls(""))
+        self.args.only = ["windows"]
         self.assertEqual(study.study(self.args).splitlines(), table)
         self.assertEqual(len(self.calls("")), count)
+        self.args.pairs = 11
+        with self.assertRaisesRegex(study.tools.Failed, "settings.json: .* --pairs was 10, now 11. Name another folder"):
+            study.study(self.args)
 
 
 if __name__ == "__main__":
