@@ -2,51 +2,36 @@
 import argparse
 import json
 import pathlib
-import stat
-import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+from study_rig import StudyTest
+
 import distillation_study as study
 
-# In place of funicular: a model is its command line, and its score is the rate that it was trained with.
-STUB = """#!{python}
-import json, pathlib, sys
-here, words = pathlib.Path(__file__).parent, sys.argv[1:]
-value = lambda name: words[words.index(name) + 1]
-with open(here / "calls.txt", "a") as calls:
-    calls.write(json.dumps(words) + "\\n")
-if words[0] == "evaluate":
-    print(json.dumps({{"matthews_correlation": float(json.loads((pathlib.Path(value("--model")) / "words").read_text())["rate"])}}))
+# A model is its command line, and its score is the rate that it was trained with.
+STUB = """if words[0] == "evaluate":
+    print(json.dumps({"matthews_correlation": float(json.loads((pathlib.Path(value("--model")) / "words").read_text())["rate"])}))
 elif words[0] == "augment":
     pathlib.Path(value("--output")).write_text("more rows")
-    print(json.dumps({{"rows": 2}}))
+    print(json.dumps({"rows": 2}))
 else:
     model = pathlib.Path(value("--output")) / "model"
     model.mkdir(parents=True)
-    (model / "words").write_text(json.dumps({{"rate": value("--learning-rate")}}))
+    (model / "words").write_text(json.dumps({"rate": value("--learning-rate")}))
 """
 
 
-class DistillationStudy(unittest.TestCase):
+class DistillationStudy(StudyTest):
+    stub = STUB
+
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        stub = self.folder / "funicular"
-        stub.write_text(STUB.format(python=sys.executable))
-        stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+        super().setUp()
         for name, rows in (("train", 70), ("dev", 5)):
             (self.folder / f"{name}.tsv").write_text("header\n" + "row\n" * rows)
         self.args = argparse.Namespace(task="cola", train=self.folder / "train.tsv", eval=self.folder / "dev.tsv", results=self.folder / "results",
-                                       program=stub, model=self.folder, augmenter=self.folder / "heads", vectors=None, augment_once=False,
+                                       program=self.program, model=self.folder, augmenter=self.folder / "heads", vectors=None, augment_once=False,
                                        int8=False, seeds=2, layers=3, teacher_epochs=1, epochs=1.5, steps=0,
                                        batch_size=32, max_length=64, teacher_rate=2e-4, layers_rate=3e-4, answers_rate=4e-4, rates=[1e-5, 9e-5, 5e-5])
-
-    def calls(self):
-        return [json.loads(line) for line in (self.folder / "calls.txt").read_text().splitlines()]
 
     def test_students_take_equally_many_steps_from_the_same_start(self):
         study.study(self.args)

@@ -2,27 +2,18 @@
 import argparse
 import json
 import pathlib
-import stat
-import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+from study_rig import StudyTest
+
 import task_study as study
 
-# Stands in for funicular and for the peer's Python. The scores of a model are its seed in tenths.
-STUB = """#!{python}
-import json, pathlib, sys
-here, words = pathlib.Path(__file__).parent, sys.argv[1:]
-value = lambda name: words[words.index(name) + 1]
-with open(here / "calls.txt", "a") as calls:
-    calls.write(json.dumps(words) + "\\n")
-if words[0] == "evaluate":
+# Stands in for the peer's Python, too. The scores of a model are its seed in tenths.
+STUB = """if words[0] == "evaluate":
     saved = pathlib.Path(value("--model")) / "seed"
     score = (int(saved.read_text()) if saved.exists() else 5) / 10
     read = 35 if "--stride" in words else 10
-    print(json.dumps({{**dict.fromkeys(["ndcg@10", "spearman", "accuracy"], score), "samples": 10, "windows": read}}))
+    print(json.dumps({**dict.fromkeys(["ndcg@10", "spearman", "accuracy"], score), "samples": 10, "windows": read}))
 elif "--output" in words:
     output = pathlib.Path(value("--output"))
     if output.suffix in (".npy", ".tokens"):
@@ -30,10 +21,10 @@ elif "--output" in words:
     else:
         model = output if words[0].endswith("st_pairs.py") else output / "model"
         model.mkdir(parents=True)
-        (model / "config.json").write_text("{{}}")
+        (model / "config.json").write_text("{}")
         if "--seed" in words:
             (model / "seed").write_text(value("--seed"))
-    print("{{}}")
+    print("{}")
 """
 PARAGRAPH = "one two three four five six seven eight nine "
 WIKI = """
@@ -55,16 +46,13 @@ def value(words, option):
     return words[words.index(f"--{option}") + 1]
 
 
-class TaskStudy(unittest.TestCase):
+class TaskStudy(StudyTest):
+    stub = STUB
+
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        stub = self.folder / "funicular"
-        stub.write_text(STUB.format(python=sys.executable))
-        stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+        super().setUp()
         self.args = argparse.Namespace(
-            data=self.folder / "data", results=self.folder / "results", program=stub, python=stub,
+            data=self.folder / "data", results=self.folder / "results", program=self.program, python=self.program,
             model=self.folder / "start", only=list(study.COMPARISONS), seeds=2, threads=1, pairs=10, pairs_rate=5e-5,
             batch_size=4, texts=9, layers=3, student_rate=1e-4, student_epochs=1, long_texts=2, length=64, stride=16,
             labels_rate=1e-4)
@@ -85,10 +73,6 @@ class TaskStudy(unittest.TestCase):
     @staticmethod
     def documents(name, count):
         return "".join(f"{name} {number}\n{PARAGRAPH}{name} {number}\nmore\n\n" for number in range(count))
-
-    def calls(self, command):
-        calls = [json.loads(line) for line in (self.folder / "calls.txt").read_text().splitlines()]
-        return [words for words in calls if words[0].endswith(command)]
 
     def lines(self, name):
         return [json.loads(line) for line in (self.args.results / "inputs" / name).read_text().splitlines()]
