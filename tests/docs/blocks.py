@@ -1,6 +1,6 @@
 """Code in Markdown: fenced blocks and code spans; and, as a program, the C++ blocks as files to compile.
 
-usage: blocks.py FOLDER FILE.md …    writes each ```cpp block to FOLDER/<file>_<line>.cpp and prints the paths
+usage: blocks.py FOLDER FILE.md …    writes the ```cpp blocks to files in FOLDER and prints the paths
 """
 
 import pathlib
@@ -45,18 +45,26 @@ def spans(text):
 
 
 def write_cpp_blocks(folder, files):
-    """The paths of the C++ files. One that is there with the same code is left, so that it need not be compiled again."""
+    """The paths of the C++ files: one for each block with a main(), and one for all others. A file that is there with the same code is left, so that it
+    need not be compiled again."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    sources, includes, parts = {}, {}, []
     for file in map(pathlib.Path, files):
         for block in blocks(file.read_text()):
+            name, place = f"{file.stem.lower()}_{block.line}", f'#line {block.line} "{file.name}"\n'
             if block.language not in ("cpp", "c++"):
                 continue
-            path = folder / f"{file.stem.lower()}_{block.line}.cpp"
-            code = f'#line {block.line} "{file.name}"\n{block.code}'
-            if not path.exists() or path.read_text() != code:
-                path.write_text(code)
-            paths.append(path)
+            if "int main(" in block.code:
+                sources[name] = place + block.code
+                continue
+            includes |= dict.fromkeys(re.findall(r"(?m)^#include .*$", block.code))
+            code = re.sub(r"(?m)^#include .*$", "", block.code)
+            parts.append(f"namespace {name} {{\n{place}{code}}}\n")
+    sources["blocks_without_main"] = "\n".join([*includes, *parts])
+    paths = [folder / f"{name}.cpp" for name in sources]
+    for path, code in zip(paths, sources.values()):
+        if not path.exists() or path.read_text() != code:
+            path.write_text(code)
     return paths
 
 
