@@ -33,6 +33,7 @@ class TwoLaunches(ProgramTest):
         self.port = random.randint(10000, 30000)
         whole = launch(2, self.words("whole"))
         self.assertEqual(whole.code, 0, whole.err)
+        self.assertEqual(whole.err.count("2 ranks on 1 host: ddp, shared memory, cpu\n"), 1, whole.err)
         self.saved = self.folder / "killed" / "checkpoints"
         self.launched = [self.start(node, self.words("killed")) for node in (0, 1)]
         for one in self.launched:
