@@ -1,7 +1,9 @@
 // funicular evaluate: exact metrics of a model on labelled data.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <optional>
 #include <string>
 
 #include "funicular/base/error.h"
@@ -9,6 +11,7 @@
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/exit_options.h"
+#include "funicular/cli/metric_table.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
@@ -33,8 +36,10 @@ class Evaluate final : public Command {
  public:
   Evaluate()
       : Command("evaluate",
-                "Prints one JSON object with the metrics of a fine-tuned model on a task's file. --task mlm "
-                "gives the loss and perplexity of a masked language model on a token store. --task retrieval "
+                "Prints the metrics of a fine-tuned model on a task's file: one JSON object, or a table if "
+                "standard "
+                "output is a terminal. --task mlm gives the loss and perplexity of a masked language model "
+                "on a token store. --task retrieval "
                 "gives the metrics of an embedder on a folder of BEIR's files. --task similarity gives an "
                 "embedder's rank correlation with the scores of pairs of texts. Under funicular launch the "
                 "ranks share the rows: the same result, sooner. If the model has exits, the object also has "
@@ -57,6 +62,7 @@ class Evaluate final : public Command {
     task_.declare(arguments);
     task_.declare_shares(arguments, /*trains=*/false);
     arguments.section("Answers");
+    declare_form();
     arguments
         .add("details", details_, Effect::result,
              "also the scores of each class and the confusion matrix; of several labels a text, a "
@@ -113,6 +119,14 @@ class Evaluate final : public Command {
   }
 
  private:
+  void declare_form() {
+    arguments
+        .add("json", json_, Effect::result,
+             "print one JSON object; false: a table for people, with the best constant answer")
+        .common()
+        .default_text("false at a terminal, else true");
+  }
+
   void declare_calibration() {
     arguments
         .add("calibrate", options_.calibrate, Effect::result,
@@ -180,7 +194,13 @@ class Evaluate final : public Command {
                       found.task->files().separator());
       write_file_atomically(predictions_, text.whole(lines));
     }
-    fmt::print("{}\n", json_text(json));
+    print(json, found.baseline);
+  }
+
+  /// Prints the metrics as JSON or as a table.
+  void print(const OrderedJson& found, const std::optional<task::Baseline>& baseline = {}) const {
+    const bool as_json = arguments.given("json") ? json_ : ::isatty(STDOUT_FILENO) == 0;
+    fmt::print("{}\n", as_json ? json_text(found) : metric_table(found, baseline));
   }
 
   /// Throws InputError for options that need rows with labels.
@@ -214,7 +234,7 @@ class Evaluate final : public Command {
       found = task::evaluate_similarity(
           options_.model, task::read_scored_pairs(options_.data, task_.files(arguments)), options);
     }
-    fmt::print("{}\n", json_text(found));
+    print(found);
     return 0;
   }
 
@@ -225,14 +245,14 @@ class Evaluate final : public Command {
       throw InputError("usage", "--skip-bad-rows is for files of rows; --task mlm measures on a token store");
     task_.refuse_style(arguments, "--task mlm measures on a token store");
     const OrderedJson found = task::evaluate_masked_lm(std::move(pretrained), options());
-    if (group_.rank() == 0) fmt::print("{}\n", json_text(found));
+    if (group_.rank() == 0) print(found);
     return 0;
   }
 
   task::EvaluateOptions options_{.precision = kAutoPrecision};
   fs::path predictions_, output_;
   AnswerFormat form_ = AnswerFormat::json_lines;
-  bool details_ = false;
+  bool details_ = false, json_ = true;
   ExitOptions exits_;
   TaskOptions task_;
   DeviceOptions device_;

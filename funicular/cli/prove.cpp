@@ -141,7 +141,7 @@ class Prove final : public Command {
         .range(1, 64);
     arguments
         .add("data", "STORE", task_.data, Effect::input,
-             "token store, of the tokeniser in --model; for classification with labels")
+             "token store, of the tokeniser in the folder of --model; for classification with labels")
         .default_text("generated");
     arguments.add("steps", "N", task_.steps, Effect::result, "optimiser steps").range(1);
     arguments

@@ -33,6 +33,7 @@ namespace {
 
 /// Says who named the ranks, and where they met.
 void log_meeting(const launch::Environment& place, bool shares_memory) {
+  if (place.size == 1) return log::debug("[ranks] one process; the ranks were named by {}", place.source);
   const std::string text =
       fmt::format("[ranks] rank {} of {} by {}, met at {}, port {}; {}", place.rank, place.size, place.source,
                   place.address, place.port, shares_memory ? "shared memory" : "connections only");
@@ -59,6 +60,18 @@ GroupOptions with_transport(GroupOptions options) {
   return options;
 }
 
+std::string name_of_carrier(const Transport* carrier, const at::Device& device) {
+  if (!carrier) return {};
+  if (!device.is_cpu() || carrier->in_threads()) return carrier->name();
+  return carrier->shares_memory() ? "shared memory" : "connections";
+}
+
+void check_imagined(int rank, int size) {
+  if (size >= 1 && rank >= 0 && rank < size) return;
+  throw InputError(launch::kRanks, "rank {} of {} cannot be imagined; expected one from 0 to {}", rank, size,
+                   size - 1);
+}
+
 /// Throws InputError unless these are different ranks of `size`.
 void check_different(const std::vector<int>& ranks, int size) {
   const std::set<int> different(ranks.begin(), ranks.end());
@@ -78,9 +91,7 @@ Group Group::join(const launch::Environment& place, const GroupOptions& options)
 }
 
 Group Group::imagined(int rank, int size) {
-  if (size < 1 || rank < 0 || rank >= size)
-    throw InputError(launch::kRanks, "rank {} of {} cannot be imagined; expected one from 0 to {}", rank,
-                     size, size - 1);
+  check_imagined(rank, size);
   return size == 1 ? Group() : Group(imagine_ranks(rank, size));
 }
 
@@ -98,10 +109,6 @@ void Group::leave(const std::string& why) const {
 
 Group Group::from_environment(const GroupOptions& options) {
   const launch::Environment place = launch::read_environment();
-  if (place.size == 1) {
-    log::debug("[ranks] one process; the ranks were named by {}", place.source);
-    return {};
-  }
   Group group = join(place, with_transport(options));
   log_meeting(place, group.shares_memory());
   return group;
@@ -120,6 +127,10 @@ bool Group::shares_memory() const {
 std::vector<int> Group::hosts() const {
   return number_hosts(size(),
                       [this](int rank) { return transport_ ? transport_->host_of(rank) : std::string(); });
+}
+
+std::string Group::carrier_name(const at::Device& device) const {
+  return name_of_carrier(transport_ ? transport_->carrier(device) : nullptr, device);
 }
 
 bool Group::carries(const at::Device& device) const {

@@ -95,6 +95,9 @@ class Group {
   bool shares_memory() const;
   /// By rank the number of its host, from 0 in the order in which they come.
   std::vector<int> hosts() const;
+  /// How tensors of the device travel, for messages: "shared memory", "connections", "staged", "NCCL". Empty for a
+  /// process alone, and for a device whose tensors do not travel.
+  std::string carrier_name(const at::Device& device) const;
   bool carries(const at::Device& device) const;  ///< whether ranks hand over tensors that lie there
   /// Whether they are threads of one process, of in_threads().
   bool in_one_process() const;

@@ -8,9 +8,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
@@ -21,7 +23,54 @@
 
 namespace funicular::comm {
 
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+/// The time of one rank at the meeting point, and what the rank says meanwhile.
+class MeetingWait {
+ public:
+  MeetingWait(const launch::Environment& place, const MeetingOptions& options)
+      : place_(place),
+        patience_(options.patience),
+        end_(Clock::now() + options.patience),
+        notice_(Clock::now() + options.first_notice) {}
+
+  milliseconds patience() const { return patience_; }
+  bool over() const { return Clock::now() >= end_; }
+  /// How long to wait until the next say() or the end.
+  milliseconds step() const {
+    return std::max(0ms, std::chrono::ceil<milliseconds>(std::min(end_, notice_) - Clock::now()));
+  }
+  /// Says once a minute for whom this rank waits. One rank per host speaks: its first one, or the second if the first
+  /// is missing. `missing` tells which ranks are, `why` may be empty.
+  template <class Missing>
+  void say(const Missing& missing, const std::string& why = "") {
+    if (Clock::now() < notice_ || over()) return;
+    notice_ += 1min;
+    const std::vector<int> ranks = missing();
+    const bool first_is_missing = std::count(ranks.begin(), ranks.end(), place_.rank - 1) > 0;
+    if (place_.local_rank > 1 || (place_.local_rank == 1 && !first_is_missing)) return;
+    log::info("[ranks] rank {} of {} waits for rank{} {} at {}, port {}{}; it will wait for {:.0f} s more",
+              place_.rank, place_.size, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), place_.address,
+              place_.port, why.empty() ? "" : " (" + why + ")",
+              std::chrono::duration<double>(end_ - Clock::now()).count());
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const launch::Environment& place_;
+  const milliseconds patience_;
+  const Clock::time_point end_;
+  Clock::time_point notice_;
+};
+
 namespace {
+
+/// Between two looks for a new store, and the least time for a connection.
+constexpr milliseconds kPause = 100ms;
+
+/// Before the keys in a store that rank 0 keeps.
+constexpr const char* kPrefix = "funicular";
 
 /// Two processes with the same text see each other's process numbers and memory files.
 std::string host_identity() {
@@ -58,12 +107,18 @@ StoreClient::Target serve_here(const launch::Environment& place, const Address& 
       {listens}, place.secret, std::make_shared<StoreServer>(listening, place.secret, StoreServer::Limits{})};
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const launch::Environment& place, const MeetingOptions& options,
-                                           const std::vector<Address>& points, const Address& listening,
-                                           int port) {
-  StoreClient::Target target{points, place.secret, nullptr};
-  if (place.rank == 0) target = serve_here(place, listening, port);
-  return c10::make_intrusive<StoreClient>(std::move(target), options.patience);
+c10::intrusive_ptr<c10d::Store> open_store(const StoreClient::Target& target, milliseconds timeout,
+                                           MeetingWait& wait) {
+  while (true) {
+    try {
+      auto store = c10::make_intrusive<StoreClient>(target, std::max(wait.step(), kPause));
+      store->setTimeout(timeout);
+      return store;
+    } catch (const c10::DistNetworkError& error) {
+      if (wait.over()) throw;
+      wait.say([] { return std::vector<int>{0}; }, error.what_without_backtrace());
+    }
+  }
 }
 
 c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& place,
@@ -73,6 +128,13 @@ c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& plac
   store.waitWorkers = false;
   store.timeout = options.patience;
   return c10::make_intrusive<c10d::TCPStore>(place.address, store);
+}
+
+[[noreturn]] void throw_missing(const launch::Environment& place, const std::vector<int>& missing,
+                                milliseconds patience) {
+  throw RunError(launch::kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
+                 place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
+                 place.address, place.port, 1e-3 * static_cast<double>(patience.count()));
 }
 
 std::vector<uint8_t> bytes_of_text(const std::string& text) {
@@ -92,26 +154,30 @@ Meeting::Meeting(const launch::Environment& place, const MeetingOptions& options
   own_address_ = own.text();
   secret_ = place.secret;
   if (place.rank == 0) warn_of_strangers(place, own);
-  const std::string prefix = fmt::format("funicular/{}", place.restart);
-  try {
-    if (!place.agent_keeps_store) {
-      const Address& listening = options.interface.empty() ? points.front() : own;
-      connection_ = behind(prefix, open_store(place, options, points, listening, place.port));
-    } else {
-      connection_ = behind(prefix, open_agent_store(place, options));
-      if (!place.secret.empty()) leave_agent_store(place, options, own, prefix);
+  MeetingWait wait(place, options);
+  StoreClient::Target target{points, place.secret, nullptr};
+  if (place.rank == 0 && !place.agent_keeps_store)
+    target = serve_here(place, options.interface.empty() ? points.front() : own, place.port);
+  while (true) {
+    try {
+      if (place.agent_keeps_store)
+        open_agents(place, options, own, wait);
+      else
+        connection_ = behind(kPrefix, open_store(target, options.patience, wait));
+    } catch (const c10::Error& error) {
+      throw RunError(launch::kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
+                     place.size, place.address, place.port, error.what_without_backtrace());
     }
-  } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
-                   place.size, place.address, place.port, error.what_without_backtrace());
+    if (exchange_peers(place, wait)) return;
   }
-  exchange_peers(place, options);
 }
 
-/// torchrun's agent takes anyone. Its store only tells where rank 0's own one is, whose two ends prove that
-/// they know the secret.
-void Meeting::leave_agent_store(const launch::Environment& place, const MeetingOptions& options,
-                                const Address& own, const std::string& prefix) {
+/// torchrun's agent takes anyone. If there is a secret, its store only tells where rank 0's own one is, whose two ends
+/// prove that they know the secret.
+void Meeting::open_agents(const launch::Environment& place, const MeetingOptions& options, const Address& own,
+                          MeetingWait& wait) {
+  connection_ = behind(fmt::format("funicular/{}", place.restart), open_agent_store(place, options));
+  if (place.secret.empty()) return;
   StoreClient::Target target{{own}, place.secret, nullptr};
   if (place.rank == 0) {
     target = serve_here(place, own, 0);
@@ -123,29 +189,47 @@ void Meeting::leave_agent_store(const launch::Environment& place, const MeetingO
     std::istringstream(*told) >> there.address >> there.port;
     target.addresses = resolve(there);
   }
-  connection_ = behind(prefix, c10::make_intrusive<StoreClient>(std::move(target), options.patience));
+  connection_ = behind(kPrefix, open_store(target, options.patience, wait));
 }
 
-void Meeting::exchange_peers(const launch::Environment& place, const MeetingOptions& options) {
-  set(fmt::format("here/{}", place.rank), fmt::format("{} {}", ::getpid(), host_identity()));
+bool Meeting::exchange_peers(const launch::Environment& place, MeetingWait& wait) try {
+  const bool outlives_ranks = place.agent_keeps_store && place.secret.empty();
+  const std::string here = fmt::format("here/{}", place.rank);
+  if (!outlives_ranks && get_now(here)) {
+    std::this_thread::sleep_for(kPause);
+    if (wait.over())
+      throw RunError(
+          launch::kRanks,
+          "rank {} of {} has come to {}, port {}, before, and rank 0 was not started again; does another "
+          "process have the same rank?",
+          place.rank, place.size, place.address, place.port);
+    wait.say([] { return std::vector<int>{0}; }, "the rank 0 that is there belongs to an earlier start");
+    return false;
+  }
+  set(here, fmt::format("{} {}", ::getpid(), host_identity()));
   auto peers = std::make_shared<std::vector<Peer>>();
-  std::vector<int> missing;
   for (int rank = 0; rank < place.size; ++rank) {
-    // Once one rank was awaited in vain, the rest are looked up without waiting.
-    const auto patience = missing.empty() ? options.patience : std::chrono::milliseconds(10);
+    const auto missing = [&] { return missing_from(rank, place.size); };
+    std::optional<std::string> text;
+    while (!(text = get(fmt::format("here/{}", rank), wait.step())) && !wait.over()) wait.say(missing);
+    if (!text) throw_missing(place, missing(), wait.patience());
     Peer peer;
-    if (const auto text = get(fmt::format("here/{}", rank), patience)) {
-      std::istringstream(*text) >> peer.process >> peer.host;
-    } else {
-      missing.push_back(rank);
-    }
+    std::istringstream(*text) >> peer.process >> peer.host;
     peers->push_back(peer);
   }
-  if (!missing.empty())
-    throw RunError(launch::kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
-                   place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
-                   place.address, place.port, 1e-3 * static_cast<double>(options.patience.count()));
   peers_ = peers;
+  return true;
+} catch (const RunError&) {
+  // The store was lost. The launch that started rank 0 may start it again.
+  if (place.rank == 0 || place.agent_keeps_store || wait.over()) throw;
+  return false;
+}
+
+std::vector<int> Meeting::missing_from(int first, int size) const {
+  std::vector<int> missing;
+  for (int rank = first; rank < size; ++rank)
+    if (!get_now(fmt::format("here/{}", rank))) missing.push_back(rank);
+  return missing;
 }
 
 Meeting Meeting::clone() const {

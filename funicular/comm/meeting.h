@@ -18,6 +18,8 @@ struct MeetingOptions {
   std::string interface {};
   /// How long to wait until all ranks have come.
   std::chrono::milliseconds patience = std::chrono::minutes(5);
+  /// How long to wait until the log says for whom. It repeats this once a minute.
+  std::chrono::milliseconds first_notice = std::chrono::seconds(10);
 };
 
 /// A rank's description of itself. Ranks with equal `host` see each other's process numbers.
@@ -28,12 +30,17 @@ struct Peer {
 
 struct Address;     // address.h
 struct Connection;  // meeting_store.h
+class MeetingWait;  // meeting.cpp
 
 /// One rank's connection to the store. A value; copies share the connection, which serves one call at a time.
 class Meeting {
  public:
   /// Waits until all ranks have come. Throws RunError that names the missing ranks. Throws InputError if the
   /// interface or the address cannot be used.
+  ///
+  /// A rank that was started again may find the store of the earlier rank 0, which is about to end. It knows this
+  /// store by its own rank, which has come there before, and waits for the store of the next rank 0. So launches on
+  /// several hosts need not agree when they start their ranks again.
   Meeting(const launch::Environment& place, const MeetingOptions& options);
 
   /// A connection of its own, for another thread.
@@ -57,9 +64,11 @@ class Meeting {
 
  private:
   Meeting() = default;
-  void leave_agent_store(const launch::Environment& place, const MeetingOptions& options, const Address& own,
-                         const std::string& prefix);
-  void exchange_peers(const launch::Environment& place, const MeetingOptions& options);
+  void open_agents(const launch::Environment& place, const MeetingOptions& options, const Address& own,
+                   MeetingWait& wait);
+  /// False if this rank has to connect again: it has come to this store before, or the store is lost.
+  bool exchange_peers(const launch::Environment& place, MeetingWait& wait);
+  std::vector<int> missing_from(int first, int size) const;
 
   std::shared_ptr<const Connection> connection_;
   std::shared_ptr<const std::vector<Peer>> peers_;

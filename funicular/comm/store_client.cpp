@@ -54,6 +54,7 @@ StoreClient::~StoreClient() {
 bool StoreClient::try_to_connect(const Address& address, Clock::time_point deadline, std::string& why_not) {
   // A listener that accepts and then says nothing is no store of ours, or it turns connections away at this moment.
   const auto soon = std::min(deadline, Clock::now() + 10s);
+  frames_ = {};
   descriptor_ = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   try {
     int error = descriptor_ < 0 ? errno : 0;
@@ -66,6 +67,7 @@ bool StoreClient::try_to_connect(const Address& address, Clock::time_point deadl
     if (error != 0) C10_THROW_ERROR(DistNetworkError, errno_text(error));
     send_without_delay(descriptor_);
     shake_hands(soon);
+    identity_ = require_answer(StoreAction::check, kStoreIdentity).value;
     return true;
   } catch (const c10::Error& error) {
     why_not = error.what_without_backtrace();
@@ -163,7 +165,10 @@ StoreAnswer StoreClient::require_answer(StoreAction action, const std::string& k
 }
 
 c10::intrusive_ptr<c10d::Store> StoreClient::clone() {
-  return c10::make_intrusive<StoreClient>(target_, timeout_);
+  auto other = c10::make_intrusive<StoreClient>(target_, timeout_);
+  if (other->identity_ != identity_)
+    C10_THROW_ERROR(DistNetworkError, "rank 0 was started again and has a new one");
+  return other;
 }
 
 void StoreClient::set(const std::string& key, const std::vector<uint8_t>& value) {

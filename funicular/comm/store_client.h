@@ -30,7 +30,7 @@ class StoreClient final : public c10d::Store {
   StoreClient(Target target, std::chrono::milliseconds patience);
   ~StoreClient() override;
 
-  /// With a connection of its own.
+  /// With a connection of its own. Throws c10::DistNetworkError if another store listens there by now.
   c10::intrusive_ptr<c10d::Store> clone() override;
   using c10d::Store::set;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
@@ -62,6 +62,7 @@ class StoreClient final : public c10d::Store {
   std::mutex mutex_;
   int descriptor_ = -1;
   uint64_t last_id_ = 0;
+  std::string identity_;  ///< of the store
   wire::Frames frames_;
   std::string buffer_;
 };

@@ -74,6 +74,7 @@ struct StoreServer::Connection {
 
 StoreServer::StoreServer(int listening, std::string secret, const Limits& limits)
     : listening_(listening), wake_(make_wake_descriptor()), secret_(std::move(secret)), limits_(limits) {
+  values_[kStoreIdentity] = hex(random_digest());
   ::fcntl(listening_, F_SETFL, O_NONBLOCK);
   // Signals are for the threads that know what to do with them.
   sigset_t all, old;

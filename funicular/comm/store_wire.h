@@ -30,6 +30,9 @@ struct StoreAnswer {
   std::string value;
 };
 
+/// The key whose value no other store has. The server sets it.
+inline constexpr const char* kStoreIdentity = "identity";
+
 namespace wire {
 
 constexpr size_t kMostBytes = size_t{64} << 20;  ///< of a frame

@@ -167,6 +167,26 @@ Rows asked_for(const ProofTask& task, const format::ModelConfig& config, const t
   return text;
 }
 
+/// The tokeniser of the task's folder, or the one beside its config.json: a token store does not have special tokens.
+std::unique_ptr<text::Tokenizer> tokenizer_of_store(const ProofTask& task) {
+  if (task.model.empty())
+    throw InputError(
+        "prove",
+        "{}: a token store needs the special tokens of its tokeniser; give with --model the folder that "
+        "was its --tokenizer",
+        task.data.string());
+  if (!fs::is_regular_file(task.model)) return format::load_tokenizer(task.model);
+  try {
+    return format::load_tokenizer(fs::absolute(task.model).parent_path());
+  } catch (const InputError& error) {
+    throw InputError(
+        "prove",
+        "{}; a token store needs the special tokens of its tokeniser: copy the tokeniser's files beside "
+        "{}, or give a model folder with --model",
+        error.what(), task.model.string());
+  }
+}
+
 std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
                                                    const objective::Objective& objective) {
   const launch::Environment place =
@@ -261,10 +281,7 @@ ProofText open_text(const ProofTask& task, const format::ModelConfig& config) {
     text.objective = objective_of(task, config, *text.tokenizer);
     return text;
   }
-  if (fs::is_regular_file(task.model) || task.model.empty())
-    throw InputError("prove",
-                     "rows of a token store need the tokeniser of a model folder; give one with --model");
-  text.tokenizer = format::load_tokenizer(task.model);
+  text.tokenizer = tokenizer_of_store(task);
   text.objective = objective_of(task, config, *text.tokenizer);
   text.rows = rows_of_store(task, *text.tokenizer, *text.objective);
   return text;

@@ -207,11 +207,10 @@ void Distilling::open_task() {
 void Distilling::open_task_stores() {
   if (!teacher_.is_model()) require_soft_columns(o_.train_file, o_.eval_file, teacher_.soft_layout());
   const fs::path folder = o_.trainer.output / "data";
-  StoreOptions options{
-      .labels = classes(),
-      .labelled = learns_labels() || (teacher_.is_model() && !lacks_label(o_.train_file, o_.task->columns())),
-      .verify = leads() || launch::read_environment().local_rank == 0,
-      .bad_rows = o_.bad_rows};
+  StoreOptions options{.labels = classes(),
+                       .labelled = learns_labels() || (teacher_.is_model() && has_all_labels(o_)),
+                       .verify = leads() || launch::read_environment().local_rank == 0,
+                       .bad_rows = o_.bad_rows};
   train_store_ = open_store(*o_.task, o_.train_file, "train", *tokenizer_, folder, options);
   if (options.labelled) options.labels = train_store_->meta().label_names;
   if (prediction() && o_.task->scores_classes()) take_classes(options.labels);

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <variant>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/data/row_source.h"
 #include "funicular/format/row_rules.h"
 #include "funicular/model/class_names.h"
+#include "funicular/task/distill.h"
+#include "funicular/task/task.h"
 
 namespace funicular::task {
 
@@ -65,6 +69,8 @@ std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
   return named_by_task;
 }
 
+namespace {
+
 bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout) {
   if (!layout.label_column || !std::holds_alternative<std::string>(*layout.label_column)) return false;
   const auto& name = std::get<std::string>(*layout.label_column);
@@ -87,6 +93,27 @@ bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout
         "{}: \"{}\" holds shares and no label: the student learns the teacher's answers, which need no label",
         file.string(), name);
   return lacks || has_shares;
+}
+
+bool has_empty_label(const Task& task, const fs::path& file, const format::BadRows* bad_rows) {
+  RowsOptions options;
+  if (bad_rows) options.bad_rows = std::make_shared<format::BadRows>(bad_rows->skip());
+  const std::unique_ptr<data::RowSource> source = task.open_rows(file, options);
+  uint64_t empty = 0;
+  for (size_t piece = 0; piece < source->pieces(); ++piece)
+    source->read(piece,
+                 [&](const data::SourceRow& row) { empty += row.label.empty() && row.shares.empty(); });
+  if (empty > 0)
+    log::info("{}: {} row{} an empty label: the student learns the teacher's answers, which need no label",
+              file.string(), empty, empty == 1 ? " has" : "s have");
+  return empty > 0;
+}
+
+}  // namespace
+
+bool has_all_labels(const DistillOptions& options) {
+  return !lacks_label(options.train_file, options.task->columns()) &&
+         !has_empty_label(*options.task, options.train_file, options.bad_rows.get());
 }
 
 }  // namespace funicular::task

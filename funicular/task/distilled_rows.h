@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "funicular/base/file.h"
-#include "funicular/data/row_source.h"
 #include "funicular/format/delimited.h"
 #include "funicular/format/model_config.h"
 #include "funicular/objective/distillation.h"
 
 namespace funicular::task {
+
+struct DistillOptions;
 
 /// Refuses terms that do not fit the stage, probabilities from a file instead of a teacher, or a cache of answers.
 void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
@@ -27,9 +28,9 @@ std::vector<std::string> classes_of_teacher(const format::ModelConfig& teacher,
                                             const std::vector<std::string>& named_by_task,
                                             const fs::path& file);
 
-/// Whether a custom task's file has no label column. It has none if its header does not name the column. For JSON
-/// lines, it has none if the first object lacks the key, or has an object of shares there. A teacher can answer such
-/// rows, too. Logs that labels are not read.
-bool lacks_label(const fs::path& file, const data::TextFileSourceOptions& layout);
+/// Whether each row of the training file has a label. A custom task's file has none if its header does not name the
+/// column. For JSON lines, it has none if the first object lacks the key, or has an object of shares there. A teacher can
+/// answer rows without labels, too: logs that labels are not read.
+bool has_all_labels(const DistillOptions& options);
 
 }  // namespace funicular::task

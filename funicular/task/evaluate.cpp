@@ -205,6 +205,12 @@ void require_file(const Task& task, const fs::path& data) {
                    fs::exists(data / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
 }
 
+void require_fit(const Task& task, const model::Pretrained& pretrained, const fs::path& data) {
+  require_kind(task, pretrained);
+  require_texts(task, pretrained);
+  require_file(task, data);
+}
+
 /// The rows are tokenised once per host: its first rank makes the store in its `folder`, and the host's next ranks
 /// `open` it there. A rank that sees no such folder, as in a container, tokenises the rows itself.
 Store open_rows(const comm::Group& group, const fs::path& folder,
@@ -224,6 +230,12 @@ Store open_rows(const comm::Group& group, const fs::path& folder,
     store = seen == made.end() ? open(folder, true) : open(*seen, false);
   });
   return store;
+}
+
+/// None if the evaluation lacks the baseline's metric.
+std::optional<Baseline> baseline_of_rows(const data::TokenStore& store, const OrderedJson& scores) {
+  std::optional<Baseline> baseline = find_baseline(store, store);
+  return baseline && scores.contains(baseline->metric) ? baseline : std::nullopt;
 }
 
 OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, const Model& model,
@@ -297,9 +309,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   Evaluation found{.task = options.task ? options.task : task_of(pretrained)};
   const Task& task = *found.task;
   measurement.take_length(task);
-  require_kind(task, pretrained);
-  require_texts(task, pretrained);
-  require_file(task, options.data);
+  require_fit(task, pretrained, options.data);
   const text::Tokenizer& tokenizer = measurement.tokenizer();
   pretrained.check_columns(task.texts(), tokenizer.sequence());
   const std::vector<std::string> labels = task.labels_of(config, options.model);
@@ -338,9 +348,10 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
       task.sheet(std::move(rows.metrics), labels, exits ? without_calibration(note.source) : note.source);
   const auto begin = std::chrono::steady_clock::now();
   const auto over_windows = task.over_windows(*rows.samples, *found.sheet, note.source);
-  Metrics* const metrics = over_windows ? over_windows.get() : found.sheet.get();
-  found.scores = measurement.measure(model, objective, *rows.samples, metrics, exits);
+  found.scores = measurement.measure(model, objective, *rows.samples,
+                                     over_windows ? over_windows.get() : found.sheet.get(), exits);
   if (over_windows) found.scores.update({{"samples", store->rows()}, {"windows", rows.samples->size()}});
+  found.baseline = baseline_of_rows(*store, found.scores);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
   if (measurement.leads()) judge(found, pretrained, options);
   const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};

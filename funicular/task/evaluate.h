@@ -12,6 +12,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/data/cut_rows.h"
 #include "funicular/format/bad_rows.h"
+#include "funicular/task/baseline.h"
 #include "funicular/task/early_exit.h"
 #include "funicular/task/sheet.h"
 #include "funicular/task/task.h"
@@ -64,6 +65,8 @@ struct Evaluation {
   /// Measures of calibration (Sheet::reliability). After EvaluateOptions::calibrate: of the calibrated model, with
   /// the earlier values in "before". Null: the task has no such measures.
   OrderedJson reliability = nullptr;
+  /// The constant answer that is best on these rows. None as in find_baseline(), and if `scores` lack its metric.
+  std::optional<Baseline> baseline = {};
   data::CutRows cut = {};  ///< texts that were cut
   uint64_t left_out = 0;   ///< bad rows
   OrderedJson record =

@@ -32,6 +32,8 @@ struct FolderOptions {
 };
 
 /// Model, tokeniser, task and predictor of one folder. Keep it, as opening a folder takes far longer than an answer.
+/// On the CPU several threads may call its functions at the same time; each gets the answers that it would get alone.
+/// With a model on a GPU, let one thread at a time call them.
 class FolderPredictor {
  public:
   /// Throws InputError if the folder has no model of a task, no tokeniser, or lacks a weight.

@@ -19,6 +19,7 @@ void StepReports::begin() {
   shown.start = static_cast<uint64_t>(training_.state.step);
   if (training_.options.progress)
     progress_.emplace("train", static_cast<uint64_t>(training_.max_steps), shown);
+  if (training_.options.progress && training_.group.size() > 1) log::info("{}", describe_ranks());
   if (training_.options.progress) log::info("{}", describe_steps());
   for (const std::string& line : training_.draws.describe_corpora(training_.max_steps)) log::info("{}", line);
   if (const std::string warning = unusual_rate(training_.optimizer); !warning.empty())
@@ -44,6 +45,15 @@ std::string StepReports::describe_scaling() const {
                      optim::rate_factor(rate, training_.plan.batch),
                      optim::rate_scaling_names()[static_cast<size_t>(rate.rule)], training_.plan.batch,
                      rate.base_batch);
+}
+
+/// Describes who trains: "4 ranks on 2 hosts: ddp, connections, cpu".
+std::string StepReports::describe_ranks() const {
+  const std::vector<int> hosts = training_.group.hosts();
+  const int count = *std::max_element(hosts.begin(), hosts.end()) + 1;
+  const at::Device device = training_.model.device();
+  return fmt::format("{} ranks on {} host{}: {}, {}, {}", hosts.size(), count, count == 1 ? "" : "s",
+                     training_.strategy->name(), training_.group.carrier_name(device), device.str());
 }
 
 /// Describes batches and steps: "a batch of 32 sequences = 16 × 2, 4 steps per epoch, 12 in all, …".

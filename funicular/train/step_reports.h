@@ -42,6 +42,7 @@ class StepReports {
 
  private:
   std::string describe_steps() const;
+  std::string describe_ranks() const;
   std::string describe_scaling() const;
   void record(const parallel::StepResult& result, double speed, int64_t memory);
   std::string shown_loss(const parallel::StepResult& result) const;

@@ -524,6 +524,16 @@ class Prove(ProgramTest):
                              "--max-length", 48)
         self.assertIn("holds", done.out)
 
+    def test_a_configuration_and_rows_of_ones_own(self):
+        model = self.model()
+        data = self.store(model)
+        words = ["prove", "single --micro-batch-size 4", "single", "--steps", 1, "--max-length", 48, "--data", data]
+        self.assertIn("holds", self.succeeds(*words, "--model", model / "config.json").out)
+        alone = self.folder / "alone.json"
+        alone.write_bytes((model / "config.json").read_bytes())
+        self.refuses([*words, "--model", alone], f"copy the tokeniser's files beside {alone}", "or give a model folder with --model")
+        self.refuses(words, f"{data}: a token store needs the special tokens of its tokeniser; give with --model the folder")
+
     def test_wrong_words_are_refused(self):
         self.refuses(["prove", "ddp -n 2"], "two layouts")
         self.refuses(["prove", "ddp -n 2", "dq"], "unknown strategy \"dq\"")

@@ -75,6 +75,7 @@ class TwoHosts(ProgramTest):
             _, err = launched.communicate(timeout=300)
             self.assertEqual(launched.returncode, 0, err)
             self.assertIn("connections only", err, "the two do not share memory")
+            self.assertIn(f"{sum(ranks)} ranks on 2 hosts: {strategy}, connections, cpu\n", err)
             self.assertIn("what the ranks send is not encrypted", err)
             one, two = (read_safetensors(self.folder / run / "checkpoints/step-000012/model.safetensors")
                         for run in ("one", strategy))

@@ -7,11 +7,15 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/comm/group.h"
+#include "funicular/comm/meeting.h"
 #include "funicular/comm/watch.h"
 #include "tests/comm/ranks.h"
 
@@ -211,6 +215,87 @@ TEST(Meeting, RanksThatDoNotComeAreNamed) {
   place.rank = 1;
   expect_in(failure([&] { Group::join(place, {.patience = std::chrono::milliseconds(300)}); }),
             {"rank 0 does not answer"});
+}
+
+/// The meetings of two ranks in threads, with so many restarts each.
+std::vector<std::optional<Meeting>> meet(
+    int port, const std::vector<int>& restarts, std::function<void()> meanwhile = [] {}) {
+  std::vector<std::optional<Meeting>> meetings(2);
+  std::vector<std::thread> threads;
+  for (const int rank : {1, 0}) {
+    threads.emplace_back([&, rank] {
+      meetings[size_t(rank)].emplace(
+          launch::Environment{.rank = rank, .size = 2, .port = port, .restart = restarts[size_t(rank)]},
+          MeetingOptions{.patience = std::chrono::seconds(20)});
+    });
+    if (rank == 1) meanwhile();
+  }
+  for (std::thread& thread : threads) thread.join();
+  return meetings;
+}
+
+TEST(Meeting, ARankThatWasStartedAgainWaitsForTheNextStore) {
+  const int port = test::some_port();
+  auto old = meet(port, {0, 0});
+  const Meeting rest = *old[1];
+  const auto now = meet(port, {1, 3}, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    old.clear();
+  });
+  now[0]->set("key", "value");
+  EXPECT_EQ(now[1]->get("key", std::chrono::seconds(10)), "value");
+  expect_in(failure([&] { static_cast<void>(rest.clone()); }),
+            {"the store of rank 0 is lost", "started again"});
+}
+
+TEST(Meeting, ARankThatLosesTheStoreBeforeAllHaveComeWaitsForTheNextStore) {
+  const int port = test::some_port();
+  std::thread second([&] {
+    const Meeting meeting({.rank = 1, .size = 3, .port = port}, {.patience = std::chrono::seconds(20)});
+    EXPECT_EQ(meeting.peers().size(), 3u);
+  });
+  expect_in(failure([&] {
+              const Meeting first({.rank = 0, .size = 3, .port = port},
+                                  {.patience = std::chrono::milliseconds(200)});
+            }),
+            {"did not come"});
+  std::thread third([&] {
+    const Meeting meeting({.rank = 2, .size = 3, .port = port, .restart = 7},
+                          {.patience = std::chrono::seconds(20)});
+  });
+  const Meeting first({.rank = 0, .size = 3, .port = port}, {.patience = std::chrono::seconds(20)});
+  second.join();
+  third.join();
+}
+
+TEST(Meeting, ASecondProcessOfARankIsRefused) {
+  const int port = test::some_port();
+  const auto there = meet(port, {0, 0});
+  expect_in(failure([&] {
+              const Meeting second({.rank = 1, .size = 2, .port = port},
+                                   {.patience = std::chrono::milliseconds(300)});
+            }),
+            {"rank 1 of 2 has come to 127.0.0.1", "does another process have the same rank?"});
+}
+
+TEST(Meeting, AWaitSaysForWhom) {
+  const MeetingOptions soon{.patience = std::chrono::milliseconds(600),
+                            .first_notice = std::chrono::milliseconds(100)};
+  launch::Environment place{.rank = 0, .size = 4, .port = test::some_port()};
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    failure([&] { const Meeting meeting(place, soon); });
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string port = "port " + std::to_string(place.port);
+  expect_in(said(),
+            {"rank 0 of 4 waits for ranks 1, 2, 3 at 127.0.0.1, ", port.c_str(), "; it will wait for "});
+  place.rank = 2;
+  expect_in(said(), {"rank 2 of 4 waits for rank 0 at 127.0.0.1, ", port.c_str(), " (Connection refused)"});
+  place.local_rank = 1;
+  EXPECT_EQ(said().find("waits for"), std::string::npos) << "the first rank of the host speaks";
+  place.rank = 1;
+  expect_in(said(), {"rank 1 of 4 waits for rank 0"});
 }
 
 TEST(Meeting, AnInterfaceThatIsNotThereIsNamed) {

@@ -32,6 +32,7 @@ class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
     const Group group =
         Group::from_environment({.fixed_order = fixed_order, .shared_memory = std::get<1>(GetParam())});
     EXPECT_EQ(group.shares_memory(), std::get<1>(GetParam()));
+    EXPECT_EQ(group.carrier_name(at::kCPU), group.shares_memory() ? "shared memory" : "connections");
     return group;
   }
 };

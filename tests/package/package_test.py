@@ -62,6 +62,22 @@ class Package(unittest.TestCase):
         if "GOMP_SPINCOUNT" in output:  # their threads wait as briefly as the program's: cmake/brief_waits.cpp
             self.assertNotRegex(output, r"GOMP_SPINCOUNT = '(?!5000')")
 
+    def test_a_program_finds_the_libraries_of_the_tarball_and_no_others(self):
+        there = self.install()
+        config = next(there.rglob("FunicularConfig.cmake"))
+        torch = pathlib.Path(re.search(r'AND EXISTS "(.+)"\)', config.read_text(encoding="utf-8"))[1]) / "lib"
+        libraries = config.parents[2]
+        for library in ("libtorch.so", "libtorch_cpu.so", "libc10.so", *(found.name for found in torch.glob("libgomp*"))):
+            (libraries / library).symlink_to(torch / library)
+        (self.folder / "empty.cpp").write_text("int main() {}\n")
+        (self.folder / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(empty CXX)\nfind_package(Funicular REQUIRED)\n"
+                                                    "add_executable(empty empty.cpp)\ntarget_link_libraries(empty PRIVATE Funicular::funicular)\n")
+        made = self.folder / "made"
+        said = run("cmake", "-S", self.folder, "-B", made, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={there}", "-DCMAKE_BUILD_TYPE=None")
+        self.assertNotIn("cycle", said)
+        run("cmake", "--build", made)
+        self.assertEqual(re.findall(r"RUNPATH.*\[(.*)\]", run("readelf", "--dynamic", "--wide", made / "empty")), [str(libraries)])
+
     def test_the_installed_program_runs_and_tells_the_version_of_the_header(self):
         there = self.install()
         header = (there / "include/funicular/base/version.h").read_text(encoding="utf-8")

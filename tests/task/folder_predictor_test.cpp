@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -94,6 +95,30 @@ TEST(FolderPredictor, GivesEveryLabelAboveItsThresholdAndNumbersOfRegression) {
   const Answer number = FolderPredictor(numbers.folder.path()).predict("a b");
   EXPECT_EQ(number.json.find("{\"value\": "), 0u);
   EXPECT_EQ(number.scores.size(), 1u);
+}
+
+TEST(FolderPredictor, GivesSeveralThreadsTheAnswersOfOne) {
+  const Folder made(config_of(3, "single_label_classification"), {.task = "custom", .max_length = 32});
+  for (const char* const precision : {"fp32", "int8"}) {
+    const FolderPredictor opened(made.folder.path(), {.precision = precision});
+    std::vector<std::string> texts;
+    std::vector<std::vector<float>> alone;
+    for (size_t length = 1; length <= kLong.size(); length += 2) {
+      texts.push_back(kLong.substr(0, length));
+      alone.push_back(opened.predict(texts.back()).scores);
+    }
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(4, 0);
+    for (size_t number = 0; number < wrong.size(); ++number)
+      threads.emplace_back([&, number] {
+        for (size_t i = 0; i < 8 * texts.size(); ++i) {
+          const size_t at = (i * (number + 1) + number) % texts.size();
+          wrong[number] += opened.predict(texts[at]).scores != alone[at];
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, std::vector<int>(4, 0)) << precision;
+  }
 }
 
 TEST(FolderPredictor, GivesATagToEachWordThatFits) {

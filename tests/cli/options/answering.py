@@ -1,9 +1,11 @@
 """What the options of evaluate and predict do."""
 
+import os
+import pty
 import select
 import shutil
 
-from harness import HIDDEN, VOCABULARY, array, encoder_shapes, environment, json, random_weights, read_safetensors, subprocess, write_model, write_rows, write_safetensors
+from harness import HIDDEN, PROGRAM, VOCABULARY, array, encoder_shapes, environment, exact, json, random_weights, read_safetensors, subprocess, write_model, write_rows, write_safetensors
 
 from .lab import *
 from .tokenizing import TABLE, tabs
@@ -210,6 +212,24 @@ def evaluated_details(lab):
     lab.assertEqual(found["classes"]["contra"], {"precision": 0, "recall": 0, "f1": 0, "support": 8})
     lab.assertEqual({name: round(value, 9) for name, value in found["classes"]["pro"].items()},
                     {"precision": round(1 / 3, 9), "recall": 1, "f1": 0.5, "support": 4})
+
+
+@EVALUATE.row("--json", "one object where a program reads, a table with the best constant answer where a person does")
+def evaluated_json(lab):
+    data = many_columns(lab, "three-answers.tsv", [("text", "label"), ("film", "pro"), ("book", "contra"), ("old", "contra")])
+    words = ["evaluate", "--model", classifier(lab, "bias", bias=[0, 3]), "--task", "custom", "--data", data]
+    lab.assertEqual(lab.succeeds(*words, "--json").out, lab.succeeds(*words).out)
+    table = lab.succeeds(*words, "--json", "false", "--details").out
+    lab.assertRegex(table, r'metric +model  always "contra"\n')
+    lab.assertRegex(table, r"\naccuracy +0\.3333 +0\.6667\n")
+    lab.assertRegex(table, r"\nsamples +3\n")
+    lab.assertRegex(table, r"\n\nclass +precision +recall +f1 +support\ncontra +0\.0000 +0\.0000 +0\.0000 +2\npro +0\.3333 +1\.0000 +0\.5000 +1\n")
+    lab.assertIn("--json also shows: confusion_matrix", table)
+    ours, terminal = pty.openpty()
+    subprocess.run([PROGRAM, *exact(words)], stdout=terminal, stderr=subprocess.DEVNULL, env=environment(), timeout=300, check=True)
+    os.close(terminal)
+    lab.assertRegex(os.read(ours, 4096).decode(), r"accuracy +0\.3333 +0\.6667")
+    os.close(ours)
 
 
 @EVALUATE.row("--predictions", "each row's answer lies there")

@@ -171,6 +171,14 @@ def train(lab):
         run = lab.train(train=unlabelled(lab, name))
         lab.assertEqual(run.weights, weights, "the teacher's answers need no label")
         lab.assertIn(f'{name} has no column "label"', run.err)
+    lines = lab.data().read_text().splitlines()
+    for empty, said in ((1, "1 row has an empty label"), (3, "3 rows have an empty label")):
+        path = lab.once(f"{empty}-empty.tsv", lambda path: path.write_text("\n".join(
+            [lines[0], *("\t" + line.split("\t")[1] for line in lines[1:1 + empty]), *lines[1 + empty:]]) + "\n") and path)
+        run = lab.train(train=path)
+        lab.assertEqual(run.weights, weights, "the teacher's answers need no label")
+        lab.assertIn(f"{path}: {said}: the student learns the teacher's answers, which need no label", run.err)
+    lab.refuses_to_train('1-empty.tsv:2: expected one of the labels contra, pro, found ""', train=path.with_name("1-empty.tsv"), terms=["soft", "hard"])
     lab.refuses_to_train('no column "label"', train=unlabelled(lab, "no_labels.tsv"), terms=["soft", "hard"])
 
 
