@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast Unigram and BPE with byte fallback read text, beside Hugging Face `tokenizers`: one thread each, in turns, by processor time.
 
-Both go from texts in memory to the ids of each text. Funicular's side is the filter tokenize_lines, which also writes ids and word
-starts to a pipe; the time to read the tokeniser is taken off. Run it on a quiet machine.
+Both go from the same texts in memory to ids: Funicular to one array, as for training, `tokenizers` to an Encoding for each text. Both
+read the texts once before they are timed, so the caches of both know the words. Run it on a quiet machine.
 """
 
 import argparse
@@ -21,7 +21,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tokenizers import Tokenizer
 
-OURS, PEERS = 30_000_000, 500_000  # bytes, at least and at most
+OURS, PEERS = 30_000_000, 1_500_000  # bytes that are read, at least, and bytes of text, at most
 
 
 def lines_of(path):
@@ -29,11 +29,9 @@ def lines_of(path):
     return [line for file in files for line in file.read_bytes().decode("utf-8", "replace").split("\n") if line]
 
 
-def seconds_of(helper, path, payload):
-    before = os.times()
-    subprocess.run([helper, str(path), "1"], input=payload, stdout=subprocess.DEVNULL, check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+def seconds_of(helper, path, payload, times):
+    done = subprocess.run([helper, "--seconds", str(path), str(times)], input=payload, stdout=subprocess.PIPE, check=True)
+    return float(done.stdout)
 
 
 def first_bytes(lines, limit):
@@ -54,18 +52,17 @@ def main():
     arguments.add_argument("--turns", type=int, default=5)
     options = arguments.parse_args()
     for text in options.text:
-        lines = lines_of(text)
+        lines, size = first_bytes(lines_of(text), PEERS)
         payload = b"".join(struct.pack("<I", len(line.encode())) + line.encode() for line in lines)
-        size = len(payload) - 4 * len(lines)
         times = max(1, OURS // size)
-        few, few_size = first_bytes(lines, PEERS)
         for path in options.tokenizer:
             peer, turns = Tokenizer.from_file(str(path)), []
+            peer.encode_batch(lines, add_special_tokens=False)
             for _ in range(options.turns):
-                own = seconds_of(options.helper, path, payload * times) - seconds_of(options.helper, path, b"")
+                own = seconds_of(options.helper, path, payload, times + 1) - seconds_of(options.helper, path, payload, 1)
                 begin = time.process_time()
-                peer.encode_batch(few, add_special_tokens=False)
-                turns.append((size * times / own / 1e6, few_size / (time.process_time() - begin) / 1e6))
+                peer.encode_batch(lines, add_special_tokens=False)
+                turns.append((size * times / own / 1e6, size / (time.process_time() - begin) / 1e6))
             turns.sort(key=lambda turn: turn[0] / turn[1])
             own, other = turns[len(turns) // 2]
             print(f"{text.name}, {path.parent.name}: {own:.1f} MB/s, tokenizers {other:.2f} MB/s, median ratio {own / other:.1f}", flush=True)

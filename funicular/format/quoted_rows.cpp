@@ -1,7 +1,6 @@
 #include "funicular/format/quoted_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 namespace funicular::format {
@@ -25,10 +24,10 @@ std::optional<size_t> QuotedRowScan::line_of_quote() const {
 
 std::optional<size_t> QuotedRowScan::end(std::string_view text, bool whole) {
   if (at_ == At::field && position_ == 0) {  // most lines have no quotes at all
-    const void* const line = std::memchr(text.data(), '\n', text.size());
-    const size_t size =
-        line ? static_cast<size_t>(static_cast<const char*>(line) - text.data()) + 1 : text.size();
-    if ((line || whole) && !std::memchr(text.data(), '"', size)) return size;
+    const size_t line = text.find('\n');
+    const bool ends = line != std::string_view::npos;
+    const std::string_view row = ends ? text.substr(0, line + 1) : text;
+    if ((ends || whole) && row.find('"') == std::string_view::npos) return row.size();
   }
   end_.reset();
   while (step(text, whole)) {

@@ -41,11 +41,12 @@ struct AsciiChunks {
   /// The blank, or the end of the text, behind each word. The next word begins behind the blank.
   uint64_t ends = 0;
 
-  /// Reads the first 64 of the `left` (1 or more) bytes at `text`, where a word must begin.
-  AsciiChunks(const char* text, size_t left) {
+  /// Reads the first 64 of the `left` (1 or more) bytes at `text`, where a word must begin. The words behind a blank
+  /// behind the character `joined` are not read; a blank stands for none.
+  AsciiChunks(const char* text, size_t left, char joined = ' ') {
     const ByteBlock block(text);
     const uint64_t visible = block.within('!', '~');
-    const uint64_t inner = block.equal(' ') & (visible << 1) & (visible >> 1);
+    const uint64_t inner = block.equal(' ') & ((visible & ~block.equal(joined)) << 1) & (visible >> 1);
     const auto known = static_cast<size_t>(std::countr_one(visible | inner));
     ends = inner & low_bits(known);
     if (left < ByteBlock::size && known == left) ends |= uint64_t{1} << left;

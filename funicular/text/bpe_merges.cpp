@@ -4,7 +4,6 @@
 #include <bit>
 #include <functional>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -22,8 +21,8 @@ uint64_t hash_of(int32_t left, int32_t right) {
   return key_of(left, right) * 0x9E3779B97F4A7C15ull;
 }
 
-// The filter takes 64 kB and fits into the L2 cache; the pairs themselves take about a megabyte.
-constexpr uint32_t filter_bits = 19;
+// A filter takes 64 to 512 kB and fits into the L2 cache; the pairs themselves take megabytes.
+constexpr int fewest_filter_bits = 19, most_filter_bits = 22;
 
 // In words up to this length, a search of all ranks after each merge is faster than a heap.
 constexpr size_t longest_short_word = 128;
@@ -52,19 +51,20 @@ std::vector<Merge> checked_merges(std::vector<Merge> merges, const std::vector<s
 MergeTable::MergeTable(std::vector<Merge> merges) {
   std::unordered_map<uint64_t, size_t> last;
   for (size_t i = 0; i < merges.size(); ++i) last[key_of(merges[i].left, merges[i].right)] = i;
-  std::unordered_set<int32_t> results;
   for (size_t i = 0; i < merges.size(); ++i) {
     if (last[key_of(merges[i].left, merges[i].right)] != i) continue;
-    results_differ_ &= results.insert(merges[i].result).second;
     merges_.push_back(merges[i]);
   }
   const size_t size = std::bit_ceil(std::max<size_t>(2 * merges_.size(), 64));
   slots_.resize(size);
+  const int filter_bits =
+      std::clamp(static_cast<int>(std::bit_width(8 * size)), fewest_filter_bits, most_filter_bits);
   filter_.resize((size_t{1} << filter_bits) / 64);
+  filter_shift_ = 64 - static_cast<uint32_t>(filter_bits);
   shift_ = 64 - static_cast<uint32_t>(std::countr_zero(size));
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& merge = merges_[rank];
-    const uint64_t hash = hash_of(merge.left, merge.right), bit = hash >> (64 - filter_bits);
+    const uint64_t hash = hash_of(merge.left, merge.right), bit = hash >> filter_shift_;
     filter_[bit / 64] |= uint64_t{1} << (bit % 64);
     size_t at = static_cast<size_t>(hash >> shift_);
     while (slots_[at].rank != no_rank) at = (at + 1) & (size - 1);
@@ -73,7 +73,7 @@ MergeTable::MergeTable(std::vector<Merge> merges) {
 }
 
 inline int32_t MergeTable::rank_of(int32_t left, int32_t right) const {
-  const uint64_t hash = hash_of(left, right), bit = hash >> (64 - filter_bits);
+  const uint64_t hash = hash_of(left, right), bit = hash >> filter_shift_;
   if ((filter_[bit / 64] >> (bit % 64) & 1) == 0) return no_rank;
   for (auto at = static_cast<size_t>(hash >> shift_);; at = (at + 1) & (slots_.size() - 1)) {
     const Slot& slot = slots_[at];
@@ -84,9 +84,9 @@ inline int32_t MergeTable::rank_of(int32_t left, int32_t right) const {
 
 void MergeTable::apply(std::vector<Symbol>& word, MergeScratch& scratch) const {
   if (word.size() < 2) return;
-  // If two pairs give the same token, an outdated entry of the heap can merge the new pair at its place.
-  // `tokenizers` does the same, so only the heap gives its order of merges.
-  if (results_differ_ && word.size() <= longest_short_word) return apply_to_short(word);
+  // `tokenizers` merges with a heap, whose expired entries merge nothing: symbols only grow. So no later pair at the
+  // place of an expired entry has the text of its token.
+  if (word.size() <= longest_short_word) return apply_to_short(word);
   apply_with_heap(word, scratch);
 }
 

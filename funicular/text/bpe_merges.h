@@ -70,8 +70,7 @@ class MergeTable {
   std::vector<Merge> merges_;
   std::vector<Slot> slots_;
   std::vector<uint64_t> filter_;  // a bit per hash of a pair that merges; rejects most other pairs at once
-  uint32_t shift_ = 0;
-  bool results_differ_ = true;  ///< no two pairs give the same token
+  uint32_t shift_ = 0, filter_shift_ = 0;
 };
 
 }  // namespace funicular::text

@@ -1,20 +1,29 @@
 #include "funicular/text/character_bpe.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/text/tokenizer.h"
 #include "funicular/text/utf8.h"
+#include "funicular/text/word_table.h"
 
 namespace funicular::text {
 namespace {
 
 constexpr uint32_t kTabulated = 0x10000;
 
+// The bits take 128 kB and fit into the L2 cache. Gemma has 34 thousand pairs.
+constexpr uint32_t kJoinBits = 20;
+
 uint64_t pair_of(uint32_t before, uint32_t behind) {
   return uint64_t{before} << 32 | behind;
+}
+
+uint64_t join_bit(uint64_t pair) {
+  return pair * 0x9E3779B97F4A7C15ull >> (64 - kJoinBits);
 }
 
 uint32_t first_character(std::string_view text) {
@@ -40,7 +49,10 @@ std::unordered_map<std::string_view, int32_t> ids_by_text(const std::vector<std:
 
 CharacterBpe::CharacterBpe(std::vector<std::string> vocabulary, std::vector<Merge> merges,
                            CharacterBpeOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), ids_(ids_by_text(vocabulary_)) {
+    : vocabulary_(std::move(vocabulary)),
+      options_(std::move(options)),
+      ids_(ids_by_text(vocabulary_)),
+      serial_(next_tokenizer_serial()) {
   merges_ = MergeTable(checked_merges(std::move(merges), vocabulary_, vocabulary_.size()));
   if (!options_.unknown_token.empty()) {
     unknown_ = id_of(options_.unknown_token);
@@ -59,6 +71,8 @@ CharacterBpe::CharacterBpe(std::vector<std::string> vocabulary, std::vector<Merg
       char bytes[4];
       if (token == std::string_view(bytes, put_code_point(code, bytes))) characters_[code] = id;
     }
+  is_token_.resize(kTabulated);
+  for (uint32_t code = 0; code < kTabulated; ++code) is_token_[code] = characters_[code] >= 0;
   find_joins();
 }
 
@@ -80,8 +94,23 @@ void CharacterBpe::find_joins() {
                       &right = vocabulary_[static_cast<size_t>(merge.right)];
     in_parts_ &= !no_text.contains(merge.left) && !no_text.contains(merge.right);
     int size = 0;
-    joins_.insert(pair_of(last_code_point(left, size), first_character(right)));
+    joins_.push_back(pair_of(last_code_point(left, size), first_character(right)));
   }
+  std::sort(joins_.begin(), joins_.end());
+  joins_.erase(std::unique(joins_.begin(), joins_.end()), joins_.end());
+  join_bits_.resize((size_t{1} << kJoinBits) / 64);
+  for (const uint64_t pair : joins_) join_bits_[join_bit(pair) / 64] |= uint64_t{1} << (join_bit(pair) % 64);
+}
+
+/// joins(), or true by chance.
+inline bool CharacterBpe::may_join(uint32_t before, uint32_t behind) const {
+  const uint64_t bit = join_bit(pair_of(before, behind));
+  return (join_bits_[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+bool CharacterBpe::joins(uint32_t before, uint32_t behind) const {
+  return may_join(before, behind) &&
+         std::binary_search(joins_.begin(), joins_.end(), pair_of(before, behind));
 }
 
 // Both characters must be tokens: one that is unknown waits for the next one that is known.
@@ -90,8 +119,7 @@ bool CharacterBpe::splits_between(uint32_t before, std::string_view behind) cons
   char bytes[4];
   const std::string_view last(bytes, static_cast<size_t>(put_code_point(before, bytes) - bytes));
   const uint32_t first = first_character(behind);
-  return id_of_character(before, last) >= 0 && id_of_character(first, behind) >= 0 &&
-         !joins_.contains(pair_of(before, first));
+  return id_of_character(before, last) >= 0 && id_of_character(first, behind) >= 0 && !joins(before, first);
 }
 
 bool CharacterBpe::append_bytes(std::string_view character, std::vector<Symbol>& symbols) const {
@@ -152,13 +180,55 @@ void CharacterBpe::encode(std::string_view word, std::vector<WordPart>& out) con
     const auto text = [&](size_t k) -> const std::string& {
       return vocabulary_[static_cast<size_t>(symbols[k].id)];
     };
-    const bool joins = i + 1 < symbols.size() &&
-                       joins_.contains(pair_of(first_character(text(i)), first_character(text(i + 1))));
+    const bool joins =
+        i + 1 < symbols.size() && may_join(first_character(text(i)), first_character(text(i + 1)));
     if (joins) continue;
     put_merged(part, begin, out);
     part.clear();
     begin = end;
   }
+}
+
+struct CharacterBpe::Parts {
+  WordCache cache{16};
+  std::vector<WordPart> tokens;
+};
+
+void CharacterBpe::encode_ids(std::string_view word, std::vector<int32_t>& ids) const {
+  const char *at = word.data(), *const end = at + word.size();
+  thread_local Parts parts;
+  if (!in_parts_) return put_part(parts, word, end, ids);
+  const char* part = at;
+  uint32_t code = next_valid_code_point(at, end);
+  while (at < end) {
+    const char* const behind = at;
+    const uint32_t next = next_valid_code_point(at, end);
+    if (!may_join(code, next) && is_token(code) && is_token(next)) {
+      put_part(parts, {part, static_cast<size_t>(behind - part)}, end, ids);
+      part = behind;
+    }
+    code = next;
+  }
+  put_part(parts, {part, static_cast<size_t>(end - part)}, end, ids);
+}
+
+// Parts come again and again: words, and a few Chinese characters that have tokens in common.
+void CharacterBpe::put_part(Parts& parts, std::string_view part, const char* word_end,
+                            std::vector<int32_t>& ids) const {
+  const bool is_short = part.size() <= WordKey::longest;
+  WordKey key;
+  uint64_t hash = 0;
+  if (is_short) {
+    const bool readable = static_cast<size_t>(word_end - part.data()) >= WordKey::readable;
+    key = readable ? WordKey::at(part.data(), part.size()) : WordKey(part);
+    hash = key.hash();
+    if (parts.cache.append(key, hash, serial_, ids)) return;
+  }
+  parts.tokens.clear();
+  encode(part, parts.tokens);
+  const size_t first = ids.size();
+  for (const WordPart& token : parts.tokens) ids.push_back(token.id);
+  if (is_short) parts.cache.keep(key, hash, serial_, std::span(ids).subspan(first));
 }
 
 uint64_t CharacterBpe::fingerprint() const {

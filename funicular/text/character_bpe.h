@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "funicular/text/bpe_merges.h"
@@ -33,6 +32,7 @@ class CharacterBpe final : public PieceModel {
   int32_t unknown() const override { return unknown_; }
   bool byte_fallback() const override { return options_.byte_fallback; }
   void encode(std::string_view word, std::vector<WordPart>& out) const override;
+  void encode_ids(std::string_view word, std::vector<int32_t>& ids) const override;
   bool splits_between(uint32_t before, std::string_view behind) const override;
   uint64_t fingerprint() const override;
   const CharacterBpeOptions& options() const { return options_; }
@@ -41,6 +41,11 @@ class CharacterBpe final : public PieceModel {
  private:
   int32_t id_of_character(uint32_t code, std::string_view character) const;
   void find_joins();
+  bool may_join(uint32_t before, uint32_t behind) const;
+  bool joins(uint32_t before, uint32_t behind) const;
+  bool is_token(uint32_t code) const { return code < is_token_.size() && is_token_[code]; }
+  struct Parts;
+  void put_part(Parts& parts, std::string_view part, const char* word_end, std::vector<int32_t>& ids) const;
   void spell(std::string_view word, std::vector<Symbol>& symbols) const;
   bool append_bytes(std::string_view character, std::vector<Symbol>& symbols) const;
   void put_merged(std::vector<Symbol>& symbols, uint32_t begin, std::vector<WordPart>& out) const;
@@ -52,10 +57,13 @@ class CharacterBpe final : public PieceModel {
   int32_t unknown_ = -1;
   std::array<int32_t, 256> byte_ids_{};
   std::vector<int32_t> characters_;  ///< ids of the characters below U+10000, -1 for none
-  /// Pairs of characters, the first in the upper half. A token that ends with the first one merges with a token
+  std::vector<bool> is_token_;       ///< of the characters below U+10000
+  /// Pairs of characters, the first in the upper half, sorted. A token that ends with the first one merges with a token
   /// that begins with the second one. A word can be merged in two parts between all other characters.
-  std::unordered_set<uint64_t> joins_;
+  std::vector<uint64_t> joins_;
+  std::vector<uint64_t> join_bits_;  ///< a bit for the hash of each of these pairs
   bool in_parts_ = false;  ///< whether that holds: no merge has a token of a byte or the unknown one
+  uint32_t serial_;        ///< tells the instances apart in the threads' caches
 };
 
 }  // namespace funicular::text

@@ -31,6 +31,8 @@ class PieceModel {
   virtual bool byte_fallback() const = 0;
   /// Appends the tokens of a word, which is valid UTF-8 and not empty.
   virtual void encode(std::string_view word, std::vector<WordPart>& out) const = 0;
+  /// Appends the tokens without their places.
+  virtual void encode_ids(std::string_view word, std::vector<int32_t>& ids) const = 0;
   /// Whether a word can be cut behind the character `before` and in front of the text `behind`, so that both parts
   /// keep their tokens. May be false although it is so.
   virtual bool splits_between(uint32_t before, std::string_view behind) const = 0;

@@ -226,6 +226,7 @@ PieceTables::PieceTables(std::unique_ptr<const PieceModel> pieces, PieceRules ch
   special = {id_of(rules.pad_token), id_of(rules.unknown_token), id_of(rules.cls_token),
              id_of(rules.sep_token), id_of(rules.mask_token)};
   fingerprint = hash_piece_rules(*this);
+  for (const std::string& token : vocabulary) begins_word_.push_back(token.starts_with(kBlankMark));
 }
 
 int32_t PieceTables::id_of(std::string_view token) const {
@@ -240,18 +241,57 @@ ChunkRules::ChunkRules(const PieceTables& tables) : tables_(tables), kind_(kind_
   std::copy_if(steps.begin(), steps.end(), std::back_inserter(later_steps_),
                [](const NormalizerStep& step) { return step.kind != NormalizerStep::prepend; });
   replaces_compatibility_ = has_step(steps, NormalizerStep::nfkc) || has_step(steps, NormalizerStep::nfkd);
+  first_blank_is_like_others_ = later_steps_.size() == steps.size();
   find_unsafe();
   find_unchanged_ascii();
+  find_ascii_ends();
+  if (kind_ == Kind::words) find_simple();
+}
+
+void ChunkRules::find_ascii_ends() {
   for (uint32_t code = 0; code < 128; ++code) {
-    const char byte = static_cast<char>(code);
     ascii_begins_[code] = is_plain(code);
     ascii_ends_[code] =
-        ascii_begins_[code] &&
-        (kind_ != Kind::merges || tables_.model->splits_between(static_cast<uint8_t>(byte), kBlankMark));
+        ascii_begins_[code] && (kind_ != Kind::merges || tables_.model->splits_between(code, kBlankMark));
   }
-  cuts_ascii_ = true;
-  for (size_t code = '!'; code <= '~'; ++code)
-    cuts_ascii_ &= ascii_begins_[code] && ascii_ends_[code] && ascii_unchanged_[code];
+  size_t joined = 0;
+  // Only the first token of a word begins one, whichever it is.
+  cuts_ascii_ =
+      kind_ == Kind::words || tables_.model->unknown() < 0 || !tables_.begins_word(tables_.model->unknown());
+  for (uint32_t code = '!'; code <= '~'; ++code) {
+    cuts_ascii_ &= ascii_begins_[code] && ascii_unchanged_[code];
+    if (ascii_ends_[code]) continue;
+    joined_ = static_cast<char>(code);
+    ++joined;
+  }
+  cuts_ascii_ &= joined < 2;
+}
+
+// A map alone, white space at the ends and runs of blanks look at no two characters of a chunk that form no cluster.
+void ChunkRules::find_simple() {
+  for (const NormalizerStep& step : later_steps_) {
+    if (step.kind == NormalizerStep::precompiled)
+      map_ = step.map.get();
+    else if (step.kind != NormalizerStep::strip && step.kind != NormalizerStep::replace_blanks)
+      return;
+  }
+  if (!ascii_unchanged_['a']) return;
+  const auto splits = [](std::string_view text) {
+    bool found = text.empty();
+    for (const char *at = text.data(), *const end = at + text.size(); at < end;) {
+      const uint32_t code = next_valid_code_point(at, end);
+      found |= code == 0x2581 || (flags_of(code) & unicode::white) != 0;
+    }
+    return found;
+  };
+  simple_.resize(0x10000);
+  for (uint32_t code = 1; code < simple_.size(); ++code) {
+    char bytes[4];
+    std::string_view text(bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes));
+    if (cluster_of(code) != unicode::other) continue;
+    const bool replaced = map_ != nullptr && map_->find(text, text);
+    if (!splits(text)) simple_[code] = replaced ? Simple::replaced : Simple::kept;
+  }
 }
 
 // No step may look at two characters of ASCII. Each character is tried by itself behind a blank.
@@ -264,7 +304,7 @@ void ChunkRules::find_unchanged_ascii() {
         pairs |= key.size() > 1 && static_cast<uint8_t>(key[1]) < 0x80;
       });
   }
-  for (uint32_t code = 0x21; code < 0x7F && !pairs && kind_ == Kind::words; ++code) {
+  for (uint32_t code = 0x21; code < 0x7F && !pairs; ++code) {
     const std::string one(1, static_cast<char>(code));
     AlignedText text{" " + one, {}};
     apply_steps(later_steps_, text);
@@ -273,11 +313,44 @@ void ChunkRules::find_unchanged_ascii() {
   }
 }
 
-bool ChunkRules::is_unchanged_word(std::string_view chunk) const {
+bool ChunkRules::make_word(std::string_view chunk, bool is_first, std::string& word) const {
+  word.assign(kBlankMark);
+  if (is_first && kind_ == Kind::words && !first_is_like_others_) return false;
+  if (kind_ == Kind::merges) {
+    const PieceRules& rules = tables_.rules;
+    if (is_first && !rules.splitter.empty() && rules.splitter[0].kind == SplitterStep::metaspace)
+      return false;
+    if (is_first && first_blank_is_like_others_) word.clear();
+    for (size_t done = 0, found = 0; found != std::string_view::npos; done = found + 1) {
+      found = chunk.find(' ', done);
+      word.append(chunk.substr(done, found - done));
+      if (found != std::string_view::npos) word.append(kBlankMark);
+    }
+    return true;
+  }
+  if (!simple_.empty()) return append_simple(chunk, word);
+  word.append(chunk);
   return std::all_of(chunk.begin(), chunk.end(), [&](char byte) {
     const auto code = static_cast<uint8_t>(byte);
     return code < 0x80 && ascii_unchanged_[code];
   });
+}
+
+bool ChunkRules::append_simple(std::string_view chunk, std::string& word) const {
+  const char *at = chunk.data(), *const end = at + chunk.size();
+  for (const char* kept = at; at < end;) {
+    const char* const begin = at;
+    const uint32_t code = next_valid_code_point(at, end);
+    if (code >= simple_.size() || simple_[code] == Simple::no) return false;
+    std::string_view replacement;
+    if (simple_[code] == Simple::replaced) {
+      map_->find({begin, static_cast<size_t>(at - begin)}, replacement);
+      word.append(kept, begin).append(replacement);
+      kept = at;
+    }
+    if (at == end) word.append(kept, end);
+  }
+  return true;
 }
 
 ChunkRules::Kind ChunkRules::kind_of() const {

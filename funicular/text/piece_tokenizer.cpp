@@ -17,13 +17,20 @@
 namespace funicular::text {
 namespace {
 
+/// A word of a block of ASCII. Only short words have a key and a hash.
+struct AsciiWord {
+  std::string_view text;
+  WordKey key;
+  uint64_t hash;
+};
+
 struct PieceThreadScratch {
   ChunkCache cache;
-  WordCache words{14};
+  WordCache words{16};
   std::string text, word;
-  std::vector<WordPart> parts;
   std::vector<int32_t> ids;
   std::vector<uint8_t> starts;
+  AsciiWord block[ByteBlock::size / 2];
 };
 
 PieceThreadScratch& piece_scratch() {
@@ -48,7 +55,10 @@ class PieceScanner {
     std::string& text = scratch_.text;
     text.assign(piece).append(AsciiChunks::readable_behind, '\0');
     const char *at = text.data(), *const end = at + piece.size();
-    if (!chunks_.first_is_like_others() || !chunks_.begins(at, end)) at = scan_first(at, end, begins);
+    if (chunks_.first_blank_is_like_others() && *at == ' ' && at + 1 < end && chunks_.begins(at + 1, end))
+      ++at;
+    else if (!chunks_.first_is_like_others() || !chunks_.begins(at, end))
+      at = scan_first(at, end, begins);
     while (at < end) {
       const char* const begin = at;
       if (chunks_.cuts_ascii()) at = put_ascii_words(at, static_cast<size_t>(end - at));
@@ -63,36 +73,49 @@ class PieceScanner {
   // Returns where the second chunk begins.
   const char* scan_first(const char* at, const char* end, bool begins) {
     const char* const behind = chunks_.end_of_chunk(at, end);
-    AlignedText text = original({at, static_cast<size_t>(behind - at)}, begins);
-    apply_steps(tables_.rules.normalizer, text);
-    put_words(std::move(text));
+    const std::string_view chunk(at, static_cast<size_t>(behind - at));
+    if (chunks_.make_word(chunk, true, scratch_.word)) {
+      put_word(scratch_.word);
+    } else {
+      AlignedText text = original(chunk, begins);
+      apply_steps(tables_.rules.normalizer, text);
+      put_words(std::move(text));
+    }
     flush();
     return behind + 1;
   }
 
-  // Words that no step changes. Returns where the next chunk begins.
+  // Words that no step changes. Returns where the next chunk begins. The cache is too large for the nearest caches of
+  // the processor, so the places of all words are fetched before the first look-up.
   const char* put_ascii_words(const char* at, size_t left) {
+    AsciiWord* const words = scratch_.block;
+    size_t count = 0;
     const char* const block = at;
-    out_.reserve(64);
-    for (uint64_t ends = AsciiChunks(at, left).ends; ends != 0; ends &= ends - 1) {
+    for (uint64_t ends = AsciiChunks(at, left, chunks_.joined()).ends; ends != 0; ends &= ends - 1) {
       const char* const behind = block + std::countr_zero(ends);
-      const std::string_view chunk(at, static_cast<size_t>(behind - at));
+      AsciiWord& word = words[count++];
+      word.text = {at, static_cast<size_t>(behind - at)};
       at = behind + 1;
-      if (chunk.size() > WordKey::longest) {
-        put_chunk(chunk);
-        out_.reserve(64);
-        continue;
-      }
-      const WordKey key = WordKey::at(chunk.data(), chunk.size());
-      const uint64_t hash = key.hash();
-      if (const auto* const ids = scratch_.words.find_few(key, hash, tables_.serial)) [[likely]] {
-        out_.put_word(*ids);
-        continue;
-      }
-      put_new_word(chunk, key, hash);
-      out_.reserve(64);
+      if (word.text.size() > WordKey::longest) continue;
+      word.key = WordKey::at(word.text.data(), word.text.size());
+      word.hash = word.key.hash();
+      scratch_.words.prefetch(word.hash);
     }
+    out_.reserve(64);
+    for (const AsciiWord* word = words; word < words + count; ++word) put_ascii_word(*word);
     return at;
+  }
+
+  // Leaves room for all words of a block.
+  void put_ascii_word(const AsciiWord& word) {
+    if (word.text.size() <= WordKey::longest) {
+      if (const auto* const ids = scratch_.words.find_few(word.key, word.hash, tables_.serial)) [[likely]]
+        return out_.put_word(*ids);
+      put_new_word(word.text, word.key, word.hash);
+    } else {
+      put_chunk(word.text);
+    }
+    out_.reserve(64);
   }
 
   void put_new_word(std::string_view chunk, const WordKey& key, uint64_t hash) {
@@ -146,10 +169,7 @@ class PieceScanner {
   }
 
   void put_later_chunk(std::string_view chunk) {
-    if (chunks_.is_unchanged_word(chunk)) {
-      scratch_.word.assign(kBlankMark).append(chunk);
-      return put_word(scratch_.word);
-    }
+    if (chunks_.make_word(chunk, false, scratch_.word)) return put_word(scratch_.word);
     AlignedText text{" ", {}};
     text.text.append(chunk);
     apply_steps(chunks_.later_steps(), text);
@@ -161,14 +181,14 @@ class PieceScanner {
   }
 
   void put_word(std::string_view word) {
-    const bool nowhere = tables_.splits_nowhere();
-    scratch_.parts.clear();
-    tables_.model->encode(word, scratch_.parts);
-    for (size_t i = 0; i < scratch_.parts.size(); ++i) {
-      const int32_t id = scratch_.parts[i].id;
-      scratch_.ids.push_back(id);
-      scratch_.starts.push_back(i == 0 || (nowhere && tables_.begins_word(id)));
-    }
+    const size_t first = scratch_.ids.size();
+    tables_.model->encode_ids(word, scratch_.ids);
+    scratch_.starts.resize(scratch_.ids.size());
+    if (scratch_.ids.size() == first) return;
+    scratch_.starts[first] = 1;
+    if (!tables_.splits_nowhere()) return;
+    for (size_t i = first + 1; i < scratch_.ids.size(); ++i)
+      scratch_.starts[i] = tables_.begins_word(scratch_.ids[i]);
   }
 
   void flush() {

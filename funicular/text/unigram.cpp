@@ -43,6 +43,35 @@ void check_pieces(const std::vector<std::string>& pieces, const std::vector<doub
   }
 }
 
+/// The pieces as the numbers of their characters, which go to `numbers`. Every character has a node at the root.
+NumberTrie make_number_trie(const std::vector<std::string>& pieces,
+                            const std::unordered_map<std::string_view, int32_t>& ids,
+                            std::unordered_map<uint32_t, uint32_t>& numbers) {
+  size_t size = 0;
+  for (const std::string& piece : pieces) size += piece.size();
+  std::u32string all;
+  all.reserve(size);  // the keys point into it
+  std::vector<bool> is_piece;
+  std::vector<NumberTrie::Key> keys;
+  for (const auto& [piece, id] : ids) {
+    const size_t begin = all.size();
+    for (const char *at = piece.data(), *const end = at + piece.size(); at < end;) {
+      const auto number = static_cast<uint32_t>(numbers.size());
+      all.push_back(numbers.try_emplace(next_valid_code_point(at, end), number).first->second);
+    }
+    is_piece.resize(numbers.size());
+    const std::u32string_view text = std::u32string_view(all).substr(begin);
+    if (text.size() == 1) is_piece[text.front()] = true;
+    keys.emplace_back(text, id);
+  }
+  std::u32string others;
+  for (uint32_t number = 0; number < is_piece.size(); ++number)
+    if (!is_piece[number]) others.push_back(number);
+  for (size_t i = 0; i < others.size(); ++i)
+    keys.emplace_back(std::u32string_view(others).substr(i, 1), NumberTrie::none);
+  return NumberTrie(std::move(keys));
+}
+
 }  // namespace
 
 std::string byte_token(uint8_t byte) {
@@ -50,11 +79,23 @@ std::string byte_token(uint8_t byte) {
   return {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
 }
 
-/// The best path to a place in a word: the place where its last piece begins, and that piece.
-struct Unigram::Cell {
-  double score;
-  int32_t begin;  ///< -1: no path yet
-  int32_t id;
+/// A word and the best path to each place between its characters. The vectors only grow.
+struct Unigram::Lattice {
+  struct Character {
+    First first;
+    uint32_t code;
+    uint32_t begin;  ///< its first byte
+    bool goes_on;    ///< whether a piece may begin with it and the next one
+  };
+  /// The last piece of the best path to a place.
+  struct Cell {
+    double score;
+    int32_t begin;  ///< the place where the piece begins; -1: no path yet
+    int32_t id;
+  };
+  size_t count = 0;  ///< characters
+  std::vector<Character> characters;
+  std::vector<Cell> cells;
 };
 
 Unigram::Unigram(std::vector<std::string> pieces, std::vector<double> scores, int32_t unknown,
@@ -67,22 +108,31 @@ Unigram::Unigram(std::vector<std::string> pieces, std::vector<double> scores, in
   std::unordered_map<std::string_view, int32_t> last;
   last.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) last[pieces_[i]] = static_cast<int32_t>(i);
-  trie_ = Trie(std::vector<Trie::Key>(last.begin(), last.end()));
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
-  find_firsts();
+  unknown_first_ = {NumberTrie::none, unknown_, unknown_score_};
+  std::unordered_map<uint32_t, uint32_t> numbers;
+  trie_ = make_number_trie(pieces_, last, numbers);
+  find_firsts(numbers);
+  find_pairs();
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
     const auto found = last.find(byte_token(static_cast<uint8_t>(byte)));
     byte_ids_[byte] = found == last.end() ? -1 : found->second;
   }
 }
 
-void Unigram::find_firsts() {
-  std::vector<First> firsts(0x10000);
-  for (uint32_t code = 0; code < firsts.size(); ++code) {
-    char bytes[4];
-    firsts[code] = first_of(code, {bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes)});
+void Unigram::find_firsts(const std::unordered_map<uint32_t, uint32_t>& numbers) {
+  first_.assign(0x10000, unknown_first_);
+  first_node_ = trie_.next(NumberTrie::root, 0);
+  for (const auto& [code, number] : numbers) {
+    First first = unknown_first_;
+    first.node = trie_.next(NumberTrie::root, number);
+    if (const int32_t id = trie_.id(first.node); id != NumberTrie::none)
+      first.id = id, first.score = scores_[static_cast<size_t>(id)];
+    (code < first_.size() ? first_[code] : higher_[code]) = first;
   }
-  first_ = std::move(firsts);
+}
+
+void Unigram::find_pairs() {
   pairs_.resize((size_t{1} << kPairBits) / 64);
   for (const std::string& piece : pieces_) {
     const char *at = piece.data(), *const end = at + piece.size();
@@ -98,43 +148,75 @@ inline bool Unigram::may_continue(uint32_t first, uint32_t second) const {
   return (pairs_[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-inline Unigram::First Unigram::first_of(uint32_t code, std::string_view character) const {
+inline const Unigram::First& Unigram::first_of(uint32_t code) const {
   if (code < first_.size()) return first_[code];
-  const int32_t node = trie_.find(character), id = node == Trie::none ? Trie::none : trie_.id(node);
-  return id == Trie::none ? First{node, unknown_, unknown_score_}
-                          : First{node, id, scores_[static_cast<size_t>(id)]};
+  const auto found = higher_.find(code);
+  return found == higher_.end() ? unknown_first_ : found->second;
 }
 
 int32_t Unigram::id_of(std::string_view token) const {
-  const int32_t node = trie_.find(token);
-  return node == Trie::none ? -1 : trie_.id(node);
+  int32_t node = NumberTrie::root;
+  for (const char *at = token.data(), *const end = at + token.size(); at < end;) {
+    const First& first = first_of(next_code_point(at, end));
+    if (first.node == NumberTrie::none) return -1;
+    node = trie_.next(node, number_of(first));
+    if (node == NumberTrie::none) return -1;
+  }
+  const int32_t id = trie_.id(node);
+  return id >= 0 && pieces_[static_cast<size_t>(id)] == token ? id : -1;
+}
+
+Unigram::Lattice& Unigram::thread_lattice() {
+  thread_local Lattice lattice;
+  return lattice;
+}
+
+inline void Unigram::read_characters(std::string_view word, Lattice& lattice) const {
+  if (lattice.characters.size() < word.size() + 1) {
+    lattice.characters.resize(word.size() + 1);
+    lattice.cells.resize(word.size() + 1);
+  }
+  Lattice::Character* to = lattice.characters.data();
+  for (const char *at = word.data(), *const end = at + word.size(); at < end; ++to) {
+    to->begin = static_cast<uint32_t>(at - word.data());
+    to->code = next_valid_code_point(at, end);
+    to->first = first_of(to->code);
+  }
+  to->begin = static_cast<uint32_t>(word.size());
+  lattice.count = static_cast<size_t>(to - lattice.characters.data());
+  to->first = unknown_first_;
+  for (Lattice::Character* one = lattice.characters.data(); one < to; ++one) {
+    const Lattice::Character& next = one[1];
+    one->goes_on = one->first.node != NumberTrie::none && next.first.node != NumberTrie::none &&
+                   may_continue(one->code, next.code);
+    if (one->goes_on) trie_.prefetch(one->first.node, number_of(next.first));
+  }
 }
 
 // Tries the pieces from each place by ascending length. A path replaces another only if its score is greater.
-void Unigram::find_path(std::string_view word, std::vector<Cell>& cells) const {
-  cells.assign(word.size() + 1, {0.0, -1, -1});
+void Unigram::find_path(std::string_view word, Lattice& lattice) const {
+  read_characters(word, lattice);
+  const Lattice::Character* const characters = lattice.characters.data();
+  Lattice::Cell* const cells = lattice.cells.data();
+  const size_t count = lattice.count;
+  for (size_t place = 0; place <= count; ++place) cells[place] = {0.0, -1, -1};
   const auto offer = [&](size_t end, double score, size_t begin, int32_t id) {
-    Cell& cell = cells[end];
+    Lattice::Cell& cell = cells[end];
     if (cell.begin < 0 || score > cell.score) cell = {score, static_cast<int32_t>(begin), id};
   };
-  const char *at = word.data(), *const behind = at + word.size();
-  uint32_t code = next_valid_code_point(at, behind);
-  for (size_t begin = 0;;) {
-    const auto next = static_cast<size_t>(at - word.data());
+  for (size_t begin = 0; begin < count; ++begin) {
+    const First& first = characters[begin].first;
     const double before = cells[begin].score;
-    const First first = first_of(code, word.substr(begin, next - begin));
-    offer(next, first.score + before, begin, first.id);
-    if (at == behind) return;
-    const uint32_t second = next_valid_code_point(at, behind);
-    int32_t node = may_continue(code, second) ? first.node : Trie::none;
-    for (size_t end = next; node != Trie::none && end < word.size();) {
-      node = trie_.next(node, static_cast<uint8_t>(word[end++]));
-      if (node == Trie::none) break;
-      if (const int32_t id = trie_.id(node); id != Trie::none)
+    size_t end = begin + 1;
+    offer(end, first.score + before, begin, first.id);
+    if (!characters[begin].goes_on) continue;
+    int32_t node = first.node;
+    while (end < count && characters[end].first.node != NumberTrie::none) {
+      node = trie_.next(node, number_of(characters[end++].first));
+      if (node == NumberTrie::none) break;
+      if (const int32_t id = trie_.id(node); id != NumberTrie::none)
         offer(end, scores_[static_cast<size_t>(id)] + before, begin, id);
     }
-    begin = next;
-    code = second;
   }
 }
 
@@ -150,12 +232,20 @@ void Unigram::put_unknown(std::string_view word, uint32_t begin, uint32_t end,
 }
 
 void Unigram::encode(std::string_view word, std::vector<WordPart>& out) const {
-  thread_local std::vector<Cell> cells;
+  Lattice& lattice = thread_lattice();
+  find_path(word, lattice);
+  put_path(word, lattice, out);
+}
+
+void Unigram::put_path(std::string_view word, const Lattice& lattice, std::vector<WordPart>& out) const {
   thread_local std::vector<WordPart> path;
-  find_path(word, cells);
   path.clear();
-  for (size_t end = word.size(); end > 0; end = static_cast<size_t>(cells[end].begin))
-    path.push_back({cells[end].id, static_cast<uint32_t>(cells[end].begin), static_cast<uint32_t>(end)});
+  for (size_t end = lattice.count; end > 0;) {
+    const Lattice::Cell& cell = lattice.cells[end];
+    const auto begin = static_cast<size_t>(cell.begin);
+    path.push_back({cell.id, lattice.characters[begin].begin, lattice.characters[end].begin});
+    end = begin;
+  }
   for (size_t i = path.size(); i-- > 0;) {
     if (path[i].id != unknown_) {
       out.push_back(path[i]);
@@ -165,6 +255,27 @@ void Unigram::encode(std::string_view word, std::vector<WordPart>& out) const {
     while (i > 0 && path[i - 1].id == unknown_) --i;
     put_unknown(word, begin, path[i].end, out);
   }
+}
+
+void Unigram::encode_ids(std::string_view word, std::vector<int32_t>& ids) const {
+  thread_local std::vector<WordPart> parts;
+  Lattice& lattice = thread_lattice();
+  find_path(word, lattice);
+  const Lattice::Cell* const cells = lattice.cells.data();
+  size_t count = 0;
+  bool all_known = true;
+  for (size_t end = lattice.count; end > 0; end = static_cast<size_t>(cells[end].begin), ++count)
+    all_known &= cells[end].id != unknown_;
+  if (!all_known) {
+    parts.clear();
+    put_path(word, lattice, parts);
+    for (const WordPart& part : parts) ids.push_back(part.id);
+    return;
+  }
+  ids.resize(ids.size() + count);
+  int32_t* to = ids.data() + ids.size();
+  for (size_t end = lattice.count; end > 0; end = static_cast<size_t>(cells[end].begin))
+    *--to = cells[end].id;
 }
 
 uint64_t Unigram::fingerprint() const {

@@ -82,6 +82,21 @@ class WordCache {
   const int32_t (*find_many(const WordKey& word, uint64_t hash, uint32_t who))[many] {
     return many_.find(word, hash, who);
   }
+  /// Fetches what find_few() reads, so that a later call need not wait.
+  void prefetch(uint64_t hash) const { few_.prefetch(hash); }
+  /// Appends the tokens of a word; false if it has not been met lately.
+  bool append(const WordKey& word, uint64_t hash, uint32_t who, std::vector<int32_t>& ids) {
+    const auto put = [&](const auto& tokens) {
+      for (const int32_t id : tokens) {
+        if (id < 0) break;
+        ids.push_back(id);
+      }
+      return true;
+    };
+    if (const auto* const tokens = find_few(word, hash, who)) return put(*tokens);
+    const auto* const tokens = find_many(word, hash, who);
+    return tokens != nullptr && put(*tokens);
+  }
   /// Does nothing if there are too many tokens.
   void keep(const WordKey& word, uint64_t hash, uint32_t who, std::span<const int32_t> tokens) {
     if (tokens.size() <= few)
@@ -103,6 +118,7 @@ class WordCache {
       std::swap(pair.slots[0], pair.slots[1]);
       return &pair.slots[0].ids;
     }
+    void prefetch(uint64_t hash) const { __builtin_prefetch(&pairs_[hash >> shift_]); }
     Slot<most>& place(uint64_t hash) {
       Pair& pair = pairs_[hash >> shift_];
       pair.slots[1] = pair.slots[0];

@@ -337,6 +337,7 @@ TEST_F(PieceFiles, AModelOfBpeMergesPiecesInTheOrderOfTheirIds) {
   scratch_.put("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
   EXPECT_EQ(ids("abc"), (Ids{9, 7})) << "ab comes before a mark and a";
   EXPECT_EQ(ids("a"), (Ids{6}));
+  EXPECT_EQ(ids("ab"), (Ids{8})) << "a mark and ab merge as well as a mark with a, and b";
   EXPECT_EQ(ids("c c"), (Ids{9, 12, 9, 12}));
   EXPECT_EQ(ids("cé"), (Ids{9, 12, 3, 4})) << "bytes stand for what has no piece";
   EXPECT_EQ(ids("cx"), (Ids{9, 12})) << "a character without bytes is left out";

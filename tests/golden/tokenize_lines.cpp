@@ -3,6 +3,8 @@
 // word starts (uint8). Usage: tokenize_lines TOKENIZER [THREADS]
 //        tokenize_lines --offsets TOKENIZER [THREADS]  behind these, found on the way that
 //                                       knows them, the number of tokens, the ids, and (begin, end) of each, int32
+//        tokenize_lines --seconds TOKENIZER TIMES  reads all texts so many times, each time to the ids of all texts in one
+//                                       array, and writes the processor time as text
 //        tokenize_lines --copy FROM TO  reads a tokenizer and writes it
 //        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second),
 //        all int32;
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,6 +92,20 @@ void tokenize(const char* path, size_t threads, bool with_offsets) {
   for (const std::string& result : results) std::fwrite(result.data(), 1, result.size(), stdout);
 }
 
+void measure(const char* path, int times) {
+  const auto tokenizer = funicular::format::load_tokenizer(path);
+  const std::string input = read_all();
+  const auto texts = texts_in(input);
+  funicular::text::TokenizedText tokens;
+  const std::clock_t begin = std::clock();
+  for (int i = 0; i < times; ++i) {
+    tokens.ids.clear();
+    tokens.word_starts.clear();
+    for (const std::string_view text : texts) tokenizer->tokenize(text, tokens);
+  }
+  std::printf("%.6f\n", static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+}
+
 void truncate() {
   using namespace funicular::text;
   int32_t row[4];
@@ -110,6 +127,8 @@ int main(int argc, char** argv) {
       truncate();
     else if (argc == 4 && std::string_view(argv[1]) == "--copy")
       funicular::format::save_tokenizer(argv[3], *funicular::format::load_tokenizer(argv[2]));
+    else if (argc == 4 && std::string_view(argv[1]) == "--seconds")
+      measure(argv[2], std::max(1, std::atoi(argv[3])));
     else if (argc >= 3 && std::string_view(argv[1]) == "--offsets")
       tokenize(argv[2], argc == 4 ? std::max(1, std::atoi(argv[3])) : 1, true);
     else if (argc == 2 || argc == 3)

@@ -162,8 +162,7 @@ TEST(Merges, LongWordsMergeAsShortOnesDo) {
   }
 }
 
-TEST(Merges, TwoPairsOfOneTokenMergeInTheOrderOfTheHeap) {
-  // An entry that expired for (a, bc) merges (ab, c) with the rank of the first, before (c, d) has its turn.
+TEST(Merges, TwoPairsOfOneTokenMergeByTheirOwnRanks) {
   Made made(Pairs{{"b", "c"}, {"a", "bc"}, {"a", "b"}, {"c", "d"}});
   made.merges = {
       {made.id("a"), made.id("bc"), made.id("abc")}, made.merges[0], made.merges[3], made.merges[2]};
@@ -236,6 +235,8 @@ TEST(ByteBpe, BytesThatTheVocabularyLacksAreLeftOutOrUnknown) {
   Made few(Pairs{}, "ab");
   EXPECT_EQ(few.tokenizer().tokenize("axxb").ids, (Ids{0, 1}));
   EXPECT_TRUE(few.tokenizer().tokenize("xx").ids.empty());
+  EXPECT_EQ(few.tokenizer().tokenize("a xx b xx a xx").ids, (Ids{0, 1, 0}))
+      << "a word of no token comes again";
   few.vocabulary.push_back("<unk>");
   EXPECT_EQ(few.tokenizer({.unknown_byte_token = "<unk>"}).tokenize("axxb").ids, (Ids{0, 2, 2, 1}));
   EXPECT_EQ(few.tokenizer({.unknown_byte_token = "<unk>", .fuse_unknown = true}).tokenize("xaxxb").ids,

@@ -13,6 +13,7 @@
 #include "funicular/text/byte_block.h"
 #include "funicular/text/byte_bpe.h"
 #include "funicular/text/byte_level.h"
+#include "funicular/text/character_bpe.h"
 #include "funicular/text/piece_tokenizer.h"
 #include "funicular/text/unigram.h"
 #include "funicular/text/word_key.h"
@@ -249,6 +250,56 @@ TEST(FastWords, OfUnigramAreThoseOfTheWayWithOffsets) {
     for (int round = 0; round < 700; ++round)
       expect_same(tokenizer, random_text(random, parts, random() % 300));
   }
+}
+
+// All visible ASCII, a few other characters, and merges of which one joins "b" with the mark of the next word.
+std::unique_ptr<CharacterBpe> merging_model(CharacterBpeOptions options) {
+  const std::string mark = kBlankMark;
+  std::vector<std::string> vocabulary{"<unk>", mark, "\u4E2D", "\u6587", "<0xC3>", "<0xA9>"};
+  for (char byte = '!'; byte <= '~'; ++byte) vocabulary.emplace_back(1, byte);
+  const auto id = [&](const std::string& token) {
+    const auto found = std::find(vocabulary.begin(), vocabulary.end(), token);
+    if (found == vocabulary.end())
+      return vocabulary.push_back(token), static_cast<int32_t>(vocabulary.size()) - 1;
+    return static_cast<int32_t>(found - vocabulary.begin());
+  };
+  std::vector<Merge> merges;
+  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{{"a", "B"},
+                                                                                    {"l", "l"},
+                                                                                    {mark, "aB"},
+                                                                                    {"b", mark},
+                                                                                    {"b" + mark, "a"},
+                                                                                    {mark, "a"},
+                                                                                    {"\u4E2D", "\u6587"},
+                                                                                    {"9", "0"},
+                                                                                    {"aB", "a"},
+                                                                                    {mark, mark},
+                                                                                    {"\u6587", "\u4E2D"},
+                                                                                    {"a", "\u4E2D"}})
+    merges.push_back({id(left), id(right), id(left + right)});
+  return std::make_unique<CharacterBpe>(vocabulary, merges, std::move(options));
+}
+
+TEST(FastWords, OfMergesAreThoseOfTheWayWithOffsets) {
+  PieceRules gemma, llama, newer;
+  gemma.normalizer = {{.kind = NormalizerStep::replace_text, .pattern = " ", .content = kBlankMark}};
+  llama.normalizer = {{.kind = NormalizerStep::prepend, .content = kBlankMark}, gemma.normalizer.front()};
+  newer.splitter = {
+      {.kind = SplitterStep::metaspace, .prepend = SplitterStep::Prepend::first, .split = false}};
+  std::vector<std::string> parts = mixed_parts;
+  for (const char* const word :
+       {" a", " aB", "b ", "b a", "b", " b aB", "\u4E2D\u6587", "\u4E2D\u6587\u4E2D\u6587", "\u00E9\u00FC",
+        "\u00FC\u00E9a", kBlankMark, " aaaaaaaaaaaaaa", "aB aB aB "})
+    parts.insert(parts.end(), 2, word);
+  std::mt19937 random(10);
+  for (const PieceRules& rules : {gemma, llama, newer})
+    for (const bool fuses : {false, true}) {
+      const PieceTokenizer tokenizer(
+          merging_model({.unknown_token = "<unk>", .fuse_unknown = fuses, .byte_fallback = true}), rules, {},
+          {});
+      for (int round = 0; round < 400; ++round)
+        expect_same(tokenizer, random_text(random, parts, random() % 300));
+    }
 }
 
 // Ends of the pieces of the best path, by all pairs of places.

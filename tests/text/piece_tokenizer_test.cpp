@@ -62,7 +62,7 @@ Texts tokens_of(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 /// A table of texts of one byte each, all with a node of their own: base 256.
-std::string table_of(const std::map<char, std::string>& replacements) {
+std::string table_of(const std::map<char, std::string>& replacements, const std::string& of_acute = "") {
   std::vector<uint32_t> units(1024);
   units[0] = 256u << 10;
   std::string strings;
@@ -73,6 +73,13 @@ std::string table_of(const std::map<char, std::string>& replacements) {
     units[leaf] = 1u << 31 | static_cast<uint32_t>(strings.size());
     strings += text + '\0';
     ++leaf;
+  }
+  if (!of_acute.empty()) {
+    const uint32_t first = 256u ^ 0xCC, second = 768u ^ 0x81;  // U+0301
+    units[first] = (first ^ 768u) << 10 | 0xCC;
+    units[second] = (second ^ leaf) << 10 | 1u << 8 | 0x81;
+    units[leaf] = 1u << 31 | static_cast<uint32_t>(strings.size());
+    strings += of_acute + '\0';
   }
   const auto size = static_cast<uint32_t>(4 * units.size());
   std::string bytes(4 + size, '\0');
@@ -199,6 +206,9 @@ TEST(CharacterMaps, ShortClustersAreReplacedWholeAndLongOnesByCharacter) {
   EXPECT_EQ(after("1\u0301"), "one") << "the mark goes with the cluster";
   EXPECT_EQ(after("1\u0301\u0302\u0303"), "one\u0301\u0302\u0303") << "7 bytes";
   EXPECT_EQ(after("axb"), "ab");
+  std::string marked;
+  CharacterMap(table_of({}, "!")).append("ba\u0301\u0302", marked);
+  EXPECT_EQ(marked, "ba!\u0302") << "the marks and the letter are one cluster, which has no key";
   std::vector<NormalizedCharacter> characters;
   EXPECT_FALSE(map.apply("abc", characters));
   EXPECT_TRUE(map.apply("x1", characters));
