@@ -350,7 +350,8 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
   const auto over_windows = task.over_windows(*rows.samples, *found.sheet, note.source);
   found.scores = measurement.measure(model, objective, *rows.samples,
                                      over_windows ? over_windows.get() : found.sheet.get(), exits);
-  if (over_windows) found.scores.update({{"samples", store->rows()}, {"windows", rows.samples->size()}});
+  const auto texts = static_cast<int64_t>(store->rows()), samples = rows.samples->size();
+  if (over_windows || samples > texts) found.scores.update({{"samples", texts}, {"windows", samples}});
   found.baseline = baseline_of_rows(*store, found.scores);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
   if (measurement.leads()) judge(found, pretrained, options);
