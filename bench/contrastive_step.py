@@ -8,7 +8,7 @@ Pairs are neighbouring sentences of FILE (WikiText-2, for instance): the anchor 
 the same pairs in the same batches, with dropout and AdamW, and texts of at most 128 tokens.
 
 The peer is sentence-transformers as pinned in tools/setup.sh, with a fused AdamW and memory that is kept. It runs once with mini-batches of rows and once
-with mini-batches of tokens, in bfloat16 and in float32, and the fastest one is measured. Sides take turns; the figure is the median of the ratios of
+with mini-batches of tokens, in each of --peer-precisions, and the fastest one is measured. Sides take turns; the figure is the median of the ratios of
 neighbours. The first step of either side is left out. --large runs one step each of both sides with a batch of that many rows, for the memory alone.
 """
 import argparse
@@ -120,7 +120,7 @@ def peer(args):
 
 
 def fastest_peer(args, rows):
-    ways = [["--dtype", dtype, *cut] for dtype in ("bfloat16", "float32") for cut in ([], ["--tokens", 32 * args.micro_batch_size])]
+    ways = [["--dtype", dtype, *cut] for dtype in args.peer_precisions for cut in ([], ["--tokens", 32 * args.micro_batch_size])]
     return max(ways, key=lambda way: theirs(args, rows, args.batch_size, WARMUP + 1, 0, way)["rows_per_second"])
 
 
@@ -159,6 +159,8 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="that are timed, of each run")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--peer-precisions", nargs="+", choices=["bfloat16", "float32"], default=["bfloat16", "float32"],
+                        help="that the peer may take; bfloat16 needs minutes per step on a processor without instructions for it")
     for name, options in {"peer": {"action": "store_true"}, "rows": {"type": Path}, "dtype": {}, "tokens": {"type": int}, "number": {"type": int}}.items():
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **options)
     args = parser.parse_args()

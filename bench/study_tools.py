@@ -108,8 +108,8 @@ def write_json(file: Path, value) -> None:
 
 
 def keep_settings(args, *free) -> None:
-    """Writes the arguments to args.results/settings.json. Raises Failed if the runs there were made with others; those
-    named in `free`, the programs and the number of runs may change."""
+    """Writes the arguments to args.results/settings.json. Raises Failed if that file has others. Those named in `free`,
+    the programs and the number of runs may change."""
     free = {"results", "program", "python", "seeds", "only", *free}
     settings = {name: str(value) for name, value in vars(args).items() if name not in free}
     file = args.results / "settings.json"

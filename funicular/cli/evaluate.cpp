@@ -37,12 +37,13 @@ class Evaluate final : public Command {
   Evaluate()
       : Command("evaluate",
                 "Prints the metrics of a fine-tuned model on a task's file: one JSON object, or a table if "
-                "standard "
-                "output is a terminal. --task mlm gives the loss and perplexity of a masked language model "
+                "standard output is a terminal. --task mlm gives the loss and perplexity of a masked "
+                "language model "
                 "on a token store. --task retrieval "
                 "gives the metrics of an embedder on a folder of BEIR's files. --task similarity gives an "
                 "embedder's rank correlation with the scores of pairs of texts. Under funicular launch the "
-                "ranks share the rows: the same result, sooner. If the model has exits, the object also has "
+                "ranks share the rows and print JSON: the same result, sooner. If the model has exits, the "
+                "object also has "
                 "accuracy against layers and rows per second.") {
     arguments.example("measure a classifier", "funicular evaluate runs/a test.tsv");
     arguments.example("measure a masked language model", "funicular evaluate MODEL texts.tokens --task mlm");

@@ -67,7 +67,7 @@ class ConfigFields {
 
  private:
   const Json& json_;
-  std::string_view origin_;
+  std::string origin_;
 };
 
 }  // namespace funicular::format

@@ -104,8 +104,10 @@ bool has_empty_label(const Task& task, const fs::path& file, const format::BadRo
     source->read(piece,
                  [&](const data::SourceRow& row) { empty += row.label.empty() && row.shares.empty(); });
   if (empty > 0)
-    log::info("{}: {} row{} an empty label: the student learns the teacher's answers, which need no label",
-              file.string(), empty, empty == 1 ? " has" : "s have");
+    log::info(
+        "{}: {} row{} an empty label, so no label of this file is read; the student learns the teacher's "
+        "answers",
+        file.string(), empty, empty == 1 ? " has" : "s have");
   return empty > 0;
 }
 

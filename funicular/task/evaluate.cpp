@@ -241,7 +241,7 @@ std::optional<Baseline> baseline_of_rows(const data::TokenStore& store, const Or
 OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, const Model& model,
                       const format::EncoderSpec& encoder, double seconds) {
   OrderedJson metrics = found.scores;
-  metrics.erase("samples");
+  for (const char* const count : {"samples", "windows"}) metrics.erase(count);
   return {{"model", options.model.string()},
           {"data", options.data.string()},
           {"task", found.task->name()},

@@ -41,8 +41,8 @@ struct AsciiChunks {
   /// The blank, or the end of the text, behind each word. The next word begins behind the blank.
   uint64_t ends = 0;
 
-  /// Reads the first 64 of the `left` (1 or more) bytes at `text`, where a word must begin. The words behind a blank
-  /// behind the character `joined` are not read; a blank stands for none.
+  /// Reads the first 64 of the `left` (1 or more) bytes at `text`, where a word must begin. Stops before a blank that
+  /// follows the character `joined`. Pass a blank to stop at none.
   AsciiChunks(const char* text, size_t left, char joined = ' ') {
     const ByteBlock block(text);
     const uint64_t visible = block.within('!', '~');

@@ -21,7 +21,7 @@ uint64_t hash_of(int32_t left, int32_t right) {
   return key_of(left, right) * 0x9E3779B97F4A7C15ull;
 }
 
-// A filter takes 64 to 512 kB and fits into the L2 cache; the pairs themselves take megabytes.
+// A filter takes 64 to 512 kB, about as much as an L2 cache; the pairs themselves take megabytes.
 constexpr int fewest_filter_bits = 19, most_filter_bits = 22;
 
 // In words up to this length, a search of all ranks after each merge is faster than a heap.

@@ -288,7 +288,8 @@ void ChunkRules::find_simple() {
   for (uint32_t code = 1; code < simple_.size(); ++code) {
     char bytes[4];
     std::string_view text(bytes, static_cast<size_t>(put_code_point(code, bytes) - bytes));
-    if (cluster_of(code) != unicode::other) continue;
+    // A step before the map may strip a blank that the map replaces.
+    if (cluster_of(code) != unicode::other || (flags_of(code) & unicode::white) != 0) continue;
     const bool replaced = map_ != nullptr && map_->find(text, text);
     if (!splits(text)) simple_[code] = replaced ? Simple::replaced : Simple::kept;
   }

@@ -22,7 +22,7 @@ class BasicTrie {
   static constexpr int32_t root = 0, none = -1;
 
   BasicTrie() : BasicTrie(std::vector<Key>{}) {}
-  /// Keys must be distinct. Ids must not be negative; a key may have the id none. The strings are not kept.
+  /// Keys must be distinct. An id is none or not negative. The strings are not kept.
   explicit BasicTrie(std::vector<Key> keys);
 
   /// Returns the node that `unit` leads to from `node`, or none. No unit is larger than all units of the keys, or 255.

@@ -457,10 +457,11 @@ class PlantedMistakes(unittest.TestCase):
     def test_cpp_blocks_become_files(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="funicular-docs-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        (folder / "Page.md").write_text("a\n```cpp\nint main() {}\n```\n```sh\nls\n```\n")
-        path, = blocks.write_cpp_blocks(folder / "out", [folder / "Page.md"])
-        self.assertEqual(path.name, "page_3.cpp")
-        self.assertEqual(path.read_text(), '#line 3 "Page.md"\nint main() {}\n')
+        (folder / "Page.md").write_text("a\n```cpp\nint main() {}\n```\n```sh\nls\n```\n```cpp\n#include <string>\nint f();\n```\n")
+        program, others = blocks.write_cpp_blocks(folder / "out", [folder / "Page.md"])
+        self.assertEqual(program.name, "page_3.cpp")
+        self.assertEqual(program.read_text(), '#line 3 "Page.md"\nint main() {}\n')
+        self.assertEqual(others.read_text(), '#include <string>\nnamespace page_9 {\n#line 9 "Page.md"\n\nint f();\n}\n')
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ def main():
     pairs = paraphrases(32)
     with tempfile.TemporaryDirectory() as name:
         place = pathlib.Path(name)
-        minilm = small_model(sys.argv[2], place / "small", layers=3)  # in one layer the gradients of a list's texts would cancel
+        minilm = small_model(sys.argv[2], place / "small", layers=6)  # in fewer layers the gradients of a list's texts would cancel
         start = CrossEncoder(str(minilm), num_labels=1, device="cpu", config_kwargs={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
         start.save_pretrained(str(place / "start"))
         made = {}

@@ -1,4 +1,4 @@
-"""What the tests of studies share: a program in place of funicular that notes its command lines in calls.txt."""
+"""A program in place of funicular that notes its command lines in calls.txt, for the tests of studies."""
 import json
 import pathlib
 import stat
