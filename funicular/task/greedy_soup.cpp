@@ -31,7 +31,8 @@ class SoupScores {
     if (score != found.scores.end() && score->is_number()) return score->get<double>();
     std::string names;
     for (const auto& [name, value] : found.scores.items())
-      if (value.is_number() && name != "samples") names += (names.empty() ? "" : ", ") + name;
+      if (value.is_number() && name != "samples" && name != "windows")
+        names += (names.empty() ? "" : ", ") + name;
     throw InputError("usage", "--metric {}: the evaluation of {} gives {}", metric_, model.string(), names);
   }
   double of_average(const std::vector<fs::path>& models) {

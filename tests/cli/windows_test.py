@@ -40,7 +40,9 @@ class Windows(ProgramTest):
         self.assertIn(self.note()["windows"], ("mean-probabilities", "mean-logits", "maximum"))
         self.assertEqual(self.note()["columns"]["stride"], STRIDE)
         model, data = self.folder / "run", self.folder / "long-eval.tsv"
-        measured = self.succeeds("evaluate", "--model", model, "--data", data, "--details", "--predictions", self.folder / "rows.jsonl").json()
+        measured = self.succeeds("evaluate", "--model", model, "--data", data, "--details", "--predictions", self.folder / "rows.jsonl",
+                                 "--output", self.folder / "measured").json()
+        self.assertNotIn("windows", json.loads((self.folder / "measured" / "evaluation.json").read_text())["metrics"])
         self.assertAlmostEqual(measured["accuracy"], done.json()["accuracy"], places=9)
         self.assertEqual(measured["samples"], 60)
         self.assertGreater(measured["windows"], 120)
