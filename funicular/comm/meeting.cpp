@@ -47,9 +47,10 @@ class MeetingWait {
   void say(const Missing& missing, const std::string& why = "") {
     if (Clock::now() < notice_ || over()) return;
     notice_ += 1min;
+    if (place_.local_rank > 1) return;
     const std::vector<int> ranks = missing();
     const bool first_is_missing = std::count(ranks.begin(), ranks.end(), place_.rank - 1) > 0;
-    if (place_.local_rank > 1 || (place_.local_rank == 1 && !first_is_missing)) return;
+    if (place_.local_rank == 1 && !first_is_missing) return;
     log::info("[ranks] rank {} of {} waits for rank{} {} at {}, port {}{}; it will wait for {:.0f} s more",
               place_.rank, place_.size, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), place_.address,
               place_.port, why.empty() ? "" : " (" + why + ")",
@@ -203,7 +204,9 @@ bool Meeting::exchange_peers(const launch::Environment& place, MeetingWait& wait
           "rank {} of {} has come to {}, port {}, before, and rank 0 was not started again; does another "
           "process have the same rank?",
           place.rank, place.size, place.address, place.port);
-    wait.say([] { return std::vector<int>{0}; }, "the rank 0 that is there belongs to an earlier start");
+    wait.say(
+        [] { return std::vector<int>{0}; },
+        "the rank 0 that is there has met this rank before: it ends soon, or another process has this rank");
     return false;
   }
   set(here, fmt::format("{} {}", ::getpid(), host_identity()));

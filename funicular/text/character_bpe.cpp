@@ -212,7 +212,7 @@ void CharacterBpe::encode_ids(std::string_view word, std::vector<int32_t>& ids) 
   put_part(parts, {part, static_cast<size_t>(end - part)}, end, ids);
 }
 
-// Parts come again and again: words, and a few Chinese characters that have tokens in common.
+// Short parts are remembered. Words and runs of a few Chinese characters come again and again.
 void CharacterBpe::put_part(Parts& parts, std::string_view part, const char* word_end,
                             std::vector<int32_t>& ids) const {
   const bool is_short = part.size() <= WordKey::longest;

@@ -62,8 +62,9 @@ class CharacterBpe final : public PieceModel {
   /// that begins with the second one. A word can be merged in two parts between all other characters.
   std::vector<uint64_t> joins_;
   std::vector<uint64_t> join_bits_;  ///< a bit for the hash of each of these pairs
-  bool in_parts_ =
-      false;  ///< whether that holds: no merge has a token of a byte or the unknown one, and whole words are not looked up first
+  /// Whether words may be merged in parts. If so, no merge has a token of a byte or the unknown one. Whole words are
+  /// not looked up.
+  bool in_parts_ = false;
   uint32_t serial_;  ///< tells the instances apart in the threads' caches
 };
 

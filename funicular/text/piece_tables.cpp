@@ -255,7 +255,8 @@ void ChunkRules::find_ascii_ends() {
         ascii_begins_[code] && (kind_ != Kind::merges || tables_.model->splits_between(code, kBlankMark));
   }
   size_t joined = 0;
-  // Only the first token of a word begins one, whichever it is.
+  // The quick way counts the first token of each word as its beginning. If the unknown token begins with the mark, it
+  // also begins a word elsewhere.
   cuts_ascii_ =
       kind_ == Kind::words || tables_.model->unknown() < 0 || !tables_.begins_word(tables_.model->unknown());
   for (uint32_t code = '!'; code <= '~'; ++code) {
