@@ -177,7 +177,7 @@ def train(lab):
             [lines[0], *("\t" + line.split("\t")[1] for line in lines[1:1 + empty]), *lines[1 + empty:]]) + "\n") and path)
         run = lab.train(train=path)
         lab.assertEqual(run.weights, weights, "the teacher's answers need no label")
-        lab.assertIn(f"{path}: {said}: the student learns the teacher's answers, which need no label", run.err)
+        lab.assertIn(f"{path}: {said}, so no label of this file is read; the student learns the teacher's answers", run.err)
     lab.refuses_to_train('1-empty.tsv:2: expected one of the labels contra, pro, found ""', train=path.with_name("1-empty.tsv"), terms=["soft", "hard"])
     lab.refuses_to_train('no column "label"', train=unlabelled(lab, "no_labels.tsv"), terms=["soft", "hard"])
 
