@@ -125,20 +125,23 @@ def fastest_peer(args, rows):
 
 
 def compare(args):
-    steps = args.steps + WARMUP
-    rows = write_pairs(args, args.batch_size, steps)
-    how, turns = fastest_peer(args, rows), []
-    for number in range(1, args.repetitions + 1):
-        turns.append({"ours": ours(args, rows, args.batch_size, steps, number), "peer": theirs(args, rows, args.batch_size, steps, number, how)})
-        print(json.dumps(turns[-1]), file=sys.stderr)
-    ratio = statistics.median(turn["ours"]["rows_per_second"] / turn["peer"]["rows_per_second"] for turn in turns)
-    result = {"peer": " ".join(map(str, how)), "threads": args.threads, "batch_size": args.batch_size, "micro_batch_size": args.micro_batch_size,
-              "times as fast": round(ratio, 2), "runs": turns}
+    result = {"threads": args.threads, "batch_size": args.batch_size, "micro_batch_size": args.micro_batch_size}
+    how = None
+    if not args.ours_alone:
+        steps, turns = args.steps + WARMUP, []
+        rows = write_pairs(args, args.batch_size, steps)
+        how = fastest_peer(args, rows)
+        for number in range(1, args.repetitions + 1):
+            turns.append({"ours": ours(args, rows, args.batch_size, steps, number), "peer": theirs(args, rows, args.batch_size, steps, number, how)})
+            print(json.dumps(turns[-1]), file=sys.stderr)
+        ratio = statistics.median(turn["ours"]["rows_per_second"] / turn["peer"]["rows_per_second"] for turn in turns)
+        result |= {"peer": " ".join(map(str, how)), "times as fast": round(ratio, 2), "runs": turns}
     if args.large:
-        large = write_pairs(args, args.large, 1)
-        result["megabytes"] = {str(size): {"ours": ours(args, file, size, 1, 1)["megabytes"],
-                                           "peer": None if args.ours_alone else theirs(args, file, size, 1, 1, how)["megabytes"]}
-                               for size, file in ((args.batch_size, rows), (args.large, large))}
+        result["megabytes"] = {}
+        for size in (args.batch_size, args.large):
+            file = write_pairs(args, size, 1)
+            result["megabytes"][str(size)] = {"ours": ours(args, file, size, 1, 1)["megabytes"],
+                                              "peer": None if args.ours_alone else theirs(args, file, size, 1, 1, how)["megabytes"]}
     (args.results / "contrastive_step.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key != "runs"}))
 
@@ -155,7 +158,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--micro-batch-size", type=int, default=32)
     parser.add_argument("--large", type=int, default=0, help="batch whose memory is measured, too; 0: none")
-    parser.add_argument("--ours-alone", action="store_true", help="measure the memory of large batches for this side alone")
+    parser.add_argument("--ours-alone", action="store_true", help="with --large: measure this side's memory and nothing else")
     parser.add_argument("--steps", type=int, default=3, help="that are timed, of each run")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What others need to classify lines of text on the CPU, or on a GPU (pipeline, loop): lines a second, from text to label and score.
+With --vectors the encoder's normalised means are written instead (loop, onnx, openvino).
 
   pipeline  transformers' pipeline("text-classification"), in the file's order unless --sort
   loop      the same model in a plain loop: all lines tokenised at once, sorted by length, padded to the longest of a batch
@@ -37,13 +38,22 @@ def load(args, attention: str | None = None):
     import transformers
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(args.threads)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        args.model, attn_implementation=attention or args.attention).eval()
+    kind = transformers.AutoModel if args.vectors else transformers.AutoModelForSequenceClassification
+    model = kind.from_pretrained(args.model, attn_implementation=attention or args.attention).eval()
     return model.to(args.device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
 
 
+def answer(output, mask):
+    """The logits, or of an encoder alone the normalised mean of a row's tokens."""
+    import torch
+    if "logits" in output:
+        return output.logits
+    mask = mask.unsqueeze(-1).to(output.last_hidden_state.dtype)
+    return torch.nn.functional.normalize((output.last_hidden_state * mask).sum(1) / mask.sum(1), dim=-1)
+
+
 def exported(model):
-    """The classifier with positional tensors in and logits out, as exporters want it."""
+    """The model with positional tensors in and its answer out, as exporters want it."""
     import torch
 
     class Exported(torch.nn.Module):
@@ -52,7 +62,7 @@ def exported(model):
             self.model = model
 
         def forward(self, input_ids, attention_mask, token_type_ids):
-            return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+            return answer(self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids), attention_mask)
 
     return Exported()
 
@@ -70,13 +80,14 @@ def torch_engine(args):
 
     @torch.inference_mode()
     def logits(batch: dict) -> "torch.Tensor":
-        return model(**{name: torch.from_numpy(batch[name]).to(args.device) for name in INPUTS}).logits.float()
+        inputs = {name: torch.from_numpy(batch[name]).to(args.device) for name in INPUTS}
+        return answer(model(**inputs), inputs["attention_mask"]).float()
 
     return logits, measure.versions("torch", "transformers")
 
 
 def prepared(args, suffix: str) -> Path:
-    return args.scratch / f"{args.model.name}-{args.engine}-{args.precision}{suffix}"
+    return args.scratch / f"{args.model.name}-{args.engine}-{args.precision}{'-vectors' if args.vectors else ''}{suffix}"
 
 
 def export_onnx(args, path: Path) -> None:
@@ -169,16 +180,20 @@ def pad_rows(rows: list[list[int]]) -> dict[str, np.ndarray]:
 
 
 def loop_predictor(args, engine):
-    """lines, batch size → (label, score) of each line"""
+    """lines, batch size → (label, score) of each line, or the array of their vectors"""
     def predict(lines: list[str], batch_size: int) -> list[tuple[int, float]]:
         rows = encode(args, lines)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
-        found = [(0, 0.0)] * len(rows)
+        found = None if args.vectors else [(0, 0.0)] * len(rows)
         parts = [order[first:first + batch_size] for first in range(0, len(order), batch_size)]
         # Answers are read at the end: a GPU computes while the next rows are padded.
         answers = [engine(pad_rows([rows[i] for i in chosen])) for chosen in parts]
         for chosen, values in zip(parts, answers):
             values = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+            if args.vectors:
+                found = np.empty((len(rows), values.shape[1]), np.float32) if found is None else found
+                found[chosen] = values
+                continue
             scores = np.exp(values - values.max(-1, keepdims=True))
             scores /= scores.sum(-1, keepdims=True)
             for i, row in zip(chosen, scores):
@@ -228,6 +243,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--make-model", type=Path, help="write a classifier with a random head here and stop")
     parser.add_argument("--input", type=Path, help="one text a line")
     parser.add_argument("--labels", type=Path, help="the number of the right class of each line")
+    parser.add_argument("--vectors", type=Path, help="loop, onnx, openvino: write the encoder's normalised means to this .npy file")
     parser.add_argument("--sort", action="store_true", help="pipeline: give it the longest lines first")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
     parser.add_argument("--compile", action="store_true", help="loop: under torch.compile, one graph for all lengths")
@@ -245,14 +261,18 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--precision {args.precision}: {args.engine} offers {' and '.join(allowed[args.engine])} here")
     if args.device != "cpu" and args.engine not in ("pipeline", "loop"):
         parser.error(f"--device {args.device}: {args.engine} runs on the CPU here")
+    if args.vectors and (args.engine == "pipeline" or args.labels):
+        parser.error("--vectors: expected --engine loop, onnx or openvino and no --labels")
     if not args.make_model and not args.input:
         parser.error("--input: expected a file with one text a line")
     return args
 
 
-def timed(predict, lines: list[str], batch_size: int) -> tuple[float, list]:
+def timed(args, predict, lines: list[str], batch_size: int) -> tuple[float, list]:
     start = time.perf_counter()
     found = predict(lines, batch_size)
+    if args.vectors:
+        np.save(args.vectors, found)
     return time.perf_counter() - start, found
 
 
@@ -269,12 +289,12 @@ def main() -> None:
     if len(args.batch_size) > 1:
         predict(lines[:args.probe // 4], best)  # what is slow once: compiling, the first allocations
         start_seconds = measure.process_seconds()
-        probed = {size: timed(predict, lines[:args.probe], size)[0] for size in args.batch_size}
+        probed = {size: timed(args, predict, lines[:args.probe], size)[0] for size in args.batch_size}
         best = min(probed, key=probed.get)
         print("seconds by batch size:", {size: round(s, 2) for size, s in probed.items()}, file=sys.stderr)
     else:
         start_seconds = measure.process_seconds()
-    seconds, found = min((timed(predict, lines, best) for _ in range(args.repeat)), key=lambda pass_: pass_[0])
+    seconds, found = min((timed(args, predict, lines, best) for _ in range(args.repeat)), key=lambda pass_: pass_[0])
     report = {
         "peer": args.engine, "precision": args.precision, "lines": len(lines), "seconds": seconds,
         "start_seconds": start_seconds, "lines_per_second": len(lines) / seconds,
