@@ -15,7 +15,7 @@ namespace funicular::bench {
 
 namespace {
 
-constexpr int64_t kShortest = 32, kSmallestVocabulary = 8;
+constexpr int64_t kSmallestVocabulary = 8;
 
 enum Purpose : uint64_t { kLength, kToken, kOrder, kReplace, kSubstitute };
 
@@ -39,9 +39,9 @@ Row make_row(const RowsRule& rule, uint64_t batch, uint64_t number) {
            static_cast<int64_t>(draw(purpose, i) %
                                 static_cast<uint64_t>(rule.vocabulary - ids.first_ordinary));
   };
-  const auto span = static_cast<uint64_t>(rule.longest - kShortest + 1);
+  const auto span = static_cast<uint64_t>(rule.longest - rule.shortest + 1);
   const int64_t length =
-      rule.ragged ? kShortest + static_cast<int64_t>(draw(kLength, 0) % span) : rule.longest;
+      rule.ragged ? rule.shortest + static_cast<int64_t>(draw(kLength, 0) % span) : rule.longest;
   Row row;
   row.token_ids.push_back(ids.cls);
   for (int64_t i = 1; i + 1 < length; ++i) row.token_ids.push_back(token(kToken, i));
@@ -65,12 +65,12 @@ Row make_row(const RowsRule& rule, uint64_t batch, uint64_t number) {
 }  // namespace
 
 Rows make_rows(const RowsRule& rule, uint64_t batch) {
-  if (rule.longest < kShortest || rule.vocabulary < kSmallestVocabulary || rule.batch_size < 1)
+  if (rule.longest < rule.shortest || rule.vocabulary < kSmallestVocabulary || rule.batch_size < 1)
     throw InputError(
         "bench",
         "expected rows of at least {} tokens, a vocabulary of at least {} and a batch of at least "
         "1; found {}, {} and {}",
-        kShortest, kSmallestVocabulary, rule.longest, rule.vocabulary, rule.batch_size);
+        rule.shortest, kSmallestVocabulary, rule.longest, rule.vocabulary, rule.batch_size);
   Rows rows;
   for (int64_t r = 0; r < rule.batch_size; ++r)
     rows.push_back(make_row(rule, batch, static_cast<uint64_t>(r)));

@@ -87,9 +87,8 @@ void check_answer_format(AnswerFormat format, const task::Task& task, const fs::
   if (!task.fits_tables() && (format == AnswerFormat::csv || format == AnswerFormat::tsv))
     throw InputError(
         "usage",
-        "{} {}: the words of a text and their tags are lists, which a table cannot hold; expected a "
-        "name that ends in .jsonl or .json",
-        option, file.string());
+        "{} {}: the words of a text and their tags are lists, which a table cannot hold; expected {}", option,
+        file.string(), file.has_extension() ? "a name that ends in .jsonl or .json" : "jsonl or json");
 }
 
 AnswerText::AnswerText(AnswerFormat format, std::string_view example, bool errors, std::string separator)

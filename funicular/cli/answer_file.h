@@ -25,7 +25,8 @@ const std::vector<std::string>& answer_format_names();
 /// The endings that `answer_format` knows, for the help of an option.
 std::string answer_endings();
 
-/// Throws InputError if a table would hold lists of words, or if the task has no keyed form with this ending.
+/// Throws InputError if a table would hold lists of words, or if the task has no keyed form with this ending. `file`:
+/// the value of `option`, a file or one of answer_format_names().
 void check_answer_format(AnswerFormat format, const task::Task& task, const fs::path& file,
                          const char* option);
 

@@ -11,8 +11,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -33,6 +37,7 @@
 #include "funicular/format/family.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/encoder.h"
 #include "funicular/model/own_tokenizer.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
@@ -40,6 +45,7 @@
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/gpu_cards.h"
+#include "funicular/task/registry.h"
 
 namespace funicular::cli {
 
@@ -174,53 +180,88 @@ Finding check_nccl() {
   }
 }
 
-Finding check_config(const fs::path& model) {
-  const auto config = format::read_model_config(model);
-  const std::vector<std::string> doubts = format::doubtful_keys(config.source);
-  return {doubts.empty() ? Verdict::ok : Verdict::warn,
-          fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
-                      format::family_of(config).title, config.encoder.layers, config.encoder.width,
-                      config.encoder.heads, config.encoder.vocabulary, config.encoder.longest_sequence()),
+/// A finding that warns of the doubts, if there are any.
+Finding finding_of(std::string text, const std::vector<std::string>& doubts) {
+  return {doubts.empty() ? Verdict::ok : Verdict::warn, std::move(text),
           fmt::format("{}", fmt::join(doubts, "; "))};
 }
 
-Finding check_weights(const fs::path& model) {
-  const format::WeightFiles weights(model);
-  const format::ModelConfig config = format::read_model_config(model);
-  model::check_sizes(config, model);
-  model::refuse_unused_layers(config, model);
-  uint64_t bytes = 0;
-  for (const auto* entry : weights.entries()) bytes += entry->data.size();
-  Finding finding{
-      Verdict::ok,
-      fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6), ""};
-  if (const auto left = model::without_a_place(config, model); !left.empty()) {
-    finding.verdict = Verdict::warn;
-    finding.remedy = fmt::format("config.json has no place for {}", fmt::join(left, ", "));
-  }
-  return finding;
+/// "109.5 million", or the number itself below a million.
+std::string shown_count(int64_t count) {
+  return count < 1'000'000 ? std::to_string(count)
+                           : fmt::format("{:.1f} million", static_cast<double>(count) / 1e6);
 }
 
-Finding check_tokenizer(const fs::path& model) {
+Finding check_config(const format::ModelConfig& config) {
+  const format::EncoderSpec& encoder = config.encoder;
+  return finding_of(
+      fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens; {} parameters "
+                  "without a head",
+                  format::family_of(config).title, encoder.layers, encoder.width, encoder.heads,
+                  encoder.vocabulary, encoder.longest_sequence(),
+                  shown_count(model::count_parameters(config, model::Head::none))),
+      format::doubtful_keys(config.source));
+}
+
+/// `config`: none if config.json cannot be read.
+Finding check_weights(const fs::path& model, const std::optional<format::ModelConfig>& config) {
+  const format::WeightFiles weights(model);
+  std::vector<std::string> doubts;
+  if (config) {
+    model::check_sizes(*config, model);
+    model::refuse_unused_layers(*config, model);
+    doubts.push_back(model::doubtful_names(*config, model, model::missing_in_encoder(*config, model)));
+    if (const auto left = model::without_a_place(*config, model); !left.empty())
+      doubts.push_back(fmt::format("config.json has no place for {}", fmt::join(left, ", ")));
+    std::erase(doubts, "");
+  }
+  uint64_t bytes = 0;
+  for (const auto* entry : weights.entries()) bytes += entry->data.size();
+  return finding_of(
+      fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6),
+      doubts);
+}
+
+/// `config`: none if config.json cannot be read.
+Finding check_tokenizer(const fs::path& model, const std::optional<format::ModelConfig>& config) {
   const auto tokenizer = format::load_tokenizer(model);
-  const auto config = format::read_model_config(model);
   const auto tokens = tokenizer->tokenize("The quick brown fox jumps over the lazy dog.");
-  model::require_own_tokenizer(config, *tokenizer, model);
+  if (config) model::require_own_tokenizer(*config, *tokenizer, model);
   size_t unknown = 0;
   for (int32_t id : tokens.ids) unknown += id == tokenizer->special().unknown;
-  Finding finding{Verdict::ok,
-                  fmt::format("{} tokens; an English sentence becomes {} tokens, {} unknown",
-                              tokenizer->size(), tokens.ids.size(), unknown),
-                  ""};
-  if (2 * unknown > tokens.ids.size()) {
-    finding.verdict = Verdict::warn;
-    finding.remedy = "half of the words are unknown; if the text is English, this is the wrong vocabulary";
-  }
-  if (const auto doubts = model::doubtful_special_tokens(config, *tokenizer); !doubts.empty()) {
-    finding.verdict = Verdict::warn;
-    finding.remedy = fmt::format("{}", fmt::join(doubts, "; "));
-  }
-  return finding;
+  std::vector<std::string> doubts;
+  if (config) doubts = model::doubtful_special_tokens(*config, *tokenizer);
+  if (doubts.empty() && 2 * unknown > tokens.ids.size())
+    doubts.emplace_back(
+        "half of the words are unknown; if the text is English, this is the wrong vocabulary");
+  return finding_of(fmt::format("{}; an English sentence becomes {} tokens, {} unknown",
+                                tokenizer->description(), tokens.ids.size(), unknown),
+                    doubts);
+}
+
+/// Whether config.json names a class that ends so.
+bool has_head(const format::ModelConfig& config, std::initializer_list<std::string_view> endings) {
+  return std::ranges::any_of(config.architectures, [&](const std::string& name) {
+    return std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
+  });
+}
+
+/// Lists what can be done with a sound model folder, and the commands for it.
+Finding list_uses(const format::ModelConfig& config) {
+  const format::Family& family = format::family_of(config);
+  std::vector<std::string> uses;
+  if (has_head(config, {"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"}))
+    uses.push_back(fmt::format("{} (predict, evaluate)", task::type_of(config).gives));
+  // The ForPreTraining of an ELECTRA is a discriminator.
+  if (has_head(config, {"ForMaskedLM"}) ||
+      (has_head(config, {"ForPreTraining"}) && family.replaced_tokens.dense.empty()))
+    uses.emplace_back("guesses for masked words (evaluate --task mlm, compare, augment)");
+  uses.emplace_back("a vector per text (embed)");
+  uses.push_back(fmt::format("training for any task{} (finetune, distill)",
+                             family.spans.empty() ? " except spans" : ""));
+  uses.emplace_back("training on raw texts (pretrain)");
+  uses.emplace_back("token stores (tokenize)");
+  return {Verdict::ok, fmt::format("{}", fmt::join(uses, "; ")), ""};
 }
 
 std::string shown(double bytes) {
@@ -264,14 +305,17 @@ Finding check_layout(const std::string& strategy, int ranks, const bench::RankUs
 class Doctor final : public Command {
  public:
   Doctor()
-      : Command("doctor",
-                "Checks the processor, threads, memory, disk and LibTorch. --model also checks a Hugging "
-                "Face model folder, and whether a step of masked-language-model training fits into memory. "
-                "--data also checks a token store and reads all of it. One line each: ok, warn or FAIL with "
-                "a remedy. Exit code 1 if any line is FAIL.") {
-    arguments.example("check this machine and a model", "funicular doctor --model MODEL");
+      : Command(
+            "doctor",
+            "Checks the processor, threads, memory, disk and LibTorch. With a Hugging Face model folder "
+            "it also shows the model's family, parameters and tokeniser, and what can be done with the "
+            "model. It then says whether a step of masked-language-model training fits into memory. --data "
+            "also checks a token store and reads all of it. One line each: ok, warn or FAIL with a remedy. "
+            "Exit code 1 if any line is FAIL.") {
+    arguments.example("check this machine and a model", "funicular doctor MODEL");
     arguments.example("predict the memory of four processes",
-                      "funicular doctor --model MODEL --ranks 4 --batch-size 64");
+                      "funicular doctor MODEL --ranks 4 --batch-size 64");
+    arguments.unnamed({"model"});
     arguments
         .add("model", "DIR", model_, Effect::input, "also check this model folder, or a config.json alone")
         .takes_model();
@@ -328,25 +372,35 @@ class Doctor final : public Command {
   bool only_configuration() const { return fs::is_regular_file(model_); }
 
   void check_model() {
-    bool found = false;
-    print("model", [&] {
+    const bool found = print("model", [&] {
       if (!only_configuration()) model::require_folder(model_, "--model");
-      found = true;
       return Finding{Verdict::ok, model_.string() + (only_configuration() ? ", without weights" : ""), ""};
     });
     if (!found) return;
-    const int before = failures_;
-    print("config", [&] { return check_config(model_); });
-    if (!only_configuration()) {
-      print("weights", [&] { return check_weights(model_); });
-      print("tokeniser", [&] { return check_tokenizer(model_); });
+    std::optional<format::ModelConfig> config;
+    bool sound = print("config", [&] {
+      config = format::read_model_config(model_);
+      return check_config(*config);
+    });
+    if (only_configuration()) {
+      if (sound) print_use("training on raw texts from random weights (pretrain)");
+    } else {
+      sound = print("weights", [&] { return check_weights(model_, config); }) && sound;
+      const bool reads_texts = print("tokeniser", [&] { return check_tokenizer(model_, config); });
+      if (reads_texts && !sound) print_use("token stores (tokenize) only");
+      sound = sound && reads_texts;
+      if (sound) print("uses", [&] { return list_uses(*config); });
     }
-    if (failures_ == before && use_caching_allocator()) check_layouts();
+    if (sound && use_caching_allocator()) check_layouts(*config);
   }
 
-  void check_layouts() {
+  void print_use(const char* use) {
+    print("uses", [&] { return Finding{Verdict::ok, use, ""}; });
+  }
+
+  void check_layouts(const format::ModelConfig& config) {
     bench::RankUseOptions step;
-    step.config = format::read_model_config(model_);
+    step.config = config;
     step.rule = {
         .ragged = false,
         .longest = max_length_.value_or(std::min<int64_t>(128, step.config.encoder.longest_sequence())),
@@ -380,7 +434,8 @@ class Doctor final : public Command {
     });
   }
 
-  void print(std::string_view name, const std::function<Finding()>& check) {
+  /// Prints the line of a check. Returns whether the check passed.
+  bool print(std::string_view name, const std::function<Finding()>& check) {
     Finding finding;
     try {
       finding = check();
@@ -393,6 +448,7 @@ class Doctor final : public Command {
                                                              : "FAIL";
     fmt::print("{} {:<10} {}{}{}\n", verdict, name, finding.text, finding.remedy.empty() ? "" : "; ",
                finding.remedy);
+    return finding.verdict != Verdict::fail;
   }
 
   fs::path model_, data_, output_ = ".";

@@ -1,12 +1,11 @@
 #include "funicular/cli/embedder_options.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
 #include "funicular/format/sentence_folder.h"
+#include "funicular/task/embedders.h"
 #include "funicular/task/registry.h"
 
 namespace funicular::cli {
@@ -34,8 +33,11 @@ objective::VectorLoss loss_of(const std::string& name, const std::string& task) 
   const std::vector<std::string>& names = objective::vector_loss_names();
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
-    throw InputError("usage", "--loss {} does not fit --task {}; expected one of {}", name, task,
-                     fmt::join(names, ", "));
+    throw InputError(
+        "usage",
+        "--loss {} is for --task reranker and does not fit --task {}; give --task reranker, or one of "
+        "the losses {}",
+        name, task, task::Embedders::losses(task));
   return static_cast<objective::VectorLoss>(found - names.begin());
 }
 

@@ -13,6 +13,7 @@
 #include "funicular/cli/exit_options.h"
 #include "funicular/cli/metric_table.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
@@ -75,6 +76,7 @@ class Evaluate final : public Command {
              "file for the label and the answer of each row. Its ending sets the form: " + answer_endings())
         .common()
         .default_text("none");
+    arguments.add("overwrite", overwrite_, Effect::none, "replace the file of --predictions if there is one");
     arguments
         .add("output", "FOLDER", output_, Effect::output,
              "also a folder for funicular report: all of this, the model's size and speed, and mistakes with "
@@ -106,7 +108,7 @@ class Evaluate final : public Command {
     require_parent_folder(predictions_, "--predictions");
     form_ = answer_format(predictions_, "--predictions");
     require_folder_name(output_, "--output");
-    refuse_to_replace_the_rows();
+    refuse_to_replace_files();
     if (task_.name == kRetrieval || task_.name == kSimilarity) return embedder();
     model::Pretrained pretrained = model::open_encoder(options_.model, /*reads_modules=*/false);
     if (task_.name.empty()) task_.name = pretrained.note().task;
@@ -141,11 +143,12 @@ class Evaluate final : public Command {
         .default_text("the model itself keeps the temperature");
   }
 
-  void refuse_to_replace_the_rows() const {
+  void refuse_to_replace_files() const {
     std::error_code ignored;
     if (!predictions_.empty() && fs::equivalent(predictions_, options_.data, ignored))
       throw InputError("usage", "--predictions {} is the file that is evaluated; name another one",
                        predictions_.string());
+    require_new_file(predictions_, "--predictions", overwrite_);
     if (!output_.empty() && fs::exists(output_) && !fs::is_directory(output_))
       throw InputError("usage", "--output {} is a file; expected a folder", output_.string());
     for (const char* const name : {"predictions.jsonl", "evaluation.json"})
@@ -199,8 +202,9 @@ class Evaluate final : public Command {
   }
 
   /// Prints the metrics as JSON or as a table.
-  void print(const OrderedJson& found, const std::optional<task::Baseline>& baseline = {}) const {
+  void print(OrderedJson found, const std::optional<task::Baseline>& baseline = {}) const {
     const bool as_json = arguments.given("json") ? json_ : ::isatty(STDOUT_FILENO) == 0;
+    if (as_json && baseline) found["baseline"] = baseline->json();
     fmt::print("{}\n", as_json ? json_text(found) : metric_table(found, baseline));
   }
 
@@ -253,7 +257,7 @@ class Evaluate final : public Command {
   task::EvaluateOptions options_{.precision = kAutoPrecision};
   fs::path predictions_, output_;
   AnswerFormat form_ = AnswerFormat::json_lines;
-  bool details_ = false, json_ = true;
+  bool details_ = false, json_ = true, overwrite_ = false;
   ExitOptions exits_;
   TaskOptions task_;
   DeviceOptions device_;

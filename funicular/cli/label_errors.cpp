@@ -13,6 +13,7 @@
 #include "funicular/cli/answer_file.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/judged_file.h"
+#include "funicular/cli/output_paths.h"
 #include "funicular/task/confident_learning.h"
 #include "funicular/task/folds.h"
 
@@ -41,6 +42,8 @@ class LabelErrors final : public Command {
         .add("output", "FILE", output_, Effect::output,
              fmt::format("file for the suspects, the most certain one first: {}", answer_endings()))
         .default_text("RUN/suspects.csv, or suspects.csv beside FILE");
+    arguments.add("overwrite", overwrite_, Effect::none,
+                  "replace the file of --output if there is one; RUN/suspects.csv always is");
     arguments.add("filter", "NAME", filter_, task::suspect_filter_names(), Effect::result,
                   "cleanlab's rule for suspected rows: by the estimated joint of given and probable labels, "
                   "or the rows counted in it");
@@ -58,13 +61,15 @@ class LabelErrors final : public Command {
           "{} holds no {}: expected the finished run of funicular finetune --folds; to resume it, "
           "repeat its command",
           predictions_.string(), task::kFoldAnswers);
+    const bool is_own = is_run && output_.empty();  // an earlier call has made it
     if (output_.empty()) output_ = file.parent_path() / "suspects.csv";
     std::error_code ignored;
     if (fs::equivalent(output_, file, ignored))
       throw InputError("usage",
                        "--output {} is the file that is read; expected another name for the suspects",
                        output_.string());
-    const AnswerFormat format = answer_format(output_, "output");
+    require_new_file(output_, "--output", overwrite_ || is_own);
+    const AnswerFormat format = answer_format(output_, "--output");
     const JudgedFile judged(file);
     const std::vector<OrderedJson> suspects =
         judged.has_lists() ? doubtful_rows(judged) : suspects_of(judged);
@@ -167,6 +172,7 @@ class LabelErrors final : public Command {
   }
 
   fs::path predictions_, output_;
+  bool overwrite_ = false;
   task::SuspectFilter filter_ = task::SuspectFilter::noise_rate;
   task::SuspectOrder order_ = task::SuspectOrder::self_confidence;
 };

@@ -30,16 +30,24 @@ namespace {
 /// The file or the standard output of the answers.
 class AnswerFile final : public task::AnswerSink {
  public:
-  /// `errors`: answers may be errors. `keep`: columns of the input that each answer has.
-  AnswerFile(fs::path path, AnswerFormat form, bool overwrite, bool errors,
+  /// `form_name`: of --output-format, or "". `errors`: answers may be errors. `keep`: columns of the input that each
+  /// answer has.
+  AnswerFile(fs::path path, std::string form_name, bool overwrite, bool errors,
              const std::vector<std::string>& keep)
-      : path_(std::move(path)), form_(form), overwrite_(overwrite), errors_(errors) {
+      : path_(std::move(path)),
+        form_name_(std::move(form_name)),
+        form_(answer_format(form_name_, path_, "--output")),
+        overwrite_(overwrite),
+        errors_(errors) {
     for (const std::string& key : task::kept_keys(keep))
       kept_ += fmt::format("{}{}: \"\"", kept_.empty() ? "" : ", ", key);
   }
 
   void begin(const task::Task& task, const task::Answers& answers) override {
-    check_answer_format(form_, task, path_, "--output");
+    if (form_name_.empty())
+      check_answer_format(form_, task, path_, "--output");
+    else
+      check_answer_format(form_, task, form_name_, "--output-format");
     require_new_file(path_, "--output", overwrite_);
     const std::string example = answers.example();
     text_.emplace(form_, task::with_kept(kept_, example.empty() ? "{}" : example), errors_,
@@ -55,6 +63,7 @@ class AnswerFile final : public task::AnswerSink {
 
  private:
   fs::path path_;
+  std::string form_name_;
   AnswerFormat form_;
   bool overwrite_, errors_;
   std::string kept_;  ///< members of the example of an answer
@@ -199,7 +208,7 @@ class Predict final : public Command {
       throw InputError("usage",
                        "--n-best: {} holds one answer for each id; give --output a name that ends in .jsonl",
                        output_.string());
-    AnswerFile answers(output_, form, overwrite_, skip_bad_rows_, options_.input.keep);
+    AnswerFile answers(output_, output_format_, overwrite_, skip_bad_rows_, options_.input.keep);
     task::predict(options(), answers);
     return 0;
   }

@@ -20,9 +20,11 @@
 #include "funicular/format/config_keys.h"
 #include "funicular/format/model_config.h"
 #include "funicular/launch/launcher.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/pairs.h"
 #include "funicular/prove/proof.h"
+#include "funicular/prove/proof_text.h"
 
 namespace funicular::cli {
 
@@ -93,6 +95,17 @@ void check_device(const std::string& name) {
   device.apply();
 }
 
+/// Shortens the rows to the model's positions, and refuses options that do not fit the model, before any rank starts.
+void fit_model(prove::ProofTask& task, const Arguments& arguments) {
+  const format::ModelConfig config = prove::config_of(task);
+  model::fit_positions(task.max_length, arguments.given("max-length"), config);
+  if (task.model.empty()) return;
+  if (arguments.given("layers"))
+    throw InputError(
+        "usage", "--layers sets the layers of the small BERT; --model takes its layers from its config.json");
+  format::warn_of_doubtful_keys(config.source, task.model);
+}
+
 /// Leaves out what the device cannot train, with a warning that tells how many.
 std::vector<prove::Pair> pairs_for(const std::string& device, std::vector<prove::Pair> pairs) {
   const auto on_several_ranks = [](const prove::Pair& pair) {
@@ -148,7 +161,9 @@ class Prove final : public Command {
         .add("batch-size", "SEQUENCES", task_.batch_size, Effect::result,
              "global sequences per optimiser step")
         .range(1);
-    arguments.add("max-length", "TOKENS", task_.max_length, Effect::result, "longest row").range(32);
+    arguments.add("max-length", "TOKENS", task_.max_length, Effect::result, "longest row")
+        .default_text("64, or the model's longest")
+        .range(8);
     arguments
         .add("precision", "NAME", precision_, Effect::result,
              "arithmetic; in fp64 a difference is an error of logic")
@@ -174,12 +189,7 @@ class Prove final : public Command {
           "usage",
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
-    if (!task_.model.empty() && arguments.given("layers"))
-      throw InputError(
-          "usage",
-          "--layers sets the layers of the small BERT; --model takes its layers from its config.json");
-    if (!task_.model.empty())
-      format::warn_of_doubtful_keys(format::read_model_config(task_.model).source, task_.model);
+    fit_model(task_, arguments);
     check_device(device_);
     const Scratch scratch(keep_);
     folder_ = scratch.path();

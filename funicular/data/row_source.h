@@ -41,7 +41,7 @@ class RowSource {
   virtual ~RowSource() = default;
   virtual int columns() const = 0;  ///< to tokenise
   virtual bool has_labels() const = 0;
-  /// The names of the labels of a row's shares; empty: rows have no shares.
+  /// The names of the labels of a row's shares, or of its numbers (LabelKind::numbers); empty: it has none.
   virtual std::vector<std::string> share_names() const { return {}; }
   virtual bool has_weights() const { return false; }
   virtual size_t pieces() const = 0;

@@ -64,7 +64,7 @@ struct Sample {
   std::vector<Column> columns;          ///< any number; tokenizer templates join one or two
   double label = 0;                     ///< class number or regression target; unused without labels
   std::span<const int32_t> label_set;   ///< class numbers: of a set, ascending, or of each word's tag
-  std::span<const double> shares = {};  ///< of each label, NaN if unknown; in a list, the label of each text
+  std::span<const double> shares = {};  ///< of each label, NaN if unknown; or a number per text
   double weight = 1;                    ///< weight in training
   int64_t sample_id = 0;                ///< index in the dataset
   int64_t draw_id = 0;  ///< ordinal of this draw in the run; each draw of a sample has its own

@@ -14,11 +14,13 @@ std::optional<StoreDamage> read_shares(const StoreMeta& meta, const MappedFile& 
   if (has_shares(meta.labels)) {
     const size_t count = meta.label_names.size();
     sample.shares = labels.as<double>().subspan(row * count, count);
-    const bool may_miss = meta.labels == LabelKind::set_shares;
+    const bool may_miss = meta.labels == LabelKind::set_shares, any = meta.labels == LabelKind::numbers;
     for (const double share : sample.shares)
-      if (!(share >= 0 && share <= 1) && !(may_miss && std::isnan(share)))
-        return StoreDamage{kLabelsFile, fmt::format("row {} has the share {}; expected 0 to 1", row, share)};
-    if (!may_miss)
+      if (!(any ? std::isfinite(share) : share >= 0 && share <= 1) && !(may_miss && std::isnan(share)))
+        return StoreDamage{kLabelsFile,
+                           fmt::format("row {} has the {} {}; expected {}", row, any ? "number" : "share",
+                                       share, any ? "a finite one" : "0 to 1")};
+    if (meta.labels == LabelKind::shares)
       sample.label = static_cast<double>(std::max_element(sample.shares.begin(), sample.shares.end()) -
                                          sample.shares.begin());
   }

@@ -27,7 +27,8 @@ constexpr const char* kFormat = "funicular token store";
 // Far above any real store and far below where a product of two counts could overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
-constexpr const char* kLabelKinds[] = {"none", "classes", "values", "sets", "tags", "shares", "set_shares"};
+constexpr const char* kLabelKinds[] = {"none", "classes", "values",     "sets",
+                                       "tags", "shares",  "set_shares", "numbers"};
 
 uint64_t hash_from_text(const std::string& text, const char* key, std::string_view origin) {
   const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;

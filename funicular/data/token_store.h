@@ -12,7 +12,7 @@
 //   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)), which may include empty rows.
 //   words.bin      bit i (bit i % 8 of byte i / 8) is 1 if token i begins a word.
 //   labels.bin     if there are labels. One per row: int32 class numbers or float64 values. Lists of labels: the
-//                  int32 class numbers of all rows. Shares: float64 [rows * labels].
+//                  int32 class numbers of all rows. Shares and numbers: float64 [rows * labels].
 //   label_rows.bin if rows have lists of labels: uint64 [rows + 1]: row r has the labels [at(r), at(r + 1)).
 //   weights.bin    float64 [rows], if rows have weights.
 //
@@ -47,6 +47,7 @@ enum class LabelKind {
   tags,        ///< a class number for each word of a row, in the words' order
   shares,      ///< a share of each class; a row's shares sum to 1
   set_shares,  ///< an independent share of each label, 0 to 1; NaN if unknown
+  numbers,     ///< a finite number for each name
 };
 
 /// Whether a row has a list of labels (sets and tags).
@@ -54,9 +55,9 @@ constexpr bool has_label_lists(LabelKind kind) {
   return kind == LabelKind::sets || kind == LabelKind::tags;
 }
 
-/// Whether a row has a share of each label.
+/// Whether a row has a share, or another number, for each name.
 constexpr bool has_shares(LabelKind kind) {
-  return kind == LabelKind::shares || kind == LabelKind::set_shares;
+  return kind == LabelKind::shares || kind == LabelKind::set_shares || kind == LabelKind::numbers;
 }
 
 /// The contents of meta.json.

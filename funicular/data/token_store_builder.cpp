@@ -146,6 +146,7 @@ class PieceEncoder {
 
   static double parse_value(std::string_view label, bool decimal_commas) {
     if (const auto value = decimal_commas ? read_number_with_comma(label) : read_number(label)) return *value;
+    if (label.starts_with(format::kListMark)) throw BadRow("expected a finite number as label, found a list");
     throw BadRow(fmt::format(
         "expected a finite number as label, found \"{}\"{}", label,
         read_number_with_comma(label)

@@ -56,8 +56,9 @@ bool read_composes(const Json& root, const std::string& origin) {
     throw InputError(text::kTokenizerComponent, "{}: the normalizer has no list \"normalizers\"", origin);
   for (const Json& one : *list) {
     if (found_type(one) != "NFC")
-      throw InputError(text::kTokenizerComponent, "{}: the normalizer has the step {}; supported: NFC ({})",
-                       origin, found_type(one), of_bpe);
+      throw InputError(text::kTokenizerComponent,
+                       "{}: the normalizer has the step {}; supported: NFC ({}); {}", origin, found_type(one),
+                       of_bpe, kOtherTokenizer);
     composes = true;
   }
   return composes;

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -217,6 +218,14 @@ std::string neutral_name(const std::string& name) {
     if (const size_t begin = end_of_number(own, naming.names); begin != own.npos)
       return in_neutral_layer(own, naming.names, own.substr(begin));
   return own;
+}
+
+bool names_layer_weight(const Family& family, const std::string& name) {
+  const auto has = [&](const WeightNames& names) {
+    return end_of_number(name, names) != name.npos && !translated(name, names).empty();
+  };
+  return has(family.names) || std::any_of(family.older_names.begin(), family.older_names.end(),
+                                          [&](const Family::OlderNames& older) { return has(older.names); });
 }
 
 }  // namespace funicular::format

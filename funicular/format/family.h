@@ -167,6 +167,9 @@ std::string joint_of_part(const std::string& name);
 /// "bias". Names of other heads than that of masked language modelling stay as they are.
 std::string neutral_name(const std::string& name);
 
+/// Whether files of the family, older ones included, give this name to a layer's weight where they have no prefix.
+bool names_layer_weight(const Family& family, const std::string& name);
+
 /// Neutral names of weights.
 inline constexpr const char* kNeutralWords = "embeddings.word_embeddings.weight";
 inline constexpr const char* kNeutralLayers = "encoder.layer.";

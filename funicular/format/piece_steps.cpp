@@ -35,8 +35,8 @@ constexpr std::array kPrepends{"always", "first", "never"};
 
 [[noreturn]] void refuse_part(const std::string& origin, const char* part, const std::string& found,
                               const char* supported) {
-  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {}", origin, part, found,
-                   supported);
+  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {}; {}", origin, part, found,
+                   supported, kOtherTokenizer);
 }
 
 std::string short_dump(const Json& value) {

@@ -21,6 +21,8 @@ constexpr const char* kModules = "modules.json";
 /// Numbers of a row at most: what is more is a damaged file.
 constexpr int64_t kLargestSize = 1 << 20;
 constexpr const char* kSettings = "config_sentence_transformers.json";
+/// A table's folder: sentence-transformers 3.4 loads no table from the sentence folder itself.
+constexpr const char* kTableFolder = "0_StaticEmbedding";
 /// The names that older versions gave the configuration of a Transformer, by its class.
 constexpr const char* kTransformerFiles[] = {
     "sentence_bert_config.json",      "sentence_roberta_config.json", "sentence_distilbert_config.json",
@@ -433,9 +435,10 @@ void write_sentence_folder(SentenceFolder& modules, const fs::path& folder) {
                     {"type", std::string("sentence_transformers.models.") + type}});
   };
   make_directories(folder);
-  modules.encoder.clear();
+  modules.encoder = modules.is_static ? kTableFolder : "";
   if (modules.is_static) {
-    add("StaticEmbedding", "");
+    add("StaticEmbedding", kTableFolder);
+    make_directories(folder / kTableFolder);
   } else {
     add("Transformer", "");
     add("Pooling", "1_Pooling");

@@ -28,8 +28,8 @@ const Json& part_of(const Json& root, const char* key, std::initializer_list<std
   if (std::find(supported.begin(), supported.end(), type) != supported.end()) return part;
   std::string names;
   for (const std::string_view name : supported) names.append(names.empty() ? "" : " or ").append(name);
-  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {} ({})", origin, key, type,
-                   names, whose);
+  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {} ({}); {}", origin, key, type,
+                   names, whose, kOtherTokenizer);
 }
 
 /// Blanks are in no word.

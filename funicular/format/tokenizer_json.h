@@ -13,6 +13,10 @@
 
 namespace funicular::format {
 
+/// Ends the messages that refuse a part of tokenizer.json.
+inline constexpr const char* kOtherTokenizer =
+    "take a model whose tokeniser docs/reference/tokenizers.md lists";
+
 /// Returns the "type" of a part of tokenizer.json, or "none" for null. If there is no type, returns a description
 /// in words.
 std::string found_type(const Json& part);

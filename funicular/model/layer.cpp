@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "funicular/base/error.h"
 #include "funicular/core/device_copy.h"
 #include "funicular/core/recompute.h"
 #include "funicular/nn/disentangled.h"
@@ -323,11 +322,6 @@ void add_layer(Builder& builder, int64_t number, const LayerWeights& weights,
     outputs.push_back({layer.gives_hidden, hidden_of_tokens(builder.options()).shape});
   }
   if (gives.query_key_value.contains(number + 1)) {
-    if (layer.pattern.window >= 0 || layer.pattern.rotations.defined())
-      throw InputError("model",
-                       "the terms `attention` and `relations` compare queries and keys, which a {} turns by "
-                       "position; expected other terms",
-                       builder.family().title);
     layer.gives_query_key_value = query_key_value_port(number + 1);
     outputs.push_back({layer.gives_query_key_value, [width = encoder.width](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch.packing.tokens(), 3 * width};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "funicular/base/error.h"
 #include "funicular/format/family.h"
 
@@ -50,12 +52,20 @@ std::vector<std::string> doubtful_special_tokens(const format::ModelConfig& conf
   const Known known[] = {{"pad_token_id", special.pad},        {"cls_token_id", special.cls},
                          {"sep_token_id", special.sep},        {"mask_token_id", special.mask},
                          {"bos_token_id", special.cls, false}, {"eos_token_id", special.sep, false}};
+  const auto stated_id = [&](const char* key, int32_t otherwise) -> int64_t {
+    const auto found = config.source.find(key);
+    return found != config.source.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+  };
+  // Sequences are packed without padding, so in most families the padding token changes no result. Published models
+  // name another one than their tokeniser, such as multilingual E5.
+  const bool pads_freely = !config.encoder.positions.after_padding &&
+                           stated_id("cls_token_id", special.cls) == special.cls &&
+                           stated_id("sep_token_id", special.sep) == special.sep;
   std::vector<std::string> doubts;
   for (const Known& one : known) {
-    const auto found = config.source.find(one.key);
-    if (one.id < 0 || found == config.source.end() || !found->is_number_integer()) continue;
+    if (one.id < 0 || (pads_freely && std::string_view(one.key) == "pad_token_id")) continue;
     if (!one.of_all_families && !format::family_of(config).names_ends) continue;
-    if (const auto id = found->get<int64_t>(); id != one.id)
+    if (const int64_t id = stated_id(one.key, one.id); id != one.id)
       doubts.push_back(
           fmt::format("config.json says {} {}, and of the tokeniser it is {}: is it another model's?",
                       one.key, id, one.id));

@@ -50,33 +50,62 @@ void require_finite(const Model& model, const fs::path& folder) {
                        folder.string(), parameter->name);
 }
 
-/// Warns if the files name weights as another family and none as the model's family: config.json may be that of another
-/// model. transformers would begin with random weights.
-void warn_of_other_names(const format::ModelConfig& config, const fs::path& folder) {
-  const format::Family& own = format::family_of(config);
-  // The family's prefix, or an older one, that the name begins with.
-  const auto prefix_of = [](const std::string& name, const format::Family& family) -> std::string {
-    if (name.starts_with(family.prefix)) return family.prefix;
-    for (const auto& older : family.older_names)
-      if (name.starts_with(older.prefix)) return older.prefix;
-    return "";
-  };
-  const format::Family* other = nullptr;
-  std::string prefix;
+/// Whether the name begins with the prefix of the family's encoder, or with that of its older files.
+bool has_prefix_of(const format::Family& family, const std::string& name) {
+  const auto& older = family.older_names;
+  return name.starts_with(family.prefix) || std::any_of(older.begin(), older.end(), [&](const auto& one) {
+           return name.starts_with(one.prefix);
+         });
+}
+
+/// A family other than the model's, and a weight that is named as in its files.
+struct OtherFamily {
+  const format::Family* family = nullptr;  ///< null: there is no such weight
+  std::string weight;
+};
+
+/// Finds a weight that is named as another family's. There is none if a name begins with the own family's prefix.
+OtherFamily find_other_family(const format::Family& own, const fs::path& folder) {
+  OtherFamily other;
   const format::WeightFiles files(folder);
   for (const format::TensorEntry* entry : files.entries()) {
-    if (!prefix_of(entry->name, own).empty()) return;
+    const std::string& name = entry->name;
+    if (has_prefix_of(own, name)) return {};
+    if (other.family || format::names_layer_weight(own, name)) continue;
     for (const format::Family& family : format::families())
-      if (!other && !(prefix = prefix_of(entry->name, family)).empty()) other = &family;
+      if (!other.family && (has_prefix_of(family, name) || format::names_layer_weight(family, name)))
+        other = {&family, list({name})};
   }
-  if (other)
-    log::warning(
-        "{0}: names of weights begin with \"{2}\", as a {1}'s, but config.json says \"model_type\" \"{3}\". "
-        "The weights are read as a {4}'s. If the model is a {1}, put its own config.json into the folder",
-        folder.string(), other->title, prefix, config.model_type, own.title);
+  return other;
+}
+
+void warn_of_other_names(const format::ModelConfig& config, const fs::path& folder,
+                         const std::vector<std::string>& missing) {
+  if (const std::string doubt = doubtful_names(config, folder, missing); !doubt.empty())
+    log::warning("{}", doubt);
 }
 
 }  // namespace
+
+std::string doubtful_names(const format::ModelConfig& config, const fs::path& folder,
+                           std::vector<std::string> missing) {
+  const format::Family& own = format::family_of(config);
+  const OtherFamily other = find_other_family(own, folder);
+  if (!other.family) return "";
+  const std::string found =
+      fmt::format("{}: {} is the name of a weight of {}, but config.json says \"model_type\" \"{}\"",
+                  folder.string(), other.weight, other.family->title, config.model_type);
+  std::erase_if(missing, [](const std::string& name) { return !is_encoder_weight(name); });
+  if (!missing.empty())
+    throw InputError("weights",
+                     "{}, and these weights of {} are missing: {}; put the config.json of the {} model "
+                     "into the folder",
+                     found, own.title, list(missing), other.family->title);
+  return fmt::format(
+      "{}. The weights are read as weights of {}. If the model is {}, put its own config.json into "
+      "the folder",
+      found, own.title, other.family->title);
+}
 
 /// Returns the architecture in config.json with another head than `head` whose weights have the same names; "" if
 /// there is none.
@@ -271,7 +300,7 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
   if (!read_by_caller.empty())
     std::erase_if(report.unexpected,
                   [&](const std::string& name) { return name.starts_with(read_by_caller); });
-  if (starts_anew) warn_of_other_names(config_, path_);
+  if (starts_anew) warn_of_other_names(config_, path_, report.missing);
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));
@@ -288,9 +317,9 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
     throw InputError("weights", "{} is a {}; expected a model that classifies {} ({})", path_.string(), other,
                      classified(head), head.purpose);
   refuse_unused_layers(config_, path_);
-  warn_of_other_names(config_, path_);
   check_decoder(model, config_, path_);
   LoadReport report = load_pretrained(model, path_);
+  warn_of_other_names(config_, path_, report.missing);
   require_finite(model, path_);
   if (!elsewhere.empty())
     std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
@@ -298,11 +327,7 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
     throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
                      list(report.missing), reason_of_missing(config_, head, path_));
   std::vector<std::string> left, others;
-  for (const std::string& name : report.unexpected) {
-    const std::string neutral = format::neutral_name(name);
-    const bool of_the_encoder = neutral.starts_with("encoder.") || neutral.starts_with("embeddings.");
-    (of_the_encoder ? left : others).push_back(name);
-  }
+  for (const std::string& name : report.unexpected) (is_encoder_weight(name) ? left : others).push_back(name);
   if (!others.empty()) log::info("in {} and not used: {}", path_.string(), list(others));
   if (!left.empty())
     log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(),

@@ -341,9 +341,10 @@ void write_truncation(const fs::path& file, int64_t max_length) {
 void save_table(const at::Tensor& table, const text::Tokenizer& tokenizer, SentenceFolder& modules,
                 const fs::path& folder) {
   format::write_sentence_folder(modules, folder);
-  write_tensors({{kStaticTable, table}}, folder / "model.safetensors");
-  format::save_tokenizer(folder, tokenizer);
-  if (modules.max_length > 0) write_truncation(folder / "tokenizer.json", modules.max_length);
+  const fs::path place = folder / modules.encoder;
+  write_tensors({{kStaticTable, table}}, place / "model.safetensors");
+  format::save_tokenizer(place, tokenizer);
+  if (modules.max_length > 0) write_truncation(place / "tokenizer.json", modules.max_length);
 }
 
 void save_sentence_steps(const Model& model, const SentenceFolder& modules, const fs::path& folder) {

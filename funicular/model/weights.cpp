@@ -167,18 +167,40 @@ void refuse_unused_layers(const format::ModelConfig& config, const fs::path& fol
                      (folder / "config.json").string(), stated_layers(config), files.path().string(), layers);
 }
 
-std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder) {
+bool is_encoder_weight(const std::string& name) {
+  const std::string neutral = neutral_name(name);
+  return neutral.starts_with("encoder.") || neutral.starts_with("embeddings.");
+}
+
+namespace {
+
+/// The names of a model's weights without a head.
+std::vector<std::string> names_without_head(const format::ModelConfig& config) {
   const DryRun dry;  // the names alone
   const Model model = build_model({config, Head::none});
-  std::set<std::string> known;
+  std::vector<std::string> names;
   for (const auto& parameter : model.parameters)
-    for (const Parameter::Slice& slice : parameter->slices) known.insert(neutral_name(slice.name));
+    for (const Parameter::Slice& slice : parameter->slices) names.push_back(slice.name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> missing_in_encoder(const format::ModelConfig& config, const fs::path& folder) {
+  const std::function<bool(const std::string&)> is_there = weights_in(folder);
+  std::vector<std::string> missing = names_without_head(config);
+  std::erase_if(missing, [&](const std::string& name) { return !is_encoder_weight(name) || is_there(name); });
+  return missing;
+}
+
+std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder) {
+  std::set<std::string> known;
+  for (const std::string& name : names_without_head(config)) known.insert(neutral_name(name));
   std::vector<std::string> left;
   const format::WeightFiles files(folder);
   for (const TensorEntry* entry : files.entries()) {
     const std::string name = neutral_name(entry->name);
-    const bool of_the_encoder = name.starts_with("encoder.") || name.starts_with("embeddings.");
-    if (of_the_encoder && !known.contains(name) && !is_redundant(name)) left.push_back(entry->name);
+    if (is_encoder_weight(name) && !known.contains(name) && !is_redundant(name)) left.push_back(entry->name);
   }
   return left;
 }

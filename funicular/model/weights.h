@@ -32,6 +32,12 @@ void check_sizes(const format::ModelConfig& config, const fs::path& folder);
 /// results.
 void refuse_unused_layers(const format::ModelConfig& config, const fs::path& folder);
 
+/// Whether a weight of any family belongs to the encoder. A pooler and heads do not.
+bool is_encoder_weight(const std::string& name);
+
+/// Names of the encoder's weights that the folder lacks. Reads no weights.
+std::vector<std::string> missing_in_encoder(const format::ModelConfig& config, const fs::path& folder);
+
 /// Names in the file of the encoder's tensors that a model of this configuration does not use, such as
 /// position embeddings of another kind. Reads no weights.
 std::vector<std::string> without_a_place(const format::ModelConfig& config, const fs::path& folder);

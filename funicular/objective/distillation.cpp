@@ -124,14 +124,29 @@ std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
   return all;
 }
 
-/// With relative positions, attention scores are more than products of queries and keys.
-void check_scores(const DistillationOptions& o) {
-  for (const format::ModelConfig* const config : {&o.student, &o.teacher})
-    if (config->encoder.positions.relative)
-      throw InputError("distillation",
-                       "the term `attention` compares products of queries and keys, to which a {} adds what "
-                       "depends on their distance; expected other terms, such as `relations`",
-                       format::family_of(*config).title);
+/// Terms that both models can compute, for the message about one that they cannot.
+std::string working_terms(const DistillationOptions& o) {
+  std::vector<std::string> terms = {"hidden"};
+  if (o.student.encoder.width == o.teacher.encoder.width) terms.emplace_back("cosine");
+  if (can_compare(o.student.encoder, Kind::relations) && can_compare(o.teacher.encoder, Kind::relations))
+    terms.emplace_back("relations");
+  return fmt::format("such as `{}`{}", fmt::join(terms, " "),
+                     o.reads_logits() ? "" : ", or `tokens mlm` to compare words");
+}
+
+void check_comparable(const DistillationOptions& o) {
+  for (const Kind kind : {Kind::attention, Kind::relations})
+    for (const format::ModelConfig* const config : {&o.student, &o.teacher}) {
+      if (!o.has(kind) || can_compare(config->encoder, kind)) continue;
+      const std::string& title = format::family_of(*config).title;
+      const std::string compared =
+          config->encoder.positions.relative
+              ? fmt::format("products of queries and keys, to which a {} adds what depends on their distance",
+                            title)
+              : fmt::format("queries and keys, which a {} turns by position", title);
+      throw InputError("distillation", "the term `{}` compares {}; expected other --terms, {}",
+                       distillation_names()[static_cast<size_t>(kind)], compared, working_terms(o));
+    }
 }
 
 void check_relations(const DistillationOptions& o) {
@@ -193,12 +208,12 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
                            o.reads_teacher_logits()))
     require_same("tokens in its vocabulary", o.student.encoder.vocabulary, o.teacher.encoder.vocabulary,
                  "both read the same numbers, so that the student takes the teacher's tokeniser");
+  check_comparable(o);
   if (o.has(Kind::attention))
     require_same(
         "attention heads", o.student.encoder.heads, o.teacher.encoder.heads,
         "scores are compared head by head; a student with as many heads, or the term relations, which takes "
         "any number");
-  if (o.has(Kind::attention)) check_scores(o);
   if (o.has(Kind::patient) || o.has(Kind::cosine))
     require_same("channels (hidden_size)", o.student.encoder.width, o.teacher.encoder.width,
                  "patient and cosine compare channel by channel; the term hidden has a projection");

@@ -211,6 +211,14 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
 
 }  // namespace
 
+bool can_compare(const format::EncoderSpec& encoder, Kind kind) {
+  const bool turns =
+      std::any_of(encoder.attention.begin(), encoder.attention.end(),
+                  [](const format::LayerAttention& layer) { return layer.window || layer.rotary_base > 0; });
+  if (kind == Kind::attention) return !turns && !encoder.positions.relative;
+  return kind != Kind::relations || !turns;
+}
+
 const std::vector<std::string>& distillation_names() {
   static const std::vector<std::string> names{"attention",  "hidden",    "soft",   "hard",
                                               "patient",    "relations", "cosine", "tokens",

@@ -49,6 +49,10 @@ enum class DistillationKind {
   logits,
 };
 
+/// Whether an encoder has what the term compares. `attention` and `relations` read queries and keys, which rotary
+/// positions turn. `attention` also needs scores that are products of them alone, without what a distance adds.
+bool can_compare(const format::EncoderSpec& encoder, DistillationKind kind);
+
 /// "attention", …, in the order of DistillationKind.
 const std::vector<std::string>& distillation_names();
 

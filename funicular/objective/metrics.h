@@ -115,7 +115,7 @@ class MultiLabelMetrics final : public Metrics {
   void add(const TensorMap& outputs) override;
   std::map<std::string, double> finish(double loss) override;
   /// Labels with fewer positive rows keep the threshold 0.5, as a few rows say nothing about the best one.
-  static constexpr int64_t kLeastPositives = 10;
+  static constexpr int64_t kLeastPositives = 20;
   /// The best threshold of each label, under "thresholds"; 0.5 for labels with fewer positive rows than
   /// kLeastPositives.
   Json kept() const override;

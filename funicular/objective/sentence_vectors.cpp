@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -43,11 +44,12 @@ std::string describe_modules(const format::SentenceFolder& modules) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// The labels that collate reads: numbers. A row with a teacher's vector has the vector's number as its label.
+/// The labels that collate reads: a number per row, or a margin per negative. A row with a teacher's vector has the
+/// vector's number as its label.
 std::vector<data::LabelKind> labels_read(const SentenceVectorOptions& options) {
   const bool read = options.loss.reads_labels() || options.loss.reads_teacher();
   if (!options.labelled || !read) return {};
-  return {data::LabelKind::values};
+  return {options.loss.loss == VectorLoss::margin_mse ? data::LabelKind::numbers : data::LabelKind::values};
 }
 
 bool gives_unit_vectors(const format::SentenceFolder& modules) {
@@ -92,13 +94,16 @@ MicroBatch SentenceVectors::collate(std::span<const data::Sample> samples, const
       present.push_back(column < 2 || sample.columns[column].tokens.size() > 0);
     }
     draws.push_back(sample.draw_id);
-    labels.push_back(sample.label);
+    if (sample.shares.empty()) labels.push_back(sample.label);
+    labels.insert(labels.end(), sample.shares.begin(), sample.shares.end());
   }
   MicroBatch batch = packed.to_batch(random);
   const auto rows = static_cast<int64_t>(samples.size());
   batch.tensors[kRowDraws] = at::tensor(draws, at::kLong);
-  if (options_.labelled && options_.loss.reads_labels())
-    batch.tensors[kRowLabels] = at::tensor(labels, at::kDouble);
+  if (options_.labelled && options_.loss.reads_labels()) {
+    const int64_t numbers = samples.empty() ? 1 : std::max<int64_t>(1, std::ssize(samples.front().shares));
+    batch.tensors[kRowLabels] = at::tensor(labels, at::kDouble).view({rows, numbers}).squeeze(1);
+  }
   if (options_.teacher) batch.tensors[kTeacherVectors] = teacher_vectors(samples);
   if (columns > 3)
     batch.tensors[kPresentTexts] =

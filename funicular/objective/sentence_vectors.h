@@ -34,10 +34,10 @@ struct SentenceVectorOptions {
 /// Texts for a table of static embeddings get no special tokens.
 ///
 /// Batch of R rows of C texts: token_ids, token_type_ids [T] of R * C sequences, with the C texts of a row side by
-/// side. Also `row_draws` [R] int64. If the loss reads them: `labels` [R] float64, and `teacher_vectors` [R, D]
-/// float32, which have length 1 if the model's vectors do. If rows have several negatives, some of which may be
-/// missing: `present_texts` [R, C]. The draw of a sequence is its row's draw times C plus the column, so that any two
-/// texts have different dropout. Count: R, by the name of the loss.
+/// side. Also `row_draws` [R] int64. If the loss reads them: `labels` [R] or margins [R, C - 2] float64, and
+/// `teacher_vectors` [R, D] float32, which have length 1 if the model's vectors do. If rows have several negatives,
+/// some of which may be missing: `present_texts` [R, C]. The draw of a sequence is its row's draw times C plus the
+/// column, so that any two texts have different dropout. Count: R, by the name of the loss.
 ///
 /// In an evaluation, only losses of single rows are terms; VectorMetrics compares rows.
 class SentenceVectors : public RowObjective {

@@ -50,6 +50,8 @@ const char* words_of(data::LabelKind kind) {
       return "a share of each class for each row";
     case data::LabelKind::set_shares:
       return "a share for each label of each row";
+    case data::LabelKind::numbers:
+      return "a list of numbers for each row";
     default:
       return "no labels";
   }

@@ -137,7 +137,8 @@ at::Tensor triplet_losses(const at::Tensor& vectors, const at::Tensor* present, 
 at::Tensor margin_losses(const at::Tensor& vectors, const at::Tensor* present, const at::Tensor& labels) {
   const at::Tensor products = (vectors.slice(1, 0, 1) * vectors.slice(1, 1)).sum(-1);
   const at::Tensor margins = products.slice(1, 0, 1) - products.slice(1, 1);
-  return mean_of_negatives((margins - labels.to(margins.scalar_type()).unsqueeze(1)).square(), present);
+  const at::Tensor wanted = labels.to(margins.scalar_type()).reshape({margins.size(0), -1});
+  return mean_of_negatives((margins - wanted).square(), present);
 }
 
 at::Tensor contrastive_losses(const at::Tensor& distances, const at::Tensor& labels, double margin) {

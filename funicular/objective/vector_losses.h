@@ -24,7 +24,7 @@
 namespace funicular::objective {
 
 /// Names of outputs, besides the ones in core/batch_loss.h.
-inline constexpr const char* kRowLabels = "labels";            ///< [R]
+inline constexpr const char* kRowLabels = "labels";  ///< [R]; margins of several negatives: [R, C - 2]
 inline constexpr const char* kPresentTexts = "present_texts";  ///< [R, C]: 1 if the text is present, else 0
 inline constexpr const char* kTeacherVectors = "teacher_vectors";  ///< [R, D]
 

@@ -92,9 +92,11 @@ std::map<std::string, double> VectorMetrics::finish(double loss) {
     return found;
   }
   for (const double rank : answers_) {
-    found["accuracy"] += (rank == 1) / rows;
-    found["mrr"] += 1 / rank / rows;
+    found["accuracy"] += rank == 1;
+    found["mrr"] += 1 / rank;
   }
+  found["accuracy"] /= rows;
+  found["mrr"] /= rows;
   return found;
 }
 

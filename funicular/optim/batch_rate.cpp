@@ -43,7 +43,9 @@ OptimizerSpec scale_rate(OptimizerSpec spec, const BatchRate& rate, int64_t batc
 
 Schedule scale_rate(Schedule schedule, const BatchRate& rate, int64_t batch) {
   check(rate);
-  schedule.final_rate *= rate_factor(rate, batch);
+  const double factor = rate_factor(rate, batch);
+  schedule.final_rate *= factor;
+  schedule.decayed_rate *= factor;
   return schedule;
 }
 

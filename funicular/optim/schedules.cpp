@@ -49,8 +49,14 @@ double wsd_rate(const Schedule& schedule, const SchedulePoint& at) {
   const auto wanted = static_cast<int64_t>(std::ceil(static_cast<double>(at.total) * schedule.decay_ratio));
   const int64_t decay = std::min(wanted, at.total - at.warmup), begin = at.total - decay;
   if (at.step < begin) return at.peak;
-  if (at.step >= at.total) return 0;
-  return at.peak * (1 - std::sqrt(static_cast<double>(at.step - begin) / static_cast<double>(decay)));
+  if (at.step >= at.total) return schedule.decayed_rate;
+  const double left = 1 - std::sqrt(static_cast<double>(at.step - begin) / static_cast<double>(decay));
+  return (at.peak - schedule.decayed_rate) * left + schedule.decayed_rate;
+}
+
+/// The rate at the end, in a field of the schedule that has it.
+Setting end_setting(double Schedule::*place) {
+  return field("final_rate", place).of_option("lr-end", "RATE", "learning rate after the last step");
 }
 
 Setting cycles_setting(double usual) {
@@ -77,15 +83,15 @@ const std::vector<ScheduleRow>& schedule_rows() {
        .rate = polynomial_rate,
        .settings = {field("power", &Schedule::power)
                         .of_option("lr-power", "P", "power of the share of steps that are left"),
-                    field("final_rate", &Schedule::final_rate)
-                        .of_option("lr-end", "RATE", "learning rate after the last step")}},
+                    end_setting(&Schedule::final_rate)}},
       {.kind = Kind::inverse_sqrt, .name = "inverse_sqrt", .rate = inverse_root_rate},
       {.kind = Kind::wsd,
        .name = "wsd",
        .rate = wsd_rate,
        .settings = {field("decay_ratio", &Schedule::decay_ratio)
-                        .of_option("decay-ratio", "SHARE", "share of all steps in which the rate falls to 0")
-                        .in({.most = 1})}}};
+                        .of_option("decay-ratio", "SHARE", "share of all steps in which the rate falls")
+                        .in({.most = 1}),
+                    end_setting(&Schedule::decayed_rate)}}};
   return rows;
 }
 

@@ -30,6 +30,7 @@ struct Schedule {
   double power = 1;          ///< polynomial
   double final_rate = 1e-7;  ///< polynomial: the rate at the end, absolute; BatchRate multiplies it, too
   double decay_ratio = 0.2;  ///< wsd: share of all updates during which the rate falls, rounded up
+  double decayed_rate = 0;   ///< wsd: as final_rate
 };
 
 /// An update after the warm-up.

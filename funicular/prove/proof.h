@@ -72,8 +72,8 @@ struct ProofTask {
   /// of scores in the batch. kRankedTexts: pairs of a query's texts with one of them among the two best. The scores
   /// decide how many such pairs a batch has. kSoftLabels, kSoftMultiLabel: shares of classes or labels at a
   /// temperature, and rows with weights. kLongTexts: windows of texts, each weighted by its text's weight over the
-  /// number of the text's windows. kDistillation: every term on layers, vectors and classes. Generated rows have
-  /// random words, labels and tags.
+  /// number of the text's windows. kDistillation: every term on layers, vectors and classes that the model's family
+  /// can compare. Generated rows have random words, labels and tags.
   std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
   Precision precision = Precision::fp64;

@@ -230,12 +230,15 @@ format::ModelConfig generator_of(const format::ModelConfig& discriminator) {
 objective::DistillationOptions distillation_of(const ProofTask& task, const format::ModelConfig& student) {
   objective::DistillationOptions options;
   options.student = options.teacher = student;
-  options.teacher.encoder.layers = 2 * student.encoder.layers;
+  options.teacher.encoder.set_layers(2 * student.encoder.layers);
   std::vector<std::string> terms = {"mlm", "tokens=2"};
   if (task.objective == kDistillationOfAllTokens) terms = {"mlm", "all-tokens=2"};
   if (task.objective == kDistillation)
     terms = {"attention", "hidden=0.5", "soft=2", "hard", "patient=3", "relations=0.25", "cosine=1.5"};
   options.terms = objective::parse_distillation_terms(terms);
+  std::erase_if(options.terms, [&](const objective::DistillationTerm& term) {
+    return !objective::can_compare(student.encoder, term.kind);
+  });
   options.layers =
       objective::make_layer_map("uniform", student.encoder.layers, options.teacher.encoder.layers);
   options.temperature = 2;
@@ -271,7 +274,8 @@ int64_t most_slices(const ProofTask& task) {
 ProofText open_text(const ProofTask& task, const format::ModelConfig& config) {
   ProofText text;
   if (task.data.empty()) {
-    const bench::RowsRule rule{.longest = task.max_length,
+    const bench::RowsRule rule{.shortest = std::min<int64_t>(32, (task.max_length + 8) / 2),
+                               .longest = task.max_length,
                                .batch_size = task.batch_size,
                                .vocabulary = config.encoder.vocabulary,
                                .seed = task.seed};

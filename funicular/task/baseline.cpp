@@ -65,6 +65,7 @@ std::optional<Baseline> find_baseline(const data::TokenStore& trained, const dat
       return no_choice(evaluated);
     case data::LabelKind::none:
     case data::LabelKind::tags:
+    case data::LabelKind::numbers:
       return std::nullopt;
   }
   return std::nullopt;

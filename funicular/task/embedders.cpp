@@ -133,6 +133,12 @@ TaskType Embedders::row(TextGroup group) {
   return row;
 }
 
+std::string Embedders::losses(std::string_view task) {
+  for (const TextGroup group : {TextGroup::pairs, TextGroup::triplets, TextGroup::scores, TextGroup::vectors})
+    if (row_of(group).name == task) return names_of(row_of(group).losses);
+  return "";
+}
+
 Embedders::Embedders(const TaskType& type, FileOptions files, TextGroup group)
     : Task(type, row_of(group).name, std::move(files)),
       group_(group),
@@ -153,7 +159,7 @@ std::unique_ptr<data::RowSource> Embedders::open_rows(const fs::path& file,
 std::string Embedders::row_key(const std::string& bad_rows, const std::string& style) const {
   const std::string numbers =
       files().teacher.empty() ? "" : fmt::format(" numbered from {}", files().first_vector);
-  return " groups of texts" + numbers + bad_rows + style;
+  return " groups of texts" + numbers + (has_margins() ? " with margins" : "") + bad_rows + style;
 }
 
 Json Embedders::note() const {
@@ -180,15 +186,8 @@ objective::VectorLossOptions Embedders::loss_of(const ObjectiveOptions& options)
   }
   if (options.labelled && loss.reads_labels() && !is_labelled())
     throw InputError(
-        "usage",
-        "--loss {} reads a number per row, the teacher's margin; name its column with --label-column",
+        "usage", "--loss {} reads the teacher's margin of each negative; name the column with --label-column",
         loss.name());
-  if (options.labelled && loss.loss == VectorLoss::margin_mse && columns_.text_columns.size() > 3)
-    throw InputError(
-        "usage",
-        "--loss margin-mse reads one margin per row, and so one negative, found {} columns of negatives; "
-        "write a row per negative",
-        columns_.text_columns.size() - 2);
   return loss;
 }
 
@@ -250,11 +249,6 @@ TaskSamples Embedders::samples(const objective::Objective& objective, const text
   const auto& vectors = dynamic_cast<const objective::SentenceVectors&>(objective);
   const objective::VectorLossOptions& loss = vectors.loss()->options();
   if (vectors.is_labelled() && loss.reads_classes()) check_labels(loss, {*store, file});
-  if (vectors.is_labelled() && loss.loss == VectorLoss::margin_mse && store->meta().columns > 3)
-    throw InputError("loss",
-                     "{}: a row has {} negatives; --loss margin-mse reads one margin per row and expects one "
-                     "negative. Write a row per negative, or choose --loss multiple-negatives or triplet",
-                     file.string(), store->meta().columns - 2);
   return Task::samples(objective, tokenizer, std::move(store), file);
 }
 

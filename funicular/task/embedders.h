@@ -3,6 +3,7 @@
 // vectors.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/task/registry.h"
@@ -24,10 +25,14 @@ class Embedders final : public Task {
   Embedders(const TaskType& type, FileOptions files, TextGroup group);
   /// The rows of task/registry.h.
   static TaskType row(TextGroup group);
+  /// The losses of the task of this name, for messages: "cosent, angle".
+  static std::string losses(std::string_view task);
 
   /// Each text is a separate sequence.
   int texts() const override { return 1; }
-  data::LabelKind label_kind() const override { return data::LabelKind::values; }
+  data::LabelKind label_kind() const override {
+    return has_margins() ? data::LabelKind::numbers : data::LabelKind::values;
+  }
   data::TextFileSourceOptions columns() const override { return columns_; }
   std::optional<data::TextFileSourceOptions> table(const fs::path& /*file*/) const override {
     return columns_;
@@ -70,6 +75,8 @@ class Embedders final : public Task {
 
  private:
   bool is_labelled() const { return columns_.label_column.has_value() || !files().teacher.empty(); }
+  /// Whether the label of a row is a margin for each negative.
+  bool has_margins() const { return group_ == TextGroup::triplets && columns_.label_column.has_value(); }
   void check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const;
   objective::VectorLossOptions loss_of(const ObjectiveOptions& options) const;
 

@@ -17,7 +17,9 @@ data::RowSplit::LabelsOf split_labels(const Task& task) {
   if (task.label_kind() == data::LabelKind::classes)
     return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
   // Rows with shares come with a list of labels.
-  if (task.label_kind() != data::LabelKind::sets && !data::has_shares(task.label_kind())) return nullptr;
+  const bool names_labels =
+      data::has_shares(task.label_kind()) && task.label_kind() != data::LabelKind::numbers;
+  if (task.label_kind() != data::LabelKind::sets && !names_labels) return nullptr;
   return [separator = task.files().separator()](std::string_view label) {
     const std::vector<std::string_view> labels = format::split_list(label, separator);
     // Rows without a label form one group, too.

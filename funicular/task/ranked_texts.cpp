@@ -133,6 +133,10 @@ data::TextFileSourceOptions with_lists(data::TextFileSourceOptions options) {
 
 }  // namespace
 
+std::vector<double> numbers_of_label(const data::SourceRow& row) {
+  return numbers_of(elements_of(row.label), row.decimal_commas);
+}
+
 RankedTextSource::RankedTextSource(const fs::path& file, data::TextFileSourceOptions columns, bool labelled)
     : rows_({file}, with_lists(columns)), labelled_(labelled) {
   for (const format::Column& column : columns.text_columns) names_.push_back(column_shown(column));

@@ -15,6 +15,9 @@
 
 namespace funicular::task {
 
+/// The numbers of a row's label: of a list, or one. Throws data::BadRow for anything else.
+std::vector<double> numbers_of_label(const data::SourceRow& row);
+
 /// The texts of a row of a file. A document is a query with its texts, and each of its rows is (query, text, label).
 ///
 /// With two columns, the second one is a text, and the label is a number; in JSON lines both may be lists. With more

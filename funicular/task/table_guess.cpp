@@ -31,6 +31,36 @@ std::string shell_word(const std::string& word) {
   return "'" + quoted + "'";
 }
 
+/// Related texts are an embedder's rows. A column "positive" of few short cells may be a label.
+void refuse_related_texts(const fs::path& file, const TableFacts& table) {
+  const auto find = [&](std::string_view name) {
+    return std::find_if(table.columns.begin(), table.columns.end(), [&](const ColumnFacts& column) {
+      return plain_name(column.name) == name && column.filled * 2 > table.rows;
+    });
+  };
+  const auto none = table.columns.end(), positive = find("positive"), negative = find("negative");
+  const auto anchor = find("anchor") != none ? find("anchor") : find("query");
+  if (anchor == none || positive == none || positive->looks_like_classes()) return;
+  std::string columns = shell_word(anchor->name) + " " + shell_word(positive->name);
+  if (negative != none) columns += " " + shell_word(negative->name);
+  throw InputError(
+      "task",
+      "{}: the columns {} hold related texts and no label; for an embedder give --task {} --text-column {}{}",
+      file.string(), columns, negative == none ? "pairs" : "triplets", columns,
+      negative == none ? "" : "; for a reranker give --task reranker --text-column " + columns);
+}
+
+/// Two texts with a score may train an embedder, a reranker, or a model of numbers. `options` name the columns.
+void refuse_scored_pairs(const fs::path& file, const ColumnFacts& score, const std::string& options) {
+  if (plain_name(score.name) != "score" || !score.all_numbers() || score.fractions == 0) return;
+  throw InputError(
+      "task",
+      "{}: two texts and a score may train several kinds of models. For an embedder give --task scores {}. "
+      "For "
+      "a reranker give --task reranker {}. For a number per pair give --task custom --regression {}",
+      file.string(), options, options, options);
+}
+
 /// The guess about one table.
 class Guess {
  public:
@@ -291,11 +321,17 @@ std::string Guess::said(const TaskType& type) const {
 
 TableGuess Guess::take(const std::string& type) {
   take_what_is_said();
+  const bool is_open = type.empty() && said_.label.empty();
   if (type.empty()) refuse_lists_of_texts();
+  if (is_open && said_.text.empty()) refuse_related_texts(file_, table_);
   find_label_by_name();
   find_texts_by_name();
   find_label_by_cells();
   find_texts_by_cells();
+  if (is_open && texts_.size() == 2)
+    refuse_scored_pairs(
+        file_, table_.columns[label_],
+        fmt::format("--text-column {} --label-column {}", words(texts_), shell_word(word(label_))));
   const TaskType& found = find_type(type);
   return {find_task(found.name, files(found)), said(found)};
 }

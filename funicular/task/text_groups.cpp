@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/format/column_list.h"
+#include "funicular/task/ranked_texts.h"
 
 namespace funicular::task {
 
@@ -59,6 +60,20 @@ Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names
   return texts;
 }
 
+/// The positive's margin over each negative.
+std::vector<double> margins_of(const data::SourceRow& row, size_t negatives) {
+  const std::vector<double> given = numbers_of_label(row);
+  if (given.size() == negatives) return given;
+  if (given.size() != negatives + 1)
+    throw data::BadRow(fmt::format(
+        "expected a margin for each negative, or a score for the positive and each negative; found {} "
+        "for {} negatives",
+        given.size(), negatives));
+  std::vector<double> margins;
+  for (size_t i = 1; i < given.size(); ++i) margins.push_back(given[0] - given[i]);
+  return margins;
+}
+
 }  // namespace
 
 TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns)
@@ -75,12 +90,25 @@ TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptio
   lists_ = std::max(0, static_cast<int>(most) - fixed_);
 }
 
+std::vector<std::string> TextGroupSource::share_names() const {
+  std::vector<std::string> names;
+  for (int column = 2; has_margins() && column < columns(); ++column)
+    names.push_back(std::to_string(column - 1));
+  return names;
+}
+
 uint64_t TextGroupSource::read(size_t piece, const data::RowSink& sink) const {
+  std::vector<double> margins;
   return rows_.read(piece, [&](const data::SourceRow& row) {
     Texts texts = texts_of(row, names_);
+    if (has_margins()) {
+      margins = margins_of(row, texts.size() - 2);
+      margins.resize(static_cast<size_t>(columns()) - 2);
+    }
     texts.resize(static_cast<size_t>(columns()));
     data::SourceRow given = row;
     given.columns = texts;
+    given.shares = margins;
     sink(given);
   });
 }

@@ -13,19 +13,26 @@ namespace funicular::task {
 /// the last one may be a list of negatives in JSON lines. All rows get as many columns as the longest list needs; a
 /// missing negative is empty.
 ///
+/// With three or more columns, a label is a margin for each negative, or the scores of the positive and each negative.
+/// It is a number, or a list in JSON lines. SourceRow::shares has the margins, and 0 for missing negatives.
+///
 /// A row is bad if one of its first two columns is empty, or if another column is a list. It is also bad if there are
-/// columns for negatives but it has none.
+/// columns for negatives but it has none, or if its margins are not as many as its negatives.
 class TextGroupSource final : public data::RowSource {
  public:
   /// Throws InputError as data::TextFileSource does, and for columns that the file lacks.
   TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns);
   int columns() const override { return fixed_ + lists_; }
   bool has_labels() const override { return rows_.has_labels(); }
+  /// The numbers of the negatives, from 1, if labels are margins.
+  std::vector<std::string> share_names() const override;
   size_t pieces() const override { return rows_.pieces(); }
   uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
   uint64_t read(size_t piece, const data::RowSink& sink) const override;
 
  private:
+  bool has_margins() const { return fixed_ > 2 && rows_.has_labels(); }
+
   data::TextFileSource rows_;
   std::vector<std::string> names_;  ///< of the columns, for messages
   int fixed_ = 0;                   ///< columns that are no list

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "funicular/base/error.h"
 #include "funicular/format/column_list.h"
 #include "funicular/format/text_format.h"
 
@@ -73,6 +74,12 @@ class SentenceWords final : public RowInput {
 std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
                                           const std::vector<std::string>& columns) {
   const std::string ending = format::text_ending_of(options.path);
+  if (options.format.empty() && (ending == ".csv" || ending == ".tsv"))
+    throw InputError(
+        "usage",
+        "{}: a table holds no words with a tag each. Write the texts as lines of words, or as lists "
+        "of words in JSON lines; if each line is a text already, give --format lines",
+        options.path.string());
   const bool json =
       options.format == "jsonl" || (options.format.empty() && (ending == ".jsonl" || ending == ".ndjson"));
   format::TextOptions layout;

@@ -16,7 +16,8 @@ namespace funicular::task {
 std::vector<std::string> split_words(std::string_view text);
 
 /// Lines of words with blanks between them, or lists of words in JSON lines. The texts of each row are its words.
-/// `columns`: the key of the words; empty: "tokens".
+/// `columns`: the key of the words; empty: "tokens". Throws InputError for the name of a table (.csv, .tsv) if
+/// InputOptions::format is empty.
 std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
                                           const std::vector<std::string>& columns);
 

@@ -90,6 +90,7 @@ class Forms(ProgramTest):
                                       (["vocabulary", "extend", "--model", model, "--words", rows, "--output"], "w.txt", "a name for a folder")):
             self.refuses([*words, self.folder / name], name, expected)
             self.assertFalse((self.folder / name).exists(), name)
+        self.refuses(["predict", "--model", tags, "--output-format", "csv"], "--output-format csv:", "expected jsonl or json", stdin="film\n")
         # A name without an ending, and what is no regular file, may hold anything.
         for place in (self.folder / "answers", self.folder / "v1.5", "/dev/null"):
             self.succeeds("predict", "--model", model, "--output", place, stdin="film\n")

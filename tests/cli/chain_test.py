@@ -185,11 +185,11 @@ class Chain(ChainTest):
 
 
 class Kills(ChainTest):
-    def kill_after(self, seconds, everything):
+    def kill_after(self, seconds, everything, *words):
         """Starts the chain and kills it after a while, or lets it end; returns what it said, its exit code and how
         many processes of steps were killed with it."""
-        process = subprocess.Popen([PROGRAM, "chain", self.file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment(),
-                                   text=True, start_new_session=True)
+        process = subprocess.Popen([PROGRAM, *map(str, words or ("chain", self.file))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   env=environment(), text=True, start_new_session=True)
         time.sleep(seconds)
         # And the step's own process, at once.
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if everything else []
@@ -221,6 +221,22 @@ class Kills(ChainTest):
         for step in done:
             self.assertRegex(said, rf"\d of 4: {step}: done")
         self.assertEqual(self.products(), expected)
+
+    def test_of_a_chain_from_a_template_lose_nothing(self):
+        shares = {"contra": "0.9\t0.1", "pro": "0.2\t0.8"}
+        rows = write_rows(self.folder / "shares.tsv", ("text", "p_contra", "p_pro"), [(text, shares[label]) for label, text in sentiment_rows(12, 3)])
+        gold = write_rows(self.folder / "gold.tsv", ("label", "text"), [(label, f"{text} not") for label, text in sentiment_rows(12, 4)])
+        words = lambda name: ["chain", "--template", "llm-labels", "--model", self.folder / "model", "--train", rows, "--eval", gold, "--test", gold,
+                              "--output", self.folder / name]
+        begin = time.monotonic()
+        self.succeeds(*words("whole"))
+        whole = time.monotonic() - begin
+        for part, everything in ((0.1, False), (0.5, True)):
+            self.assertEqual(self.kill_after(part * whole, everything, *words("killed"))[1], -signal.SIGKILL)
+        self.succeeds(*words("killed"))
+        for name in ("teacher/model/model.safetensors", "model/model.safetensors", "tested/teacher/predictions.jsonl", "tested/student/predictions.jsonl"):
+            self.assertEqual(*[(self.folder / run / name).read_bytes() for run in ("whole", "killed")], name)
+        self.assertEqual(sorted((self.folder / "killed").glob("**/.tmp-*")), [])
 
     def test_that_ask_it_to_stop_let_it_save_and_go_on(self):
         self.change("max-steps = 4", "max-steps = 3000")

@@ -1,5 +1,6 @@
 """What funicular doctor says of a machine, a model folder and an output folder."""
 
+import math
 import os
 
 from harness import *
@@ -13,6 +14,36 @@ class Doctor(ProgramTest):
             self.assertRegex(line, r"^(ok  |warn|FAIL) \w+ ")
         self.assertLessEqual({"processor", "memory", "disk", "writing", "tokeniser", "weights"}, {line.split()[1] for line in lines})
         self.assertEqual(list(self.folder.glob(".funicular*")), [])
+
+    def lines(self, *words, code=0):
+        """check -> its verdict and text"""
+        result = run("doctor", *words, "--output", self.folder)
+        self.assertEqual(result.code, code, result.out)
+        found = [line.split(maxsplit=2) for line in result.out.splitlines()]
+        return {check: f"{verdict} {text}" for verdict, check, text in found}
+
+    def test_a_folder_is_shown_with_its_parameters_tokeniser_and_uses(self):
+        count = sum(math.prod(shape) for shape in encoder_shapes().values())
+        model = self.model("classifier", architectures=["BertForSequenceClassification"],
+                           extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        found = self.lines(model)
+        self.assertRegex(found["config"], f"^ok BERT, 2 layers, .*; {count} parameters without a head$")
+        self.assertIn(f"ok WordPiece, {len(VOCABULARY)} tokens, lower-cased; ", found["tokeniser"])
+        self.assertRegex(found["uses"], r"^ok one class per text \(predict, evaluate\); a vector per text \(embed\); .*\(finetune, distill\)")
+        self.assertNotIn("masked words", found["uses"])
+        self.assertIn("guesses for masked words (evaluate --task mlm", self.lines(self.model("words", architectures=["BertForMaskedLM"]))["uses"])
+        self.assertRegex(self.lines(self.model("bare"))["uses"], "^ok a vector per text")
+        self.assertEqual(self.lines(model / "config.json")["uses"], "ok training on raw texts from random weights (pretrain)")
+        self.assertEqual(found["config"], self.lines("--model", model)["config"])
+
+    def test_an_unsupported_family_is_told_once_and_its_tokeniser_is_read(self):
+        found = self.lines(self.model(model_type="xlnet"), code=1)
+        failed = [check for check, text in found.items() if text.startswith("FAIL")]
+        self.assertEqual(failed, ["config"])
+        self.assertIn('found "xlnet"', found["config"])
+        self.assertIn("ok WordPiece", found["tokeniser"])
+        self.assertEqual(found["uses"], "ok token stores (tokenize) only")
+        self.assertNotIn("step", found)
 
     def test_options_of_a_step_without_a_model_are_refused(self):
         for option, value in (("--ranks", 2), ("--batch-size", 8), ("--max-length", 64), ("--precision", "bf16"), ("--recompute", "full")):

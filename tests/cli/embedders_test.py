@@ -145,6 +145,7 @@ class Embedders(EmbedderTest):
         for task, train, options, phrases in (
                 ("pairs", pairs, ["--loss", "cosent"], ["--loss cosent does not fit --task pairs", "multiple-negatives"]),
                 ("scores", scores, ["--loss", "triplet"], ["does not fit --task scores", "cosent, angle"]),
+                ("scores", scores, ["--loss", "bce"], ["give --task reranker, or one of the losses cosent, angle, cosine, contrastive, online-contrastive"]),
                 ("triplets", triplets, ["--loss", "margin-mse"], ["--label-column"]),
                 ("scores", scores, ["--hardness", 5], ["--hardness works only with --loss multiple-negatives", "cosent"]),
                 ("scores", scores, ["--compare", "joint"], ["--compare works only"]),
@@ -196,11 +197,16 @@ class Embedders(EmbedderTest):
         found = self.succeeds(*self.words("pairs", self.pairs(), output="folds", num_train_epochs=1), "--folds", 2).json()
         self.assertEqual(len(found["mrr"]["values"]), 2)
 
-    def test_one_margin_is_not_given_to_several_negatives(self):
-        rows = [{"anchor": a, "positive": p, "negative": [n, "not " + n], "margin": 0.5} for a, p, n in related(8, 1)]
-        train = self.write("margins.jsonl", rows)
-        self.refuses([*self.words("triplets", train), "--loss", "margin-mse", "--label-column", "margin"], "margins.jsonl", "2 negatives",
-                     "expects one negative")
+    def test_negatives_have_a_margin_each(self):
+        rows = [{"anchor": a, "positive": p, "negative": [n, "not " + n][:1 + at % 2], "margin": [0.3, 0.4][:1 + at % 2]}
+                for at, (a, p, n) in enumerate(related(40, 1))]
+        more = ["--loss", "margin-mse", "--label-column", "margin"]
+        found = self.train("triplets", self.write("margins.jsonl", rows), None, *more, "--eval-fraction", 0.25, num_train_epochs=1).json()
+        self.assertGreater(found["mrr"], 0)
+        rows[3]["margin"] = 0.5
+        self.refuses([*self.words("triplets", self.write("wrong.jsonl", rows), output="wrong"), *more], "wrong.jsonl:4", "found 1 for 2 negatives")
+        listed = [{"sentence1": a, "sentence2": p, "score": [0.5, 1]} for a, p, _ in related(4, 1)]
+        self.refuses(self.words("scores", self.write("listed.jsonl", listed), output="wrong"), "listed.jsonl:1", "found a list")
 
     def test_texts_that_are_cut_are_told(self):
         train = self.pairs()

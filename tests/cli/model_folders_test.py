@@ -26,6 +26,23 @@ class Weights(ProgramTest):
         told = self.succeeds("doctor", "--model", model).out
         self.assertRegex(told, "warn weights .* has no place for encoder.layer.0.attention.self.distance_embedding.weight")
 
+    def test_of_another_family_are_refused_or_doubted(self):
+        """A RoBERTa's weights have all that a BERT needs; a DistilBERT's lack token types."""
+        shapes = {"roberta." + name: shape for name, shape in encoder_shapes().items()}
+        model = self.model("roberta")
+        write_safetensors(model / "model.safetensors", random_weights(shapes))
+        told = self.succeeds("doctor", model, "--output", self.folder).out
+        self.assertRegex(told, r'(?m)^warn weights .*roberta\.\S+ is the name of a weight of RoBERTa, but config\.json says "model_type" "bert"')
+        model = self.model("distilbert")
+        shapes = {name.replace("roberta.", "distilbert."): shape for name, shape in shapes.items() if "token_type" not in name}
+        write_safetensors(model / "model.safetensors", random_weights(shapes))
+        phrases = ("is the name of a weight of DistilBERT", "bert.embeddings.token_type_embeddings.weight", "put the config.json of the DistilBERT")
+        self.refuses(self.finetune_words(model, max_steps=1, num_train_epochs=None), *phrases)
+        result = run("doctor", model, "--output", self.folder)
+        self.assertEqual(result.code, 1)
+        for phrase in phrases:
+            self.assertIn(phrase, result.out)
+
     def test_of_a_token_classifier_are_not_taken_for_those_of_texts(self):
         model = self.classifier(architectures=["BertForTokenClassification"])
         result = self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None, learning_rate=1e-30))
@@ -107,6 +124,17 @@ class Tokenizer(ProgramTest):
         (model / "added_tokens.json").unlink()
         (model / "vocab.txt").write_text("\n".join(VOCABULARY).replace("[MASK]", "[unused0]") + "\n")
         self.succeeds("predict", "--model", model, stdin="film\n")
+
+    def test_padding_alone_shows_no_other_model(self):
+        """Multilingual E5 and MiniLM are BERTs whose config.json has another padding token than the tokeniser."""
+        model = self.model(extra_shapes=CLASSIFIER, pad_token_id=3)
+        self.assertNotIn("another model", self.succeeds("predict", "--model", model, stdin="film\n").err)
+        self.assertRegex(self.succeeds("doctor", model, "--output", self.folder).out, "(?m)^ok   tokeniser ")
+        values = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**values, "cls_token_id": 7}))
+        said = self.succeeds("predict", "--model", model, stdin="film\n").err
+        self.assertIn("says pad_token_id 3, and of the tokeniser it is 0: is it another model's?", said)
+        self.assertIn("says cls_token_id 7, and of the tokeniser it is 2", said)
 
     def test_of_a_class_with_other_rules_is_refused_by_name(self):
         model = self.model(extra_shapes=CLASSIFIER)

@@ -79,7 +79,7 @@ class Tags(ProgramTest):
         for file in ("eval.conll", "eval.jsonl"):
             data = self.folder / file if file.endswith("conll") else self.write(file, 40, 2)
             words = ["evaluate", "--model", model, "--data", data, "--max-length", 6]
-            measured = self.succeeds(*words, "--predictions", self.folder / "answers.jsonl", "--output", self.folder / "found").json()
+            measured = self.succeeds(*words, "--predictions", self.folder / "answers.jsonl", "--overwrite", "--output", self.folder / "found").json()
             rows = [json.loads(line) for line in (self.folder / "answers.jsonl").read_text().splitlines()]
             self.assertEqual([row["row"] for row in rows], list(range(1, 41)))
             self.assertEqual([row["words"] for row in rows], expected)
@@ -268,6 +268,16 @@ class Tags(ProgramTest):
         age = (8 * losses["rare"] - 4 * losses["plain"]) / 4
         others = (4 * losses["plain"] - age) / 3
         self.assertAlmostEqual(losses["balanced"], (age + others) / 2, places=4)
+
+    def test_tables_are_refused(self):
+        tagger = write_model(self.folder / "tagger", architectures=["BertForTokenClassification"], id2label={"0": "O", "1": "X"},
+                             extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        for ending in ("csv", "tsv"):
+            table = self.folder / f"rows.{ending}"
+            table.write_text("id,text\n9,good film\n")
+            words = ["predict", "--model", tagger, "--input", table]
+            self.refuses(words, f"rows.{ending}", "JSON lines", "--format lines")
+            self.assertEqual(len(self.succeeds(*words, "--format", "lines").out.splitlines()), 2)
 
     def test_models_of_whole_texts_and_of_words_are_told_apart(self):
         self.train(num_train_epochs=1)

@@ -6,6 +6,8 @@ from embedders_test import EmbedderTest
 from harness import *
 from options.embedding import read_npy
 
+TABLE = "0_StaticEmbedding"  # sentence-transformers 3.4 loads no table from the folder of modules.json
+
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b))
@@ -46,7 +48,7 @@ class TeacherTest(EmbedderTest):
 
 def numbers_of(folder):
     """The table of static embeddings."""
-    data = read_safetensors(folder / "model.safetensors")["embedding.weight"][1]
+    data = read_safetensors(folder / TABLE / "model.safetensors")["embedding.weight"][1]
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
@@ -203,7 +205,7 @@ class StaticTables(TeacherTest):
         self.assertGreater(done.json()["cosine"], before + 0.1)
         folder = self.folder / "run/model"
         self.assertEqual([entry["type"].split(".")[-1] for entry in json.loads((folder / "modules.json").read_text())], ["StaticEmbedding", "Normalize"])
-        self.assertEqual(read_safetensors(folder / "model.safetensors")["embedding.weight"][0], [len(VOCABULARY), 16])
+        self.assertEqual(read_safetensors(folder / TABLE / "model.safetensors")["embedding.weight"][0], [len(VOCABULARY), 16])
         own, theirs = (self.rows(self.vectors(model, held_out, name)) for model, name in ((folder, "own.npy"), (teacher, "theirs.npy")))
         self.assertAlmostEqual(sum(map(dot, own, theirs)) / 30, done.json()["cosine"], places=4)
 
@@ -237,12 +239,12 @@ class StaticTables(TeacherTest):
         self.assertIn("longer than 4 tokens", done.err)
         self.assertIn("next: funicular embed", done.err)
         folder = self.folder / "run/model"
-        self.assertEqual(json.loads((folder / "tokenizer.json").read_text())["truncation"],
+        self.assertEqual(json.loads((folder / TABLE / "tokenizer.json").read_text())["truncation"],
                          {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0})
         long, short = self.rows(self.vectors(folder, self.write("long.jsonl", [{"text": " ".join(WORDS[:count])} for count in (6, 4)])))
         self.assertEqual(long, short)
         self.taught(texts, teacher, model=table, max_length=None, num_train_epochs=1, output="whole")
-        self.assertIsNone(json.loads((self.folder / "whole/model/tokenizer.json").read_text())["truncation"])
+        self.assertIsNone(json.loads((self.folder / "whole/model" / TABLE / "tokenizer.json").read_text())["truncation"])
 
     def test_folds_refuse_a_table_before_they_train(self):
         words = self.words("vectors", self.texts(), model=self.table(), max_length=None)
@@ -258,7 +260,7 @@ class StaticTables(TeacherTest):
         stopped = run_and_interrupt(output / "metrics.jsonl", 3, signal.SIGINT, *words)
         self.assertEqual(stopped.code, 75, stopped.err)
         self.assertIn("resumed from", self.succeeds(*words).err)
-        for name in ("model.safetensors", "1_Dense/model.safetensors"):
+        for name in (f"{TABLE}/model.safetensors", "1_Dense/model.safetensors"):
             self.assertEqual(read_safetensors(output / "model" / name), read_safetensors(self.folder / "run/model" / name))
 
     def test_other_tasks_refuse_a_table(self):

@@ -263,8 +263,10 @@ TEST(ModelConfig, ModernBertsThatAreComputedOtherwiseAreRefused) {
     return error_of([&] { parse_model_config(parse_json(text, "test"), "config.json"); });
   };
   const std::pair<const char*, const char*> cases[] = {
-      {R"(, "rope_scaling": {"factor": 2})", "scaled rotary positions are not supported"},
-      {R"(, "rope_parameters": {"full_attention": {"rope_type": "yarn"}})", "found \"yarn\""},
+      {R"(, "rope_scaling": {"factor": 2})",
+       "scaled rotary positions are not supported; take a model without them"},
+      {R"(, "rope_parameters": {"full_attention": {"rope_type": "yarn"}})",
+       "found \"yarn\": scaled rotary positions are not supported; take a model without them"},
       {R"(, "layer_types": ["full_attention"])", "a list of 22 types"},
       {R"(, "num_hidden_layers": 1, "layer_types": ["linear"])", "found \"linear\""},
       {R"(, "classifier_pooling": "max")", "\"cls\" or \"mean\""},
@@ -286,10 +288,13 @@ TEST(ModelConfig, ModernBertsThatAreComputedOtherwiseAreRefused) {
       {R"(, "initializer_cutoff_factor": -2)", "expected a number of at least 0.5, found -2"}};
   for (const auto& [keys, expected] : cases)
     EXPECT_NE(message(keys).find(expected), std::string::npos) << message(keys);
-  EXPECT_NE(error_of([] {
-              parse_model_config(parse_json(R"({"model_type": "eurobert"})", "t"), "c");
-            }).find("take mmBERT, a modernbert"),
-            std::string::npos);
+  for (const auto& [type, instead] : {std::pair("eurobert", "take mmBERT, a modernbert"),
+                                      {"neobert", "take ModernBERT or Ettin, both modernbert"}}) {
+    const Json json = {{"model_type", type}};
+    const std::string said = error_of([&] { parse_model_config(json, "config.json"); });
+    EXPECT_NE(said.find(instead), std::string::npos) << said;
+    EXPECT_NE(said.find("found \"" + std::string(type) + "\""), std::string::npos) << said;
+  }
 }
 
 TEST(ModelConfig, AlbertsGroupsAndMpnetsBucketsAreReadAndWritten) {
@@ -402,7 +407,8 @@ TEST(ModelConfig, NomicBertsAndGtesThatAreComputedOtherwiseAreRefused) {
       {R"("rope_scaling": {"factor": 8.0, "type": "ntk"})",
        "\"rope_scaling\": expected \"rope_theta\" and the \"rope_type\" \"default\" only, found \"factor\": "
        "8.0"},
-      {R"("rope_parameters": {"rope_type": "dynamic", "factor": 2})", "scaled rotary positions"},
+      {R"("rope_parameters": {"rope_type": "dynamic", "factor": 2})",
+       "scaled rotary positions are not supported; take a model without them. The type \"dynamic\""},
       {R"("rope_parameters": {"type": "linear"})", "found \"type\": \"linear\""},
       {R"("rope_parameters": {"full_attention": {"rope_theta": 7}})", "found \"full_attention\""},
       {R"("rope_parameters": {"rope_theta": null})", "a number as \"rope_theta\""},

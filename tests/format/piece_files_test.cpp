@@ -96,7 +96,7 @@ TEST_F(PieceFiles, WhatIsNotThereIsRefusedByName) {
   says(error_with(kUnigramJson, "/normalizer/normalizers/2/pattern/Regex", "[a-z]+"),
        {"regular expression", "[a-z]+", "{2,}"});
   says(error_with(kUnigramJson, "/pre_tokenizer/pretokenizers/0/type", "Digits"),
-       {"pre_tokenizer is Digits"});
+       {"pre_tokenizer is Digits", "take a model whose tokeniser docs/reference/tokenizers.md lists"});
   says(error_with(kUnigramJson, "/pre_tokenizer/pretokenizers/1/prepend_scheme", "last"),
        {"prepend_scheme", "\"last\""});
   says(error_with(kUnigramJson, "/model/unk_id", nullptr), {"unk_id", "expected an id from 0 to 7"});

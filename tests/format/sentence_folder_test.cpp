@@ -156,6 +156,20 @@ TEST(SentenceFolder, StaticEmbeddingsNeedNoPooling) {
   EXPECT_EQ(read.vector_width(7), 7);
 }
 
+TEST(SentenceFolder, AWrittenTableLiesInAFolderOfItsOwn) {
+  const Scratch scratch;
+  SentenceFolder modules;
+  modules.is_static = true;
+  modules.poolings.clear();
+  modules.steps = {SentenceStep::normalisation()};
+  write_sentence_folder(modules, scratch.path());
+  EXPECT_EQ(modules.encoder, "0_StaticEmbedding");
+  EXPECT_TRUE(fs::is_directory(scratch / "0_StaticEmbedding"));
+  const SentenceFolder read = read_sentence_folder(scratch.path());
+  EXPECT_TRUE(read.is_static);
+  EXPECT_EQ(read.encoder, modules.encoder);
+}
+
 TEST(SentenceFolder, WhatCannotBeReadIsRefusedByName) {
   const std::vector<std::tuple<const char*, const char*, const char*, const char*>> cases = {
       {"modules.json", "models.Dense", "models.CNN",

@@ -123,8 +123,9 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   const auto names = [](const std::string& message, const char* words) {
     return message.find(words) != std::string::npos;
   };
-  EXPECT_TRUE(names(error_with("/model/type", "WordLevel"),
-                    "the model is WordLevel; supported: WordPiece or BPE or Unigram"));
+  const std::string word_level = error_with("/model/type", "WordLevel");
+  EXPECT_TRUE(names(word_level, "the model is WordLevel; supported: WordPiece or BPE or Unigram"));
+  EXPECT_TRUE(names(word_level, "take a model whose tokeniser docs/reference/tokenizers.md lists"));
   EXPECT_TRUE(names(error_with("/model/type", "BPE"), "\"continuing_subword_prefix\" is \"##\""));
   EXPECT_TRUE(names(error_with("/normalizer/type", "NFC"), "NFC"));
   EXPECT_TRUE(names(error_with("/normalizer", nullptr), "the normalizer is none"));

@@ -55,7 +55,8 @@ class Evaluated:
 
     def __init__(self, program, model, data, *words):
         predictions = f"{model}/../predictions.jsonl"
-        self.found = result(run(program, "evaluate", "--model", model, "--input", data, "--precision", "fp32", "--details", "--predictions", predictions, *words))
+        self.found = result(run(program, "evaluate", "--model", model, "--input", data, "--precision", "fp32", "--details", "--predictions", predictions,
+                                 "--overwrite", *words))
         self.rows = lines(open(predictions).read())
         self.names = list(self.rows[0]["probabilities"])
         self.probabilities = numpy.array([[row["probabilities"][name] for name in self.names] for row in self.rows])

@@ -57,6 +57,9 @@ def rows_of(task):
             rows.append({"anchor": texts[0][number], "positive": texts[1][number]})
         elif task == "margins":
             rows.append({"anchor": texts[0][number], "positive": texts[1][number], "negative": texts[2][number], "margin": source.uniform(-1, 1)})
+        elif task in ("lists of margins", "lists of scores"):
+            rows.append({"anchor": texts[0][number], "positive": texts[1][number], "negative": [texts[2][number], texts[3][number]],
+                         "margin": [source.uniform(-1, 1) for _ in range(2 + (task == "lists of scores"))]})
         else:
             rows.append({"anchor": texts[0][number], "positive": texts[1][number], "negative": [texts[2][number], texts[3][number]][:task == "lists" and 2 or 1]})
     return rows
@@ -86,7 +89,8 @@ CASES = [
     ("lists", ["--batch-hardness", 9], lambda model: losses.MultipleNegativesRankingLoss(
         model, hardness_mode="in_batch_negatives", hardness_strength=9)),
     ("triplets", ["--loss", "triplet", "--loss-margin", 2], lambda model: losses.TripletLoss(model, triplet_margin=2)),
-    ("margins", ["--loss", "margin-mse", "--label-column", "margin"], lambda model: losses.MarginMSELoss(model)),
+    *((rows, ["--loss", "margin-mse", "--label-column", "margin"], lambda model: losses.MarginMSELoss(model))
+      for rows in ("margins", "lists of margins", "lists of scores")),
     ("scores", [], lambda model: losses.CoSENTLoss(model)),
     ("scores", ["--loss", "angle"], lambda model: losses.AnglELoss(model)),
     ("scores", ["--loss", "cosine"], lambda model: losses.CosineSimilarityLoss(model)),
@@ -177,7 +181,8 @@ def check_taught(program, student, teacher, place, name, distance, *options, siz
         for weight, parameter in module.named_parameters():
             if parameter.grad is None:
                 continue
-            place_of = f"{at}_Dense/" if type(module).__name__ == "Dense" else "./"
+            kind = type(module).__name__
+            place_of = f"{at}_{kind}/" if kind in ("Dense", "StaticEmbedding") else "./"
             theirs[place_of + weight.removeprefix("auto_model.").removeprefix("model.")] = parameter.grad
     first, last = tensors_of(before), tensors_of(after)
     missing = theirs.keys() - first.keys()

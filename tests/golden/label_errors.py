@@ -48,7 +48,8 @@ def suspects(program, folder, names, labels, probabilities, which, order):
         for number, (label, row) in enumerate(zip(labels, probabilities), 1):
             values = dict(zip(names, map(float, row)))
             file.write(json.dumps({"row": number, "texts": [f"text {number}"], "label": names[label], "probabilities": values}) + "\n")
-    done = subprocess.run([program, "label-errors", f"{folder}/rows.jsonl", "--output", f"{folder}/suspects.csv", "--filter", which, "--rank-by", order],
+    done = subprocess.run([program, "label-errors", f"{folder}/rows.jsonl", "--output", f"{folder}/suspects.csv", "--overwrite", "--filter", which,
+                           "--rank-by", order],
                           text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     with open(f"{folder}/suspects.csv", newline="") as file:
@@ -95,7 +96,7 @@ def compare_several(program, folder, count, rows, noise, seed, kind):
     for (which, filter_by), (order, rank_by) in itertools.product(FILTERS.items(), ORDERS.items()):
         case = (count, rows, noise, seed, kind, which, order)
         done = subprocess.run([program, "label-errors", f"{folder}/several.jsonl.gz", "--output", f"{folder}/several.jsonl", "--filter", which,
-                               "--rank-by", order], text=True, capture_output=True)
+                               "--rank-by", order, "--overwrite"], text=True, capture_output=True)
         assert done.returncode == 0, done.stderr
         found = [json.loads(line) for line in open(f"{folder}/several.jsonl")]
         expected = several_labels.find_label_issues(labels, probabilities, filter_by=filter_by, return_indices_ranked_by=rank_by, n_jobs=1)

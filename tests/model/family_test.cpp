@@ -82,6 +82,7 @@ TEST(Families, HaveThePublishedNumbersOfWeights) {
   const format::ModelConfig electra_small = format::default_config("electra");
   EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()), 13'549'057);
   EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()) - 257 * 257, 13'483'008);
+  EXPECT_EQ(count_parameters(electra_small, Head::none), 13'483'008) << "it has no pooler";
   EXPECT_EQ(count_parameters(format::ModelConfig(), Head::masked_lm) -
                 Head::masked_lm.parameters(format::ModelConfig()) + pooler,
             109'482'240);
@@ -476,12 +477,42 @@ TEST(Families, WeightsThatAreNamedAsAnotherFamilysAreToldOf) {
     Pretrained(folder).load(again, true);
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_NE(told("roberta.", "bert").find("begin with \"roberta.\", as a RoBERTa's"), std::string::npos);
-  EXPECT_NE(told("new.", "bert").find("begin with \"new.\""), std::string::npos) << "GTE's older names";
+  EXPECT_NE(told("roberta.", "bert").find("is the name of a weight of RoBERTa, but config.json says"),
+            std::string::npos);
+  EXPECT_NE(told("new.", "bert").find("is the name of a weight of GTE"), std::string::npos) << "older names";
   for (const auto& [named, read] : std::vector<std::pair<std::string, std::string>>{
            {"roberta.", "roberta"}, {"roberta.", "xlm-roberta"}, {"", "bert"}, {"bert.", "bert"}})
-    EXPECT_EQ(told(named, read).find("names of weights"), std::string::npos) << named << read;
+    EXPECT_EQ(told(named, read).find("is the name of a weight"), std::string::npos) << named << read;
   fs::remove_all(folder);
+}
+
+TEST(Families, WeightsOfAnotherFamilyAreRefusedWhereTheEncoderWouldBeginWithRandomOnes) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-other-test-" + std::to_string(::getpid()));
+  const format::ModelConfig bert = small("bert");
+  for (const std::string family : {"modernbert", "deberta-v2", "distilbert", "mpnet"})
+    for (const bool has_prefix : {true, false}) {
+      const format::ModelConfig config = small(family);
+      const std::string& prefix = format::family_of(config).prefix;
+      const Model other = build_model({.config = config, .head = Head::none});
+      std::map<std::string, at::Tensor> weights;
+      for (const auto& parameter : other.parameters)
+        for (const Parameter::Slice& slice : parameter->slices)
+          weights[has_prefix ? slice.name : slice.name.substr(prefix.size())] =
+              parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+      save_weights(weights, config, Head::none, folder);
+      EXPECT_TRUE(missing_in_encoder(config, folder).empty()) << family;
+      EXPECT_EQ(doubtful_names(config, folder, {"bert.embeddings.LayerNorm.bias"}), "") << family;
+      format::write_model_config(folder, bert);
+      Model model = build_model({.config = bert, .head = Head::classification});
+      const std::string message = refusal([&] { Pretrained(folder).load(model, true); });
+      EXPECT_NE(message.find("of " + format::family_of(config).title +
+                             ", but config.json says \"model_type\" "
+                             "\"bert\", and these weights of BERT are missing: bert.embeddings."),
+                std::string::npos)
+          << family << has_prefix << message;
+      EXPECT_FALSE(missing_in_encoder(bert, folder).empty()) << family;
+      fs::remove_all(folder);
+    }
 }
 
 TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {

@@ -10,7 +10,9 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -249,14 +251,44 @@ TEST(Distillation, ATeachersGroupsOfLayersStayWhole) {
   EXPECT_FALSE(segments("1:1,2:4").contains("layer.4")) << "one group can be cut anywhere";
 }
 
-TEST(Distillation, AttentionsTermNeedsScoresThatAreProductsAlone) {
-  DistillationOptions options = options_of({"attention"});
-  options.student = options.teacher = format::default_config("mpnet");
-  try {
-    check_distillation(options);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("depends on their distance"), std::string::npos) << error.what();
+struct Compared {
+  const char *family, *term, *reason, *others;
+};
+
+TEST(Distillation, TermsThatAFamilyCannotCompareAreRefusedWithOnesThatWork) {
+  for (const auto& [family, term, reason, others] :
+       {Compared{"mpnet", "attention", "depends on their distance", "hidden cosine relations"},
+        {"deberta-v2", "attention", "depends on their distance", "hidden cosine relations"},
+        {"modernbert", "attention", "a ModernBERT turns by position", "hidden cosine"},
+        {"nomic_bert", "relations", "turns by position", "hidden cosine"},
+        {"gte", "relations", "turns by position", "hidden cosine"}}) {
+    DistillationOptions options = options_of({term});
+    options.student = options.teacher = format::default_config(family);
+    const int64_t layers = options.student.encoder.layers;
+    options.layers = make_layer_map("uniform", layers, layers);
+    try {
+      check_distillation(options);
+      FAIL() << family;
+    } catch (const InputError& error) {
+      const std::string said = error.what();
+      EXPECT_NE(said.find(reason), std::string::npos) << said;
+      EXPECT_NE(said.find("such as `" + std::string(others) + "`, or `tokens mlm`"), std::string::npos)
+          << said;
+    }
+    for (const std::string terms : {others, "tokens mlm"}) {
+      std::istringstream words(terms);
+      using Word = std::istream_iterator<std::string>;
+      options.terms = parse_distillation_terms({Word(words), Word()});
+      EXPECT_NO_THROW(check_distillation(options)) << family << ": " << terms;
+    }
+    options.terms = parse_distillation_terms({term});
+    options.student.encoder.width /= 2;
+    try {
+      check_distillation(options);
+      FAIL() << family;
+    } catch (const InputError& error) {
+      EXPECT_EQ(std::string(error.what()).find("cosine"), std::string::npos) << error.what();
+    }
   }
 }
 

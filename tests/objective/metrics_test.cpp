@@ -200,9 +200,9 @@ TEST(Metrics, OfALabelWithFewRowsKeepTheThresholdOfAHalf) {
   metrics.start();
   for (int row = 0; row < 200; ++row) {
     const at::Tensor labels = at::zeros({1, 2}, at::kDouble);
-    labels[0][0] = row < 9;
-    labels[0][1] = row < 10;
-    const double share = row < 10 ? 0.02 : 0.01;  // a threshold between would be right for all rows
+    labels[0][0] = row < 19;
+    labels[0][1] = row < 20;
+    const double share = row < 20 ? 0.02 : 0.01;  // a threshold between would be right for all rows
     metrics.add({{"logits", at::full({1, 2}, share, at::kDouble).logit()}, {"labels", labels}});
   }
   const auto kept = metrics.kept().at("thresholds").get<std::vector<double>>();

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,25 @@ TEST(SentenceVectors, MissingNegativesAreTold) {
   EXPECT_EQ(present.sum().item<double>(), 7);
   EXPECT_EQ(present[1][3].item<double>(), 0);
   EXPECT_EQ(objective.texts_of(rows.samples[1]).size(), 3u);
+}
+
+TEST(SentenceVectors, EachNegativeHasItsMargin) {
+  const auto tokenizer = small_tokenizer();
+  const SentenceVectors objective(tokenizer, {.sequence = {}, .loss = {.loss = VectorLoss::margin_mse}});
+  TextRows rows(2, 4);
+  const std::vector<double> margins{0.25, -1, 3, 0};
+  for (size_t row = 0; row < 2; ++row)
+    rows.samples[row].shares = std::span<const double>(margins).subspan(2 * row, 2);
+  rows.samples[1].columns[3].tokens = {};
+  const MicroBatch batch = objective.collate(rows.samples, {1, true});
+  ASSERT_TRUE(batch[kRowLabels].equal(at::tensor(margins, at::kDouble).view({2, 2})));
+  // Vectors of one number: the positive leads by 1 and 1.5, and by -2 over the only negative of the second row.
+  const at::Tensor vectors =
+      at::tensor({1.0, 2.0, 1.0, 0.5, 1.0, 2.0, 4.0, 9.0}, at::kDouble).view({2, 4, 1});
+  const at::Tensor losses = objective.loss()->of_rows(
+      {{kRowVectors, vectors}, {kRowLabels, batch[kRowLabels]}, {kPresentTexts, batch[kPresentTexts]}});
+  EXPECT_DOUBLE_EQ(losses[0].item<double>(), (0.75 * 0.75 + 2.5 * 2.5) / 2);
+  EXPECT_DOUBLE_EQ(losses[1].item<double>(), 25);
 }
 
 TEST(SentenceVectors, EqualTextsHaveEqualHashes) {

@@ -382,6 +382,16 @@ TEST(VectorMetrics, DoNotDependOnHowRowsCome) {
   EXPECT_LE(found.at("accuracy"), found.at("mrr"));
 }
 
+TEST(VectorMetrics, AreOneIfAllRowsAreRight) {
+  VectorMetrics metrics(std::make_shared<VectorLossOfRows>(VectorLossOptions{}), false);
+  metrics.start();
+  const at::Tensor own = at::eye(49, kDouble);  // 49 times 1/49 is less than 1 in float64
+  metrics.add({{kRowVectors, at::stack({own, own}, 1)}});
+  const auto found = metrics.finish(0);
+  EXPECT_EQ(found.at("accuracy"), 1);
+  EXPECT_EQ(found.at("mrr"), 1);
+}
+
 TEST(VectorMetrics, OfScoresAreCorrelationsOfCosines) {
   VectorMetrics metrics(std::make_shared<VectorLossOfRows>(VectorLossOptions{.loss = VectorLoss::cosent}),
                         true);

@@ -36,6 +36,8 @@ TEST(BatchRate, ScalesTheRateAtTheEndToo) {
         << step;
   EXPECT_LT(learning_rate(scaled, peak, 10, 10), peak) << "the rate does not rise";
   EXPECT_EQ(scale_rate(schedule, {}, 2).final_rate, 4e-4);
+  const Schedule wsd{.kind = ScheduleKind::wsd, .decayed_rate = 4e-4};
+  EXPECT_DOUBLE_EQ(scale_rate(wsd, linear, 2).decayed_rate, 1e-4);
 }
 
 TEST(BatchRate, NeedsTheBatchThatTheRateIsFor) {

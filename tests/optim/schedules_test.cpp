@@ -58,6 +58,13 @@ TEST(Schedules, WsdStaysAtThePeakAndFallsByOneMinusTheRoot) {
   EXPECT_DOUBLE_EQ(decaying(0.21, 8), 1 - std::sqrt(1.0 / 3));
   EXPECT_DOUBLE_EQ(decaying(1, 4), 1) << "all after the warm-up";
   EXPECT_DOUBLE_EQ(decaying(1, 7), 1 - std::sqrt(0.5));
+  const Schedule with_end{
+      .kind = ScheduleKind::wsd, .warmup_steps = 4, .decay_ratio = 0.5, .decayed_rate = 0.25};
+  const auto rate = [&](int64_t step) { return learning_rate(with_end, 1, step, 20); };
+  EXPECT_DOUBLE_EQ(rate(2), 0.5) << "the warm-up begins at 0";
+  EXPECT_DOUBLE_EQ(rate(10), 1);
+  EXPECT_DOUBLE_EQ(rate(15), 0.25 + 0.75 * (1 - std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(rate(20), 0.25);
 }
 
 TEST(Schedules, PolynomialOfSecondPowerIsAParabola) {

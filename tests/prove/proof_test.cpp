@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/format/model_config.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/prove/proof_text.h"
 #include "proofs.h"
 
 namespace funicular::prove {
@@ -362,6 +363,9 @@ INSTANTIATE_TEST_SUITE_P(
         Trained{"bert", kSoftLabels}, Trained{"bert", kSoftMultiLabel}, Trained{"bert", kLongTexts},
         Trained{"bert", kDistillation}, Trained{"roberta", kDistillation},
         Trained{"bert", kDistillationOfTokens}, Trained{"bert", kDistillationOfAllTokens},
+        Trained{"modernbert", kDistillation}, Trained{"modernbert", kDistillationOfTokens},
+        Trained{"mpnet", kDistillation}, Trained{"deberta-v2", kDistillation},
+        Trained{"nomic_bert", kDistillationOfTokens}, Trained{"gte", kDistillationOfAllTokens},
         Trained{"bert", kRelatedTexts}, Trained{"roberta", kRelatedTexts}, Trained{"bert", kScoredTexts}),
     name_of);
 
@@ -420,6 +424,19 @@ TEST_F(Proofs, ATensorThatDiffersIsNamedWhateverIsWrongWithItAndInWhichStep) {
       EXPECT_TRUE(proof.first.starts_with("step 2, weight " + entry.name)) << other << ": " << proof.first;
     }
   }
+}
+
+TEST(Distillations, HaveInEveryFamilyTheTermsThatItCanCompare) {
+  for (const std::string& family : format::supported_model_types())
+    for (const std::string name : {kDistillation, kDistillationOfTokens, kDistillationOfAllTokens}) {
+      const objective::DistillationOptions options = distillation_of(task_of(name), config_of(family));
+      EXPECT_NO_THROW(objective::check_distillation(options)) << family << ", " << name;
+      const format::EncoderSpec &student = options.student.encoder, &teacher = options.teacher.encoder;
+      EXPECT_EQ(teacher.layers, 6) << family;
+      EXPECT_EQ(teacher.attention.size(), 2 * student.attention.size()) << family;
+      const size_t left_out = !student.attention.empty() ? 2 : student.positions.relative ? 1 : 0;
+      EXPECT_EQ(options.terms.size(), name == kDistillation ? 7 - left_out : 2) << family << ", " << name;
+    }
 }
 
 TEST(Layouts, SameBitsArePromisedToTheSameMicroBatchesAlone) {

@@ -93,6 +93,31 @@ TEST_F(Tasks, TheBaselineOfSharesCountsTheRowsThatKnowALabel) {
   EXPECT_DOUBLE_EQ(found->score, (0.5 + 1) / 2);
 }
 
+TEST_F(Tasks, EachNegativeHasAMargin) {
+  const auto task = find_task("triplets", {.label = "margin"});
+  const std::string row = R"({"anchor": "a", "positive": "b", "negative": )";
+  const auto store = open(task, write("margins.jsonl", row +
+                                                           R"(["c", "a"], "margin": [0.25, -7]})"
+                                                           "\n" +
+                                                           row +
+                                                           R"("c", "margin": 3})"
+                                                           "\n" +
+                                                           row +
+                                                           R"(["c", "a"], "margin": [4, 1, 2.5]})"
+                                                           "\n"));
+  ASSERT_EQ(store->rows(), 3);
+  const std::vector<std::vector<double>> expected{{0.25, -7}, {3, 0}, {3, 1.5}};  // the last row has scores
+  for (int64_t number = 0; number < 3; ++number) {
+    const data::Sample sample = store->row(number);
+    EXPECT_EQ(std::vector<double>(sample.shares.begin(), sample.shares.end()),
+              expected[static_cast<size_t>(number)]);
+  }
+  const std::string message = error_of(task, write("one.jsonl", row + R"(["c", "a"], "margin": 0.5})"
+                                                                      "\n"));
+  EXPECT_NE(message.find("one.jsonl:1"), message.npos) << message;
+  EXPECT_NE(message.find("found 1 for 2 negatives"), message.npos) << message;
+}
+
 TEST_F(Tasks, ColaTakesTheFourthColumnAndTheSecondAsLabel) {
   const auto task = find_task("cola");
   const auto store = open(task, write("train.tsv", "x\t1\t\ta b\nx\t0\t*\tb\tc\n"), task->label_names());

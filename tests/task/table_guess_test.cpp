@@ -57,6 +57,29 @@ TEST_F(TableGuesses, ListsOfTextsBesideAQueryAreForARerankerOnly) {
   EXPECT_NE(found.find("--task reranker"), found.npos) << found;
 }
 
+TEST_F(TableGuesses, FilesOfEmbeddersNameTheirTasks) {
+  const auto texts = [](int i) { return prose(i) + ",yes " + prose(i); };
+  const auto has = [](const std::string& message, const std::string& phrase) {
+    EXPECT_NE(message.find(phrase), message.npos) << message;
+  };
+  has(guess("a.csv", table("anchor,positive", texts)), "--task pairs --text-column anchor positive");
+  const std::string triplets =
+      guess("a.csv", table("query,positive,negative", [&](int i) { return texts(i) + ",not " + prose(i); }));
+  has(triplets, "--task triplets --text-column query positive negative");
+  has(triplets, "--task reranker --text-column query positive negative");
+  EXPECT_EQ(guess("a.csv", table("query,positive", [](int i) { return prose(i) + "," + kind(i); })),
+            "classes query > positive");
+  const auto scored = [&](const char* fraction) {
+    return table("sentence1,sentence2,score",
+                 [&](int i) { return texts(i) + "," + std::to_string(i % 5) + fraction; });
+  };
+  const std::string scores = guess("a.csv", scored(".5"));
+  for (const char* task : {"--task scores", "--task reranker", "--task custom --regression"})
+    has(scores, task + std::string(" --text-column sentence1 sentence2 --label-column score"));
+  EXPECT_EQ(guess("a.csv", scored(".5"), {}, "numbers"), "numbers sentence1 sentence2 > score");
+  EXPECT_EQ(guess("a.csv", scored("")), "classes sentence1 sentence2 > score");
+}
+
 TEST_F(TableGuesses, ColumnsAreKnownByTheirNames) {
   EXPECT_EQ(guess("a.csv", table("id,Review,Sentiment",
                                  [](int i) { return std::to_string(i) + "," + prose(i) + "," + kind(i); })),

@@ -8,6 +8,7 @@ Family electra_family() {
                 .classes = "Electra",
                 .prefix = "electra.",
                 .keys = {.embedding_size = "embedding_size"},
+                .names = {.pooler = ""},
                 .masked_lm = {.dense = "generator_predictions.dense",
                               .norm = "generator_predictions.LayerNorm",
                               .bias = "generator_lm_head.bias",

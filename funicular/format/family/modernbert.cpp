@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "funicular/format/family/rotary.h"
+
 namespace funicular::format {
 
 namespace {
@@ -17,8 +19,7 @@ constexpr double kCutoffOfNull = 3;  // transformers takes it for null
 
 /// Refuses keys whose values transformers reads and Funicular does not compute.
 void refuse_other_models(const ConfigFields& fields, const EncoderSpec& encoder) {
-  if (fields.has("rope_scaling"))
-    fields.fail("\"rope_scaling\": expected none: scaled rotary positions are not supported");
+  if (fields.has("rope_scaling")) fields.fail("\"rope_scaling\": expected none: {}", kNoScaledRotations);
   int64_t channels = encoder.heads > 0 ? encoder.head_size() : 0;
   const int64_t expected = channels;
   fields.read("head_dim", channels);
@@ -48,11 +49,8 @@ std::optional<double> stated_base(const ConfigFields& fields, const char* type) 
   for (const char* const key :
        {"rope_type", "type"})  // transformers reads the latter if the former is missing
     if (const auto kind = found->find(key); kind != found->end() && *kind != "default")
-      fields.fail(
-          "\"rope_parameters\": \"{}\": expected \"{}\" \"default\", found {}: scaled rotary positions are "
-          "not "
-          "supported",
-          type, key, kind->dump());
+      fields.fail("\"rope_parameters\": \"{}\": expected \"{}\" \"default\", found {}: {}", type, key,
+                  kind->dump(), kNoScaledRotations);
   const auto base = found->find("rope_theta");
   if (base == found->end()) return {};
   if (!base->is_number()) fields.wrong("rope_parameters", "a number as \"rope_theta\"");

@@ -20,9 +20,8 @@ Json rope_parameters(const ConfigFields& fields) {
     const bool kind = key == "rope_type" || key == "type";
     if (kind ? value == "default" : key == kRopeBase || key == kRopePart) continue;
     fields.fail(
-        "\"{}\": expected \"rope_theta\" and the \"rope_type\" \"default\" only, found \"{}\": {}: scaled "
-        "rotary positions are not supported",
-        name, key, value.dump().substr(0, 80));
+        "\"{}\": expected \"rope_theta\" and the \"rope_type\" \"default\" only, found \"{}\": {}: {}", name,
+        key, value.dump().substr(0, 80), kNoScaledRotations);
   }
   return found;
 }

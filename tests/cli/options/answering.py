@@ -244,6 +244,18 @@ def evaluated_predictions(lab):
         lab.assertEqual(line["score"], line["probabilities"]["pro"])
 
 
+@EVALUATE.row("--overwrite", "a file of --predictions that is there is replaced; without it, it is left")
+def evaluated_overwrite(lab):
+    path = lab.folder / "mine.jsonl"
+    path.write_text("mine")
+    data = many_columns(lab, "two-answers.tsv", [("text", "label"), ("film", "pro"), ("book", "contra")])
+    words = ["evaluate", "--model", classifier(lab, "bias", bias=[0, 3]), "--task", "custom", "--data", data, "--predictions", path]
+    lab.refuses(words, "--predictions", "--overwrite")
+    lab.assertEqual(path.read_text(), "mine")
+    lab.succeeds(*words, "--overwrite")
+    lab.assertIn("predicted", path.read_text())
+
+
 @EVALUATE.row("--output", "a folder with all that a report shows: the measures, size, speed, each answer, and mistakes with their texts")
 def evaluated_folder(lab):
     folder = lab.folder / "evaluations" / "one"

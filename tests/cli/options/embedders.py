@@ -37,7 +37,8 @@ def first(lab, task, train, **options):
 def cosines(lab, **options):
     run = lab.train(task="scores", train=scores(lab), learning_rate=NOTHING, **options)
     path = lab.folder / "cosines.jsonl"
-    lab.succeeds("evaluate", "--model", run.folder / "model", "--data", scores(lab), "--precision", "fp64", "--predictions", path)
+    lab.succeeds("evaluate", "--model", run.folder / "model", "--data", scores(lab), "--precision", "fp64", "--predictions", path,
+                 "--overwrite")
     return [json.loads(line)["cosine"] for line in path.read_text().splitlines()]
 
 

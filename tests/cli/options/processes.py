@@ -260,10 +260,17 @@ def proved_batch(lab):
         lab.assertEqual(sorted(proof.longest(step + 1) for step in range(steps)), [5] * (steps - 1) + [32])
 
 
-@PROVE.row("--max-length", "no row has more tokens")
+@PROVE.row("--max-length", "no row has more tokens; without it 64, or the model's positions if they are fewer")
 def proved_length(lab):
-    for length in (32, 62):
+    for length in (8, 62):
         lab.assertEqual(Proof(lab, **given(lab, [60] * 4), steps=1, max_length=length).longest(), length)
+    config = lab.folder / "short.json"
+    config.write_text(json.dumps({**json.loads((lab.plain_model() / "config.json").read_text()), "max_position_embeddings": 20}))
+    lab.assertIn(Proof(lab, steps=1, model=config).longest(), range(15, 21))
+    for objective in lab.few(("masked-lm", "classification", "electra", "macbert", "tags", "related-texts", "ranked-texts")):
+        Proof(lab, steps=1, objective=objective, max_length=8)
+    lab.refuses(["prove", "single", "single", "--model", config, "--max-length", 21], "--max-length 21 is more than the model's 20 positions")
+    lab.refuses(["prove", "single", "single", "--max-length", 7], "--max-length")
 
 
 @PROVE.row("--precision", "the number format of weights and products")

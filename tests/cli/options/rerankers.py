@@ -26,7 +26,8 @@ def logits(lab, train=None):
     """The scores of the untrained model, list by list."""
     run = lab.train(task="reranker", train=train or flat(lab), learning_rate=NOTHING, batch_size=5, activation="identity")
     path = lab.folder / "scores.jsonl"
-    lab.succeeds("evaluate", "--model", run.folder / "model", "--data", flat(lab), "--precision", "fp64", "--predictions", path)
+    lab.succeeds("evaluate", "--model", run.folder / "model", "--data", flat(lab), "--precision", "fp64", "--predictions", path,
+                 "--overwrite")
     scores = [json.loads(line)["score"] for line in path.read_text().splitlines()]
     return [scores[:3], scores[3:]]
 

@@ -271,6 +271,7 @@ def label_predictions(lab):
     result = lab.succeeds("label-errors", run.folder).json()
     lab.assertEqual(result["rows"], len(FOLDED))
     lab.assertTrue((run.folder / "suspects.csv").exists())
+    lab.assertEqual(lab.succeeds("label-errors", run.folder).json(), result)  # a run's own list is made again
     lab.refuses(["label-errors", lab.folder], "holds no predictions.jsonl")
     wrong = lab.folder / "wrong.jsonl"
     wrong.write_text('{"label": "pro", "probabilities": {"pro": 0.5, "contra": 0.5}}\n{"label": "new", "probabilities": {"pro": 0.5, "contra": 0.5}}\n')
@@ -299,6 +300,18 @@ def label_output(lab):
     before = judged(lab).read_bytes()
     lab.refuses(["label-errors", judged(lab), "--output", judged(lab)], "is the file that is read")
     lab.assertEqual(judged(lab).read_bytes(), before)
+
+
+@LABEL_ERRORS.row("--overwrite", "a file that is there is replaced; without it, it is left")
+def label_overwrite(lab):
+    path, beside = lab.folder / "mine.csv", lab.folder / "suspects.csv"
+    for place, words in ((path, ["--output", path]), (beside, [])):
+        place.write_text("mine")
+        lab.refuses(["label-errors", judged(lab), *words], "--overwrite")
+        lab.assertEqual(place.read_text(), "mine")
+        lab.succeeds("label-errors", judged(lab), *words, "--overwrite")
+        lab.assertIn("suggested", place.read_text())
+    beside.unlink()
 
 
 @LABEL_ERRORS.row("--filter", "suspects are chosen by that rule")

@@ -277,6 +277,7 @@ def checked_model(lab):
     lab.assertIn("a step needs", alone["step"])
     lab.assertNotIn("weights", alone)
     lab.assertIn("FAIL", findings(lab, "--output", lab.folder, "--model", lab.folder / "none", code=1)["model"])
+    lab.assertEqual(findings(lab, lab.plain_model(), "--output", lab.folder)["config"], found["config"])
 
 
 @DOCTOR.row("--data", "that store is verified, and has to be of the model's tokeniser")

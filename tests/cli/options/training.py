@@ -399,7 +399,7 @@ def lr_power(lab):
         lab.assertAlmostEqual(found, 0.01 * (1 - step / 6) ** 2, places=12)
 
 
-@OPTIMISATION.row("--lr-end", "polynomial: the rate to which it falls")
+@OPTIMISATION.row("--lr-end", "polynomial, wsd: the rate to which it falls")
 def lr_end(lab):
     run = lab.train(lr_scheduler_type="polynomial", lr_end=0.004, max_steps=6)
     for step, found in enumerate(run.each("learning_rate")):
@@ -409,6 +409,10 @@ def lr_end(lab):
     for step, found in enumerate(run.each("learning_rate")):
         lab.assertAlmostEqual(found, (0.004 + 0.006 * (1 - step / 6)) * factor, places=12)
     lab.refuses(lab.words(lab.folder / "wrong", {"lr_scheduler_type": "polynomial", "lr_end": -1}), "--lr-end")
+    run = lab.train(lr_scheduler_type="wsd", lr_end=0.004, decay_ratio=0.5, max_steps=4)
+    for found, share in zip(run.each("learning_rate"), (1, 1, 1, 1 - math.sqrt(1 / 2)), strict=True):
+        lab.assertAlmostEqual(found, 0.004 + 0.006 * share, places=12)
+    lab.assertEqual(run.file["schedule"], {"name": "wsd", "warmup_steps": 0, "decay_ratio": 0.5, "final_rate": 0.004})
 
 
 @OPTIMISATION.row("--decay-ratio", "wsd: the share of the steps in which the rate falls by 1 - sqrt")
