@@ -121,6 +121,14 @@ void send_without_delay(int descriptor) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+void end_with_a_lost_host(int descriptor) {
+  const int yes = 1, idle_seconds = 10, seconds = 5, probes = 4;
+  ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 Address address_of_socket(int descriptor) {
   Address address;
   address.size = sizeof address.storage;

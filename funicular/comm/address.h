@@ -41,6 +41,9 @@ int listen_on(Address address, int port);
 /// Short messages on this connection are sent at once, not collected.
 void send_without_delay(int descriptor);
 
+/// Ends this connection within 30 s after its far host was lost, though nothing is sent.
+void end_with_a_lost_host(int descriptor);
+
 /// The address at which a descriptor listens.
 Address address_of_socket(int descriptor);
 

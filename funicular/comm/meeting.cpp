@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hmac.h"
 #include "funicular/base/log.h"
 #include "funicular/comm/address.h"
 #include "funicular/comm/meeting_store.h"
@@ -70,8 +71,33 @@ namespace {
 /// Between two looks for a new store, and the least time for a connection.
 constexpr milliseconds kPause = 100ms;
 
+/// How long an earlier process of a rank may take to end.
+constexpr milliseconds kTimeToEnd = 2s;
+
 /// Before the keys in a store that rank 0 keeps.
 constexpr const char* kPrefix = "funicular";
+
+/// The key under which rank 0 writes down who has come.
+constexpr const char* kRoll = "met";
+
+/// The key of a rank that has come.
+std::string place_key(int rank) {
+  return fmt::format("here/{}", rank);
+}
+
+std::vector<int> only_rank_0() {
+  return {0};
+}
+
+[[noreturn]] void throw_lost(const c10::Error& error) {
+  throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return *name ? name : "?";
+}
 
 /// Two processes with the same text see each other's process numbers and memory files.
 std::string host_identity() {
@@ -79,9 +105,7 @@ std::string host_identity() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat space {};
   const bool known = ::stat("/proc/self/ns/pid", &space) == 0 && !boot.empty();
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return known ? fmt::format("{}/{}", boot, space.st_ino) : fmt::format("{}/{}", name, ::getpid());
+  return known ? fmt::format("{}/{}", boot, space.st_ino) : fmt::format("{}/{}", host_name(), ::getpid());
 }
 
 std::shared_ptr<const Connection> behind(const std::string& prefix,
@@ -108,27 +132,37 @@ StoreClient::Target serve_here(const launch::Environment& place, const Address& 
       {listens}, place.secret, std::make_shared<StoreServer>(listening, place.secret, StoreServer::Limits{})};
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const StoreClient::Target& target, milliseconds timeout,
-                                           MeetingWait& wait) {
+/// Connects by `make`, which gets the time for one attempt and throws c10::DistNetworkError after it.
+template <class Make>
+auto open_store(const Make& make, milliseconds timeout, MeetingWait& wait) {
   while (true) {
     try {
-      auto store = c10::make_intrusive<StoreClient>(target, std::max(wait.step(), kPause));
+      const auto store = make(std::max(wait.step(), kPause));
       store->setTimeout(timeout);
       return store;
     } catch (const c10::DistNetworkError& error) {
       if (wait.over()) throw;
-      wait.say([] { return std::vector<int>{0}; }, error.what_without_backtrace());
+      wait.say(only_rank_0, error.what_without_backtrace());
     }
   }
 }
 
-c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& place,
-                                                 const MeetingOptions& options) {
-  c10d::TCPStoreOptions store;
-  store.port = static_cast<uint16_t>(place.port);
-  store.waitWorkers = false;
-  store.timeout = options.patience;
-  return c10::make_intrusive<c10d::TCPStore>(place.address, store);
+auto open_own_store(const StoreClient::Target& target, milliseconds timeout, MeetingWait& wait) {
+  return open_store([&](milliseconds time) { return c10::make_intrusive<StoreClient>(target, time); },
+                    timeout, wait);
+}
+
+auto open_agent_store(const launch::Environment& place, const std::vector<Address>& points,
+                      milliseconds timeout, MeetingWait& wait) {
+  const auto make = [&](milliseconds time) {
+    await_listener(points, time);  // before TCPStore, which waits silently and fails with a stack trace
+    c10d::TCPStoreOptions store;
+    store.port = static_cast<uint16_t>(place.port);
+    store.waitWorkers = false;
+    store.timeout = timeout;
+    return c10::make_intrusive<c10d::TCPStore>(place.address, store);
+  };
+  return open_store(make, timeout, wait);
 }
 
 [[noreturn]] void throw_missing(const launch::Environment& place, const std::vector<int>& missing,
@@ -136,6 +170,83 @@ c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& plac
   throw RunError(launch::kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
                  place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
                  place.address, place.port, 1e-3 * static_cast<double>(patience.count()));
+}
+
+/// The value of a key that comes with the ranks that `missing` tells.
+template <class Missing>
+std::string await_key(const Meeting& meeting, const std::string& key, const launch::Environment& place,
+                      const Missing& missing, MeetingWait& wait) {
+  std::optional<std::string> value;
+  while (!(value = meeting.get(key, wait.step())) && !wait.over()) wait.say(missing);
+  if (!value) throw_missing(place, missing(), wait.patience());
+  return *value;
+}
+
+/// A line that stands for this process at one meeting, and for no other process.
+std::string describe_this_process() {
+  return fmt::format("{} {} {} {}", ::getpid(), host_identity(), host_name(), hex(random_digest()));
+}
+
+Peer read_peer(const std::string& line) {
+  Peer peer;
+  std::istringstream(line) >> peer.process >> peer.host;
+  return peer;
+}
+
+/// "process 77 on first", for people.
+std::string name_process(const std::string& line) {
+  std::string process, host, name;
+  std::istringstream(line) >> process >> host >> name;
+  return fmt::format("process {} on {}", process, name);
+}
+
+std::vector<int> missing_ranks(const Meeting& meeting, int size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank)
+    if (!meeting.get_now(place_key(rank))) missing.push_back(rank);
+  return missing.empty() ? only_rank_0() : missing;  // rank 0 has not written down that all have come
+}
+
+/// Waits on rank 0 until all ranks have come, writes them down and returns them, a line per rank.
+std::string call_roll(const Meeting& meeting, const launch::Environment& place, MeetingWait& wait) {
+  const auto missing = [&] { return missing_ranks(meeting, place.size); };
+  while (true) {
+    for (int rank = 0; rank < place.size; ++rank) await_key(meeting, place_key(rank), place, missing, wait);
+    std::string roll;
+    for (int rank = 0; rank < place.size; ++rank)
+      if (const auto entry = meeting.get_now(place_key(rank))) roll += *entry + '\n';
+    // A rank that came early may have ended while this one waited for another.
+    if (std::count(roll.begin(), roll.end(), '\n') < place.size) continue;
+    meeting.set(kRoll, roll);
+    return roll;
+  }
+}
+
+/// Waits until rank 0 has written down who has come.
+std::string await_roll(const Meeting& meeting, const launch::Environment& place, MeetingWait& wait) {
+  return await_key(
+      meeting, kRoll, place, [&] { return missing_ranks(meeting, place.size); }, wait);
+}
+
+/// As StoreClient::hold. Throws RunError if the store is lost.
+std::optional<std::string> hold(StoreClient& store, const std::string& key, const std::string& value) try {
+  return store.hold(key, value);
+} catch (const c10::Error& error) {
+  throw_lost(error);
+}
+
+/// Takes this rank's place. An earlier process of the rank may still be ending. Throws InputError if it lives on.
+void take_place(const launch::Environment& place, StoreClient& store, const std::string& own) {
+  const std::string key = fmt::format("{}/{}", kPrefix, place_key(place.rank));
+  const auto end = std::chrono::steady_clock::now() + kTimeToEnd;
+  while (const auto other = hold(store, key, own)) {
+    if (std::chrono::steady_clock::now() >= end)
+      throw InputError(launch::kRanks,
+                       "rank {} of {}: {} has this rank, and so has this {}; give each process a rank of its "
+                       "own, and each launch its --node-rank",
+                       place.rank, place.size, name_process(*other), name_process(own));
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 std::vector<uint8_t> bytes_of_text(const std::string& text) {
@@ -159,80 +270,75 @@ Meeting::Meeting(const launch::Environment& place, const MeetingOptions& options
   StoreClient::Target target{points, place.secret, nullptr};
   if (place.rank == 0 && !place.agent_keeps_store)
     target = serve_here(place, options.interface.empty() ? points.front() : own, place.port);
+  const std::string this_process = describe_this_process();
   while (true) {
+    StoreClient* store = nullptr;
     try {
-      if (place.agent_keeps_store)
-        open_agents(place, options, own, wait);
-      else
-        connection_ = behind(kPrefix, open_store(target, options.patience, wait));
+      if (place.agent_keeps_store) {
+        store = open_agents(place, options, points, own, wait);
+      } else {
+        const auto opened = open_own_store(target, options.patience, wait);
+        connection_ = behind(kPrefix, opened);
+        store = opened.get();
+      }
     } catch (const c10::Error& error) {
       throw RunError(launch::kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
                      place.size, place.address, place.port, error.what_without_backtrace());
     }
-    if (exchange_peers(place, wait)) return;
+    if (exchange_peers(place, this_process, store, wait)) return;
   }
 }
 
 /// torchrun's agent takes anyone. If there is a secret, its store only tells where rank 0's own one is, whose two ends
 /// prove that they know the secret.
-void Meeting::open_agents(const launch::Environment& place, const MeetingOptions& options, const Address& own,
-                          MeetingWait& wait) {
-  connection_ = behind(fmt::format("funicular/{}", place.restart), open_agent_store(place, options));
-  if (place.secret.empty()) return;
+StoreClient* Meeting::open_agents(const launch::Environment& place, const MeetingOptions& options,
+                                  const std::vector<Address>& points, const Address& own, MeetingWait& wait) {
+  connection_ = behind(fmt::format("{}/{}", kPrefix, place.restart),
+                       open_agent_store(place, points, options.patience, wait));
+  if (place.secret.empty()) return nullptr;
   StoreClient::Target target{{own}, place.secret, nullptr};
   if (place.rank == 0) {
     target = serve_here(place, own, 0);
     set("store", fmt::format("{} {}", own.text(), target.addresses.front().port()));
   } else {
-    const auto told = get("store", options.patience);
-    if (!told) C10_THROW_ERROR(DistNetworkError, "it has not told where its store is");
     launch::Environment there = place;
-    std::istringstream(*told) >> there.address >> there.port;
+    std::istringstream(await_key(*this, "store", place, only_rank_0, wait)) >> there.address >> there.port;
     target.addresses = resolve(there);
   }
-  connection_ = behind(kPrefix, open_store(target, options.patience, wait));
+  const auto store = open_own_store(target, options.patience, wait);
+  connection_ = behind(kPrefix, store);
+  return store.get();
 }
 
-bool Meeting::exchange_peers(const launch::Environment& place, MeetingWait& wait) try {
-  const bool outlives_ranks = place.agent_keeps_store && place.secret.empty();
-  const std::string here = fmt::format("here/{}", place.rank);
-  if (!outlives_ranks && get_now(here)) {
-    std::this_thread::sleep_for(kPause);
-    if (wait.over())
-      throw RunError(
-          launch::kRanks,
-          "rank {} of {} has come to {}, port {}, before, and rank 0 was not started again; does another "
-          "process have the same rank?",
-          place.rank, place.size, place.address, place.port);
-    wait.say(
-        [] { return std::vector<int>{0}; },
-        "the rank 0 that is there has met this rank before: it ends soon, or another process has this rank");
-    return false;
-  }
-  set(here, fmt::format("{} {}", ::getpid(), host_identity()));
+bool Meeting::exchange_peers(const launch::Environment& place, const std::string& own, StoreClient* store,
+                             MeetingWait& wait) try {
+  if (store)
+    take_place(place, *store, own);
+  else
+    set(place_key(place.rank), own);
+  std::istringstream roll(place.rank == 0 ? call_roll(*this, place, wait) : await_roll(*this, place, wait));
   auto peers = std::make_shared<std::vector<Peer>>();
-  for (int rank = 0; rank < place.size; ++rank) {
-    const auto missing = [&] { return missing_from(rank, place.size); };
-    std::optional<std::string> text;
-    while (!(text = get(fmt::format("here/{}", rank), wait.step())) && !wait.over()) wait.say(missing);
-    if (!text) throw_missing(place, missing(), wait.patience());
-    Peer peer;
-    std::istringstream(*text) >> peer.process >> peer.host;
-    peers->push_back(peer);
+  bool met = false;
+  for (std::string line; std::getline(roll, line);) {
+    met = met || line == own;
+    peers->push_back(read_peer(line));
   }
-  peers_ = peers;
-  return true;
+  if (met) {
+    peers_ = peers;
+    return true;
+  }
+  if (wait.over())
+    throw RunError(
+        launch::kRanks,
+        "rank {} of {} came to {}, port {}, after its ranks had met, and rank 0 was not started again",
+        place.rank, place.size, place.address, place.port);
+  wait.say(only_rank_0, "the ranks that are there met without this one, and will end soon");
+  std::this_thread::sleep_for(kPause);
+  return false;
 } catch (const RunError&) {
   // The store was lost. The launch that started rank 0 may start it again.
   if (place.rank == 0 || place.agent_keeps_store || wait.over()) throw;
   return false;
-}
-
-std::vector<int> Meeting::missing_from(int first, int size) const {
-  std::vector<int> missing;
-  for (int rank = first; rank < size; ++rank)
-    if (!get_now(fmt::format("here/{}", rank))) missing.push_back(rank);
-  return missing;
 }
 
 Meeting Meeting::clone() const {
@@ -240,7 +346,7 @@ Meeting Meeting::clone() const {
   try {
     other.connection_ = std::make_shared<Connection>(Connection{connection_->store->clone()});
   } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw_lost(error);
   }
   return other;
 }
@@ -255,7 +361,7 @@ void Meeting::set(const std::string& key, const std::string& value) const {
   try {
     connection_->store->set(key, bytes_of_text(value));
   } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw_lost(error);
   }
 }
 
@@ -267,7 +373,7 @@ std::optional<std::string> Meeting::get(const std::string& key, std::chrono::mil
   } catch (const c10::DistStoreError&) {
     return std::nullopt;  // the time is over
   } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw_lost(error);
   }
 }
 
@@ -275,7 +381,7 @@ void Meeting::erase(const std::string& key) const {
   try {
     connection_->store->deleteKey(key);
   } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw_lost(error);
   }
 }
 
@@ -284,8 +390,10 @@ std::optional<std::string> Meeting::get_now(const std::string& key) const {
     if (!connection_->store->check({key})) return std::nullopt;
     const std::vector<uint8_t> value = connection_->store->get(key);
     return std::string(value.begin(), value.end());
+  } catch (const c10::DistStoreError&) {
+    return std::nullopt;  // it went between the two calls
   } catch (const c10::Error& error) {
-    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw_lost(error);
   }
 }
 

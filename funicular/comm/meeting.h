@@ -31,16 +31,19 @@ struct Peer {
 struct Address;     // address.h
 struct Connection;  // meeting_store.h
 class MeetingWait;  // meeting.cpp
+class StoreClient;  // store_client.h
 
 /// One rank's connection to the store. A value; copies share the connection, which serves one call at a time.
 class Meeting {
  public:
   /// Waits until all ranks have come. Throws RunError that names the missing ranks. Throws InputError if the
-  /// interface or the address cannot be used.
+  /// interface or the address cannot be used, or if another living process has this rank.
   ///
-  /// A rank that was started again may find the store of the earlier rank 0, which is about to end. It knows this
-  /// store by its own rank, which has come there before, and waits for the store of the next rank 0. So launches on
-  /// several hosts need not agree when they start their ranks again.
+  /// A rank has its place in the store while its process lives. Once all places are taken, rank 0 writes down who has
+  /// them. If a rank ends before, its place is free for the process that is started in its stead, and all other ranks
+  /// wait for it. A rank that is started again after that finds itself not written down: the rank 0 that is there will
+  /// end soon. The rank waits for the store of the next rank 0. So launches on several hosts need not agree when they
+  /// start their ranks again.
   Meeting(const launch::Environment& place, const MeetingOptions& options);
 
   /// A connection of its own, for another thread.
@@ -64,11 +67,13 @@ class Meeting {
 
  private:
   Meeting() = default;
-  void open_agents(const launch::Environment& place, const MeetingOptions& options, const Address& own,
-                   MeetingWait& wait);
-  /// False if this rank has to connect again: it has come to this store before, or the store is lost.
-  bool exchange_peers(const launch::Environment& place, MeetingWait& wait);
-  std::vector<int> missing_from(int first, int size) const;
+  /// Returns the store of rank 0, or null if the ranks use the agent's own one.
+  StoreClient* open_agents(const launch::Environment& place, const MeetingOptions& options,
+                           const std::vector<Address>& points, const Address& own, MeetingWait& wait);
+  /// `own`: the line that stands for this process. `store`: null for an agent's. False if this rank has to connect
+  /// again: the ranks of this store have met without this process, or the store is lost.
+  bool exchange_peers(const launch::Environment& place, const std::string& own, StoreClient* store,
+                      MeetingWait& wait);
 
   std::shared_ptr<const Connection> connection_;
   std::shared_ptr<const std::vector<Peer>> peers_;

@@ -33,50 +33,69 @@ bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_poin
   }
 }
 
+/// A connection. Throws c10::DistNetworkError.
+int connect_to(const Address& address, std::chrono::steady_clock::time_point deadline) {
+  const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int error = descriptor < 0 ? errno : 0;
+  socklen_t size = sizeof error;
+  if (descriptor >= 0 && ::connect(descriptor, address.get(), address.size) != 0) {
+    error = errno;
+    if (error == EINPROGRESS && !wait_for(descriptor, POLLOUT, deadline)) error = ETIMEDOUT;
+    if (error == EINPROGRESS) ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error == 0) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  C10_THROW_ERROR(DistNetworkError, errno_text(error));
+}
+
+/// Calls `attempt` with each address in turn until it does not throw c10::Error. Throws the last one as a
+/// c10::DistNetworkError once the time is over.
+template <class Attempt>
+void try_addresses(const std::vector<Address>& addresses, std::chrono::milliseconds patience,
+                   const Attempt& attempt) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::string why_not;
+  for (auto pause = 10ms;; pause = std::min<std::chrono::milliseconds>(2 * pause, 500ms)) {
+    for (const Address& address : addresses) try {
+        return attempt(address, deadline);
+      } catch (const c10::Error& error) {
+        why_not = error.what_without_backtrace();
+      }
+    if (std::chrono::steady_clock::now() + pause >= deadline) C10_THROW_ERROR(DistNetworkError, why_not);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 }  // namespace
+
+void await_listener(const std::vector<Address>& addresses, std::chrono::milliseconds patience) {
+  try_addresses(addresses, patience,
+                [](const Address& address, auto deadline) { ::close(connect_to(address, deadline)); });
+}
 
 StoreClient::StoreClient(Target target, std::chrono::milliseconds patience)
     : c10d::Store(patience), target_(std::move(target)), buffer_(1 << 14, '\0') {
-  const auto deadline = Clock::now() + patience;
-  std::string why_not;
-  for (auto pause = 10ms;; pause = std::min<std::chrono::milliseconds>(2 * pause, 500ms)) {
-    for (const Address& address : target_.addresses)
-      if (try_to_connect(address, deadline, why_not)) return;
-    if (Clock::now() + pause >= deadline) C10_THROW_ERROR(DistNetworkError, why_not);
-    std::this_thread::sleep_for(pause);
-  }
+  try_addresses(target_.addresses, patience,
+                [this](const Address& address, auto deadline) { connect(address, deadline); });
 }
 
 StoreClient::~StoreClient() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-bool StoreClient::try_to_connect(const Address& address, Clock::time_point deadline, std::string& why_not) {
+void StoreClient::connect(const Address& address, Clock::time_point deadline) {
   // A listener that accepts and then says nothing is no store of ours, or it turns connections away at this moment.
   const auto soon = std::min(deadline, Clock::now() + 10s);
   frames_ = {};
-  descriptor_ = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  descriptor_ = connect_to(address, soon);
   try {
-    int error = descriptor_ < 0 ? errno : 0;
-    socklen_t size = sizeof error;
-    if (descriptor_ >= 0 && ::connect(descriptor_, address.get(), address.size) != 0) {
-      error = errno;
-      if (error == EINPROGRESS && !wait_for(descriptor_, POLLOUT, soon)) error = ETIMEDOUT;
-      if (error == EINPROGRESS) ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-    if (error != 0) C10_THROW_ERROR(DistNetworkError, errno_text(error));
     send_without_delay(descriptor_);
     shake_hands(soon);
     identity_ = require_answer(StoreAction::check, kStoreIdentity).value;
-    return true;
-  } catch (const c10::Error& error) {
-    why_not = error.what_without_backtrace();
-  } catch (const InputError&) {
-    ::close(std::exchange(descriptor_, -1));
+  } catch (...) {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
     throw;
   }
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  return false;
 }
 
 void StoreClient::shake_hands(Clock::time_point deadline) {
@@ -197,6 +216,12 @@ bool StoreClient::check(const std::vector<std::string>& keys) {
 
 bool StoreClient::deleteKey(const std::string& key) {
   return require_answer(StoreAction::erase, key).there;
+}
+
+std::optional<std::string> StoreClient::hold(const std::string& key, const std::string& value) {
+  StoreAnswer answer = require_answer(StoreAction::hold, key, value);
+  if (!answer.there) return std::nullopt;
+  return std::move(answer.value);
 }
 
 int64_t StoreClient::add(const std::string&, int64_t) {

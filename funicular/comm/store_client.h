@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "funicular/comm/store_wire.h"
 
 namespace funicular::comm {
+
+/// Waits until somebody listens at one of the addresses. Throws c10::DistNetworkError once the time is over.
+void await_listener(const std::vector<Address>& addresses, std::chrono::milliseconds patience);
 
 /// Counters, lists and queues of c10d's stores, which no group uses, throw c10::NotImplementedError.
 class StoreClient final : public c10d::Store {
@@ -40,6 +44,9 @@ class StoreClient final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
   bool check(const std::vector<std::string>& keys) override;
   bool deleteKey(const std::string& key) override;
+  /// Sets a key that the store forgets when this connection ends, unless the key has a value. Returns that value, or
+  /// nothing.
+  std::optional<std::string> hold(const std::string& key, const std::string& value);
   int64_t add(const std::string& key, int64_t value) override;
   int64_t getNumKeys() override;
 
@@ -51,7 +58,8 @@ class StoreClient final : public c10d::Store {
                                  std::chrono::milliseconds patience);
   /// Throws where there was none.
   StoreAnswer require_answer(StoreAction action, const std::string& key, std::string value = "");
-  bool try_to_connect(const Address& address, Clock::time_point deadline, std::string& why_not);
+  /// Throws c10::Error, and InputError for another secret.
+  void connect(const Address& address, Clock::time_point deadline);
   void shake_hands(Clock::time_point deadline);
   void send_all(std::string_view bytes, Clock::time_point deadline);
   std::string receive_exactly(size_t bytes, Clock::time_point deadline);

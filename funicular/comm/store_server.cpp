@@ -47,6 +47,7 @@ struct StoreServer::Connection {
   wire::Frames frames;
   std::string out;                      ///< what is still to be sent
   std::optional<StoreRequest> waiting;  ///< for a value
+  std::vector<std::string> held;        ///< keys that go with this connection
 
   ~Connection() { close(); }
   bool open() const { return descriptor >= 0; }
@@ -99,8 +100,16 @@ void StoreServer::serve() {
     for (const auto& connection : connections_)
       if (!connection->proven && connection->open() && ServerClock::now() >= connection->deadline)
         turn_away(*connection, "sent no proof in time");
-    std::erase_if(connections_, [](const auto& connection) { return !connection->open(); });
+    forget_closed();
   }
+}
+
+void StoreServer::forget_closed() {
+  std::erase_if(connections_, [this](const auto& connection) {
+    if (connection->open()) return false;
+    for (const std::string& key : connection->held) values_.erase(key);
+    return true;
+  });
 }
 
 void StoreServer::wait() {
@@ -143,6 +152,7 @@ void StoreServer::accept_all() {
     connection->challenge = random_digest();
     connection->deadline = ServerClock::now() + limits_.proof;
     send_without_delay(descriptor);
+    end_with_a_lost_host(descriptor);
     connection->send(std::string(launch::Handshake::kGreeting) + connection->challenge);
     connections_.push_back(std::move(connection));
     const auto unproven = std::count_if(connections_.begin(), connections_.end(),
@@ -229,6 +239,12 @@ void StoreServer::obey(Connection& connection, StoreRequest request) {
     case StoreAction::erase:
       if (there) values_.erase(found);
       return connection.send(wire::encode(StoreAnswer{request.id, there, ""}));
+    case StoreAction::hold:
+      connection.send(wire::encode(StoreAnswer{request.id, there, there ? found->second : ""}));
+      if (there) return;
+      connection.held.push_back(request.key);
+      values_[request.key] = std::move(request.value);
+      return answer_those_who_wait_for(request.key);
   }
   connection.close();  // no such action
 }

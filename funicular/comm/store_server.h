@@ -48,6 +48,8 @@ class StoreServer {
   void check_proof(Connection& connection);
   void obey(Connection& connection, StoreRequest request);
   void answer_those_who_wait_for(const std::string& key);
+  /// Forgets closed connections, and the keys that they hold.
+  void forget_closed();
 
   const int listening_, wake_;
   const std::string secret_;

@@ -14,7 +14,9 @@ enum class StoreAction : char {
   set = 's',
   get = 'g',    ///< answered once there is a value, or never where the rank asks something else before
   check = 'c',  ///< answered at once with the value, if there is one
-  erase = 'e'
+  erase = 'e',
+  hold =
+      'h'  ///< sets a key without a value until this connection ends; answered with the value that is there
 };
 
 /// `id` is the rank's number for it; an answer to one that the rank no longer waits for is skipped.
@@ -26,7 +28,7 @@ struct StoreRequest {
 
 struct StoreAnswer {
   uint64_t id = 0;
-  bool there = false;  ///< check, erase: whether there was a value
+  bool there = false;  ///< check, erase, hold: whether there was a value
   std::string value;
 };
 

@@ -70,6 +70,21 @@ def listening(pid):
     return found
 
 
+def has_connected(pid, port):
+    """Whether a process of this host is connected to a port."""
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+            sockets = {words[9] for words in map(str.split, file.readlines()[1:])
+                       if words[3] == "01" and int(words[2].split(":")[1], 16) == port}
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]") in sockets:
+                    return True
+            except OSError:
+                pass
+    return False
+
+
 class Started:
     """A launch that runs beside the test."""
 

@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <atomic>
 #include <cstdlib>
@@ -14,9 +15,12 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/address.h"
 #include "funicular/comm/group.h"
 #include "funicular/comm/meeting.h"
+#include "funicular/comm/store_client.h"
 #include "funicular/comm/watch.h"
+#include "funicular/launch/secret.h"
 #include "tests/comm/ranks.h"
 
 namespace funicular::comm {
@@ -237,15 +241,64 @@ std::vector<std::optional<Meeting>> meet(
 TEST(Meeting, ARankThatWasStartedAgainWaitsForTheNextStore) {
   const int port = test::some_port();
   auto old = meet(port, {0, 0});
-  const Meeting rest = *old[1];
+  old[1].reset();
   const auto now = meet(port, {1, 3}, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     old.clear();
   });
   now[0]->set("key", "value");
   EXPECT_EQ(now[1]->get("key", std::chrono::seconds(10)), "value");
-  expect_in(failure([&] { static_cast<void>(rest.clone()); }),
+}
+
+TEST(Meeting, AConnectionIsClonedToTheSameStoreOnly) {
+  const int port = test::some_port();
+  auto old = meet(port, {0, 0});
+  old[0].reset();
+  const auto now = meet(port, {0, 0});
+  expect_in(failure([&] { static_cast<void>(old[1]->clone()); }),
             {"the store of rank 0 is lost", "started again"});
+}
+
+/// Waits until a rank has its place in the store at a port.
+void await_place(int port, int rank) {
+  const StoreClient::Target target{resolve({.port = port}), "", nullptr};
+  c10::make_intrusive<StoreClient>(target, std::chrono::seconds(20))
+      ->wait({"funicular/here/" + std::to_string(rank)});
+}
+
+/// A rank of three that meets in a thread, and whether it has met.
+struct MeetingThread {
+  MeetingThread(int rank, int port)
+      : thread([this, rank, port] {
+          meeting.emplace(launch::Environment{.rank = rank, .size = 3, .port = port},
+                          MeetingOptions{.patience = std::chrono::seconds(20)});
+          met = true;
+        }) {}
+  std::atomic<bool> met{false};
+  std::optional<Meeting> meeting;
+  std::thread thread;
+};
+
+TEST(Meeting, ARankThatEndsWhileAnotherIsMissingIsAwaitedAgain) {
+  const int port = test::some_port();
+  const pid_t early = ::fork();
+  if (early == 0) {
+    const Meeting meeting({.rank = 1, .size = 3, .port = port}, {.patience = std::chrono::seconds(20)});
+    ::_exit(0);
+  }
+  MeetingThread first(0, port);
+  await_place(port, 1);
+  ::kill(early, SIGKILL);
+  ::waitpid(early, nullptr, 0);
+  MeetingThread third(2, port);
+  await_place(port, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(first.met || third.met) << "with a dead rank";
+  MeetingThread second(1, port);
+  for (MeetingThread* one : {&first, &second, &third}) {
+    one->thread.join();
+    for (const Peer& peer : one->meeting->peers()) EXPECT_EQ(peer.process, ::getpid());
+  }
 }
 
 TEST(Meeting, ARankThatLosesTheStoreBeforeAllHaveComeWaitsForTheNextStore) {
@@ -268,14 +321,34 @@ TEST(Meeting, ARankThatLosesTheStoreBeforeAllHaveComeWaitsForTheNextStore) {
   third.join();
 }
 
-TEST(Meeting, ASecondProcessOfARankIsRefused) {
+/// A second process of rank 1 of three, while the first one lives, names both and does not wait for long.
+void expect_refusal(int port) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    const Meeting second({.rank = 1, .size = 3, .port = port}, {.patience = std::chrono::seconds(60)});
+    ADD_FAILURE() << "two processes have one rank";
+  } catch (const InputError& error) {
+    const std::string process = std::to_string(::getpid());
+    expect_in(error.what(), {("rank 1 of 3: process " + process + " on ").c_str(),
+                             (" has this rank, and so has this process " + process).c_str(), "--node-rank"});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Meeting, ASecondProcessOfARankIsRefusedWhileAnotherIsMissing) {
   const int port = test::some_port();
-  const auto there = meet(port, {0, 0});
-  expect_in(failure([&] {
-              const Meeting second({.rank = 1, .size = 2, .port = port},
-                                   {.patience = std::chrono::milliseconds(300)});
-            }),
-            {"rank 1 of 2 has come to 127.0.0.1", "does another process have the same rank?"});
+  MeetingThread first(0, port), second(1, port);
+  await_place(port, 1);
+  expect_refusal(port);
+  MeetingThread third(2, port);
+  for (MeetingThread* one : {&first, &second, &third}) one->thread.join();
+}
+
+TEST(Meeting, ASecondProcessOfARankIsRefusedAfterAllHaveMet) {
+  const int port = test::some_port();
+  MeetingThread first(0, port), second(1, port), third(2, port);
+  for (MeetingThread* one : {&first, &second, &third}) one->thread.join();
+  expect_refusal(port);
 }
 
 TEST(Meeting, AWaitSaysForWhom) {
@@ -296,6 +369,28 @@ TEST(Meeting, AWaitSaysForWhom) {
   EXPECT_EQ(said().find("waits for"), std::string::npos) << "the first rank of the host speaks";
   place.rank = 1;
   expect_in(said(), {"rank 1 of 4 waits for rank 0"});
+}
+
+TEST(Meeting, AWaitForTorchrunsAgentSaysForWhom) {
+  const MeetingOptions soon{.patience = std::chrono::milliseconds(600),
+                            .first_notice = std::chrono::milliseconds(100)};
+  launch::Environment place{.rank = 1, .size = 2, .agent_keeps_store = true, .secret = launch::make_secret()};
+  const auto expect_said = [&](const char* why) {
+    testing::internal::CaptureStderr();
+    failure([&] { const Meeting meeting(place, soon); });
+    const std::string port = "port " + std::to_string(place.port);
+    expect_in(testing::internal::GetCapturedStderr(),
+              {"rank 1 of 2 waits for rank 0 at 127.0.0.1, ", port.c_str(), why, "; it will wait for "});
+  };
+  place.port = test::some_port();
+  expect_said(" (Connection refused)");  // there is no agent
+  c10d::TCPStoreOptions server;
+  server.port = 0;
+  server.isServer = true;
+  server.waitWorkers = false;
+  const auto agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", server);
+  place.port = agent->getPort();
+  expect_said("");  // there is no rank 0
 }
 
 TEST(Meeting, AnInterfaceThatIsNotThereIsNamed) {

@@ -131,6 +131,23 @@ TEST(Strangers, ThoseWhoKnowTheSecretShareKeys) {
   }
 }
 
+TEST(Strangers, ThoseWhoKnowTheSecretHoldKeysWhileTheyAreConnected) {
+  const Store store;
+  auto one = store.client();
+  const auto two = store.client();
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(one->hold("key", "one's"), std::nullopt);
+  });
+  EXPECT_EQ(text(two->get("key")), "one's");
+  later.join();
+  EXPECT_EQ(two->hold("key", "two's"), "one's");
+  one.reset();
+  const auto deadline = Clock::now() + 10s;
+  while (two->hold("key", "two's") && Clock::now() < deadline) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(text(store.client()->get("key")), "two's");
+}
+
 TEST(Strangers, AWrongOrMissingSecretIsTurnedAwayAndSaysSo) {
   const Store store;
   for (const std::string& wrong : {std::string(), launch::make_secret(), store.secret().substr(1)}) {
