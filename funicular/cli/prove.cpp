@@ -20,6 +20,7 @@
 #include "funicular/format/config_keys.h"
 #include "funicular/format/model_config.h"
 #include "funicular/launch/launcher.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/pairs.h"
 #include "funicular/prove/proof.h"
@@ -151,8 +152,8 @@ class Prove final : public Command {
     arguments.add("max-length", "TOKENS", task_.max_length, Effect::result, "longest row").range(32);
     arguments
         .add("precision", "NAME", precision_, Effect::result,
-             "arithmetic; in fp64 a difference is an error of logic")
-        .choices({"fp64", "fp32", "bf16"});
+             "arithmetic; in fp64 a difference is an error of logic; tf32 needs a GPU")
+        .choices({"fp64", "fp32", "tf32", "bf16"});
     arguments.add("optim", "NAME", optim_, Effect::result, "optimiser").choices(optim::optimizer_names());
     arguments.add("learning-rate", "RATE", rate_, Effect::result, "constant learning rate").above(0);
     arguments
@@ -181,6 +182,7 @@ class Prove final : public Command {
     if (!task_.model.empty())
       format::warn_of_doubtful_keys(format::read_model_config(task_.model).source, task_.model);
     check_device(device_);
+    if (task_.precision == Precision::tf32) nn::require_tf32(at::Device(device_));
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();
