@@ -42,7 +42,8 @@ compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padde
 steps - 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
 trace - 50 when each kernel of some steps runs
 peers - 60 BERT-base beside PyTorch without padding, compiled
-attention - 40 steps by our kernels, with and without tensor cores, for comparison with `steps`
+graphs - 20 32 rows a step and MiniLM with and without recorded passes
+attention - 30 steps by our kernels, with and without tensor cores, for comparison with `steps`
 predict - 60 prediction with BERT-base beside transformers, whole commands
 distill - 60 the steps of distillation beside PyTorch
 floor - 20 the step beside its products alone
@@ -134,7 +135,7 @@ part_kernels() {
 
 part_models() {
   local status=0
-  ours "$build/tests/test_bench" --gtest_brief=1 '--gtest_filter=TeamStep.*' || status=1
+  ours "$build/tests/test_bench" --gtest_brief=1 '--gtest_filter=TeamStep.*:GraphedPasses.*:PaddedPasses.*' || status=1
   ours "$build/tests/test_model" --gtest_brief=1 '--gtest_filter=*Team*' || status=1
   ours "$build/tests/test_train" --gtest_brief=1 '--gtest_filter=Autocast*' || status=1
   ours "$build/tests/test_parallel" --gtest_brief=1 '--gtest_filter=BatchNorm*' || status=1
@@ -145,7 +146,7 @@ part_models() {
 bench_step() {
   local name=$1
   shift
-  ours "$program" bench --device cuda --precision bf16 --warmup 12 --steps 20 --json "$@" >"$files/$name.json" &&
+  ours "$program" bench --device cuda --precision bf16 --warmup "${WARMUP:-12}" --steps 20 --json "$@" >"$files/$name.json" &&
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(sys.argv[2], round(d["tokens_per_second"]), "tokens/s, step", round(1e3 * d["step_seconds_median"], 2), "ms")' \
       "$files/$name.json" "$name"
 }
@@ -161,6 +162,18 @@ part_steps() {
     "intermediate_size": 4096, "max_position_embeddings": 512}' >"$large/config.json"
   bench_step large-ragged --model "$large" --batch-size 64 --max-length 476 || status=1  # 254 tokens on average
   bench_step minilm-ragged --model minilm --batch-size 256 || status=1
+  return $status
+}
+
+# The same attention with and without recordings. A size repeats its recording from its fourth micro-batch on.
+part_graphs() {
+  local status=0 model
+  export WARMUP=60
+  for model in base minilm; do
+    FUNICULAR_ATTENTION=tensor_cores bench_step "graphs-without-$model" --model $model --batch-size 32 || status=1
+    bench_step "graphs-with-$model" --model $model --batch-size 32 --cuda-graphs || status=1
+  done
+  trace_step graphs --model base --batch-size 32 --cuda-graphs || status=1
   return $status
 }
 
@@ -232,7 +245,7 @@ part_trace() {
 trace_step() {
   local name=$1
   shift
-  ours "$program" bench --device cuda --precision bf16 --warmup 12 --steps 3 --trace "$files/trace-$name.json" "$@"
+  ours "$program" bench --device cuda --precision bf16 --warmup "${WARMUP:-12}" --steps 3 --trace "$files/trace-$name.json" "$@"
 }
 
 part_floor() {

@@ -24,6 +24,7 @@ TrainingStep::TrainingStep(Model model, const StepOptions& options,
                            std::unique_ptr<parallel::Strategy> strategy)
     : model_(std::move(model)),
       options_(options),
+      tf32_(options.precision == Precision::tf32 ? std::make_unique<Tf32Products>() : nullptr),
       strategy_(strategy ? std::move(strategy) : parallel::make_single()) {
   if (!optimizer)
     optimizer = optim::make_optimizer(optim::AdamW{.learning_rate = kLearningRate, .weight_decay = kDecay});

@@ -50,6 +50,7 @@ class TrainingStep {
 
   Model model_;
   StepOptions options_;
+  std::unique_ptr<Tf32Products> tf32_;  ///< of tf32
   std::unique_ptr<parallel::Strategy> strategy_;
   int64_t updates_ = 0;
 };

@@ -3,9 +3,12 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "funicular/base/error.h"
 #include "funicular/cli/bench_modes.h"
 #include "funicular/cli/command.h"
+#include "funicular/nn/precision_choice.h"
 
 namespace funicular::cli {
 
@@ -50,6 +53,13 @@ int Bench::run() {
                      "on --device {} funicular bench only times and traces steps; expected --device cpu for "
                      "memory, techniques, ranks and --profile",
                      options_.device.device);
+  if (options_.cuda_graphs && (options_.device.device == "cpu" || options_.recompute.text("none") != "none"))
+    throw InputError("usage",
+                     "--cuda-graphs times steps on a GPU without recomputation; expected --device cuda, and "
+                     "no --recompute");
+  const std::vector<std::string>& precisions = options_.precision.given;
+  if (std::find(precisions.begin(), precisions.end(), "tf32") != precisions.end())
+    nn::require_tf32(options_.device.place());
   if (what_.empty()) return bench_time(options_);
   if (what_[0] == "ranks") return bench_ranks(options_);
   return what_[0] == "memory" ? bench_memory(options_) : bench_techniques(options_);

@@ -64,6 +64,8 @@ void BenchOptions::declare(Arguments& arguments) {
       "batches", "FILE", batches, Effect::input,
       "batches to take instead, as bench/peers/make_batches.py writes them; bench ranks: global batches");
   arguments.add("warmup", "N", warmup, Effect::result, "untimed steps at the start").range(0);
+  arguments.add("cuda-graphs", cuda_graphs, Effect::result,
+                "experimental, not tried on a card yet: repeat recorded passes, on a GPU");
   arguments.add("floor", floor, Effect::result,
                 "time the step's matrix products alone, and one large square product");
   arguments.add("profile", profile, Effect::result, "the share of the step by part (of further steps)");
@@ -114,9 +116,11 @@ void BenchOptions::declare_measured(Arguments& arguments) {
       .add("gradient-accumulation-steps", "N", accumulation.given, Effect::result,
            "forward passes per step, for bench memory and bench techniques")
       .default_text("4; bench memory: 1 4");
-  arguments.add("precision", "NAME", precision.given, Effect::result, "arithmetic, for time and memory")
+  arguments
+      .add("precision", "NAME", precision.given, Effect::result,
+           "arithmetic, for time and memory; tf32 needs a GPU")
       .common()
-      .choices({"fp32", "fp64", "bf16", "fp16"})
+      .choices({"fp32", "fp64", "bf16", "fp16", "tf32"})
       .default_text("fp32; bench memory: fp32 bf16");
   arguments
       .add("recompute", "NAME", recompute.given, Effect::result,
@@ -188,6 +192,7 @@ Model BenchOptions::build(const format::ModelConfig& config, at::ScalarType type
   options.config = config;
   options.head = head;
   options.seed = seed;
+  options.repeatable = cuda_graphs;
   Model built = model::build_model(options);
   if (pretrained && pretrained->has_weights()) model::load_pretrained(built, model_name);
   return built;

@@ -41,7 +41,7 @@ struct BenchOptions {
   std::optional<int64_t> steps, ranks;
   std::vector<std::string> strategies;
   bench::TechniquesOptions techniques;
-  bool floor = false, profile = false, json = false;
+  bool floor = false, profile = false, json = false, cuda_graphs = false;
   DeviceOptions device;
 
   void declare(Arguments& arguments);

@@ -137,8 +137,10 @@ int bench_time(BenchOptions options) {
           : bench::read_batches(options.batches);
   const bool accumulates =
       options.micro_batch_size > 0 && options.micro_batch_size < static_cast<int64_t>(batches.front().size());
-  bench::TrainingStep step(options.build(config, master_type(precision)),
-                           {precision, parse_recompute(options.recompute.text("none")), accumulates});
+  bench::TrainingStep step(
+      options.build(config, master_type(precision)),
+      {precision, parse_recompute(options.recompute.text("none")), accumulates}, nullptr,
+      parallel::make_strategy("single", comm::Group(), {.cuda_graphs = options.cuda_graphs}));
   const bench::StepTimes times =
       bench::time_steps(step, batches, options.micro_batch_size, options.warmup, steps, options.seed);
   OrderedJson result = {{"step_seconds", times.seconds},

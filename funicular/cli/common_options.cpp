@@ -92,7 +92,7 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
   names.insert(names.end(), more.begin(), more.end());
   return arguments
       .add("precision", "NAME", target, Effect::result,
-           "arithmetic; auto: bf16 where it is faster, else fp32")
+           "arithmetic; auto: bf16 where it is faster, else fp32; tf32 needs a GPU")
       .common()
       .choices(std::move(names));
 }

@@ -15,6 +15,7 @@
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/model/student.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/task/cut_texts.h"
 #include "funicular/task/distill.h"
 #include "funicular/task/registry.h"
@@ -179,7 +180,18 @@ class Distill final : public Command {
     distillation_.apply(options_.terms, prediction());
     distillation_.warn_of_idle_options(arguments, options_.terms);
     options_.precision = training_.precision;
+    check_teacher_precision();
     return options_;
+  }
+
+  void check_teacher_precision() const {
+    const std::string& teacher = options_.teacher_precision;
+    if (teacher == "tf32") nn::require_tf32(options_.device, "--teacher-precision");
+    if (teacher == "fp32" && options_.precision == "tf32")
+      throw InputError(
+          "usage",
+          "--teacher-precision fp32 with --precision tf32: a training in tf32 computes all float32 "
+          "products in it; expected --teacher-precision tf32, bf16 or fp16");
   }
 
   /// A student learns from texts that are cut, though its teacher may read windows.

@@ -306,6 +306,7 @@ void TrainingOptions::apply() {
         "--device {} does not work with the strategy {} yet; expected ddp with a GPU for each rank, "
         "or --device cpu",
         device.device, strategy);
+  check_cuda_graphs(place.size);
   device.apply();
   if (device.threads == 0) share_threads(place);
   if (place.size == 1) guard_ = std::make_shared<InterruptGuard>();
@@ -338,15 +339,21 @@ void TrainingOptions::choose_precision() {
   log::info("precision: {}, {} (--precision auto)", precision, choice.substr(blank + 1));
 }
 
-void TrainingOptions::check_tf32() const {
-  const bool has_tf32 =
-      device.device != "cpu" && device::multiplies_bf16(device.place());  // both came with Ampere
-  if (precision == "tf32" && !has_tf32)
+void TrainingOptions::check_cuda_graphs(int ranks) const {
+  if (!strategy_options.cuda_graphs) return;
+  if (device.device == "cpu" || ranks > 1 ||
+      (strategy != "auto" && strategy != "single" && strategy != "ddp"))
     throw InputError(
         "usage",
-        "--precision tf32 is for NVIDIA GPUs of compute capability 8.0 or later; expected --device "
-        "cuda with such a GPU, or --precision fp32");
-  if (precision == "fp32" && has_tf32)
+        "--cuda-graphs is for one process with a GPU; expected --device cuda and no other ranks, or leave "
+        "--cuda-graphs out");
+  if (run.recompute != Recompute::none)
+    throw InputError("usage", "--cuda-graphs does not go with --recompute; leave one of them out");
+}
+
+void TrainingOptions::check_tf32() const {
+  if (precision == "tf32") nn::require_tf32(device.place());
+  if (precision == "fp32" && device.device != "cpu" && device::multiplies_bf16(device.place()))
     log::info(
         "precision: fp32 products are slow on this GPU; --precision tf32 or bf16 uses its tensor cores");
 }

@@ -64,12 +64,16 @@ struct TrainingOptions : RankOptions {
   optim::OptimizerSpec optimizer() const;
   /// fp32 or fp64.
   at::ScalarType dtype() const;
+  /// ModelOptions::repeatable.
+  bool repeatable() const { return strategy_options.deterministic || strategy_options.cuda_graphs; }
 
  private:
   /// Replaces "auto" by a precision, equal on all ranks; a resumed run keeps its precision.
   void choose_precision();
   /// Throws InputError if tf32 is asked for where there is none. Says so if fp32 is slow.
   void check_tf32() const;
+  /// Throws InputError if passes cannot be repeated from recordings.
+  void check_cuda_graphs(int ranks) const;
   /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options() const;
 

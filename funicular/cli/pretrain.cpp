@@ -103,7 +103,7 @@ class Pretrain final : public Command {
     open();
     model::ModelOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
     encoder.seed = training_.run.seed;
-    encoder.repeatable = training_.strategy_options.deterministic;
+    encoder.repeatable = training_.repeatable();
     model::check_repeatable(encoder);
     Model model = objective_->build(encoder);
     model::report_model(model, pretrained_->config());

@@ -21,6 +21,7 @@
 #include "funicular/format/model_config.h"
 #include "funicular/launch/launcher.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/optim/optimizer_kind.h"
 #include "funicular/prove/pairs.h"
 #include "funicular/prove/proof.h"
@@ -166,8 +167,8 @@ class Prove final : public Command {
         .range(8);
     arguments
         .add("precision", "NAME", precision_, Effect::result,
-             "arithmetic; in fp64 a difference is an error of logic")
-        .choices({"fp64", "fp32", "bf16"});
+             "arithmetic; in fp64 a difference is an error of logic; tf32 needs a GPU")
+        .choices({"fp64", "fp32", "tf32", "bf16"});
     arguments.add("optim", "NAME", optim_, Effect::result, "optimiser").choices(optim::optimizer_names());
     arguments.add("learning-rate", "RATE", rate_, Effect::result, "constant learning rate").above(0);
     arguments
@@ -191,6 +192,7 @@ class Prove final : public Command {
           layouts_.size());
     fit_model(task_, arguments);
     check_device(device_);
+    if (task_.precision == Precision::tf32) nn::require_tf32(at::Device(device_));
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();

@@ -118,6 +118,9 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
       .add("reduce-precision", "NAME", options.reduce_precision, Effect::result,
            "for ddp: round gradients for their exchange; the next step adds the rounding error")
       .choices({"own", "bf16", "fp16"});
+  arguments.add(
+      "cuda-graphs", options.strategy_options.cuda_graphs, Effect::rounding,
+      "experimental, not tried on a card yet: repeat recorded passes, for steps of few tokens on one GPU");
   arguments
       .add("offload-optimizer", "DIR", options.strategy_options.offload, Effect::none,
            "keep optimiser state in mapped files in this folder, on a fast disk of this host")

@@ -20,7 +20,7 @@ void fill(task::RunOptions& run, TrainingOptions& training) {
   run.optimizer = training.optimizer();
   run.dtype = training.dtype();
   run.device = training.device.place();
-  run.repeatable = training.strategy_options.deterministic;
+  run.repeatable = training.repeatable();
   run.group = training.group();
   run.strategy = [&training](Model& model, const train::Source& rows, train::TrainerOptions& trainer) {
     choose_stages(training, model, rows, trainer);

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -71,6 +72,15 @@ void convert(Model& model, at::ScalarType type) {
     }
 }
 
+/// Multiplies float32 by tensor cores in the segments' forward passes.
+static void use_tf32(Model& model) {
+  for (Segment& segment : model.segments)
+    segment.forward = [forward = std::move(segment.forward)](Activations inputs, const Pass& pass) {
+      const Tf32Products products;
+      return forward(std::move(inputs), pass);
+    };
+}
+
 void make_inference(Model& model, Precision precision) {
   const at::NoGradGuard no_gradient;
   const std::optional<at::ScalarType> type = compute_type(precision);
@@ -85,6 +95,7 @@ void make_inference(Model& model, Precision precision) {
     parameter->master = parameter->compute;
   }
   model.refresh_aliases();
+  if (precision == Precision::tf32) use_tf32(model);
 }
 
 }  // namespace funicular

@@ -51,7 +51,8 @@ void convert(Model& model, at::ScalarType type);
 
 /// Makes a model of fp32 weights one for prediction alone, without gradients. With a 16-bit precision it has its
 /// matrices in that type only, at half their memory. Throws InputError for a 16-bit precision if the model does not
-/// compute in its matrices' type (Model::low_precision). Run such a model under Autocast.
+/// compute in its matrices' type (Model::low_precision). Run such a model under Autocast. With tf32 each segment has
+/// Tf32Products while it runs, so one thread at a time may use such a model.
 void make_inference(Model& model, Precision precision);
 
 }  // namespace funicular

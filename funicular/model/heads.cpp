@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/padded_batch.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
 #include "funicular/model/pooling.h"
@@ -260,6 +261,7 @@ bool is_regression(const format::ModelConfig& config) {
 }
 
 at::Tensor first_tokens(const MicroBatch& batch) {
+  if (batch.tensors.contains(kFirstTokens)) return batch.on_host(kFirstTokens);
   const auto& offsets = batch.packing.host_offsets;
   return at::tensor(std::vector<int64_t>(offsets.begin(), offsets.begin() + batch.packing.sequences()),
                     at::kLong);

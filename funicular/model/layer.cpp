@@ -179,10 +179,17 @@ std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packin
   return results;
 }
 
+/// The subset of rows that are listed on the CPU. They are not sent again if they are a tensor of the batch.
+nn::RowSubset select_rows(const at::Tensor& rows, const MicroBatch& batch) {
+  at::Tensor sent;
+  for (const auto& [name, listed] : batch.host_tensors)
+    if (listed.is_same(rows)) sent = batch[name];
+  return nn::select_rows(batch.packing, rows, sent);
+}
+
 Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   std::optional<nn::RowSubset> wanted;  // none: all rows
-  if (rows && !pass.taps.observe && gives_hidden.empty())
-    wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
+  if (rows && !pass.taps.observe && gives_hidden.empty()) wanted = select_rows(rows(pass.batch), pass.batch);
   // By value: it may run again in the backward pass.
   const auto attend = [layer = *this, packing = pass.batch.packing, wanted](
                           const std::vector<at::Tensor>& in) { return layer.attend(in[0], packing, wanted); };

@@ -19,6 +19,7 @@
 #include "funicular/model/own_tokenizer.h"
 #include "funicular/model/static_embedding.h"
 #include "funicular/model/token_classifier.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::model {
@@ -370,14 +371,15 @@ std::string describe_model(const format::ModelConfig& config) {
 }
 
 const std::vector<std::string>& inference_precisions() {
-  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "int8"};
+  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "tf32", "int8"};
   return names;
 }
 
 void prepare_inference(Model& model, const std::string& precision) {
   if (precision == "int8" && !model.device().is_cpu())
-    throw InputError("precision", "int8 is for the CPU; on {} expected fp32, bf16 or fp16",
+    throw InputError("precision", "int8 is for the CPU; on {} expected fp32, tf32, bf16 or fp16",
                      model.device().str());
+  if (precision == "tf32") nn::require_tf32(model.device());
   if (precision == "int8") nn::quantize_layers(model);
   make_inference(model, parse_precision(precision == "int8" ? "bf16" : precision));
 }

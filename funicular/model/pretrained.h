@@ -126,12 +126,12 @@ std::string doubtful_names(const format::ModelConfig& config, const fs::path& fo
 /// Describes the fields that decide what a model computes and how it trains. A run resumes only if they are equal.
 std::string describe_model(const format::ModelConfig& config);
 
-/// The values of --precision in inference: fp32, bf16, fp16 and int8 (8-bit products in the encoder's layers, 16 bits
-/// elsewhere).
+/// The values of --precision in inference: fp32, bf16, fp16, tf32 (on GPUs) and int8 (on the CPU: 8-bit products in the
+/// encoder's layers, 16 bits elsewhere).
 const std::vector<std::string>& inference_precisions();
 
 /// Converts a model with all its weights to one of these precisions, or to fp64. Afterwards it can neither be trained
-/// nor saved.
+/// nor saved. Throws InputError if the model's device does not compute in this precision.
 void prepare_inference(Model& model, const std::string& precision);
 
 /// Writes weights, config.json and the tokeniser's files.

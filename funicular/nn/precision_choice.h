@@ -21,4 +21,8 @@ struct PrecisionChoice {
 /// differ more.
 PrecisionChoice choose_precision(at::Device device, Isa isa = best_isa());
 
+/// Throws InputError unless the device is a GPU that multiplies TF32: compute capability 8.0 or later. `option` names
+/// what asked for it.
+void require_tf32(at::Device device, const char* option = "--precision");
+
 }  // namespace funicular::nn

@@ -1,13 +1,15 @@
 #include "funicular/nn/row_subset.h"
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/searchsorted.h>
 
 #include "funicular/base/error.h"
 #include "funicular/core/device_copy.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 
-RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
+RowSubset select_rows(const Packing& packing, const at::Tensor& rows, const at::Tensor& sent) {
   if (rows.scalar_type() != at::kLong || rows.dim() != 1)
     throw InputError("rows", "expected row numbers [R] of int64, found {} dimensions of {}", rows.dim(),
                      c10::toString(rows.scalar_type()));
@@ -31,7 +33,10 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
   }
   if (next < count)
     throw InputError("rows", "expected rows of a batch of {} tokens, found {}", tokens, numbers[next]);
-  subset.rows = to_device(listed, packing.positions.device());
+  subset.rows = sent.defined() ? sent : to_device(listed, packing.positions.device());
+  if (funicular::device::takes(
+          packing.offsets))  // found where the rows lie: a copy of `offsets` would be one more
+    subset.begins = at::searchsorted(subset.rows, packing.offsets.to(at::kLong), /*out_int32=*/true);
   subset.keys.positions = packing.positions.index_select(0, subset.rows);
   subset.keys.draws = packing.token_draws.index_select(0, subset.rows);
   subset.keys.random = packing.random;

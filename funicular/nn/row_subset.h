@@ -23,13 +23,14 @@ struct RowKeys {
 struct RowSubset {
   at::Tensor rows;               ///< [R] int64: rows of the packed batch, ascending, none twice
   std::vector<int64_t> offsets;  ///< [S+1]: sequence s has rows[offsets[s]] … rows[offsets[s+1]-1]
+  at::Tensor begins;  ///< `offsets` as int32 where the batch lies, for kernels of GPUs; else undefined
   RowKeys keys;
 
   int64_t size() const { return rows.size(0); }
 };
 
 /// Throws InputError unless `rows` [R] int64, on the CPU, ascend within the batch. The subset's tensors lie
-/// where the batch does.
-RowSubset select_rows(const Packing& packing, const at::Tensor& rows);
+/// where the batch does. `sent`: the same rows where the batch lies; undefined: they are sent there.
+RowSubset select_rows(const Packing& packing, const at::Tensor& rows, const at::Tensor& sent = {});
 
 }  // namespace funicular::nn

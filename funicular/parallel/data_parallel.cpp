@@ -18,6 +18,7 @@
 #include "funicular/comm/error_feedback.h"
 #include "funicular/core/recompute.h"
 #include "funicular/parallel/gradient_hooks.h"
+#include "funicular/parallel/graphed_passes.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
 #include "funicular/runtime/device_kernels.h"
@@ -76,6 +77,14 @@ class DataParallel final : public Replicated, private StepParts {
     const bool free_gradients =
         group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
+    if (options().cuda_graphs) {
+      if (group().size() > 1 || !on_device)
+        throw InputError(
+            "strategy",
+            "--cuda-graphs is for one process with a GPU, found {} ranks and a model on {}; leave it out",
+            group().size(), model.device().str());
+      graphed_ = std::make_unique<GraphedPasses>(model, gradients());
+    }
     if (group().size() == 1) return;
     make_buckets();
     const at::Tensor& gradient = holding().gradients(ParameterKind::matrix);
@@ -99,7 +108,10 @@ class DataParallel final : public Replicated, private StepParts {
       reducing_ = &batch == &micro_batches.back() && !options().deterministic;
       passing_ = false;
       recomputed_ = recomputed_runs();
-      run(model(), batch, global, settings, sums);
+      if (graphed_ && settings.recompute == Recompute::none && !settings.taps.observe)
+        graphed_->run(batch, global, settings.loss_scale, sums);
+      else
+        run(model(), batch, global, settings, sums);
       if (!options().deterministic) continue;
       tree_.add(gradients());
       holding().gradients().zero();
@@ -247,6 +259,7 @@ class DataParallel final : public Replicated, private StepParts {
   bool of_weights_ = false;         ///< a bucket is complete when its weights are, not when its segment is
   bool order_known_ = false;
   int64_t recomputed_ = 0;                         ///< recomputed_runs() when this pass began
+  std::unique_ptr<GraphedPasses> graphed_;         ///< of StrategyOptions::cuda_graphs
   std::unique_ptr<GradientHooks> gradient_hooks_;  ///< only for a module with one unit
   std::vector<Reducing> works_;
   std::optional<comm::ErrorFeedback> feedback_;

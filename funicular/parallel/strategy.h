@@ -228,6 +228,8 @@ struct StrategyOptions {
   /// A folder on a disk of this host for mapped files with the optimiser state. The system writes their pages out and
   /// reads them back as memory becomes scarce. Empty: the state is in memory.
   std::filesystem::path offload{};
+  /// One process with a GPU: passes are repeated from recordings (parallel/graphed_passes.h).
+  bool cuda_graphs = false;
   ReductionOptions reduction{};
   ServerOptions servers{};
   /// Pipelines: the file that records when each pass of the last step ran (pipeline/recording.h). Rank 0 writes it at

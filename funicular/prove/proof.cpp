@@ -338,7 +338,7 @@ std::string Layout::recurrence() const {
 }
 
 std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b) {
-  const bool narrow = task.precision != Precision::fp64 && task.precision != Precision::fp32;
+  const bool narrow = compute_type(task.precision).has_value();
   const auto draws_otherwise = [](const Layout& layout) {
     return !layout.is_reference() && !layout.deterministic;
   };
@@ -347,7 +347,7 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
   return "in 16 bits FlashAttention's dropout depends on the micro-batches. Give --deterministic in both "
          "layouts, "
-         "or --precision fp32 or fp64";
+         "or --precision tf32, fp32 or fp64";
 }
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
@@ -380,6 +380,8 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
       return {false, 1e-10, 1e-10, why + "float64"};
     case Precision::fp32:
       return {false, 1e-3, 1e-3, why + "float32"};
+    case Precision::tf32:  // two bits of mantissa more than bfloat16
+      return {false, 0.025, 0.025, why + "TF32 products"};
     default:
       return {false, 0.1, 0.1, why + "16-bit products"};
   }

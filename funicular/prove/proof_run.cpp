@@ -279,7 +279,7 @@ std::string reference_refuses(const ProofTask& task) {
   // AdamW turns even a tiny gradient into a full step, so a sign that 16-bit rounding flips looks like an error of
   // the weight.
   if (task.precision != Precision::fp64 && task.precision != Precision::fp32)
-    return "the reference computes in float64, from which 16-bit products differ too much to tell a fault; "
+    return "the reference computes in float64, from which rounded products differ too much to tell a fault; "
            "expected --precision fp64 or fp32";
   return "";
 }

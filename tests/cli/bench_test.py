@@ -191,6 +191,8 @@ class WrongInput(ProgramTest):
         self.refuses(["bench", "--batch-size", "0"], "--batch-size expects whole numbers of at least 1, found \"0\"")
         self.refuses(["bench", "memory", "--max-length", "64", "many"], "--max-length", "\"many\"")
         self.refuses(["bench", "--precision", "fp8"], "--precision expects one of")
+        for words in (["bench"], ["bench", "memory"]):
+            self.refuses([*words, "--precision", "tf32"], "--precision tf32 is for NVIDIA GPUs")
         model = self.model()
         for words in (["bench"], ["bench", "memory"], ["bench", "techniques"]):
             self.refuses([*words, "--model", model, "--max-length", "128"], "--max-length 128 is more than the model's 64")

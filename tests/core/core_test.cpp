@@ -341,5 +341,26 @@ TEST(Tf32Products, LastAsLongAsTheirScopeAndChangeNothingOnTheProcessor) {
   EXPECT_FALSE(compute_type(Precision::tf32));
 }
 
+TEST(Tf32Products, OfAModelForInferenceLastAsLongAsASegment) {
+  const auto on = [] { return at::globalContext().allowTF32CuBLAS(); };
+  for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+    Model model;
+    Parameter* const weight = model.add_parameter("weight", torch::ones({2}), ParameterKind::matrix);
+    bool inside = false;
+    model.segments.push_back({"only", {weight}, {}, {{"sum"}}, [&](Activations, const Pass&) {
+                                inside = on();
+                                return Activations{{"sum", weight->compute + 1}};
+                              }});
+    make_inference(model, precision);
+    EXPECT_FALSE(on());
+    LossSink loss;
+    const Activations sum = model.forward({}, {}, {}, loss);
+    EXPECT_EQ(inside, precision == Precision::tf32);
+    EXPECT_FALSE(on());
+    EXPECT_TRUE(at::equal(sum.at("sum"), torch::full({2}, 2.0)));
+    EXPECT_EQ(weight->compute.scalar_type(), at::kFloat);
+  }
+}
+
 }  // namespace
 }  // namespace funicular

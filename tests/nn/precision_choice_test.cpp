@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "funicular/base/error.h"
 #include "funicular/runtime/gpu_cards.h"
 #include "tests/team_kernels.h"
 
@@ -24,6 +27,20 @@ TEST(PrecisionChoice, OfAProcessorThatWouldWidenBfloat16IsFp32) {
   EXPECT_EQ(choose_precision(at::kCPU, Isa::avx512).name, "fp32");
   EXPECT_EQ(choose_precision(at::kCPU, Isa::avx2).name, "fp32");
   EXPECT_EQ(choose_precision(at::kCPU, Isa::baseline).name, "fp32");
+}
+
+TEST(PrecisionChoice, Tf32NeedsAGpuFromAmpereOn) {
+  EXPECT_THROW(require_tf32(at::kCPU), InputError);
+  if (TeamKernels::has_gpu() && funicular::device::multiplies_bf16(at::kCUDA))
+    EXPECT_NO_THROW(require_tf32(at::kCUDA));
+  else
+    EXPECT_THROW(require_tf32(at::kCUDA), InputError);
+  try {
+    require_tf32(at::kCPU, "--teacher-precision");
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("or --teacher-precision fp32"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

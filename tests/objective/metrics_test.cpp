@@ -178,7 +178,7 @@ TEST(Metrics, OfSeveralLabelsCollectBatchesGiveLabelsByTheirThresholdsAndKeepThe
   for (int round = 0; round < 2; ++round)
     for (MultiLabelMetrics* const metrics : {&half, &own}) {
       metrics->start();
-      for (int copy = 0; copy < 10; ++copy) {
+      for (int copy = 0; copy < 20; ++copy) {
         metrics->add(outputs({0.3, 0.7, 0.2, 0.8}, {1, 0, 0, 1}));
         metrics->add(outputs({0.1, 0.1}, {0, 0}));
       }

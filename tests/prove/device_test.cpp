@@ -18,6 +18,7 @@ TEST(DeviceOfAProof, InSixteenBitsOnAGpuTakesDeterministicLayoutsOnly) {
   EXPECT_TRUE(refuses(at::kCUDA, Precision::bf16, "single --deterministic", "single"));
   EXPECT_FALSE(refuses(at::kCUDA, Precision::bf16, "single --deterministic", "single --deterministic"));
   EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "reference"));
+  EXPECT_FALSE(refuses(at::kCUDA, Precision::tf32, "single", "single --micro-batch-size 2"));
   EXPECT_FALSE(refuses(at::kCPU, Precision::bf16, "single", "single"));
   EXPECT_TRUE(refuses(at::kCUDA, Precision::fp32, "single", "ddp -n 2"));
   EXPECT_FALSE(refuses(at::kCPU, Precision::fp32, "single", "ddp -n 2"));

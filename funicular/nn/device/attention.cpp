@@ -22,7 +22,7 @@ namespace {
 template <class S>
 struct Arranged {
   PackedAttention<S> a;
-  at::Tensor query_offsets, by_distance, term_blocks;
+  at::Tensor by_distance, term_blocks;
 };
 
 template <class S>
@@ -40,8 +40,7 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   a.rows = call.rows();
   a.offsets = packing.offsets.data_ptr<int32_t>();
   if (call.queries) {
-    arranged.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), qkv.device());
-    a.query_offsets = arranged.query_offsets.template data_ptr<int32_t>();
+    a.query_offsets = call.queries->begins.template data_ptr<int32_t>();
     a.queries = call.queries->keys.positions.template data_ptr<int32_t>();
   }
   a.qkv = data<S>(qkv);
@@ -84,14 +83,6 @@ int64_t use_tiles(const at::Tensor& qkv, PackedAttention<S>& a) {
   return Tiles<Compute<S>>::bytes(a.head_size, a.tile);
 }
 
-/// Rows of the longest sequence that ask.
-int64_t most_queries(const AttentionCall& call) {
-  int64_t most = 0;
-  for (int64_t s = 0; s < call.packing.sequences(); ++s)
-    most = std::max(most, call.first_row(s + 1) - call.first_row(s));
-  return most;
-}
-
 /// Calls body with the number of channels that the kernels for tensor cores fill a head up to.
 template <class Body>
 void with_width(int64_t head_size, Body body) {
@@ -126,7 +117,7 @@ void attend_short(const at::Tensor& qkv, const at::Tensor& bias, const Attention
     const int count = strip_threads(qkv, a);
     with_width(a.head_size, [&](auto width) {
       using Kernel = ShortForward<S, width()>;
-      run(qkv, tiles(qkv, call, a, most_queries(call), count, Kernel::shared_bytes(a.tile)), Kernel{a});
+      run(qkv, tiles(qkv, call, a, call.packing.longest(), count, Kernel::shared_bytes(a.tile)), Kernel{a});
     });
   });
 }
@@ -164,7 +155,7 @@ void attend_in_tiles(const at::Tensor& qkv, const at::Tensor& bias, const Attent
     using S = decltype(zero);
     Arranged<S> arranged = arrange<S>(qkv, bias, result, call);
     const int64_t bytes = use_tiles(qkv, arranged.a);
-    run(qkv, tiles(qkv, call, arranged.a, most_queries(call), threads(qkv, 256), bytes),
+    run(qkv, tiles(qkv, call, arranged.a, call.packing.longest(), threads(qkv, 256), bytes),
         AttentionForward<S>{arranged.a});
   });
 }
@@ -181,14 +172,14 @@ void attend_in_tiles_backward(const at::Tensor& qkv, const at::Tensor& bias, con
     a.context_gradient = data<S>(dy);
     a.gradient = data<S>(gradient);
     a.dots = data<Compute<S>>(dots);
-    a.query_tiles = ceiling(most_queries(call), a.tile);
+    a.query_tiles = ceiling(call.packing.longest(), a.tile);
     if (call.pattern.distance_table.defined())
       distances = at::zeros({call.packing.sequences(), call.heads, a.query_tiles,
                              std::max<int64_t>(2 * call.packing.longest() - 1, 1)},
                             sums_of(qkv));
     a.term_gradients = data<Compute<S>>(distances.defined() ? distances : call.term_gradients);
     const int count = threads(qkv, 256);
-    run(qkv, tiles(qkv, call, a, most_queries(call), count, bytes), QueryGradients<S>{a});
+    run(qkv, tiles(qkv, call, a, call.packing.longest(), count, bytes), QueryGradients<S>{a});
     run(qkv, tiles(qkv, call, a, call.packing.longest(), count, bytes), KeyValueGradients<S>{a});
   });
   if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);

@@ -3,14 +3,13 @@
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <optional>
 
 #include "funicular/base/random.h"
-#include "funicular/core/device_copy.h"
 #include "funicular/nn/device/keyed_generator.h"
 #include "funicular/nn/device/operations.h"
 
@@ -39,7 +38,7 @@ FlashInput flash_input(const at::Tensor& biased, const AttentionCall& call) {
   in.scale = call.scale(head_size);
   if (call.queries) {
     in.query = in.query.index_select(0, call.queries->rows);
-    in.query_offsets = to_device(at::tensor(call.queries->offsets, at::kInt), biased.device());
+    in.query_offsets = call.queries->begins;
     in.most_queries = 0;
     for (int64_t s = 0; s < call.packing.sequences(); ++s)
       in.most_queries = std::max(in.most_queries, call.first_row(s + 1) - call.first_row(s));

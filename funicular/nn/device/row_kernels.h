@@ -132,7 +132,7 @@ FUNICULAR_DEVICE void over_columns(const Team& team, int64_t width, Body body) {
 // ---- softmax cross-entropy
 
 /// Each team computes one row: loss[r] = log(sum exp(x[r])) - x[r, label] of x = logits + bias. With `gradients` the
-/// logits become softmax(x) - onehot(label).
+/// logits become softmax(x) - onehot(label). A negative label (core/padded_batch.h) gives no loss and no gradient.
 template <class S>
 struct CrossEntropyRows {
   int64_t width, stride;  ///< stride: from row to row of the logits
@@ -147,6 +147,7 @@ struct CrossEntropyRows {
     using T = Compute<S>;
     const int64_t r = team.row(), label = labels[r];
     S* const x = logits + r * stride;
+    if (label < 0) return leave_out(team, x, loss[r]);
     const auto logit = [&](int64_t c) { return widen(x[c]) + bias[c]; };
     T best = static_cast<T>(-1e30);
     over_columns(team, width, [&](int64_t c) { best = logit(c) > best ? logit(c) : best; });
@@ -163,6 +164,13 @@ struct CrossEntropyRows {
     over_columns(team, width, [&](int64_t c) {
       x[c] = put<S>(std::exp(logit(c) - peak) * inverse - (c == label ? T{1} : T{0}));
     });
+  }
+
+ private:
+  template <class Team>
+  FUNICULAR_DEVICE void leave_out(const Team& team, S* x, double& loss_of_row) const {
+    if (team.rank() == 0) loss_of_row = 0;
+    if (gradients) over_columns(team, width, [&](int64_t c) { x[c] = put<S>(Compute<S>{0}); });
   }
 };
 

@@ -355,6 +355,8 @@ def evaluated_precision(lab):
     lab.assertLess(error["fp32"], 1e-6)
     for name, bound in (("fp16", 1e-3), ("bf16", 1e-2), ("int8", 3e-2)):
         lab.assertTrue(error["fp32"] < error[name] < bound, error)
+    lab.refuses(["evaluate", "--model", classifier(lab), "--task", "custom", "--data", lab.labelled("rows", lab.texts()), "--precision", "tf32"],
+                "--precision tf32 is for NVIDIA GPUs", "or --precision fp32")
     exact = evaluate(lab, "--precision", "fp64", model=classifier(lab, "thirds", bias=[1 / 3, 2 / 3]))["loss"]
     share = softmax(array.array("f", [1 / 3, 2 / 3]))
     lab.assertAlmostEqual(exact, -(8 * math.log(share[0]) + 4 * math.log(share[1])) / 12, places=14)
@@ -542,6 +544,8 @@ def answering_precision(lab):
     for name, least, most in (("fp16", 1e-7, 1e-3), ("bf16", 1e-6, 1e-2), ("int8", 1e-6, 3e-2)):
         lab.assertTrue(least < max(map(abs, less(found[name], found["fp32"]))) < most, name)
     lab.assertEqual(len(set(map(tuple, found.values()))), 4)
+    lab.refuses(["predict", "--model", classifier(lab), "--input", lab.labelled("rows", lab.texts()), "--precision", "tf32"],
+                "--precision tf32 is for NVIDIA GPUs")
     for isa, chosen in (("avx2", "fp32"), (None, fastest_precision())):
         out, err = answers_of_processor(lab, isa, "predict", "--precision", "auto", stdin=text)
         lab.assertIn(f"precision: {chosen}", err)

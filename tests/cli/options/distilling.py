@@ -414,6 +414,7 @@ def teacher_precision(lab):
     lab.assertEqual(len(set(losses.values())), 3)
     lab.assertLess(max(losses.values()) - min(losses.values()), 0.1)
     lab.assertEqual(lab.train(precision="fp32", learning_rate=1e-30).each("loss")[0], losses["fp32"])
+    lab.refuses_to_train("--teacher-precision tf32 is for NVIDIA GPUs", precision="fp32", teacher_precision="tf32")
 
 
 @DISTILL.row("--label-column", "the classes are those of that column")

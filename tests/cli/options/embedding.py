@@ -230,6 +230,8 @@ def embedding_precision(lab):
     found = {name: sum(embed(lab, text, "--precision", name), []) for name in ("fp64", "fp32", "fp16", "bf16", "int8")}
     for name, least, most in (("fp32", 0, 1e-5), ("fp16", 1e-6, 1e-2), ("bf16", 1e-5, 5e-2), ("int8", 1e-5, 2e-1)):
         lab.assertTrue(least <= max(map(abs, less(found[name], found["fp64"]))) < most, name)
+    lab.refuses(["embed", "--model", lab.plain_model(), "--input", put(lab, text), "--output", lab.folder / "t.npy", "--precision", "tf32"],
+                "--precision tf32 is for NVIDIA GPUs")
 
 
 @EMBED.row("--micro-batch-tokens", "a pass has no more tokens than that, which bounds its memory")

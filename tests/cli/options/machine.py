@@ -416,6 +416,13 @@ def deterministic(lab):
     lab.assertGreater(distance(one, lab.train(**words).weights), 0, "sums in another order")
 
 
+@RANKS.row("--cuda-graphs", "refused where passes cannot be repeated: on the CPU, on several ranks, with recomputation")
+def cuda_graphs(lab):
+    for words in ({}, {"ranks": 2}, {"strategy": "zero1"}):
+        lab.refuses_to_train("--cuda-graphs is for one process with a GPU", "--device cuda", cuda_graphs=True, **words)
+    lab.refuses_to_train("--cuda-graphs does not go with --recompute", device="cuda", cuda_graphs=True, recompute="full")
+
+
 @RANKS.row("--reduce-precision", "matrices' gradients travel rounded; what is lost is kept for the next step")
 def reduce_precision(lab):
     exact = lab.train(ranks=2, optim="sgd")

@@ -68,6 +68,11 @@ def warmup(lab):
         lab.assertEqual(len(bench(lab, steps=2, warmup=count)["losses"]), 2 + count)
 
 
+@TIME.row("--cuda-graphs", "refused on the CPU, which has no kernels to record")
+def timed_graphs(lab):
+    lab.refuses(["bench", "--cuda-graphs"], "--cuda-graphs times steps on a GPU", "--device cuda")
+
+
 @TIME.row("--precision", "the arithmetic has as many digits")
 def timed_precision(lab):
     losses = {name: bench(lab, precision=name, steps=5, warmup=0)["losses"] for name in ("fp64", "fp32", "bf16", "fp16")}

@@ -1,0 +1,253 @@
+// Passes that are repeated from recordings. Without a card, a recording calls the pass again with what the host knew when
+// it was recorded, so a pass that reads the host's numbers of a later batch gives other gradients.
+
+#include "funicular/parallel/graphed_passes.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/bench/timed_rows.h"
+#include "funicular/bench/training_step.h"
+#include "funicular/core/padded_batch.h"
+#include "funicular/model/encoder.h"
+#include "funicular/parallel/strategy.h"
+#include "tests/team_kernels.h"
+
+namespace funicular::bench::graphed_passes_tests {
+namespace {
+
+constexpr int64_t kVocabulary = 40, kLongest = 34;
+
+Model small_model(const model::Head& head, at::Device place, at::ScalarType type = at::kFloat) {
+  model::ModelOptions options;
+  options.config.encoder.vocabulary = kVocabulary;
+  options.config.encoder.width = 16;
+  options.config.encoder.layers = 2;
+  options.config.encoder.heads = 2;
+  options.config.encoder.feed_forward.width = 24;
+  options.config.encoder.positions.rows = kLongest;
+  options.config.encoder.dropouts = {.hidden = 0.2, .attention = 0.2};
+  options.config.classifier_dropout = 0.2;
+  options.head = head;
+  options.device = place;
+  options.dtype = type;
+  options.repeatable = true;
+  return model::build_model(options);
+}
+
+/// Batch `number`: rows of other lengths and with other numbers of masked words than those of other batches.
+train::GlobalBatch ragged_batch(int64_t number, const model::Head& head, int64_t parts = 1) {
+  const Rows rows = make_rows({.longest = kLongest, .batch_size = 3 * parts, .vocabulary = kVocabulary},
+                              static_cast<uint64_t>(number));
+  train::GlobalBatch batch = make_batch(rows, number, 3, 5);
+  if (!(head == model::Head::masked_lm))
+    for (MicroBatch& one : batch.micro_batches) {
+      one.tensors.erase("mlm_rows");
+      one.tensors.erase("mlm_labels");
+      one.tensors["labels"] = at::arange(number, number + 3, at::kLong).remainder(2);
+      one.counts = {{"classification", 3}};
+    }
+  if (!(head == model::Head::masked_lm))
+    batch.counts = {{"classification", 3.0 * static_cast<double>(parts)}};
+  return batch;
+}
+
+std::vector<model::Head> heads() {
+  return {model::Head::masked_lm, model::with_classes(model::Head::classification, 2)};
+}
+
+/// The loss terms of a micro-batch, and all gradients in one vector.
+std::pair<double, at::Tensor> pass_of(const Model& model, const MicroBatch& batch, const Counts& counts) {
+  LossSink sink;
+  model.forward({}, batch, {}, sink, {.training = true});
+  const at::Tensor total = sink.total(counts);
+  total.backward();
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : model.parameters) {
+    at::Tensor& gradient = parameter->compute.mutable_grad();
+    gradients.push_back(gradient.defined() ? gradient.flatten().cpu() : at::zeros({0}, at::kDouble));
+    gradient.reset();
+  }
+  return {total.item<double>(), at::cat(gradients)};
+}
+
+/// Dropout is on: its masks belong to the sequences, not to the batch.
+TEST(PaddedPasses, GiveTheLossAndTheGradientsOfTheBatch) {
+  const TeamKernels kernels;
+  for (const model::Head& head : heads()) {
+    const Model model = small_model(head, kernels.place(), at::kDouble);
+    const train::GlobalBatch batch = ragged_batch(1, head);
+    const MicroBatch& plain = batch.micro_batches[0];
+    const MicroBatch padded = pad_batch(plain, kLongest).value();
+    EXPECT_GT(padded.packing.tokens(), plain.packing.tokens());
+    const auto [loss, gradient] = pass_of(model, plain, batch.counts);
+    const auto [padded_loss, padded_gradient] = pass_of(model, padded, batch.counts);
+    EXPECT_NEAR(padded_loss, loss, 1e-12);
+    ASSERT_EQ(gradient.numel(), padded_gradient.numel());
+    EXPECT_GT(gradient.norm().item<double>(), 1e-3);
+    EXPECT_LT((padded_gradient - gradient).norm().item<double>() / gradient.norm().item<double>(), 1e-12);
+  }
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<at::Tensor> weights;
+};
+
+Trained train(const model::Head& head, at::Device place, Precision precision, bool graphs, int64_t parts) {
+  TrainingStep step(small_model(head, place), {precision, Recompute::none, parts > 1},
+                    optim::make_optimizer(optim::Sgd{.learning_rate = 0.1}),
+                    parallel::make_strategy("single", comm::Group(), {.cuda_graphs = graphs}));
+  Trained found;
+  for (int64_t number = 0; number < 4; ++number) {
+    const parallel::StepResult result = step.run(ragged_batch(number, head, parts));
+    found.losses.push_back(result.loss);
+    found.norms.push_back(result.gradient_norm);
+  }
+  for (const auto& parameter : step.model().parameters) found.weights.push_back(parameter->master.cpu());
+  return found;
+}
+
+TEST(GraphedPasses, TrainAsPassesThatAreNotRecorded) {
+  struct Case {
+    model::Head head = model::Head::masked_lm;
+    Precision precision = Precision::fp32;
+    int64_t parts = 1;
+  };
+  const TeamKernels kernels;
+  for (const Case& one : {Case{}, Case{.precision = Precision::bf16, .parts = 2}, Case{.head = heads()[1]}}) {
+    SCOPED_TRACE(testing::Message() << one.head.name << ", " << precision_name(one.precision) << ", parts "
+                                    << one.parts);
+    const double bound = one.precision == Precision::fp32 ? 1e-5 : 2e-2;
+    const Trained plain = train(one.head, kernels.place(), one.precision, false, one.parts),
+                  graphed = train(one.head, kernels.place(), one.precision, true, one.parts);
+    for (size_t i = 0; i < plain.losses.size(); ++i) {
+      EXPECT_NEAR(graphed.losses[i] / plain.losses[i], 1, bound) << i;
+      EXPECT_NEAR(graphed.norms[i] / plain.norms[i], 1, bound) << i;
+    }
+    for (size_t i = 0; i < plain.weights.size(); ++i)
+      EXPECT_TRUE(at::allclose(graphed.weights[i], plain.weights[i], bound, bound)) << i;
+  }
+}
+
+/// Passes of a model beside those that are not recorded.
+struct Rig {
+  Rig(const model::Head& head, at::Device place) : model(small_model(head, place)) {
+    for (const auto& parameter : model.parameters) {
+      parameter->compute.mutable_grad() = at::zeros_like(parameter->compute);
+      parameter->gradient = parameter->compute.grad();
+      gradients.push_back(parameter->compute.grad());
+    }
+    passes = std::make_unique<parallel::GraphedPasses>(model, gradients);
+  }
+  void run(int64_t number, double loss_scale = 1, const std::function<void(MicroBatch&)>& change = {}) {
+    train::GlobalBatch batch = ragged_batch(number, model::Head::masked_lm);
+    if (change) change(batch.micro_batches[0]);
+    parallel::TermSums sums;
+    passes->run(batch.micro_batches[0], batch.counts, loss_scale, sums);
+    EXPECT_GT(sums.totals().at("mlm").sum, 0);
+  }
+  /// The gradients since the last call.
+  at::Tensor take_gradients() {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& gradient : gradients) {
+      all.push_back(gradient.flatten().cpu().clone());
+      gradient.zero_();
+    }
+    return at::cat(all);
+  }
+
+  Model model;
+  std::vector<at::Tensor> gradients;
+  std::unique_ptr<parallel::GraphedPasses> passes;
+};
+
+/// The first two of a size run as they are, the third one both ways.
+TEST(GraphedPasses, RepeatTheThirdOfASizeAndLaterOnes) {
+  const TeamKernels kernels;
+  Rig rig(model::Head::masked_lm, kernels.place());
+  const std::vector<int64_t> starts = {0, 0, 1, 2};
+  for (size_t i = 0; i < starts.size(); ++i) {
+    rig.run(static_cast<int64_t>(i));
+    EXPECT_EQ(rig.passes->starts(), starts[i]) << i;
+  }
+}
+
+TEST(GraphedPasses, OfBatchesThatCannotBePaddedAreNotRecorded) {
+  const TeamKernels kernels;
+  Rig rig(model::Head::masked_lm, kernels.place());
+  for (int64_t i = 0; i < 4; ++i)
+    rig.run(i, 1, [](MicroBatch& batch) { batch.tensors["more"] = at::ones({2}); });
+  EXPECT_EQ(rig.passes->starts(), 0);
+}
+
+/// Recordings read the loss scale and the counts of each micro-batch, and add to the gradients that are there.
+TEST(GraphedPasses, AddTheGradientTimesTheLossScale) {
+  const TeamKernels kernels;
+  Rig rig(model::Head::masked_lm, kernels.place());
+  for (int64_t number = 0; number < 3; ++number) rig.run(number);
+  rig.take_gradients();
+  rig.run(3);
+  const at::Tensor once = rig.take_gradients();
+  EXPECT_GT(once.norm().item<double>(), 1e-3);
+  rig.run(3, 4);
+  rig.run(3, 4);
+  EXPECT_TRUE(at::allclose(rig.take_gradients(), once * 8, 1e-5, 1e-6));
+  EXPECT_EQ(rig.passes->starts(), 4);
+}
+
+/// The second term has no count of its own: it is divided by the number of samples.
+TEST(GraphedPasses, WeighTheTermsOfTheLoss) {
+  const TeamKernels kernels;
+  Rig rig(model::Head::masked_lm, kernels.place());
+  Segment& last = rig.model.segments.back();
+  last.forward = [forward = std::move(last.forward)](Activations in, const Pass& pass) {
+    for (const auto& [name, value] : in)
+      if (value.is_floating_point()) pass.loss.add("extra", value.narrow(0, 0, 3).pow(3).sum(), 0.25);
+    return forward(std::move(in), pass);
+  };
+  rig.run(0);
+  const at::Tensor found = rig.take_gradients();
+  const train::GlobalBatch batch = ragged_batch(0, model::Head::masked_lm);
+  const at::Tensor expected = pass_of(rig.model, batch.micro_batches[0], batch.counts).second;
+  ASSERT_EQ(found.numel(), expected.numel());
+  EXPECT_LT((found - expected).norm().item<double>() / expected.norm().item<double>(), 1e-5);
+}
+
+/// A pass whose result depends on the host is found when its recording runs first.
+TEST(GraphedPasses, RecordingsThatDifferAreNamed) {
+  const TeamKernels kernels;
+  Rig rig(model::Head::masked_lm, kernels.place());
+  Segment& last = rig.model.segments.back();
+  last.forward = [forward = std::move(last.forward)](Activations in, const Pass& pass) {
+    for (auto& [name, value] : in)
+      if (value.is_floating_point())
+        value = value * (1.0 + static_cast<double>(pass.batch.packing.host_draw_ids.front()));
+    return forward(std::move(in), pass);
+  };
+  rig.run(0);
+  rig.run(1);
+  try {
+    rig.run(2);
+    FAIL() << "the host's number of another batch was not noticed";
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("a repeated pass gives other"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(GraphedPasses, AreForOneProcessWithAGpu) {
+  Model model = small_model(model::Head::masked_lm, at::kCPU);
+  const auto single = parallel::make_strategy("single", comm::Group(), {.cuda_graphs = true});
+  EXPECT_THROW(single->attach(model, optim::make_optimizer(optim::AdamW{})), InputError);
+}
+
+}  // namespace
+}  // namespace funicular::bench::graphed_passes_tests
