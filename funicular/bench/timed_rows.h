@@ -31,7 +31,7 @@ struct TokenIds {
 
 struct RowsRule {
   bool ragged = true;     ///< lengths uniform in shortest … longest; false: all of the longest
-  int64_t shortest = 32;  ///< tokens, at least 3; make_batches.py has no other
+  int64_t shortest = 32;  ///< tokens, at least 3
   int64_t longest = 128;  ///< tokens, at least the shortest
   int64_t batch_size = 16;
   int64_t vocabulary = 30522;  ///< at least 8; see TokenIds

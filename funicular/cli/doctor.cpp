@@ -210,7 +210,11 @@ Finding check_weights(const fs::path& model, const std::optional<format::ModelCo
   if (config) {
     model::check_sizes(*config, model);
     model::refuse_unused_layers(*config, model);
-    doubts.push_back(model::doubtful_names(*config, model, model::missing_in_encoder(*config, model)));
+    const std::vector<std::string> missing = model::missing_in_encoder(*config, model);
+    doubts.push_back(model::doubtful_names(*config, model, missing));
+    if (!missing.empty())
+      doubts.push_back(fmt::format("{} of the encoder's weights are missing, such as {}", missing.size(),
+                                   missing.front()));
     if (const auto left = model::without_a_place(*config, model); !left.empty())
       doubts.push_back(fmt::format("config.json has no place for {}", fmt::join(left, ", ")));
     std::erase(doubts, "");

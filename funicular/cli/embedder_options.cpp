@@ -1,6 +1,7 @@
 #include "funicular/cli/embedder_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
@@ -99,6 +100,11 @@ void EmbedderOptions::apply(const Arguments& arguments, const std::string& loss,
   embedding.chosen = arguments.given("loss");
   embedding.loss = loss_;
   if (embedding.chosen) embedding.loss.loss = loss_of(loss, name);
+  if (embedding.chosen && embedding.loss.loss == objective::VectorLoss::margin_mse) {
+    task::FileOptions files = run.task->files();
+    files.margins = true;
+    run.task = task::with_files(*run.task, std::move(files));
+  }
   embedding.loss.matryoshka = sizes_of(matryoshka_);
   embedding.pooling = pooling_;
   const bool negatives = embedding.chosen ? embedding.loss.loss == objective::VectorLoss::multiple_negatives

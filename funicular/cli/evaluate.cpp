@@ -125,7 +125,7 @@ class Evaluate final : public Command {
   void declare_form() {
     arguments
         .add("json", json_, Effect::result,
-             "print one JSON object; false: a table for people, with the best constant answer")
+             "print one JSON object; false: a table for people; both have the best constant answer")
         .common()
         .default_text("false at a terminal, else true");
   }

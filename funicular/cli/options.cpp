@@ -347,6 +347,10 @@ void TrainingOptions::check_cuda_graphs(int ranks) const {
         "usage",
         "--cuda-graphs is for one process with a GPU; expected --device cuda and no other ranks, or leave "
         "--cuda-graphs out");
+  if (strategy_options.deterministic)
+    throw InputError("usage",
+                     "--cuda-graphs pads batches, so its sums are in another order; leave out "
+                     "--cuda-graphs or --deterministic");
   if (run.recompute != Recompute::none)
     throw InputError("usage", "--cuda-graphs does not go with --recompute; leave one of them out");
 }

@@ -119,7 +119,7 @@ void declare_exchange(RankOptions& options, Arguments& arguments) {
            "for ddp: round gradients for their exchange; the next step adds the rounding error")
       .choices({"own", "bf16", "fp16"});
   arguments.add(
-      "cuda-graphs", options.strategy_options.cuda_graphs, Effect::rounding,
+      "cuda-graphs", options.strategy_options.cuda_graphs, Effect::result,
       "experimental, not tried on a card yet: repeat recorded passes, for steps of few tokens on one GPU");
   arguments
       .add("offload-optimizer", "DIR", options.strategy_options.offload, Effect::none,

@@ -55,11 +55,14 @@ std::vector<Address> resolve(const launch::Environment& place) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int error = ::getaddrinfo(place.address.c_str(), fmt::to_string(place.port).c_str(), &hints, &found);
-  if (error != 0)
-    throw InputError(launch::kRanks,
-                     "the meeting point {} is no host that this one knows ({}); MASTER_ADDR must be the "
-                     "name or address of the host of rank 0",
-                     place.address, ::gai_strerror(error));
+  if (error != 0) {
+    constexpr const char* kMessage =
+        "the meeting point {} is no host that this one knows ({}); MASTER_ADDR must be the "
+        "name or address of the host of rank 0";
+    if (error == EAI_NONAME || error == EAI_NODATA || error == EAI_AGAIN)
+      throw UnknownHost(launch::kRanks, kMessage, place.address, ::gai_strerror(error));
+    throw InputError(launch::kRanks, kMessage, place.address, ::gai_strerror(error));
+  }
   std::vector<Address> addresses;
   for (const addrinfo* one = found; one; one = one->ai_next)
     addresses.push_back(make_address(one->ai_addr, one->ai_addrlen));
@@ -123,10 +126,12 @@ void send_without_delay(int descriptor) {
 
 void end_with_a_lost_host(int descriptor) {
   const int yes = 1, idle_seconds = 10, seconds = 5, probes = 4;
+  const unsigned most_milliseconds = 25'000;  // while sent data is unacknowledged, there are no probes
   ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_milliseconds, sizeof most_milliseconds);
 }
 
 Address address_of_socket(int descriptor) {

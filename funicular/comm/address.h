@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/error.h"
 #include "funicular/launch/environment.h"
 
 namespace funicular::comm {
@@ -25,7 +26,14 @@ struct Address {
   std::string text() const;
 };
 
-/// The addresses of the meeting point, with its port; at least one. Throws InputError if its host is unknown.
+/// No host has this name. A name service may learn it later, when that host starts.
+class UnknownHost : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+/// The addresses of the meeting point, with its port; at least one. Throws UnknownHost, or InputError for another
+/// reason.
 std::vector<Address> resolve(const launch::Environment& place);
 
 /// The address of a network interface of this host, by its name. Throws InputError that lists the existing

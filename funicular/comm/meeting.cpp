@@ -71,14 +71,17 @@ namespace {
 /// Between two looks for a new store, and the least time for a connection.
 constexpr milliseconds kPause = 100ms;
 
-/// How long an earlier process of a rank may take to end.
+/// How long an earlier process of a rank on this host may take to end.
 constexpr milliseconds kTimeToEnd = 2s;
+
+/// How long one on another host may take. That host may be lost, so this is longer than end_with_a_lost_host() takes.
+constexpr milliseconds kTimeToLose = 40s;
 
 /// Before the keys in a store that rank 0 keeps.
 constexpr const char* kPrefix = "funicular";
 
-/// The key under which rank 0 writes down who has come.
-constexpr const char* kRoll = "met";
+/// The key of the list of ranks, which rank 0 writes once all have come: a line per rank.
+constexpr const char* kRankList = "rank_list";
 
 /// The key of a rank that has come.
 std::string place_key(int rank) {
@@ -122,6 +125,19 @@ void warn_of_strangers(const launch::Environment& place, const Address& own) {
     log::info(
         "[ranks] {} is not set: whoever reaches {} can join the ranks; set it to the same for all of them",
         launch::kSecretVariable, own.loopback() ? "a port of this host" : own.text());
+}
+
+/// The addresses of the meeting point. A name service may learn the name of another host only after that has started.
+std::vector<Address> await_name(const launch::Environment& place, MeetingWait& wait) {
+  while (true) {
+    try {
+      return resolve(place);
+    } catch (const UnknownHost&) {
+      if (place.local_size == place.size || wait.over()) throw;
+      wait.say(only_rank_0, "this host does not know the name yet");
+    }
+    std::this_thread::sleep_for(5 * kPause);
+  }
 }
 
 /// Rank 0's store, and where it listens.
@@ -172,14 +188,21 @@ auto open_agent_store(const launch::Environment& place, const std::vector<Addres
                  place.address, place.port, 1e-3 * static_cast<double>(patience.count()));
 }
 
+/// The value that `find` gives within a time, which comes with the ranks that `missing` tells.
+template <class Find, class Missing>
+std::string await_value(const Find& find, const launch::Environment& place, const Missing& missing,
+                        MeetingWait& wait) {
+  std::optional<std::string> value;
+  while (!(value = find(wait.step())) && !wait.over()) wait.say(missing);
+  if (!value) throw_missing(place, missing(), wait.patience());
+  return *value;
+}
+
 /// The value of a key that comes with the ranks that `missing` tells.
 template <class Missing>
 std::string await_key(const Meeting& meeting, const std::string& key, const launch::Environment& place,
                       const Missing& missing, MeetingWait& wait) {
-  std::optional<std::string> value;
-  while (!(value = meeting.get(key, wait.step())) && !wait.over()) wait.say(missing);
-  if (!value) throw_missing(place, missing(), wait.patience());
-  return *value;
+  return await_value([&](milliseconds time) { return meeting.get(key, time); }, place, missing, wait);
 }
 
 /// A line that stands for this process at one meeting, and for no other process.
@@ -200,51 +223,73 @@ std::string name_process(const std::string& line) {
   return fmt::format("process {} on {}", process, name);
 }
 
-std::vector<int> missing_ranks(const Meeting& meeting, int size) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < size; ++rank)
-    if (!meeting.get_now(place_key(rank))) missing.push_back(rank);
-  return missing.empty() ? only_rank_0() : missing;  // rank 0 has not written down that all have come
-}
+/// The lines of the processes that have come.
+struct Places {
+  const Meeting& meeting;
+  StoreClient* store;  ///< rank 0's own one, where a place goes with its process; null for an agent's
+  const launch::Environment& place;
 
-/// Waits on rank 0 until all ranks have come, writes them down and returns them, a line per rank.
-std::string call_roll(const Meeting& meeting, const launch::Environment& place, MeetingWait& wait) {
-  const auto missing = [&] { return missing_ranks(meeting, place.size); };
-  while (true) {
-    for (int rank = 0; rank < place.size; ++rank) await_key(meeting, place_key(rank), place, missing, wait);
-    std::string roll;
+  /// Nothing if the rank has not come within the time; 0: now. Throws RunError if the store is lost.
+  std::optional<std::string> find(int rank, milliseconds patience) const try {
+    if (store) return store->find(key(rank), patience);
+    return patience > 0ms ? meeting.get(place_key(rank), patience) : meeting.get_now(place_key(rank));
+  } catch (const c10::Error& error) {
+    throw_lost(error);
+  }
+  /// Takes this rank's place in rank 0's own store. Returns the line of the process that has it, or nothing. Throws
+  /// RunError if the store is lost.
+  std::optional<std::string> take(const std::string& own) const try {
+    return store->hold(key(place.rank), own);
+  } catch (const c10::Error& error) {
+    throw_lost(error);
+  }
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
     for (int rank = 0; rank < place.size; ++rank)
-      if (const auto entry = meeting.get_now(place_key(rank))) roll += *entry + '\n';
+      if (!find(rank, 0ms)) ranks.push_back(rank);
+    return ranks.empty() ? only_rank_0() : ranks;  // rank 0 has not written the list of ranks
+  }
+
+ private:
+  static std::string key(int rank) { return fmt::format("{}/{}", kPrefix, place_key(rank)); }
+};
+
+/// Waits on rank 0 until all ranks have come, writes the list of ranks, and returns it.
+std::string write_rank_list(const Places& places, MeetingWait& wait) {
+  const launch::Environment& place = places.place;
+  const auto missing = [&] { return places.missing(); };
+  while (true) {
+    for (int rank = 0; rank < place.size; ++rank)
+      await_value([&](milliseconds time) { return places.find(rank, time); }, place, missing, wait);
+    std::string list;
+    for (int rank = 0; rank < place.size; ++rank)
+      if (const auto line = places.find(rank, 0ms)) list += *line + '\n';
     // A rank that came early may have ended while this one waited for another.
-    if (std::count(roll.begin(), roll.end(), '\n') < place.size) continue;
-    meeting.set(kRoll, roll);
-    return roll;
+    if (std::count(list.begin(), list.end(), '\n') < place.size) continue;
+    places.meeting.set(kRankList, list);
+    return list;
   }
 }
 
-/// Waits until rank 0 has written down who has come.
-std::string await_roll(const Meeting& meeting, const launch::Environment& place, MeetingWait& wait) {
+/// Waits until rank 0 has written the list of ranks.
+std::string await_rank_list(const Places& places, MeetingWait& wait) {
   return await_key(
-      meeting, kRoll, place, [&] { return missing_ranks(meeting, place.size); }, wait);
+      places.meeting, kRankList, places.place, [&] { return places.missing(); }, wait);
 }
 
-/// As StoreClient::hold. Throws RunError if the store is lost.
-std::optional<std::string> hold(StoreClient& store, const std::string& key, const std::string& value) try {
-  return store.hold(key, value);
-} catch (const c10::Error& error) {
-  throw_lost(error);
-}
-
-/// Takes this rank's place. An earlier process of the rank may still be ending. Throws InputError if it lives on.
-void take_place(const launch::Environment& place, StoreClient& store, const std::string& own) {
-  const std::string key = fmt::format("{}/{}", kPrefix, place_key(place.rank));
-  const auto end = std::chrono::steady_clock::now() + kTimeToEnd;
-  while (const auto other = hold(store, key, own)) {
-    if (std::chrono::steady_clock::now() >= end)
+/// Takes this rank's place. An earlier process of the rank may still be ending, or its host be lost. Throws InputError
+/// if it lives on.
+void take_place(const Places& places, const std::string& own, MeetingWait& wait) {
+  const launch::Environment& place = places.place;
+  const auto begin = std::chrono::steady_clock::now();
+  while (const auto other = places.take(own)) {
+    const bool here = read_peer(*other).host == read_peer(own).host;
+    if (std::chrono::steady_clock::now() - begin >= (here ? kTimeToEnd : kTimeToLose))
       throw InputError(launch::kRanks,
                        "rank {} of {}: {} has this rank, and so has this {}; give each process a rank of its "
                        "own, and each launch its --node-rank",
                        place.rank, place.size, name_process(*other), name_process(own));
+    wait.say([&] { return std::vector<int>{place.rank}; }, name_process(*other) + " still has this rank");
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -259,14 +304,14 @@ Meeting::Meeting(const launch::Environment& place, const MeetingOptions& options
   // c10d warns of each wait that ends and of each lost connection, with a stack trace. The watch and a group's errors
   // already say what matters.
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
-  const std::vector<Address> points = resolve(place);
+  MeetingWait wait(place, options);
+  const std::vector<Address> points = await_name(place, wait);
   const Address own = options.interface.empty()
                           ? address_towards(points.front())
                           : address_of_interface(options.interface, points.front().family());
   own_address_ = own.text();
   secret_ = place.secret;
   if (place.rank == 0) warn_of_strangers(place, own);
-  MeetingWait wait(place, options);
   StoreClient::Target target{points, place.secret, nullptr};
   if (place.rank == 0 && !place.agent_keeps_store)
     target = serve_here(place, options.interface.empty() ? points.front() : own, place.port);
@@ -312,14 +357,15 @@ StoreClient* Meeting::open_agents(const launch::Environment& place, const Meetin
 
 bool Meeting::exchange_peers(const launch::Environment& place, const std::string& own, StoreClient* store,
                              MeetingWait& wait) try {
+  const Places places{*this, store, place};
   if (store)
-    take_place(place, *store, own);
+    take_place(places, own, wait);
   else
     set(place_key(place.rank), own);
-  std::istringstream roll(place.rank == 0 ? call_roll(*this, place, wait) : await_roll(*this, place, wait));
+  std::istringstream list(place.rank == 0 ? write_rank_list(places, wait) : await_rank_list(places, wait));
   auto peers = std::make_shared<std::vector<Peer>>();
   bool met = false;
-  for (std::string line; std::getline(roll, line);) {
+  for (std::string line; std::getline(list, line);) {
     met = met || line == own;
     peers->push_back(read_peer(line));
   }

@@ -39,11 +39,13 @@ class Meeting {
   /// Waits until all ranks have come. Throws RunError that names the missing ranks. Throws InputError if the
   /// interface or the address cannot be used, or if another living process has this rank.
   ///
-  /// A rank has its place in the store while its process lives. Once all places are taken, rank 0 writes down who has
-  /// them. If a rank ends before, its place is free for the process that is started in its stead, and all other ranks
-  /// wait for it. A rank that is started again after that finds itself not written down: the rank 0 that is there will
-  /// end soon. The rank waits for the store of the next rank 0. So launches on several hosts need not agree when they
-  /// start their ranks again.
+  /// If the ranks are on several hosts, this also waits until the name of the meeting point is known.
+  ///
+  /// A rank has its place in the store while its process lives. If its host is lost, the place is free 30 s later. Once
+  /// all places are taken, rank 0 writes the list of ranks. If a rank ends before, its place is free for the process
+  /// that replaces it, and all other ranks wait for that. A rank that is started again later is not on the list, so the
+  /// rank 0 that is there will end soon. The rank waits for the store of the next rank 0. So launches on several hosts
+  /// need not agree when they start their ranks again.
   Meeting(const launch::Environment& place, const MeetingOptions& options);
 
   /// A connection of its own, for another thread.

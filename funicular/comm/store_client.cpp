@@ -48,8 +48,12 @@ int connect_to(const Address& address, std::chrono::steady_clock::time_point dea
   C10_THROW_ERROR(DistNetworkError, errno_text(error));
 }
 
-/// Calls `attempt` with each address in turn until it does not throw c10::Error. Throws the last one as a
-/// c10::DistNetworkError once the time is over.
+/// How long one attempt at an address may take. A host that is gone never answers. A listener that accepts and then
+/// says nothing is no store of ours, or it turns connections away at this moment.
+constexpr auto kAttempt = 10s;
+
+/// Calls `attempt` with each address in turn, and with when to give up, until it does not throw c10::Error. Throws the
+/// last one as a c10::DistNetworkError once the time is over.
 template <class Attempt>
 void try_addresses(const std::vector<Address>& addresses, std::chrono::milliseconds patience,
                    const Attempt& attempt) {
@@ -57,7 +61,7 @@ void try_addresses(const std::vector<Address>& addresses, std::chrono::milliseco
   std::string why_not;
   for (auto pause = 10ms;; pause = std::min<std::chrono::milliseconds>(2 * pause, 500ms)) {
     for (const Address& address : addresses) try {
-        return attempt(address, deadline);
+        return attempt(address, std::min(deadline, std::chrono::steady_clock::now() + kAttempt));
       } catch (const c10::Error& error) {
         why_not = error.what_without_backtrace();
       }
@@ -84,13 +88,11 @@ StoreClient::~StoreClient() {
 }
 
 void StoreClient::connect(const Address& address, Clock::time_point deadline) {
-  // A listener that accepts and then says nothing is no store of ours, or it turns connections away at this moment.
-  const auto soon = std::min(deadline, Clock::now() + 10s);
   frames_ = {};
-  descriptor_ = connect_to(address, soon);
+  descriptor_ = connect_to(address, deadline);
   try {
     send_without_delay(descriptor_);
-    shake_hands(soon);
+    shake_hands(deadline);
     identity_ = require_answer(StoreAction::check, kStoreIdentity).value;
   } catch (...) {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
@@ -216,6 +218,13 @@ bool StoreClient::check(const std::vector<std::string>& keys) {
 
 bool StoreClient::deleteKey(const std::string& key) {
   return require_answer(StoreAction::erase, key).there;
+}
+
+std::optional<std::string> StoreClient::find(const std::string& key, std::chrono::milliseconds patience) {
+  const bool now = patience <= 0ms;
+  auto answer = now ? require_answer(StoreAction::check, key) : ask(StoreAction::get, key, "", patience);
+  if (!answer || !answer->there) return std::nullopt;
+  return std::move(answer->value);
 }
 
 std::optional<std::string> StoreClient::hold(const std::string& key, const std::string& value) {

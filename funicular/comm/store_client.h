@@ -44,6 +44,8 @@ class StoreClient final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
   bool check(const std::vector<std::string>& keys) override;
   bool deleteKey(const std::string& key) override;
+  /// Nothing if the key has no value within the time; 0: now. One request, so it is safe for keys that others hold.
+  std::optional<std::string> find(const std::string& key, std::chrono::milliseconds patience);
   /// Sets a key that the store forgets when this connection ends, unless the key has a value. Returns that value, or
   /// nothing.
   std::optional<std::string> hold(const std::string& key, const std::string& value);

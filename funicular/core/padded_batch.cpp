@@ -39,6 +39,11 @@ bool can_be_padded(const MicroBatch& batch, int64_t longest) {
   if (longest < std::max<int64_t>(2, packing.longest()) || packing.sequences() == 0 ||
       !packing.offsets.is_cpu())
     return false;
+  // Other terms of a loss would count the added rows.
+  const auto leaves_out = [](const auto& count) {
+    return count.first == "mlm" || count.first == "classification" || count.first == "samples";
+  };
+  if (!std::all_of(batch.counts.begin(), batch.counts.end(), leaves_out)) return false;
   return std::all_of(batch.tensors.begin(), batch.tensors.end(), [&](const auto& one) {
     const auto& [name, tensor] = one;
     if (name == "labels")

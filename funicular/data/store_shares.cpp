@@ -19,7 +19,7 @@ std::optional<StoreDamage> read_shares(const StoreMeta& meta, const MappedFile& 
       if (!(any ? std::isfinite(share) : share >= 0 && share <= 1) && !(may_miss && std::isnan(share)))
         return StoreDamage{kLabelsFile,
                            fmt::format("row {} has the {} {}; expected {}", row, any ? "number" : "share",
-                                       share, any ? "a finite one" : "0 to 1")};
+                                       share, any ? "a finite number" : "0 to 1")};
     if (meta.labels == LabelKind::shares)
       sample.label = static_cast<double>(std::max_element(sample.shares.begin(), sample.shares.end()) -
                                          sample.shares.begin());

@@ -69,8 +69,8 @@ bool is_sentence_folder(const fs::path& folder);
 SentenceFolder read_sentence_folder(const fs::path& folder);
 
 /// Writes modules.json and the configurations of the modules in the form of versions up to 5.3, which later ones read
-/// as well. Weights, config.json and the tokeniser's files are the caller's. Sets `encoder`, which of a table is a
-/// folder below, and the folders of the steps. Throws InputError for poolings that this form cannot express: in another
+/// as well. Weights, config.json and the tokeniser's files are the caller's. Sets `encoder` (for a table this is a
+/// subfolder) and the folders of the steps. Throws InputError for poolings that this form cannot express: in another
 /// order than that of Pooling, or twice.
 void write_sentence_folder(SentenceFolder& modules, const fs::path& folder);
 

@@ -67,8 +67,8 @@ std::vector<std::string> doubtful_special_tokens(const format::ModelConfig& conf
     if (!one.of_all_families && !format::family_of(config).names_ends) continue;
     if (const int64_t id = stated_id(one.key, one.id); id != one.id)
       doubts.push_back(
-          fmt::format("config.json says {} {}, and of the tokeniser it is {}: is it another model's?",
-                      one.key, id, one.id));
+          fmt::format("config.json says {} {}, but the tokeniser's id is {}: is it another model's?", one.key,
+                      id, one.id));
   }
   return doubts;
 }

@@ -78,11 +78,12 @@ class DataParallel final : public Replicated, private StepParts {
         group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (options().cuda_graphs) {
-      if (group().size() > 1 || !on_device)
-        throw InputError(
-            "strategy",
-            "--cuda-graphs is for one process with a GPU, found {} ranks and a model on {}; leave it out",
-            group().size(), model.device().str());
+      if (group().size() > 1 || !on_device || options().deterministic)
+        throw InputError("strategy",
+                         "--cuda-graphs is for one process with a GPU without --deterministic, found {} "
+                         "ranks and a model on "
+                         "{}; leave it out",
+                         group().size(), model.device().str());
       graphed_ = std::make_unique<GraphedPasses>(model, gradients());
     }
     if (group().size() == 1) return;
@@ -108,10 +109,9 @@ class DataParallel final : public Replicated, private StepParts {
       reducing_ = &batch == &micro_batches.back() && !options().deterministic;
       passing_ = false;
       recomputed_ = recomputed_runs();
-      if (graphed_ && settings.recompute == Recompute::none && !settings.taps.observe)
-        graphed_->run(batch, global, settings.loss_scale, sums);
-      else
-        run(model(), batch, global, settings, sums);
+      const bool graphed = graphed_ && settings.recompute == Recompute::none && !settings.taps.observe &&
+                           graphed_->run(batch, global, settings.loss_scale, sums);
+      if (!graphed) run(model(), batch, global, settings, sums);
       if (!options().deterministic) continue;
       tree_.add(gradients());
       holding().gradients().zero();

@@ -111,27 +111,27 @@ LossSink GraphedPasses::pass(const MicroBatch& batch, const Counts& counts) cons
   return values_of(sink, /*copy=*/false);
 }
 
-void GraphedPasses::run(const MicroBatch& given, const Counts& counts, double loss_scale, TermSums& sums) {
+bool GraphedPasses::run(const MicroBatch& given, const Counts& counts, double loss_scale, TermSums& sums) {
   longest_ = std::max(longest_, given.packing.longest());
-  const std::optional<MicroBatch> padded = pad_batch(given, longest_);
-  MicroBatch batch = padded ? *padded : given;
-  batch.tensors[kFactors] = factors_of(counts, loss_scale);
-  batch = batch.to(model_.device());
-  if (!padded) return sums.add(pass(batch, counts));
-  Size& size = sizes_[size_of(batch, counts)];
+  std::optional<MicroBatch> batch = pad_batch(given, longest_);
+  if (!batch) return false;
+  batch->tensors[kFactors] = factors_of(counts, loss_scale);
+  batch = batch->to(model_.device());
+  Size& size = sizes_[size_of(*batch, counts)];
   if (!size.graph) {
-    sums.add(pass(batch, counts));
-    if (++size.seen >= kBefore && recorded_ < kMostGraphs) record(size, batch, counts);
-    return;
+    sums.add(pass(*batch, counts));
+    if (++size.seen >= kBefore && recorded_ < kMostGraphs) record(size, *batch, counts);
+    return true;
   }
   const at::NoGradGuard no_gradient;
-  const std::vector<at::Tensor*> read = tensors_of(size.batch), here = tensors_of(batch);
+  const std::vector<at::Tensor*> read = tensors_of(size.batch), here = tensors_of(*batch);
   for (size_t i = 0; i < read.size(); ++i) read[i]->copy_(*here[i]);
   if (!size.checked)
-    check(size, batch, counts);
+    check(size, *batch, counts);
   else
     start(size);
   sums.add(values_of(size.terms, /*copy=*/true));
+  return true;
 }
 
 void GraphedPasses::start(Size& size) {
@@ -147,7 +147,9 @@ void GraphedPasses::record(Size& size, const MicroBatch& batch, const Counts& co
       const at::AutoGradMode records(true);
       size.terms = pass(size.batch, counts);
     });
-  } catch (const c10::Error& error) {
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
     throw RunError("cuda graphs", "a pass cannot be recorded: {}; leave out --cuda-graphs",
                    error_text(error));
   }

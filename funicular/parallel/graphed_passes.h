@@ -30,9 +30,9 @@ class GraphedPasses {
   /// buffers may depend on the host.
   GraphedPasses(const Model& model, std::vector<at::Tensor> gradients);
 
-  /// Runs the passes of a micro-batch on the CPU, and adds its loss terms to `sums`. Throws RunError if a recording
-  /// gives other gradients or losses than the passes themselves.
-  void run(const MicroBatch& batch, const Counts& counts, double loss_scale, TermSums& sums);
+  /// Runs the passes of a micro-batch on the CPU, and adds its loss terms to `sums`. Returns false and does nothing if
+  /// pad_batch() cannot pad it. Throws RunError if a recording gives other gradients or losses than the passes do.
+  bool run(const MicroBatch& batch, const Counts& counts, double loss_scale, TermSums& sums);
 
   /// The number of starts of recordings. For tests.
   int64_t starts() const { return starts_; }

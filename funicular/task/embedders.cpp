@@ -149,7 +149,8 @@ std::unique_ptr<data::RowSource> Embedders::open_rows(const fs::path& file,
   data::TextFileSourceOptions columns = columns_;
   columns.bad_rows = options.bad_rows;
   if (!options.labelled) columns.label_column.reset();
-  std::unique_ptr<data::RowSource> rows = std::make_unique<TextGroupSource>(file, std::move(columns));
+  std::unique_ptr<data::RowSource> rows =
+      std::make_unique<TextGroupSource>(file, std::move(columns), has_margins());
   if (options.labelled && !files().teacher.empty())
     rows = std::make_unique<NumberedRows>(std::move(rows), files().first_vector);
   if (!files().split) return rows;

@@ -76,7 +76,9 @@ class Embedders final : public Task {
  private:
   bool is_labelled() const { return columns_.label_column.has_value() || !files().teacher.empty(); }
   /// Whether the label of a row is a margin for each negative.
-  bool has_margins() const { return group_ == TextGroup::triplets && columns_.label_column.has_value(); }
+  bool has_margins() const {
+    return files().margins && group_ == TextGroup::triplets && columns_.label_column.has_value();
+  }
   void check_labels(const objective::VectorLossOptions& loss, const FileRows& rows) const;
   objective::VectorLossOptions loss_of(const ObjectiveOptions& options) const;
 

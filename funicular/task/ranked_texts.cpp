@@ -23,19 +23,6 @@ bool has_list_mark(std::string_view text) {
   return text.starts_with(format::kListMark);
 }
 
-/// The elements of a list, including empty ones; a single text is one element.
-Elements elements_of(std::string_view text) {
-  if (!has_list_mark(text)) return {text};
-  Elements elements;
-  for (text.remove_prefix(1);;) {
-    const size_t end = text.find(format::kListMark);
-    if (end == text.npos && text.empty() && elements.empty()) return elements;  // []
-    elements.push_back(text.substr(0, end));
-    if (end == text.npos) return elements;
-    text.remove_prefix(end + 1);
-  }
-}
-
 bool is_empty_text(std::string_view text) {
   return format::without_blanks(text).empty();
 }
@@ -132,6 +119,18 @@ data::TextFileSourceOptions with_lists(data::TextFileSourceOptions options) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> elements_of(std::string_view text) {
+  if (!has_list_mark(text)) return {text};
+  Elements elements;
+  for (text.remove_prefix(1);;) {
+    const size_t end = text.find(format::kListMark);
+    if (end == text.npos && text.empty() && elements.empty()) return elements;  // []
+    elements.push_back(text.substr(0, end));
+    if (end == text.npos) return elements;
+    text.remove_prefix(end + 1);
+  }
+}
 
 std::vector<double> numbers_of_label(const data::SourceRow& row) {
   return numbers_of(elements_of(row.label), row.decimal_commas);

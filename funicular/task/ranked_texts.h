@@ -15,6 +15,9 @@
 
 namespace funicular::task {
 
+/// The elements of a column's list, including empty ones; a single text is one element.
+std::vector<std::string_view> elements_of(std::string_view text);
+
 /// The numbers of a row's label: of a list, or one. Throws data::BadRow for anything else.
 std::vector<double> numbers_of_label(const data::SourceRow& row);
 

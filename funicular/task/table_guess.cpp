@@ -31,7 +31,7 @@ std::string shell_word(const std::string& word) {
   return "'" + quoted + "'";
 }
 
-/// Related texts are an embedder's rows. A column "positive" of few short cells may be a label.
+/// Related texts without a label are an embedder's rows. A column "positive" of few short cells may be a label.
 void refuse_related_texts(const fs::path& file, const TableFacts& table) {
   const auto find = [&](std::string_view name) {
     return std::find_if(table.columns.begin(), table.columns.end(), [&](const ColumnFacts& column) {
@@ -41,13 +41,19 @@ void refuse_related_texts(const fs::path& file, const TableFacts& table) {
   const auto none = table.columns.end(), positive = find("positive"), negative = find("negative");
   const auto anchor = find("anchor") != none ? find("anchor") : find("query");
   if (anchor == none || positive == none || positive->looks_like_classes()) return;
-  std::string columns = shell_word(anchor->name) + " " + shell_word(positive->name);
-  if (negative != none) columns += " " + shell_word(negative->name);
-  throw InputError(
-      "task",
-      "{}: the columns {} hold related texts and no label; for an embedder give --task {} --text-column {}{}",
-      file.string(), columns, negative == none ? "pairs" : "triplets", columns,
-      negative == none ? "" : "; for a reranker give --task reranker --text-column " + columns);
+  std::string columns = shell_word(anchor->name) + " " + shell_word(positive->name), margins;
+  if (negative != none) {
+    columns += " " + shell_word(negative->name);
+    const auto margin = find("margin") != none ? find("margin") : find("margins");
+    if (margin != none)
+      margins = "; for its margins add --label-column " + shell_word(margin->name) + " --loss margin-mse";
+  }
+  throw InputError("task",
+                   "{}: the columns {} hold related texts and no label; for an embedder give --task {} "
+                   "--text-column {}{}{}",
+                   file.string(), columns, negative == none ? "pairs" : "triplets", columns,
+                   negative == none ? "" : "; for a reranker give --task reranker --text-column " + columns,
+                   margins);
 }
 
 /// Two texts with a score may train an embedder, a reranker, or a model of numbers. `options` name the columns.
@@ -323,7 +329,7 @@ TableGuess Guess::take(const std::string& type) {
   take_what_is_said();
   const bool is_open = type.empty() && said_.label.empty();
   if (type.empty()) refuse_lists_of_texts();
-  if (is_open && said_.text.empty()) refuse_related_texts(file_, table_);
+  if (is_open && said_.text.empty() && free_columns(kLabels).empty()) refuse_related_texts(file_, table_);
   find_label_by_name();
   find_texts_by_name();
   find_label_by_cells();

@@ -36,6 +36,7 @@ void FileOptions::fill_from(const Json& note) {
   if (label.empty()) label = json_get<std::string>(columns, "label", kOrigin);
   if (!header) header = json_get<bool>(columns, "header", kOrigin);
   if (!stride && columns.contains("stride")) stride = json_get<int64_t>(columns, "stride", kOrigin);
+  margins = margins || json_get_or<bool>(columns, "margins", false, kOrigin);
   if (label_separator.empty()) label_separator = json_get<std::string>(columns, "label_separator", kOrigin);
 }
 
@@ -46,6 +47,7 @@ Json FileOptions::note() const {
   if (!shares.columns.empty()) note["soft_columns"] = shares.columns;
   if (shares.objects) note["soft_labels"] = true;
   if (shares.normalize) note["normalize_shares"] = true;
+  if (margins) note["margins"] = true;
   return note;
 }
 

@@ -50,6 +50,7 @@ struct FileOptions {
   /// `first_vector`. Empty: no teacher.
   fs::path teacher = {};
   int64_t first_vector = 0;
+  bool margins = false;  ///< triplets: the loss reads a label as margins (task/text_groups.h)
 
   /// Sets unset options from `note` (config.json's key "funicular"). Throws InputError for a malformed note.
   void fill_from(const Json& note);

@@ -33,20 +33,32 @@ data::TextFileSourceOptions with_own_columns(data::TextFileSourceOptions options
   return options;
 }
 
-/// The texts of a row, with its list split.
-Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names) {
+/// Leaving out a negative would give its margin to another one. A list of one empty text is read as an empty list.
+void refuse_blank_negatives(const Texts& negatives, const std::string& column) {
+  const auto blank = std::find_if(negatives.begin(), negatives.end(), is_blank);
+  if (negatives.size() > 1 && blank != negatives.end())
+    throw data::BadRow(
+        fmt::format("the column {}: text {} of the list is empty; leave it out, and its margin", column,
+                    blank - negatives.begin() + 1));
+  if (negatives.empty() || blank != negatives.end())
+    throw data::BadRow(
+        fmt::format("the column {} is empty; expected a text for each margin. For rows with fewer negatives, "
+                    "write all of a row's negatives as one list, in JSON lines",
+                    column));
+}
+
+/// The texts of a row, with its list split and without missing negatives.
+Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names, bool has_margins) {
   Texts texts;
   for (size_t i = 0; i < row.columns.size(); ++i) {
-    const std::string_view text = row.columns[i];
-    if (!is_list(text)) {
-      texts.push_back(text);
-      continue;
-    }
-    if (i < 2 || i + 1 < row.columns.size())
+    const bool list = is_list(row.columns[i]);
+    if (list && (i < 2 || i + 1 < row.columns.size()))
       throw data::BadRow(
           fmt::format("the column {} is a list; expected a text{}", names[i],
                       i < 2 ? ": write a row per text" : ", or lists in the last column alone"));
-    for (const std::string_view element : format::split_list(text, ",")) texts.push_back(element);
+    const Texts own = elements_of(row.columns[i]);
+    if (has_margins && i > 1) refuse_blank_negatives(own, names[i]);
+    texts.insert(texts.end(), own.begin(), own.end());
   }
   const size_t needed = std::min<size_t>(names.size(), 2);
   for (size_t i = 0; i < needed; ++i)
@@ -62,13 +74,15 @@ Texts texts_of(const data::SourceRow& row, const std::vector<std::string>& names
 
 /// The positive's margin over each negative.
 std::vector<double> margins_of(const data::SourceRow& row, size_t negatives) {
-  const std::vector<double> given = numbers_of_label(row);
+  std::vector<double> given(1);
+  // One number for several negatives is refused below, whatever it is.
+  if (is_list(row.label) || negatives == 1) given = numbers_of_label(row);
   if (given.size() == negatives) return given;
   if (given.size() != negatives + 1)
     throw data::BadRow(fmt::format(
         "expected a margin for each negative, or a score for the positive and each negative; found {} "
-        "for {} negatives",
-        given.size(), negatives));
+        "for {} negatives{}",
+        given.size(), negatives, is_list(row.label) ? "" : "; write a list, in JSON lines"));
   std::vector<double> margins;
   for (size_t i = 1; i < given.size(); ++i) margins.push_back(given[0] - given[i]);
   return margins;
@@ -76,8 +90,10 @@ std::vector<double> margins_of(const data::SourceRow& row, size_t negatives) {
 
 }  // namespace
 
-TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns)
-    : rows_({file}, with_own_columns(columns)), fixed_(static_cast<int>(columns.text_columns.size())) {
+TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptions columns, bool with_margins)
+    : rows_({file}, with_own_columns(columns)),
+      fixed_(static_cast<int>(columns.text_columns.size())),
+      has_margins_(with_margins && rows_.has_labels()) {
   for (const format::Column& column : columns.text_columns) names_.push_back(shown_column(column));
   const auto format = columns.format ? *columns.format : format::guess_text_format(file);
   if (format != format::TextFormat::jsonl || fixed_ < 3) return;
@@ -92,7 +108,7 @@ TextGroupSource::TextGroupSource(const fs::path& file, data::TextFileSourceOptio
 
 std::vector<std::string> TextGroupSource::share_names() const {
   std::vector<std::string> names;
-  for (int column = 2; has_margins() && column < columns(); ++column)
+  for (int column = 2; has_margins_ && column < columns(); ++column)
     names.push_back(std::to_string(column - 1));
   return names;
 }
@@ -100,8 +116,8 @@ std::vector<std::string> TextGroupSource::share_names() const {
 uint64_t TextGroupSource::read(size_t piece, const data::RowSink& sink) const {
   std::vector<double> margins;
   return rows_.read(piece, [&](const data::SourceRow& row) {
-    Texts texts = texts_of(row, names_);
-    if (has_margins()) {
+    Texts texts = texts_of(row, names_, has_margins_);
+    if (has_margins_) {
       margins = margins_of(row, texts.size() - 2);
       margins.resize(static_cast<size_t>(columns()) - 2);
     }

@@ -152,7 +152,7 @@ class RobertasFolder(ProgramTest):
         (fewest / "config.json").write_text(json.dumps({**values, "pad_token_id": 0, "mask_token_id": 4}))
         (fewest / "model.safetensors").unlink()
         result = self.succeeds("pretrain", "--model", fewest, "--train", store, *train)
-        self.assertIn("config.json says bos_token_id 0, and of the tokeniser it is 2", result.err)
+        self.assertIn("config.json says bos_token_id 0, but the tokeniser's id is 2", result.err)
         self.assertNotIn("mask_token_id", result.err)
         self.assertIn("says bos_token_id 0", run("doctor", "--model", fewest, "--output", self.folder).out)
 

@@ -14,7 +14,7 @@ POD = {"containers!": [{"name!": str, "image!": str, "command!": [str], "args": 
 NAMED = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}}
 REPLICA = {"replicas!": int, "restartPolicy!": str, "template!": {"spec!": POD}}
 # Fields of the objects as Kubernetes and the training operator name them; "!": must be there.
-FIELDS = {("v1", "Service"): {**NAMED, "spec!": {"clusterIP!": str, "selector!": {"job-name!": str}}},
+FIELDS = {("v1", "Service"): {**NAMED, "spec!": {"clusterIP!": str, "publishNotReadyAddresses!": bool, "selector!": {"job-name!": str}}},
           ("batch/v1", "Job"): {**NAMED, "spec!": {"completionMode!": str, "completions!": int, "parallelism!": int, "template!": {"spec!": POD}}},
           ("kubeflow.org/v1", "PyTorchJob"): {**NAMED, "spec!": {"pytorchReplicaSpecs!": {"Master!": REPLICA, "Worker!": REPLICA}}}}
 

@@ -133,8 +133,8 @@ class Tokenizer(ProgramTest):
         values = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps({**values, "cls_token_id": 7}))
         said = self.succeeds("predict", "--model", model, stdin="film\n").err
-        self.assertIn("says pad_token_id 3, and of the tokeniser it is 0: is it another model's?", said)
-        self.assertIn("says cls_token_id 7, and of the tokeniser it is 2", said)
+        self.assertIn("says pad_token_id 3, but the tokeniser's id is 0: is it another model's?", said)
+        self.assertIn("says cls_token_id 7, but the tokeniser's id is 2", said)
 
     def test_of_a_class_with_other_rules_is_refused_by_name(self):
         model = self.model(extra_shapes=CLASSIFIER)

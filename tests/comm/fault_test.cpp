@@ -351,6 +351,39 @@ TEST(Meeting, ASecondProcessOfARankIsRefusedAfterAllHaveMet) {
   expect_refusal(port);
 }
 
+TEST(Meeting, ARankOnAnotherHostThatIsLostIsReplaced) {
+  const int port = test::some_port();
+  MeetingThread first(0, port), third(2, port);
+  const StoreClient::Target target{resolve({.port = port}), "", nullptr};
+  auto lost = c10::make_intrusive<StoreClient>(target, std::chrono::seconds(20));
+  EXPECT_EQ(lost->hold("funicular/here/1", "77 elsewhere lost-host 0"), std::nullopt);
+  MeetingThread second(1, port);
+  // An earlier process on this host has 2 s to end.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  lost.reset();
+  for (MeetingThread* one : {&first, &second, &third}) one->thread.join();
+  EXPECT_EQ(second.meeting->peers()[1].process, ::getpid());
+}
+
+TEST(Meeting, AHostThatIsNotKnownIsAwaitedWhereThereAreSeveral) {
+  const MeetingOptions soon{.patience = std::chrono::milliseconds(600),
+                            .first_notice = std::chrono::milliseconds(100)};
+  launch::Environment place{.rank = 1, .size = 2, .address = "a..b", .port = 1};  // no name service is asked
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    try {
+      const Meeting meeting(place, soon);
+      ADD_FAILURE() << "there is such a host";
+    } catch (const InputError& error) {
+      expect_in(error.what(), {("the meeting point " + place.address).c_str(), "MASTER_ADDR"});
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  expect_in(said(), {"rank 1 of 2 waits for rank 0 at ", " (this host does not know the name yet)"});
+  place.local_size = 2;
+  EXPECT_EQ(said(), "");
+}
+
 TEST(Meeting, AWaitSaysForWhom) {
   const MeetingOptions soon{.patience = std::chrono::milliseconds(600),
                             .first_notice = std::chrono::milliseconds(100)};

@@ -142,6 +142,10 @@ TEST(Strangers, ThoseWhoKnowTheSecretHoldKeysWhileTheyAreConnected) {
   EXPECT_EQ(text(two->get("key")), "one's");
   later.join();
   EXPECT_EQ(two->hold("key", "two's"), "one's");
+  EXPECT_EQ(two->find("key", 0ms), "one's");
+  EXPECT_EQ(two->find("key", 20ms), "one's");
+  EXPECT_EQ(two->find("other", 0ms), std::nullopt);
+  EXPECT_EQ(two->find("other", 20ms), std::nullopt);
   one.reset();
   const auto deadline = Clock::now() + 10s;
   while (two->hold("key", "two's") && Clock::now() < deadline) std::this_thread::sleep_for(5ms);

@@ -94,7 +94,7 @@ TEST_F(Tasks, TheBaselineOfSharesCountsTheRowsThatKnowALabel) {
 }
 
 TEST_F(Tasks, EachNegativeHasAMargin) {
-  const auto task = find_task("triplets", {.label = "margin"});
+  const auto task = find_task("triplets", {.label = "margin", .margins = true});
   const std::string row = R"({"anchor": "a", "positive": "b", "negative": )";
   const auto store = open(task, write("margins.jsonl", row +
                                                            R"(["c", "a"], "margin": [0.25, -7]})"
@@ -115,7 +115,44 @@ TEST_F(Tasks, EachNegativeHasAMargin) {
   const std::string message = error_of(task, write("one.jsonl", row + R"(["c", "a"], "margin": 0.5})"
                                                                       "\n"));
   EXPECT_NE(message.find("one.jsonl:1"), message.npos) << message;
-  EXPECT_NE(message.find("found 1 for 2 negatives"), message.npos) << message;
+  EXPECT_NE(message.find("found 1 for 2 negatives; write a list, in JSON lines"), message.npos) << message;
+}
+
+TEST_F(Tasks, AMarginIsNotGivenToTheNegativeBesideABlankOne) {
+  const auto refuses = [&](const FileOptions& files, const std::string& row, const std::string& phrase) {
+    const std::string message = error_of(find_task("triplets", files), write("blank.jsonl", row + "\n"));
+    EXPECT_NE(message.find(phrase), message.npos) << message;
+  };
+  const FileOptions lists{.label = "margin", .margins = true};
+  const std::string row = R"({"anchor": "a", "positive": "b", "negative": )";
+  for (const char* blank : {"", " "})
+    refuses(lists, row + R"(["c", ")" + blank + R"(", "a"], "margin": [0.1, 0.2, 0.3]})",
+            "text 2 of the list is empty");
+  refuses(lists, row + R"(["c", ""], "margin": [0.1]})", "text 2 of the list is empty");
+  FileOptions columns = lists;
+  columns.text = {"anchor", "positive", "n1", "n2"};
+  for (const char* last : {R"("")", "[]", R"([""])"})
+    refuses(columns,
+            R"({"anchor": "a", "positive": "b", "n1": "c", "n2": )" + std::string(last) +
+                R"(, "margin": [0.1, 0.2]})",
+            "the column \"n2\" is empty");
+  const std::string message = error_of(find_task("triplets", columns),
+                                       write("blank.csv", "anchor,positive,n1,n2,margin\na,b,c,,1\n"));
+  EXPECT_NE(message.find("the column \"n2\" is empty"), message.npos) << message;
+}
+
+TEST_F(Tasks, ALabelThatNoLossReadsIsANumberPerRow) {
+  const auto task = find_task("triplets", {.text = {"anchor", "positive", "n1", "n2"}, .label = "score"});
+  const fs::path file = write("scored.csv", "anchor,positive,n1,n2,score\na,b,c,a,0.5\nb,a,c,,2\n");
+  const auto store = open(task, file);
+  ASSERT_EQ(store->rows(), 2);
+  EXPECT_EQ(store->meta().labels, data::LabelKind::values);
+  EXPECT_EQ(store->row(0).label, 0.5);
+  EXPECT_EQ(store->row(1).label, 2);
+  FileOptions margins = task->files();
+  margins.margins = true;
+  const std::string message = error_of(with_files(*task, margins), file);
+  EXPECT_NE(message.find("found 1 for 2 negatives; write a list, in JSON lines"), message.npos) << message;
 }
 
 TEST_F(Tasks, ColaTakesTheFourthColumnAndTheSecondAsLabel) {
@@ -289,7 +326,8 @@ TEST(TaskTable, WhatAFolderDescribesIsFoundAgain) {
 }
 
 TEST(FileOptions, TakeFromTheNoteWhatIsNotSaid) {
-  const FileOptions noted{.text = {"a", "b"}, .label = "c", .header = false, .label_separator = ";"};
+  const FileOptions noted{
+      .text = {"a", "b"}, .label = "c", .header = false, .label_separator = ";", .margins = true};
   const Json note{{kColumnsNote, noted.note()}};
   FileOptions said{.label = "d"};
   said.fill_from(note);
@@ -297,6 +335,7 @@ TEST(FileOptions, TakeFromTheNoteWhatIsNotSaid) {
   EXPECT_EQ(said.label, "d");
   EXPECT_EQ(said.header, false);
   EXPECT_EQ(said.separator(), ";");
+  EXPECT_TRUE(said.margins);
   FileOptions alone;
   alone.fill_from(Json::object());
   EXPECT_TRUE(alone.text.empty());

@@ -67,6 +67,13 @@ TEST_F(TableGuesses, FilesOfEmbeddersNameTheirTasks) {
       guess("a.csv", table("query,positive,negative", [&](int i) { return texts(i) + ",not " + prose(i); }));
   has(triplets, "--task triplets --text-column query positive negative");
   has(triplets, "--task reranker --text-column query positive negative");
+  const std::string margins = guess("a.csv", table("query,positive,negative,margin", [&](int i) {
+                                      return texts(i) + ",not " + prose(i) + "," + std::to_string(i) + ".5";
+                                    }));
+  has(margins, "--task triplets --text-column query positive negative");
+  has(margins, "add --label-column margin --loss margin-mse");
+  EXPECT_EQ(guess("a.csv", table("query,positive,label", [&](int i) { return texts(i) + "," + kind(i); })),
+            "classes query > label");
   EXPECT_EQ(guess("a.csv", table("query,positive", [](int i) { return prose(i) + "," + kind(i); })),
             "classes query > positive");
   const auto scored = [&](const char* fraction) {
