@@ -13,13 +13,21 @@ namespace funicular::data {
 /// Every row is a sample, with its label. For classification, pairs and regression.
 class RowDataset : public Dataset {
  public:
+  /// Shares the store, which may be open in several datasets.
   explicit RowDataset(std::shared_ptr<const TokenStore> store);
+  /// The rows of the store.
   int64_t size() const override { return store_->rows(); }
+  /// Row `index`, 0 <= index < size(). Its spans are valid while the store is open.
   Sample get(int64_t index) const override { return store_->row(index); }
+  /// The document in which a row lies.
   int64_t document_of(int64_t index) const override;
+  /// Hash of the store's contents.
   uint64_t fingerprint() const override;
+  /// As Dataset::found_damaged.
   bool found_damaged() const override { return store_->found_damaged(); }
+  /// As Dataset::require_sound.
   void require_sound() const override { store_->require_sound(); }
+  /// The store of the rows.
   const TokenStore& store() const { return *store_; }
 
  private:
@@ -34,12 +42,19 @@ class ChunkDataset : public Dataset {
   /// `length` >= 1: tokens per piece, without the special tokens that the objective adds. Throws InputError for a
   /// damaged store.
   ChunkDataset(std::shared_ptr<const TokenStore> store, int64_t length);
+  /// The pieces of all documents.
   int64_t size() const override { return size_; }
+  /// Piece `index`, 0 <= index < size(): one column. Its spans are valid while the store is open.
   Sample get(int64_t index) const override;
+  /// The document of a piece.
   int64_t document_of(int64_t index) const override { return locate(index).document; }
+  /// Hash of the store's contents and of the length.
   uint64_t fingerprint() const override;
+  /// As Dataset::found_damaged.
   bool found_damaged() const override { return store_->found_damaged(); }
+  /// As Dataset::require_sound.
   void require_sound() const override { store_->require_sound(); }
+  /// The store of the documents.
   const TokenStore& store() const { return *store_; }
 
  private:
@@ -64,11 +79,17 @@ class SubsetDataset : public Dataset {
   /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs to the subset. `identity` distinguishes the
   /// subsets of one base.
   SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks, uint64_t identity);
+  /// The marked samples.
   int64_t size() const override { return size_; }
+  /// Sample `index` of the subset, 0 <= index < size(). Its sample_id is the index in the subset.
   Sample get(int64_t index) const override;
+  /// The document in the base.
   int64_t document_of(int64_t index) const override { return base_->document_of(base_index(index)); }
+  /// Hash of the base's fingerprint and of the identity.
   uint64_t fingerprint() const override;
+  /// As Dataset::found_damaged.
   bool found_damaged() const override { return base_->found_damaged(); }
+  /// As Dataset::require_sound.
   void require_sound() const override { base_->require_sound(); }
   /// The index in `base` of sample `index`.
   int64_t base_index(int64_t index) const;
@@ -81,8 +102,10 @@ class SubsetDataset : public Dataset {
   int64_t size_ = 0;
 };
 
+/// The two parts of a dataset.
 struct Split {
-  std::shared_ptr<const Dataset> train, held_out;
+  std::shared_ptr<const Dataset> train;     ///< the documents to train on
+  std::shared_ptr<const Dataset> held_out;  ///< the documents for evaluation
 };
 
 /// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only. Document d is
