@@ -43,9 +43,9 @@ steps - 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32
 trace - 50 when each kernel of some steps runs
 peers - 60 BERT-base beside PyTorch without padding, compiled
 graphs - 20 32 rows a step and MiniLM with and without recorded passes
-attention - 30 steps by our kernels, with and without tensor cores, for comparison with `steps`
+attention - 40 steps by our kernels, with and without tensor cores, for comparison with `steps`
 predict - 60 prediction with BERT-base beside transformers, whole commands
-distill - 60 the steps of distillation beside PyTorch
+distill - 50 the steps of distillation beside PyTorch
 floor - 20 the step beside its products alone
 padded - 40 BERT-base with rows of 128 beside transformers, compiled
 LIST

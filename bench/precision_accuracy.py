@@ -48,7 +48,7 @@ def main() -> None:
     args = parser.parse_args(words[:cut])
     args.more = words[cut + 1:]
     found = [{precision: evaluate(args, model, precision) for precision in PRECISIONS} for model in args.models]
-    metrics = [name for name in found[0]["fp32"] if name not in ("samples", "loss")]
+    metrics = [name for name, value in found[0]["fp32"].items() if name not in ("samples", "loss") and isinstance(value, (int, float))]
     print(f"| {args.task}, {found[0]['fp32']['samples']} rows | " + " | ".join(PRECISIONS) + " | bf16 less fp32 | int8 less fp32 |\n"
           + "|---|" + "---|" * (len(PRECISIONS) + 2))
     for metric in metrics:
