@@ -30,7 +30,7 @@ class MultiLabel(ProgramTest):
         model = self.folder / "model"
         if not model.exists():
             self.model()
-        files = self.write("sets-train." + ending, 96, 1), self.write("sets-eval." + ending, 40, 2)
+        files = self.write("sets-train." + ending, 96, 1), self.write("sets-eval." + ending, 120, 2)
         words = self.finetune_words(model, output=output, train=files[0], eval=files[1], **{"num_train_epochs": 40, **options})
         return self.succeeds(*words, "--multi-label", *more).json()
 
@@ -78,8 +78,8 @@ class MultiLabel(ProgramTest):
         self.train()
         model, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
         measured = self.succeeds("evaluate", "--model", model, "--task", "custom", "--multi-label", "--data", data).json()
-        self.assertEqual(set(measured), {"micro_f1", "macro_f1", "average_precision", "accuracy", "loss", "samples"})
-        expected = rows(40, 2)
+        self.assertEqual(set(measured), {"micro_f1", "macro_f1", "average_precision", "accuracy", "loss", "samples", "baseline"})
+        expected = rows(120, 2)
 
         def right_rows():
             answers = self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for _, text in expected)).out
@@ -88,7 +88,7 @@ class MultiLabel(ProgramTest):
             for answer in answers:
                 names = [name for name, limit in zip(answer["probabilities"], thresholds) if answer["probabilities"][name] >= limit]
                 self.assertEqual(answer["labels"], names)
-            return sum(answer["labels"] == labels for answer, (labels, _) in zip(answers, expected)) / 40
+            return sum(answer["labels"] == labels for answer, (labels, _) in zip(answers, expected)) / len(expected)
 
         self.assertAlmostEqual(measured["accuracy"], right_rows(), places=9)
         config = self.config()

@@ -86,9 +86,10 @@ def evaluated_task(lab):
     cola = lab.once("cola.tsv", lambda path: write_rows(path, None, [("x", "1", "*", "film"), ("x", "0", "*", "book"), ("x", "0", "*", "old")]))
     model = classifier(lab, "bias", bias=[0, 3])
     found = evaluate(lab, model=model, task="cola", data=cola)
-    lab.assertEqual((set(found), found["samples"]), ({"matthews_correlation", "accuracy", "loss", "samples"}, 3))
+    lab.assertEqual((set(found), found["samples"]), ({"matthews_correlation", "accuracy", "loss", "samples", "baseline"}, 3))
+    lab.assertEqual(found["baseline"], {"answer": "always \"unacceptable\"", "accuracy": 2 / 3})
     lab.assertAlmostEqual(found["accuracy"], 1 / 3, places=6)
-    lab.assertEqual(set(evaluate(lab, model=model)), {"accuracy", "macro_f1", "loss", "samples"})
+    lab.assertEqual(set(evaluate(lab, model=model)), {"accuracy", "macro_f1", "loss", "samples", "baseline"})
     # transformers' run_glue.py finds the task's classes by their names in small letters, too.
     sst2 = lab.once("sst2.tsv", lambda path: write_rows(path, ("sentence", "label"), [("film", "1"), ("book", "0"), ("old", "0")]))
     for names in (("POSITIVE", "NEGATIVE"), ("NEGATIVE", "POSITIVE")):
