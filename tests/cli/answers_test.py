@@ -54,7 +54,7 @@ class Forms(ProgramTest):
         self.succeeds("predict", "--model", model, "--output", self.folder / "none.csv", stdin="")
         self.assertEqual((self.folder / "none.csv").read_text().splitlines(), (self.folder / "answers.csv").read_text().splitlines()[:1])
         data = write_rows(self.folder / "rows.jsonl", None, [[json.dumps({"text": text, "label": NAMES[0]})] for _, text in sentiment_rows(9)])
-        found = self.answered("evaluate", "--model", model, "--task", "custom", "--data", data, "--predictions")
+        found = self.answered("evaluate", "--model", model, "--task", "custom", "--data", data, "--overwrite", "--predictions")
         self.assertEqual(found["json"], found["jsonl"])
         self.assertEqual(found["csv"], [self.flat(answer) for answer in found["jsonl"]])
         self.assertEqual(found["tsv"], found["csv"])
