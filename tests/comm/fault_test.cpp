@@ -353,7 +353,7 @@ TEST(Meeting, ASecondProcessOfARankIsRefusedAfterAllHaveMet) {
 
 TEST(Meeting, ARankOnAnotherHostThatIsLostIsReplaced) {
   const int port = test::some_port();
-  MeetingThread first(0, port), third(2, port);
+  MeetingThread first(0, port);
   const StoreClient::Target target{resolve({.port = port}), "", nullptr};
   auto lost = c10::make_intrusive<StoreClient>(target, std::chrono::seconds(20));
   EXPECT_EQ(lost->hold("funicular/here/1", "77 elsewhere lost-host 0"), std::nullopt);
@@ -361,6 +361,8 @@ TEST(Meeting, ARankOnAnotherHostThatIsLostIsReplaced) {
   // An earlier process on this host has 2 s to end.
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   lost.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the store sees the end of the connection
+  MeetingThread third(2, port);
   for (MeetingThread* one : {&first, &second, &third}) one->thread.join();
   EXPECT_EQ(second.meeting->peers()[1].process, ::getpid());
 }
