@@ -15,12 +15,13 @@ inline constexpr const char* kFirstTokens = "first_tokens";
 inline constexpr int64_t kNoLabel = -100;
 
 /// Returns the batch with sequences behind its own whose labels are kNoLabel. The numbers of tokens and of masked rows
-/// become multiples of 256 and 128, and the number of added sequences depends on `longest` alone. The loss, its
-/// gradients and the counts stay what they are, up to the order of sums. `longest`: tokens of the longest sequence
+/// become multiples of 256 and 128, and the number of added sequences depends on `longest` alone. With the
+/// kernels for GPUs, which leave kNoLabel out, the loss and its gradients stay what they are, up to the order of sums.
+/// The counts stay as they are. `longest`: tokens of the longest sequence
 /// afterwards, at least what the batch has.
 ///
 /// None if the batch is not on the CPU, or `longest` is below 2. None if there are other tensors than token_ids,
-/// token_type_ids, mlm_rows, mlm_labels and classes of sequences (labels [S] int64).
+/// token_type_ids, mlm_rows, mlm_labels and classes of sequences (labels [S] int64), or other counts than theirs.
 std::optional<MicroBatch> pad_batch(const MicroBatch& batch, int64_t longest);
 
 }  // namespace funicular

@@ -78,12 +78,11 @@ class DataParallel final : public Replicated, private StepParts {
         group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (options().cuda_graphs) {
-      if (group().size() > 1 || !on_device || options().deterministic)
+      if (!on_device || options().deterministic)
         throw InputError("strategy",
-                         "--cuda-graphs is for one process with a GPU without --deterministic, found {} "
-                         "ranks and a model on "
-                         "{}; leave it out",
-                         group().size(), model.device().str());
+                         "--cuda-graphs needs a GPU and goes without --deterministic, found a model on {}; "
+                         "leave it out",
+                         model.device().str());
       graphed_ = std::make_unique<GraphedPasses>(model, gradients());
     }
     if (group().size() == 1) return;

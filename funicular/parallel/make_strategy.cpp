@@ -51,6 +51,9 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
     throw InputError("strategy",
                      "--reduce-precision works only with ddp; {} reduces in the gradients' own type",
                      layout.strategy());
+  if (options.cuda_graphs && !(reduces && group.size() == 1))
+    throw InputError("strategy", "--cuda-graphs is for one process with one GPU, found {}; leave it out",
+                     layout.strategy());
   if (layout.devices > 0 && layout.staged) return make_device_stages(layout, options);
   switch (layout.kind) {
     case Layout::Kind::single:

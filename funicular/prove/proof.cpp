@@ -380,7 +380,7 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
       return {false, 1e-10, 1e-10, why + "float64"};
     case Precision::fp32:
       return {false, 1e-3, 1e-3, why + "float32"};
-    case Precision::tf32:  // two bits of mantissa more than bfloat16
+    case Precision::tf32:  // three bits of mantissa more than bfloat16
       return {false, 0.025, 0.025, why + "TF32 products"};
     default:
       return {false, 0.1, 0.1, why + "16-bit products"};

@@ -253,6 +253,8 @@ TEST(GraphedPasses, AreForOneProcessWithAGpu) {
   Model model = small_model(model::Head::masked_lm, at::kCPU);
   const auto single = parallel::make_strategy("single", comm::Group(), {.cuda_graphs = true});
   EXPECT_THROW(single->attach(model, optim::make_optimizer(optim::AdamW{})), InputError);
+  for (const char* const other : {"zero2", "dp", "ps-sync", "pipeline"})
+    EXPECT_THROW(parallel::make_strategy(other, comm::Group(), {.cuda_graphs = true}), InputError) << other;
 }
 
 }  // namespace

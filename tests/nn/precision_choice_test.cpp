@@ -37,6 +37,7 @@ TEST(PrecisionChoice, Tf32NeedsAGpuFromAmpereOn) {
     EXPECT_THROW(require_tf32(at::kCUDA), InputError);
   try {
     require_tf32(at::kCPU, "--teacher-precision");
+    FAIL() << "a CPU took it";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("or --teacher-precision fp32"), std::string::npos)
         << error.what();

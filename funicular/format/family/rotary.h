@@ -11,9 +11,9 @@ namespace funicular::format {
 
 /// Ends the messages that refuse scaled rotations.
 inline constexpr const char* kNoScaledRotations =
-    "scaled rotary positions are not supported; take a model without them. The type \"dynamic\" only changes "
-    "texts "
-    "that are longer than the original length: for shorter ones, remove it from the config.json of a copy";
+    "scaled rotary positions are not supported; take a model without them. The type \"dynamic\" only "
+    "changes texts that are longer than the original length: for shorter ones, remove it from the "
+    "config.json of a copy";
 
 /// The keys that read_rotary() reads.
 std::vector<std::string> rotary_keys();
