@@ -20,9 +20,9 @@ enum class Purpose : uint32_t {
   mask_replace = 4,       ///< what is shown instead
   dropout_embedding = 5,  ///< after the embeddings' normalisation
   dropout_attention = 6,  ///< on attention probabilities
-  dropout_attention_output = 7,
-  dropout_output = 8,  ///< after the feed-forward part
-  dropout_classifier = 9,
+  dropout_attention_output = 7,  ///< after the attention's output product
+  dropout_output = 8,            ///< after the feed-forward part
+  dropout_classifier = 9,        ///< in heads
   next_sentence = 10,  ///< which second segment a sequence has, and where it begins
   vary_text = 20,      ///< which words of a text are replaced, and by what (augment/)
   train_vectors = 21,  ///< word vectors: their start and what is drawn (augment/)
@@ -31,7 +31,9 @@ enum class Purpose : uint32_t {
 
 /// A 64-bit Philox key.
 struct RandomKey {
-  uint32_t low = 0, high = 0;
+  uint32_t low = 0;   ///< the lower 32 bits
+  uint32_t high = 0;  ///< the upper 32 bits
+  /// Equal if both halves are.
   bool operator==(const RandomKey&) const = default;
 };
 
@@ -39,6 +41,7 @@ struct RandomKey {
 /// unrelated keys.
 RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer = 0);
 
+/// A counter, or the 128 random bits that belong to it.
 using RandomBlock = std::array<uint32_t, 4>;
 
 /// 128 random bits for a counter. A pure function.
@@ -76,7 +79,9 @@ class Permutation {
  public:
   /// size >= 1.
   Permutation(uint64_t size, RandomKey key);
+  /// The number at place `index` of the shuffled order, 0 <= index < size().
   uint64_t operator()(uint64_t index) const;
+  /// How many numbers are shuffled.
   uint64_t size() const { return size_; }
 
  private:
@@ -94,7 +99,9 @@ class Permutation {
 /// is {16 * B + i, position, draw}.
 struct DropoutRate {
   uint32_t threshold = 0;  ///< 0 .. 65535; 0 keeps everything
+  /// The nearest rate to a probability of dropping, 0 <= p < 1. Throws InputError for another p.
   static DropoutRate from_probability(double p);
+  /// The factor of a kept element.
   double scale() const { return 65536.0 / (65536.0 - threshold); }
 };
 
