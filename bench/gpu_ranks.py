@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several ranks on one GPU: the same weights as one process, and a killed rank.
 
-usage: gpu_ranks.py --results FOLDER [--program FILE] [--device cuda:0] [--steps 8] [--limit 60] [--only NAME,…]
+usage: gpu_ranks.py --results FOLDER [--program FILE] [--device cuda:0] [--steps 8] [--limit 60] [--strategies] [--only NAME,…]
 
 A small BERT learns made-up text by SGD, whose steps do not magnify rounding: in one process, and on ranks that exchange gradients by each transport. The largest
 difference of a weight is printed beside the largest change of a weight by the training, and with --deterministic whether the bytes
@@ -39,6 +39,14 @@ RUNS = {
     "nccl 4": (4, "nccl", []),
     "nccl 2 bf16": (2, "nccl", ["--precision", "bf16"]),
     "staged 2 deterministic": (2, "staged", ["--deterministic"]),
+}
+# The other strategies, with --strategies.
+STRATEGIES = {
+    "single": RUNS["single"],
+    **{f"{transport} {strategy} {ranks}": (ranks, transport, ["--strategy", strategy, *options])
+       for transport in ("staged", "nccl")
+       for strategy, ranks, options in (("zero1", 2, []), ("zero2", 2, []), ("zero3", 4, []), ("ps-sync", 3, []), ("pipeline", 2, []),
+                                        ("pipeline", 4, ["--schedule", "zb-h1"]), ("tensor", 2, []))},
 }
 ON_CPU = "processor"
 
@@ -136,7 +144,7 @@ class Study:
         """Trains all runs, and compares each with the one that it should equal."""
         start_weights = None
         trained: dict[str, dict] = {}
-        rows = {ON_CPU: (1, "", []), **RUNS}
+        rows = STRATEGIES if self.args.strategies else {ON_CPU: (1, "", []), **RUNS}
         for name, (ranks, transport, options) in rows.items():
             if self.args.only and name not in {*self.args.only, *map(base_of, self.args.only)}:
                 continue
@@ -199,9 +207,10 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--strategies", action="store_true", help="the other strategies on several ranks, instead of ddp and the kill")
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(RUNS)}, killed")
     args = parser.parse_args()
-    if unknown := set(args.only or []) - {*RUNS, ON_CPU, "killed"}:
+    if unknown := set(args.only or []) - {*RUNS, *STRATEGIES, ON_CPU, "killed"}:
         parser.error(f"--only: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(RUNS)}, {ON_CPU}, killed")
     args.results, args.program = args.results.absolute(), args.program.absolute()
     study, report = Study(args), {}
@@ -209,7 +218,7 @@ def main() -> int:
     for name, row in report.items():
         print(describe(name, row), flush=True)
     good = all(sound(name, row) for name, row in report.items())
-    if not args.only or "killed" in args.only:
+    if "killed" in (args.only or ([] if args.strategies else ["killed"])):
         killed = study.kill_one()
         print("killed", killed, flush=True)
         good = good and not killed["failed"]

@@ -36,6 +36,8 @@ kernels + 90 tests of copies, operations and optimisers on the card
 models + 90 tests of whole models and training steps on the card
 prove + 90 layouts on the card compared
 ranks + 90 several ranks on the card, by NCCL and through pinned memory, and a killed rank
+strategies + 90 zero1 to zero3, servers, pipelines and slices on the card, by NCCL and through pinned memory
+layouts + 90 the same strategies through pinned memory, compared tensor by tensor
 memcheck + 90 compute-sanitizer memcheck on the kernels of attention and normalisation
 racecheck + 90 compute-sanitizer racecheck on the same
 compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padded`
@@ -205,6 +207,16 @@ part_compile() {
 }
 
 part_ranks() { ours python3 bench/gpu_ranks.py --results "$files/ranks" --program "$program" --limit 30; }
+
+part_strategies() { ours python3 bench/gpu_ranks.py --results "$files/strategies" --program "$program" --limit 30 --strategies; }
+part_layouts() {
+  local status=0 layout
+  for layout in "zero1 -n 2" "zero2 -n 2" "zero3 -n 4" "ps-sync -n 3" "pipeline -n 2" "pipeline-zero2 -n 4 --pipeline-parallel 2 --schedule zb-h1" \
+    "tensor -n 2" "tensor -n 2 --sequence-parallel" "dp -n 2" "pipeline --devices 2"; do
+    ours "$program" prove "$layout" single --device cuda --share-device --steps 2 || status=1
+  done
+  return $status
+}
 
 part_predict() {
   python3 bench/gpu_predict.py --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000,80000 --repetitions 1

@@ -14,19 +14,19 @@ namespace funicular {
 
 /// Purpose of a random number. Values are part of the reproducibility promise: append, never renumber.
 enum class Purpose : uint32_t {
-  initialise = 1,         ///< weights; the seed is mixed with the hash of the tensor's name
-  shuffle = 2,            ///< order of the samples; layer = epoch
-  mask_select = 3,        ///< which tokens are hidden
-  mask_replace = 4,       ///< what is shown instead
-  dropout_embedding = 5,  ///< after the embeddings' normalisation
-  dropout_attention = 6,  ///< on attention probabilities
+  initialise = 1,                ///< weights; the seed is mixed with the hash of the tensor's name
+  shuffle = 2,                   ///< order of the samples; layer = epoch
+  mask_select = 3,               ///< which tokens are hidden
+  mask_replace = 4,              ///< what is shown instead
+  dropout_embedding = 5,         ///< after the embeddings' normalisation
+  dropout_attention = 6,         ///< on attention probabilities
   dropout_attention_output = 7,  ///< after the attention's output product
   dropout_output = 8,            ///< after the feed-forward part
   dropout_classifier = 9,        ///< in heads
-  next_sentence = 10,  ///< which second segment a sequence has, and where it begins
-  vary_text = 20,      ///< which words of a text are replaced, and by what (augment/)
-  train_vectors = 21,  ///< word vectors: their start and what is drawn (augment/)
-  user = 1000,         ///< first value for users' own modules
+  next_sentence = 10,            ///< which second segment a sequence has, and where it begins
+  vary_text = 20,                ///< which words of a text are replaced, and by what (augment/)
+  train_vectors = 21,            ///< word vectors: their start and what is drawn (augment/)
+  user = 1000,                   ///< first value for users' own modules
 };
 
 /// A 64-bit Philox key.

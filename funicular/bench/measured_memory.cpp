@@ -1,5 +1,7 @@
 #include "funicular/bench/measured_memory.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -11,6 +13,7 @@
 #include "funicular/core/storages.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/dry_run.h"
+#include "funicular/runtime/streams.h"
 
 namespace funicular::bench {
 
@@ -97,15 +100,21 @@ Segment* last_segment(Model& model) {
   return nullptr;
 }
 
+c10::CachingAllocator::Stat on_device(const at::Device& device) {
+  return at::getDeviceAllocator(device.type())
+      ->getDeviceStats(device.index())
+      .allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
 /// While it lives, notes the bytes in use at the end of each forward pass.
 class ForwardProbe {
  public:
-  explicit ForwardProbe(Model& model) : segment_(last_segment(model)) {
+  ForwardProbe(Model& model, const MemoryGauge& gauge) : segment_(last_segment(model)) {
     if (!segment_) return;
     forward_ = segment_->forward;
-    segment_->forward = [this, &model](Activations in, const Pass& pass) {
+    segment_->forward = [this, &model, &gauge](Activations in, const Pass& pass) {
       Activations out = forward_(std::move(in), pass);
-      most_ = std::max(most_, allocator_statistics().used - freed_gradient_bytes(model));
+      most_ = std::max(most_, gauge.used() - freed_gradient_bytes(model));
       return out;
     };
   }
@@ -150,8 +159,27 @@ void require_counted_tensors() {
                      "FUNICULAR_ALLOCATOR, or set it to caching");
 }
 
+MemoryGauge::MemoryGauge(const at::Device& device) : device_(device::with_number(device)) {
+  if (device.is_cpu()) require_counted_tensors();
+}
+
+int64_t MemoryGauge::used() const {
+  return device_.is_cpu() ? allocator_statistics().used : on_device(device_).current;
+}
+
+int64_t MemoryGauge::peak() const {
+  return device_.is_cpu() ? allocator_statistics().peak_used : on_device(device_).peak;
+}
+
+void MemoryGauge::reset_peak() const {
+  if (device_.is_cpu())
+    reset_allocator_peak();
+  else
+    at::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+}
+
 StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
-  require_counted_tensors();
+  const MemoryGauge gauge(step.model().device());
   const Held held = held_by(step, batch);
   parallel::Strategy& strategy = step.strategy();
   StepMemory memory;
@@ -165,15 +193,15 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
     memory.gradients += devices[i].gradients;
     memory.optimizer += devices[i].state;
   }
-  reset_allocator_peak();
-  const int64_t before = allocator_statistics().used;
-  const ForwardProbe probe(step.model());
+  gauge.reset_peak();
+  const int64_t before = gauge.used();
+  const ForwardProbe probe(step.model(), gauge);
   step.run_full(batch);
   const int64_t versions = strategy.costs().shadow_bytes - copies,
                 forward = std::max(before + versions, probe.most());
   memory.weights += versions;
   memory.activations = forward - before - versions;
-  memory.workspace = allocator_statistics().peak_used - forward;
+  memory.workspace = gauge.peak() - forward;
   memory.gathered = strategy.costs().most_gathered_bytes;
   // Waits for the exchanges that the step has started. They hold tensors of the model, which must be free before
   // the next model is measured.

@@ -31,8 +31,20 @@ struct StepMemory {
 /// Throws InputError unless tensors come from the caching allocator (runtime/allocator.h), which counts them.
 void require_counted_tensors();
 
-/// Takes one step, or at least two if ranks or devices share the work; collective as steps are. Throws as
-/// require_counted_tensors. Take a step before, because the first step does more.
+/// The bytes of the tensors on a device. Throws as require_counted_tensors for the CPU.
+class MemoryGauge {
+ public:
+  explicit MemoryGauge(const at::Device& device);
+  int64_t used() const;
+  int64_t peak() const;  ///< the most at a time since the last reset_peak(), or the start
+  void reset_peak() const;
+
+ private:
+  const at::Device device_;
+};
+
+/// Takes one step, or at least two if ranks or devices share the work; collective as steps are. On a GPU it counts the
+/// tensors there. Throws as require_counted_tensors for a model on the CPU. Take a step before, because the first step does more.
 StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch);
 
 /// Predicts the memory of the second step of a new model. The model is made and the steps are taken in a dry run

@@ -38,10 +38,11 @@ OrderedJson to_json(const StepMemory& memory) {
 }
 
 MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
-                       const Rows& batch, uint64_t seed) {
+                       const Rows& batch, uint64_t seed, bool on_cpu) {
   const StepOptions options{settings.precision, settings.recompute, settings.accumulation > 1};
   const train::GlobalBatch micro_batches = make_batch(batch, 0, settings.micro_batch_size(), seed);
-  MemoryRow row{settings, micro_batches.tokens, {}, predict_memory(make_model, options, micro_batches)};
+  MemoryRow row{settings, micro_batches.tokens, {}, {}};
+  if (on_cpu) row.predicted = predict_memory(make_model, options, micro_batches);
   TrainingStep step(make_model(), options);
   step.run(micro_batches);
   row.measured = measure_memory(step, micro_batches);
@@ -50,15 +51,16 @@ MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCas
 
 OrderedJson to_json(const std::vector<MemoryRow>& rows) {
   OrderedJson list = OrderedJson::array();
-  for (const auto& [settings, tokens, measured, predicted] : rows)
+  for (const auto& [settings, tokens, measured, predicted] : rows) {
     list.push_back({{"precision", precision_name(settings.precision)},
                     {"batch_size", settings.batch_size},
                     {"micro_batch_size", settings.micro_batch_size()},
                     {"max_length", settings.max_length},
                     {"tokens", tokens},
                     {"recompute", recompute_name(settings.recompute)},
-                    {"measured", to_json(measured)},
-                    {"predicted", to_json(predicted)}});
+                    {"measured", to_json(measured)}});
+    if (predicted) list.back()["predicted"] = to_json(*predicted);
+  }
   return list;
 }
 
@@ -69,7 +71,7 @@ std::string to_text(const std::vector<MemoryRow>& rows) {
         "{}, {} rows of {} in parts of {}, {}", precision_name(settings.precision), settings.batch_size,
         settings.max_length, settings.micro_batch_size(), recompute_name(settings.recompute));
     text += first_column(name) + cells("measured", measured);
-    text += fmt::format("{:<52}", "") + cells("predicted", predicted);
+    if (predicted) text += fmt::format("{:<52}", "") + cells("predicted", *predicted);
   }
   return text;
 }

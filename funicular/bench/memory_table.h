@@ -2,6 +2,7 @@
 // Combinations of settings whose measured memory is compared with the predicted one.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,14 @@ struct MemoryCase {
 struct MemoryRow {
   MemoryCase settings;
   int64_t tokens = 0;  ///< of the batch
-  StepMemory measured, predicted;
+  StepMemory measured;
+  std::optional<StepMemory> predicted;  ///< none on a GPU, whose kernels take other memory
 };
 
-/// Measures the second of two steps of a new model on the batch. Throws as measure_memory.
+/// Measures the second of two steps of a new model on the batch; with `on_cpu`, where the model must lie, also predicts
+/// it. Throws as measure_memory.
 MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
-                       const Rows& batch, uint64_t seed);
+                       const Rows& batch, uint64_t seed, bool on_cpu = true);
 
 /// The predicted memory of imagined ranks (bench::predict_ranks), by rank. settings.accumulation is 0 if the
 /// strategy chooses it.
@@ -41,7 +44,7 @@ struct RankMemoryRow {
 
 /// Bytes by kind, and "peak": their sum without "gathered", which is part of other kinds.
 OrderedJson to_json(const StepMemory& memory);
-/// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
+/// A list of objects with the settings, "measured" and, if there is one, "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);
 /// A list of objects with the settings, the strategy, the number of ranks, and "predicted": a list by rank.
 OrderedJson to_json(const std::vector<RankMemoryRow>& rows);

@@ -94,7 +94,7 @@ void add_ordinary_head(model::Builder& builder) {
                                                  norm.weights().beta, norm.epsilon);
         const at::Tensor logits =
             at::linear(hidden.to(decoder->compute.scalar_type()), decoder->compute).to(wide) + bias->compute;
-        const at::Tensor labels = at::full({x.size(0)}, -100, at::kLong)
+        const at::Tensor labels = at::full({x.size(0)}, -100, pass.batch["mlm_labels"].options())
                                       .index_copy_(0, pass.batch["mlm_rows"], pass.batch["mlm_labels"]);
         pass.loss.add("mlm",
                       at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, /*ignore_index=*/-100));

@@ -108,6 +108,29 @@ Work work_of(std::string_view event) {
   return Work::rest;
 }
 
+Work work_of_kernel(std::string_view kernel) {
+  // cuBLAS has nvjet and xmma on Hopper, cutlass and gemm before.
+  constexpr std::pair<std::string_view, Work> kParts[] = {{"optim::device", Work::optimizer},
+                                                          {"flash", Work::attention},
+                                                          {"Attention", Work::attention},
+                                                          {"attention", Work::attention},
+                                                          {"QueryGradients", Work::attention},
+                                                          {"KeyValueGradients", Work::attention},
+                                                          {"ShortForward", Work::attention},
+                                                          {"DecisionsBy", Work::attention},
+                                                          {"CrossEntropy", Work::loss},
+                                                          {"Logit", Work::loss},
+                                                          {"nn::device", Work::elementwise},
+                                                          {"nvjet", Work::products},
+                                                          {"xmma", Work::products},
+                                                          {"cutlass", Work::products},
+                                                          {"gemm", Work::products},
+                                                          {"splitKreduce", Work::products}};
+  for (const auto& [part, work] : kParts)
+    if (kernel.find(part) != std::string_view::npos) return work;
+  return Work::rest;
+}
+
 std::vector<Profile::Part> Profile::parts() const {
   std::vector<Part> result;
   const std::lock_guard lock(state_->mutex);

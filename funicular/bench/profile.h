@@ -52,6 +52,8 @@ inline constexpr int kWorks = 6;
 const char* work_name(Work work);
 /// Returns the kind of work of an event, by its name. LibTorch's own operations are `rest`, except products.
 Work work_of(std::string_view event);
+/// As work_of, of a kernel on a GPU.
+Work work_of_kernel(std::string_view kernel);
 
 /// The events as a file for chrome://tracing and ui.perfetto.dev: the Trace Event Format's JSON object, with
 /// complete events ("X") in microseconds.

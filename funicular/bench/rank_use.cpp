@@ -60,7 +60,8 @@ class RankBench {
     RankUse use;
     use.strategy = name;
     use.ranks = group.size();
-    if (!is_devices(name)) use.predicted = predict(name, comm::Group::imagined(group.rank(), group.size()));
+    if (!is_devices(name) && options_.device.is_cpu())
+      use.predicted = predict(name, comm::Group::imagined(group.rank(), group.size()));
     auto strategy = make_strategy(name, group);
     const train::BatchPlan plan = plan_of(*strategy);
     TrainingStep step(build(), step_options(plan), nullptr, std::move(strategy));
@@ -93,7 +94,7 @@ class RankBench {
     if (layout.kind == parallel::Layout::Kind::asynchronous_servers)
       throw InputError("bench",
                        "ps-async has no step that all ranks take together; expected another strategy");
-    return parallel::make_strategy(layout, group, {.compare_every = 0});
+    return parallel::make_strategy(layout, group, {.compare_every = 0, .device = options_.device});
   }
   train::BatchPlan plan_of(const parallel::Strategy& strategy) const {
     return train::plan_batches(sizes_, strategy.parts(), strategy.pieces());
@@ -102,7 +103,9 @@ class RankBench {
     return {options_.precision, options_.recompute, plan.accumulation > 1};
   }
   Model build() const {
-    return model::build_model({options_.config, model::Head::masked_lm, master_type(options_.precision), 1});
+    model::ModelOptions model{options_.config, model::Head::masked_lm, master_type(options_.precision), 1};
+    model.device = options_.device;
+    return model::build_model(model);
   }
   train::GlobalBatch batch(int64_t number, const train::BatchPlan& plan,
                            const parallel::Strategy& strategy) const {

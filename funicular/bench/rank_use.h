@@ -20,10 +20,10 @@ namespace funicular::bench {
 struct RankUse {
   std::string strategy;  ///< by the name that the caller gave
   int ranks = 1;
-  StepMemory measured;                       ///< of the last step, which is not timed
-  std::optional<StepMemory> predicted;       ///< of the same step; none for dp (see predict_memory)
-  double step_seconds = 0;                   ///< median, of the slowest rank
-  double tokens_per_second = 0;              ///< of all ranks
+  StepMemory measured;                  ///< of the last step, which is not timed
+  std::optional<StepMemory> predicted;  ///< of the same step; none for dp (see predict_memory) and on a GPU
+  double step_seconds = 0;              ///< median, of the slowest rank
+  double tokens_per_second = 0;         ///< of all ranks
   std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds is per step
   double wait_seconds = 0;  ///< per step, waiting for exchanges that no computation hides; median
 };
@@ -41,6 +41,7 @@ struct RankUseOptions {
   int64_t micro_batch_size = 0;
   int64_t accumulation = 0;
   int devices = 2;  ///< of dp
+  at::Device device = at::kCPU;
   int64_t steps = 5, warmup = 2;
 };
 

@@ -14,7 +14,7 @@
 #include "funicular/bench/training_step.h"
 #include "funicular/data/sampler.h"
 #include "funicular/objective/masked_lm.h"
-#include "funicular/runtime/allocator.h"
+#include "funicular/runtime/streams.h"
 #include "funicular/train/prefetch.h"
 #include "funicular/train/trainer.h"
 
@@ -98,7 +98,7 @@ class Trial {
   train::BatchPlan plan_;
   data::Sampler sampler_;
   int64_t steps_;
-  int64_t before_ = allocator_statistics().used;
+  const MemoryGauge gauge_;
   std::unique_ptr<TrainingStep> step_;
   int64_t at_rest_ = 0;  ///< bytes between steps
 };
@@ -117,14 +117,16 @@ Trial::Trial(const TechniquesSubject& subject, const TechniquesOptions& options,
       source_(recipe.packed ? source : static_cast<const train::Source&>(padded_)),
       plan_(plan_of(options, recipe)),
       sampler_(source.size(), {.seed = options.seed, .batch_size = plan_.batch}),
-      steps_(std::max<int64_t>(1, options.steps / recipe.times_larger)) {
+      steps_(std::max<int64_t>(1, options.steps / recipe.times_larger)),
+      gauge_(options.device) {
+  const int64_t before = gauge_.used();
   Model model = subject.build(recipe.masked_head ? model::Head::masked_lm : ordinary_masked_lm());
   const optim::AdamW adamw{.learning_rate = 1e-4, .weight_decay = 0.01};
   step_ = std::make_unique<TrainingStep>(
       std::move(model), StepOptions{recipe.precision, recipe.recompute, recipe.accumulation > 1},
       recipe.fused_optimizer ? nullptr : make_ordinary_adamw(adamw));
   step_->run(collate(0, /*training=*/true));
-  at_rest_ = allocator_statistics().used - before_;
+  at_rest_ = gauge_.used() - before;
 }
 
 int64_t Trial::real_tokens(int64_t first, int64_t count) const {
@@ -137,16 +139,17 @@ int64_t Trial::real_tokens(int64_t first, int64_t count) const {
 template <class Work>
 Stretch Trial::measure(int64_t number, bool training, Work work) {
   const int64_t first = number * steps_, tokens = real_tokens(first, steps_);
-  reset_allocator_peak();
-  const int64_t used = allocator_statistics().used;
+  gauge_.reset_peak();
+  const int64_t used = gauge_.used();
   const auto start = Clock::now();
   {
     train::Prefetcher<train::GlobalBatch> loader(first, first + steps_, recipe_.workers, recipe_.workers + 1,
                                                  [&](int64_t b) { return collate(b, training); });
     for (int64_t i = 0; i < steps_; ++i) work(loader.next());
   }
+  device::current_stream(options_.device)->record()->wait();
   const double seconds = seconds_since(start);
-  return {static_cast<double>(tokens) / seconds, allocator_statistics().peak_used - used + at_rest_};
+  return {static_cast<double>(tokens) / seconds, gauge_.peak() - used + at_rest_};
 }
 
 Stretch Trial::train(int64_t number) {
@@ -297,7 +300,7 @@ TechniquesResult Measurement::run() {
 
 TechniquesResult measure_techniques(const TechniquesSubject& subject, const TechniquesOptions& options,
                                     const TechniquesProgress& progress) {
-  require_counted_tensors();
+  if (options.device.is_cpu()) require_counted_tensors();
   const int64_t needed = options.batch_size * options.larger;
   if (subject.train.size() < needed || subject.held_out.size() < 1)
     throw InputError("bench",

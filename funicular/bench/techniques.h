@@ -6,6 +6,8 @@
 // in float32. It uses LibTorch's AdamW over single weights, with separate passes for clipping and zeroing. Its
 // batches are made between the steps.
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -42,6 +44,7 @@ struct TechniquesOptions {
   // For the short run with early stopping.
   int64_t run_steps = 60, eval_steps = 5, patience = 2;
   double learning_rate = 5e-4;
+  at::Device device = at::kCPU;  ///< of the models
 };
 
 /// The speed and memory of training steps or of an evaluation.

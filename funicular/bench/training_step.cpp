@@ -9,6 +9,7 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/runtime/dry_run.h"
+#include "funicular/runtime/streams.h"
 #include "funicular/train/prefetch.h"
 
 namespace funicular::bench {
@@ -104,7 +105,8 @@ double StepTimes::median() const {
 
 int64_t peak_device_bytes(const at::Device& device) {
   if (device.is_cpu()) return 0;
-  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  const at::Device card = device::with_number(device);
+  const auto stats = at::getDeviceAllocator(card.type())->getDeviceStats(card.index());
   return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 

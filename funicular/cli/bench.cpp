@@ -48,11 +48,6 @@ int Bench::run() {
   require_parent_folder(options_.plot, "--plot");
   require_ending(options_.plot, "--plot", {"svg"});
   options_.device.apply();
-  if (options_.device.device != "cpu" && (!what_.empty() || options_.profile))
-    throw InputError("device",
-                     "on --device {} funicular bench only times and traces steps; expected --device cpu for "
-                     "memory, techniques, ranks and --profile",
-                     options_.device.device);
   if (options_.cuda_graphs && (options_.device.device == "cpu" || options_.recompute.text("none") != "none"))
     throw InputError("usage",
                      "--cuda-graphs times steps on a GPU without recomputation; expected --device cuda, and "

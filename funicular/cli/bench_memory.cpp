@@ -63,7 +63,7 @@ void measure_cases(const BenchOptions& options, const format::ModelConfig& confi
   for_each_case(cases, 1, "combinations", [&](const bench::MemoryCase& one, const auto& done) {
     const bench::Rows batch = options.make_batches(config, one.batch_size, one.max_length, 1).front();
     rows.push_back(bench::measure_case([&] { return options.build(config, master_type(one.precision)); }, one,
-                                       batch, options.seed));
+                                       batch, options.seed, options.device.place().is_cpu()));
     done();
   });
   print_rows(options, rows);
@@ -107,8 +107,13 @@ int bench_memory(BenchOptions options) {
   const format::ModelConfig config = options.configuration();
   if (options.strategies.empty() && !options.ranks)
     measure_cases(options, config);
-  else
+  else if (options.device.place().is_cpu())
     predict_cases(options, config);
+  else
+    throw InputError("device",
+                     "--device {}: what ranks need is predicted for the CPU alone. Expected --device cpu, or "
+                     "ranks that run: funicular launch -n 2 -- funicular bench ranks --device cuda",
+                     options.device.device);
   return 0;
 }
 

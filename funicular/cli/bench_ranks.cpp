@@ -89,7 +89,8 @@ int bench_ranks(BenchOptions options) {
   options.refuse("funicular bench ranks", {"data", "tokenizer", "repetitions", "larger", "run-steps",
                                            "eval-steps", "patience", "learning-rate", "plot", "floor",
                                            "profile", "trace", "gradient-accumulation-steps", "ranks"});
-  const comm::Group group = comm::Group::from_environment();
+  const comm::Group group = comm::Group::from_environment(
+      {.device = options.device.place(), .transport = options.device.transport()});
   if (options.model_name.empty()) options.model_name = "base";
   bench::RankUseOptions ranks;
   ranks.config = options.configuration();
@@ -100,6 +101,7 @@ int bench_ranks(BenchOptions options) {
   if (!options.batches.empty()) take_batches(options.batches, ranks);
   ranks.micro_batch_size = options.micro_batch_size;
   ranks.devices = static_cast<int>(options.devices);
+  ranks.device = options.device.place();
   ranks.steps = options.steps.value_or(5);
   ranks.warmup = options.warmup;
   std::vector<std::string> strategies = options.strategies;

@@ -71,6 +71,7 @@ int bench_techniques(BenchOptions options) {
   options.techniques.steps = options.steps.value_or(options.techniques.steps);
   options.techniques.recompute = parse_recompute(options.recompute.text("full"));
   options.techniques.seed = options.seed;
+  options.techniques.device = options.device.place();
   format::ModelConfig config = options.configuration();
   model::check_positions(options.techniques.max_length, config);
   const BenchText text = open_text(options, config);

@@ -53,14 +53,26 @@ constexpr int64_t kFurtherSteps = 3;  // that are watched
 
 void add_profile(OrderedJson& result, const BenchOptions& options, bench::TrainingStep& step,
                  const std::vector<bench::Rows>& batches) {
-  const bench::Profile profile;
-  const double total =
-      bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed).total();
+  double total = 0;
+  const auto steps = [&] {
+    total =
+        bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed).total();
+  };
+  const bool on_cpu = step.model().device().is_cpu();
+  std::vector<bench::Profile::Part> parts;
+  if (on_cpu) {
+    const bench::Profile profile;
+    steps();
+    parts = profile.parts();
+  } else {
+    parts = bench::profile_device(steps);
+  }
   double named = 0;
   std::array<double, bench::kWorks> works{};
-  for (const bench::Profile::Part& part : profile.parts()) {
+  for (const bench::Profile::Part& part : parts) {
     named += part.seconds;
-    works[static_cast<size_t>(bench::work_of(part.name))] += part.seconds;
+    const bench::Work work = on_cpu ? bench::work_of(part.name) : bench::work_of_kernel(part.name);
+    works[static_cast<size_t>(work)] += part.seconds;
     if (part.seconds < 0.001 * total) continue;
     result["profile"].push_back({{"part", part.name},
                                  {"share", part.seconds / total},

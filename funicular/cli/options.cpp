@@ -300,14 +300,9 @@ void TrainingOptions::apply() {
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
                      device.device);
-  if (device.device != "cpu" && strategy != "auto" && strategy != "single" && strategy != "ddp")
-    throw InputError(
-        "device",
-        "--device {} does not work with the strategy {} yet; expected ddp with a GPU for each rank, "
-        "or --device cpu",
-        device.device, strategy);
   check_cuda_graphs(place.size);
   device.apply();
+  strategy_options.device = device.place();
   if (device.threads == 0) share_threads(place);
   if (place.size == 1) guard_ = std::make_shared<InterruptGuard>();
   group_ = comm::Group::from_environment(
@@ -317,7 +312,7 @@ void TrainingOptions::apply() {
        .check_collectives = debug_collectives,
        .fixed_order = strategy_options.deterministic,
        .device = device.place(),
-       .transport = device.transport()});
+       .transport = transport()});
   if (!guard_) guard_ = std::make_shared<InterruptGuard>();
   // All ranks would log the same messages, so only rank 0 logs more than errors.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
@@ -326,6 +321,11 @@ void TrainingOptions::apply() {
   check_tf32();
   warn_of_idle_options();
   strategy_factory()();
+}
+
+/// A server of ps-async has a thread for each worker. NCCL's operations on one card must have one order on all ranks.
+std::string TrainingOptions::transport() const {
+  return strategy == "ps-async" && !device.place().is_cpu() ? "staged" : device.transport();
 }
 
 void TrainingOptions::choose_precision() {

@@ -68,6 +68,8 @@ struct TrainingOptions : RankOptions {
   bool repeatable() const { return strategy_options.deterministic || strategy_options.cuda_graphs; }
 
  private:
+  /// Returns GroupOptions::transport.
+  std::string transport() const;
   /// Replaces "auto" by a precision, equal on all ranks; a resumed run keeps its precision.
   void choose_precision();
   /// Throws InputError if tf32 is asked for where there is none. Says so if fp32 is slow.

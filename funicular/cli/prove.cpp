@@ -107,18 +107,6 @@ void fit_model(prove::ProofTask& task, const Arguments& arguments) {
   format::warn_of_doubtful_keys(config.source, task.model);
 }
 
-/// Leaves out what the device cannot train, with a warning that tells how many.
-std::vector<prove::Pair> pairs_for(const std::string& device, std::vector<prove::Pair> pairs) {
-  const auto on_several_ranks = [](const prove::Pair& pair) {
-    return std::max(prove::Layout::parse(pair.a).ranks, prove::Layout::parse(pair.b).ranks) > 1;
-  };
-  const size_t left_out = device == "cpu" ? 0 : std::erase_if(pairs, on_several_ranks);
-  if (left_out > 0)
-    log::warning("{} pairs of several ranks are left out: on GPUs proofs compare layouts of one rank",
-                 left_out);
-  return pairs;
-}
-
 class Prove final : public Command {
  public:
   Prove()
@@ -191,8 +179,8 @@ class Prove final : public Command {
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
     fit_model(task_, arguments);
-    check_device(device_);
-    if (task_.precision == Precision::tf32) nn::require_tf32(at::Device(device_));
+    check_device(place_.device);
+    if (task_.precision == Precision::tf32) nn::require_tf32(at::Device(place_.device));
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();
@@ -201,11 +189,12 @@ class Prove final : public Command {
  private:
   void declare_machine() {
     arguments
-        .add("device", "NAME", device_, Effect::result,
+        .add("device", "NAME", place_.device, Effect::result,
              "device of the layouts: cpu, cuda, or cuda:1 for the second GPU; the reference computes on the "
              "CPU")
         .suggests({"cpu", "cuda", "cuda:0"})
         .accept("gpu", "cuda");
+    place_.declare_sharing(arguments);
   }
 
   void declare_outcome() {
@@ -232,12 +221,12 @@ class Prove final : public Command {
 
   int run_as_rank() {
     const prove::Layout layout = prove::Layout::parse(layouts_.at(0));
-    DeviceOptions device;
+    DeviceOptions device = layout.is_reference() ? DeviceOptions() : place_;
     device.threads = layout.threads;
-    if (!layout.is_reference()) device.device = device_;
     device.apply();
     task_.device = device.place();
-    const comm::Group group = comm::Group::from_environment({.fixed_order = layout.deterministic});
+    const comm::Group group = comm::Group::from_environment(
+        {.fixed_order = layout.deterministic, .device = device.place(), .transport = device.transport()});
     prove::run_layout(task_, layout, group, run_folder_);
     return 0;
   }
@@ -256,6 +245,7 @@ class Prove final : public Command {
       launch.command.push_back(option);
       launch.command.push_back(value);
     }
+    if (place_.share && !layout.is_reference()) launch.command.emplace_back("--share-device");
     launch.command.push_back(layout.text);
     launch.ranks = layout.ranks;
     launch.grace_seconds = 5;
@@ -281,7 +271,7 @@ class Prove final : public Command {
         {"--learning-rate", fmt::format("{}", rate_)},
         {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)},
         {"--seed", std::to_string(task_.seed)},
-        {"--device", device_}};
+        {"--device", place_.device}};
     words.emplace_back(task_.model.empty() ? "--layers" : "--model",
                        task_.model.empty() ? std::to_string(task_.layers) : task_.model.string());
     if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
@@ -290,9 +280,9 @@ class Prove final : public Command {
 
   Row compare(const std::string& first, const std::string& second) {
     const prove::Layout a = prove::Layout::parse(first), b = prove::Layout::parse(second);
-    if (device_ != "cpu") task_.device = at::kCUDA;
+    if (place_.device != "cpu") task_.device = at::kCUDA;
     if (const std::string refusal = prove::device_refuses(task_, a, b); !refusal.empty())
-      throw InputError("device", "--device {}: {}", device_, refusal);
+      throw InputError("device", "--device {}: {}", place_.device, refusal);
     Row row{
         objective_, a.text, b.text, a.is_reference() || b.is_reference(), {}, prove::promise_of(a, b, task_)};
     row.proof = prove::compare_layouts(ran(a), ran(b), task_.steps, row.promise);
@@ -330,7 +320,7 @@ class Prove final : public Command {
   int prove_all() {
     std::vector<Row> rows;
     if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "loss", "gradient", "weight");
-    for (const prove::Pair& pair : pairs_for(device_, prove::all_pairs(task_, objective_))) {
+    for (const prove::Pair& pair : prove::all_pairs(task_, objective_)) {
       set_objective(pair.objective);
       task_.layers = pair.layers;
       task_.batch_size = pair.batch_size;
@@ -359,7 +349,8 @@ class Prove final : public Command {
   std::vector<std::string> layouts_;
   bool all_ = false, json_ = false;
   prove::ProofTask task_;
-  std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw", device_ = "cpu";
+  std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw";
+  DeviceOptions place_;  ///< of the layouts
   double rate_ = 1e-3;
   fs::path keep_, run_folder_, folder_;
   /// By objective, layers, rows of a batch, layout.

@@ -114,6 +114,10 @@ Group Group::from_environment(const GroupOptions& options) {
   return group;
 }
 
+Group with_device(const Group& group, const GroupOptions& options) {
+  return group.transport_ ? Group(build_for_device(group.transport_, with_transport(options))) : Group();
+}
+
 int Group::rank() const {
   return transport_ ? transport_->rank() : 0;
 }

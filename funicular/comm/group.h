@@ -21,7 +21,7 @@ struct GroupOptions {
   /// one rank saves a checkpoint.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// A rank that gives no sign of life for so long is reported as frozen.
-  std::chrono::milliseconds silence = std::chrono::seconds(20);
+  std::chrono::milliseconds silence = std::chrono::seconds(8);
   /// Time to wait for other ranks at the start.
   std::chrono::milliseconds patience = std::chrono::minutes(5);
   /// The network interface to use, by name. Empty: loopback where the meeting point is loopback, otherwise
@@ -99,8 +99,7 @@ class Group {
   /// process alone, and for a device whose tensors do not travel.
   std::string carrier_name(const at::Device& device) const;
   bool carries(const at::Device& device) const;  ///< whether ranks hand over tensors that lie there
-  /// Whether they are threads of one process, of in_threads().
-  bool in_one_process() const;
+  bool in_one_process() const;                   ///< whether they are threads of one process, of in_threads()
 
   /// A group of some ranks of this group, in the given order, without repetition. Exactly the given ranks
   /// call it.
@@ -162,6 +161,7 @@ class Group {
   Work start_broadcast(const at::Tensor& tensor, int root) const;  ///< broadcast() in the background.
 
  private:
+  friend Group with_device(const Group& group, const GroupOptions& options);
   explicit Group(std::shared_ptr<Transport> ranks);
   /// Carries out a collective that was checked; does nothing for one rank alone.
   template <class Call>
@@ -170,5 +170,9 @@ class Group {
   Work start(const Call& call) const;
   std::shared_ptr<Transport> transport_;  ///< null for one rank alone
 };
+
+/// Returns the same ranks, which also hand over tensors of `options.device` by `options.transport`. One thread must use
+/// both groups. Collective. Throws as Group::join.
+Group with_device(const Group& group, const GroupOptions& options);
 
 }  // namespace funicular::comm

@@ -15,6 +15,7 @@
 #include "funicular/comm/device_ranks.h"
 #include "funicular/comm/nccl_communicator.h"
 #include "funicular/comm/nccl_library.h"
+#include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/streams.h"
 
 namespace funicular::comm {
@@ -307,7 +308,7 @@ class NcclRanks final : public DeviceRanks {
 
 std::shared_ptr<Transport> make_nccl_ranks(std::shared_ptr<Transport> host, const GroupOptions& options) {
   const Library& library = nccl::library();
-  if (library.on_host != options.device.is_cpu())
+  if (library.on_host != device::runs_on_host(options.device))
     throw InputError(launch::kRanks, "the transport nccl cannot carry tensors on {} by {}; expected a GPU{}",
                      options.device.str(), library.path, library.on_host ? ", and FUNICULAR_NCCL unset" : "");
   if (options.fixed_order)

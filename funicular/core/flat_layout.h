@@ -114,6 +114,7 @@ struct UpdateTarget {
   std::function<void(const at::Tensor&)> add_over_ranks;
   /// Makes a state tensor of so many elements, zero; empty: in memory.
   std::function<at::Tensor(int64_t, const at::TensorOptions&)> make_state;
+  mutable at::Tensor device_blocks;  ///< the blocks as kernels for GPUs read them (optim/device/passes.h)
 
   const FlatLayout::Layer& layer(const Block& block) const {
     return layout->layers()[static_cast<size_t>(layout->blocks()[static_cast<size_t>(block.number)].layer)];

@@ -16,15 +16,14 @@
 namespace funicular {
 
 /// The ranks that hold the slices of the same weights. They run the same segments on the same rows, and so call
-/// all of this together and in the same order. Tensors are contiguous, on the CPU.
+/// all of this together and in the same order. Tensors are contiguous, on the model's device.
 class SliceGroup {
  public:
   virtual ~SliceGroup() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Every rank's tensor becomes the sum, or the elementwise maximum, of all: the same bits on each.
+  /// Every rank's tensor becomes the sum of all: the same bits on each.
   virtual void add(const at::Tensor& tensor) const = 0;
-  virtual void maximum(const at::Tensor& tensor) const = 0;
   /// For a tensor in which rank r has the rows [bounds[r], bounds[r + 1]). gather_rows makes it whole on every rank.
   /// add_rows works in place: own rows become their sum over the ranks, and all other rows unspecified.
   virtual void gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const = 0;

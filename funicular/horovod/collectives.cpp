@@ -29,6 +29,7 @@ struct State {
   /// The group of an earlier init(), kept for a later one. Meeting again at the same port could fail, because another
   /// rank may still be closing the old connections.
   std::optional<comm::Group> group;
+  std::optional<at::Device> gpu;  ///< of the tensors so far
 };
 
 /// Never destroyed, because threads may end after static objects are destroyed.
@@ -98,13 +99,25 @@ CoordinatorOptions read_options(const InitOptions& options) {
 
 void check(const char* what, const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& found) {
-    throw InputError(kHorovod, "{} {}: expected a dense tensor on the CPU, not complex; found {}", what, name,
-                     found);
+    throw InputError(kHorovod, "{} {}: expected a dense tensor on the CPU or a GPU, not complex; found {}",
+                     what, name, found);
   };
   if (!tensor.defined()) refuse("an undefined one");
-  if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided || at::isComplexType(tensor.scalar_type()))
+  if (!(tensor.is_cpu() || tensor.is_cuda()) || tensor.layout() != at::kStrided ||
+      at::isComplexType(tensor.scalar_type()))
     refuse(fmt::format("{} on {}, {}", tensor.dtype().name(), tensor.device().str(),
                        tensor.layout() == at::kStrided ? "dense" : "sparse"));
+}
+
+/// Throws InputError for a GPU other than that of earlier tensors: the ranks have one communicator.
+void require_one_gpu(const char* what, const std::string& name, const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  const std::lock_guard lock(state().mutex);
+  std::optional<at::Device>& gpu = state().gpu;
+  if (!gpu) gpu = tensor.device();
+  if (*gpu != tensor.device())
+    throw InputError(kHorovod, "{} {}: expected tensors of one GPU in each process, {}, found one on {}",
+                     what, name, gpu->str(), tensor.device().str());
 }
 
 Signature reduction(Collective collective, Op op, const ReduceOptions& options) {
@@ -115,10 +128,14 @@ Signature reduction(Collective collective, Op op, const ReduceOptions& options) 
           .compression = options.compression};
 }
 
+at::TensorOptions plain_options(const at::Tensor& tensor) {
+  return at::TensorOptions(tensor.scalar_type()).device(tensor.device());
+}
+
 std::vector<at::Tensor> empty_like(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
   for (const at::Tensor& tensor : tensors)
-    result.push_back(tensor.defined() ? at::empty(tensor.sizes(), tensor.scalar_type()) : tensor);
+    result.push_back(tensor.defined() ? at::empty(tensor.sizes(), plain_options(tensor)) : tensor);
   return result;
 }
 
@@ -130,7 +147,11 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
     check(what, name, input);
     input = input.detach();
     signature.tensors.push_back({input.scalar_type(), input.sizes().vec()});
+    require_one_gpu(what, name, input);
+    signature.device = input.device().type();
   }
+  if (signature.device != at::kCPU)
+    operands.ready = device::current_stream(operands.inputs.front().device())->record();
   for (at::Tensor& output : operands.outputs) output = output.detach();
   Handle handle;
   handle.coordinator_ = coordinator();
@@ -194,12 +215,16 @@ horovod::CoordinatorCounters counters() {
 
 const std::vector<at::Tensor>& Handle::wait() const {
   if (!request_) throw InputError(kHorovod, "synchronize: the handle belongs to nothing");
-  return coordinator_->wait(*request_);
+  const std::vector<at::Tensor>& outputs = coordinator_->wait(*request_);
+  if (const auto& done = request_->operands.done)
+    device::current_stream(outputs.front().device())->wait_for(done);
+  return outputs;
 }
 
 bool poll(const Handle& handle) {
   if (!handle.request_) throw InputError(kHorovod, "poll: the handle belongs to nothing");
-  return handle.request_->done();
+  const Request& request = *handle.request_;
+  return request.done() && (!request.operands.done || request.operands.done->done());
 }
 at::Tensor synchronize(const Handle& handle) {
   return handle.wait().at(0);
@@ -291,7 +316,7 @@ Handle reducescatter_async(const at::Tensor& tensor, const std::string& name, Op
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[0] = comm::shard_of(shape[0], rank(), size()).size;
   return start("reducescatter", name, reduction(Collective::reduce_scatter, op, options),
-               {{tensor}, {at::empty(shape, tensor.scalar_type())}});
+               {{tensor}, {at::empty(shape, plain_options(tensor))}});
 }
 at::Tensor reducescatter(const at::Tensor& tensor, const std::string& name, Op op,
                          const ReduceOptions& options) {

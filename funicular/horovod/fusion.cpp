@@ -7,6 +7,10 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
+
+#include "funicular/launch/environment.h"
+#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::horovod {
 
@@ -90,7 +94,7 @@ at::ScalarType wire_type(at::ScalarType type, Compression compression) {
 
 std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold, int64_t alone) {
   std::vector<Batch> batches;
-  std::map<std::pair<at::ScalarType, comm::Reduction>, size_t> open;
+  std::map<std::tuple<at::DeviceType, at::ScalarType, comm::Reduction>, size_t> open;
   for (size_t job = 0; job < jobs.size(); ++job) {
     const Signature& signature = jobs[job].agreed.signature;
     if (!jobs[job].agreed.error.empty()) continue;
@@ -106,7 +110,7 @@ std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold,
     for (const auto& [wire, bytes] : needed) {
       size_t place = batches.size();
       if (bytes <= alone) {
-        const auto [shared, is_new] = open.try_emplace({wire, signature.reduction}, place);
+        const auto [shared, is_new] = open.try_emplace({signature.device, wire, signature.reduction}, place);
         if (!is_new && bytes_of(wire, batches[shared->second].elements) + bytes > threshold)
           shared->second = place;
         place = shared->second;
@@ -165,12 +169,52 @@ void JobRunner::run(const std::vector<Job>& jobs, const std::function<void(size_
     for (const Batch::Part& part : batch.parts) ++open[part.job];
   for (const Batch& batch : batches) {
     carry_out(batch, jobs);
-    for (const Batch::Part& part : batch.parts)
-      if (--open[part.job] == 0) done(part.job);
+    for (const Batch::Part& part : batch.parts) {
+      if (--open[part.job] > 0) continue;
+      if (Operands* const own = jobs[part.job].operands; own && !device_.is_cpu())
+        own->done = device::current_stream(device_)->record();
+      done(part.job);
+    }
   }
 }
 
+/// Makes the batch's device this thread's, and waits there for the inputs.
+void JobRunner::use_device_of(const Batch& batch, const std::vector<Job>& jobs) {
+  device_ = at::kCPU;
+  if (jobs[batch.parts[0].job].agreed.signature.device == at::kCPU) return;
+  for (const Batch::Part& part : batch.parts) {
+    const Operands* const own = jobs[part.job].operands;
+    if (own && !own->inputs.empty()) device_ = own->inputs.front().device();
+  }
+  if (device_.is_cpu()) device_ = gpu_;  // this rank has joined
+  if (device_.is_cpu()) {
+    const launch::Environment place = launch::read_environment();
+    const auto cards = static_cast<int>(device::cards().size());
+    device_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device::card_of_rank(
+                                        place.local_rank, place.local_size, cards, true)));
+  }
+  device::use_card(device_.index());
+  if (gpu_.is_cpu()) {
+    gpu_ = device_;
+    on_device_ = comm::with_device(group_, {.device = gpu_});
+  }
+  for (const Batch::Part& part : batch.parts)
+    if (const Operands* const own = jobs[part.job].operands; own && own->ready)
+      device::current_stream(device_)->wait_for(own->ready);
+}
+
+/// NCCL's least and greatest numbers lose a NaN, so these go through the host.
+void JobRunner::reduce(const at::Tensor& tensor, comm::Reduction reduction) const {
+  const bool compares = reduction == comm::Reduction::minimum || reduction == comm::Reduction::maximum;
+  if (device_.is_cpu() || !compares || !tensor.is_floating_point())
+    return group().all_reduce(tensor, reduction);
+  const at::Tensor host = tensor.cpu();
+  group_.all_reduce(host, reduction);
+  tensor.copy_(host);
+}
+
 void JobRunner::carry_out(const Batch& batch, const std::vector<Job>& jobs) {
+  use_device_of(batch, jobs);
   const Job& first = jobs[batch.parts[0].job];
   switch (first.agreed.signature.collective) {
     case Collective::all_reduce:
@@ -194,10 +238,11 @@ void JobRunner::carry_out(const Batch& batch, const std::vector<Job>& jobs) {
 
 at::Tensor JobRunner::buffer(at::ScalarType type, int64_t elements) {
   const int64_t bytes = bytes_of(type, elements);
-  if (bytes > threshold_) return at::empty({elements}, type);
-  if (!memory_.defined() || memory_.numel() < bytes)
-    memory_ = at::empty({std::min(threshold_, 2 * bytes + 1024)}, at::kByte);
-  return memory_.narrow(0, 0, bytes).view(type);
+  if (bytes > threshold_) return at::empty({elements}, options(type));
+  at::Tensor& memory = memory_[device_.type()];
+  if (!memory.defined() || memory.numel() < bytes)
+    memory = at::empty({std::min(threshold_, 2 * bytes + 1024)}, options(at::kByte));
+  return memory.narrow(0, 0, bytes).view(type);
 }
 
 void JobRunner::all_reduce(const Batch& batch, const std::vector<Job>& jobs) {
@@ -218,7 +263,7 @@ void JobRunner::all_reduce(const Batch& batch, const std::vector<Job>& jobs) {
     }
   };
   each([](const at::Tensor& slice, const Job& one, size_t index) { load(slice, one, index); });
-  group_.all_reduce(travelling, reduction_of(signature, batch.wire));
+  reduce(travelling, reduction_of(signature, batch.wire));
   each([this](const at::Tensor& slice, const Job& one, size_t index) {
     store(slice, one, index, group_.size());
   });
@@ -233,19 +278,19 @@ void JobRunner::all_gather(const Job& job) {
   for (const int64_t rows : job.agreed.rows) sizes.push_back(rows * row_bytes);
   out_shape[0] = std::accumulate(job.agreed.rows.begin(), job.agreed.rows.end(), int64_t{0});
   const at::Tensor all = at::empty(out_shape, type);
-  const at::Tensor own = job.operands ? job.operands->inputs[0].contiguous() : at::Tensor();
+  const at::Tensor own = job.operands ? job.operands->inputs[0].contiguous().cpu() : at::Tensor();
   gather_bytes(group_, own.defined() ? own.const_data_ptr() : nullptr, sizes, all.data_ptr());
-  if (job.operands) job.operands->outputs = {all};
+  if (job.operands) job.operands->outputs = {all.to(device_)};
 }
 
 void JobRunner::broadcast(const Job& job) {
   const Signature& signature = job.agreed.signature;
   const auto& [type, shape] = signature.tensors[0];
   const bool tells = group_.rank() == signature.root;
-  const at::Tensor output = job.operands ? job.operands->outputs[0] : at::empty(shape, type);
+  const at::Tensor output = job.operands ? job.operands->outputs[0] : at::empty(shape, options(type));
   if (tells && !same_memory(output, job.operands->inputs[0])) output.copy_(job.operands->inputs[0]);
-  if (travels_as_it_is(output)) return group_.broadcast(output, signature.root);
-  const at::Tensor whole = output.contiguous();
+  if (travels_as_it_is(output)) return group().broadcast(output, signature.root);
+  const at::Tensor whole = output.contiguous().cpu();
   const auto bytes = static_cast<size_t>(whole.nbytes());
   const at::Tensor words = at::empty({static_cast<int64_t>(bytes + 7) / 8}, at::kLong);
   if (tells && bytes > 0) std::memcpy(words.data_ptr(), whole.const_data_ptr(), bytes);
@@ -261,13 +306,14 @@ void JobRunner::reduce_scatter(const Job& job) {
   const comm::Reduction reduction = reduction_of(signature, wire);
   const int64_t row = count({shape.begin() + 1, shape.end()});
   const comm::Shard own = group_.shard(shape[0]);
-  const at::Tensor whole = at::empty({shape[0] * row}, wire);
+  const at::Tensor whole = at::empty({shape[0] * row}, options(wire));
   load(whole, job, 0);
-  at::Tensor part = at::empty({own.size * row}, wire);
-  if (shape[0] % group_.size() == 0) {
-    group_.reduce_scatter(whole, part, reduction);
+  at::Tensor part = at::empty({own.size * row}, options(wire));
+  const bool compares = reduction == comm::Reduction::minimum || reduction == comm::Reduction::maximum;
+  if (shape[0] % group_.size() == 0 && (device_.is_cpu() || !compares)) {
+    group().reduce_scatter(whole, part, reduction);
   } else {  // the group would cut within a row
-    group_.all_reduce(whole, reduction);
+    reduce(whole, reduction);
     part = whole.narrow(0, own.begin * row, own.size * row);
   }
   store(part, job, 0, group_.size());

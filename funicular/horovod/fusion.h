@@ -4,10 +4,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "funicular/comm/group.h"
 #include "funicular/horovod/negotiation.h"
+#include "funicular/runtime/streams.h"
 
 namespace funicular::horovod {
 
@@ -16,6 +19,8 @@ struct Operands {
   std::vector<at::Tensor> inputs;
   /// Have the right shape and type, and may be the inputs. all_gather makes them when it is carried out.
   std::vector<at::Tensor> outputs;
+  /// For tensors of a GPU: the point after which the inputs are complete, and the one after which the outputs are.
+  std::shared_ptr<device::Event> ready{}, done{};
 };
 
 struct Job {
@@ -63,10 +68,17 @@ class JobRunner {
   void reduce_scatter(const Job& job);
   void carry_out(const Batch& batch, const std::vector<Job>& jobs);
   at::Tensor buffer(at::ScalarType type, int64_t elements);
+  void use_device_of(const Batch& batch, const std::vector<Job>& jobs);
+  const comm::Group& group() const { return device_.is_cpu() ? group_ : on_device_; }
+  at::TensorOptions options(at::ScalarType type) const { return at::TensorOptions(type).device(device_); }
+  void reduce(const at::Tensor& tensor, comm::Reduction reduction) const;
 
   const comm::Group group_;
   const int64_t threshold_, alone_;
-  at::Tensor memory_;  ///< bytes; grows up to the threshold
+  at::Device device_ = at::kCPU;                 ///< of the tensors of the current batch
+  comm::Group on_device_;                        ///< the same ranks, for tensors of the GPU
+  at::Device gpu_ = at::kCPU;                    ///< of on_device_; the CPU before the first tensors of a GPU
+  std::map<at::DeviceType, at::Tensor> memory_;  ///< bytes; grow up to the threshold
   int64_t collectives_ = 0, tensors_ = 0;
 };
 

@@ -24,6 +24,7 @@ void put_signature(ByteWriter& writer, const Signature& signature) {
   writer.put(signature.prescale);
   writer.put(signature.postscale);
   writer.put(signature.compression);
+  writer.put(signature.device);
   writer.put(signature.returns);
   writer.put(signature.tensors.size());
   for (const TensorType& tensor : signature.tensors) {
@@ -41,6 +42,7 @@ Signature get_signature(ByteReader& reader) {
   signature.prescale = reader.get<double>();
   signature.postscale = reader.get<double>();
   signature.compression = reader.get<Compression>();
+  signature.device = reader.get<at::DeviceType>();
   signature.returns = reader.get<bool>();
   signature.tensors.resize(reader.get<size_t>());
   for (TensorType& tensor : signature.tensors) {
@@ -76,6 +78,7 @@ std::string describe(const Signature& signature) {
   for (const TensorType& tensor : signature.tensors) tensors.push_back(describe(tensor));
   std::string text = name_of(signature.collective);
   if (!tensors.empty()) text += fmt::format(" of {}", fmt::join(tensors, " and "));
+  if (signature.device != at::kCPU) text += " on a GPU";
   if (signature.collective == Collective::all_reduce || signature.collective == Collective::reduce_scatter)
     text += fmt::format(", {}", comm::name_of(signature.reduction));
   if (signature.collective == Collective::broadcast) text += fmt::format(" from rank {}", signature.root);

@@ -1,6 +1,7 @@
 #pragma once
 // Finds out which named collectives all ranks have asked for, and whether they agree about them.
 
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
 #include <chrono>
@@ -37,7 +38,8 @@ struct Signature {
   int root = 0;
   double prescale = 1, postscale = 1;
   Compression compression = Compression::none;
-  bool returns = true;  ///< the name will come again, and is worth remembering
+  at::DeviceType device = at::kCPU;  ///< of the tensors
+  bool returns = true;               ///< the name will come again, and is worth remembering
   bool operator==(const Signature&) const = default;
 };
 

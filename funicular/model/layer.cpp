@@ -101,7 +101,8 @@ Between Layer::between(const Packing& packing, const std::optional<nn::RowSubset
   if (!slicing->sequence()) return found;
   found.tokens = found.rows = own_tokens(packing, *slicing);
   if (wanted) {
-    const int64_t *const first = wanted->rows.const_data_ptr<int64_t>(), *const end = first + wanted->size();
+    const auto* const first = wanted->host_rows.const_data_ptr<int64_t>();
+    const int64_t* const end = first + wanted->size();
     for (int64_t& bound : found.rows) bound = std::lower_bound(first, end, bound) - first;
   }
   const auto rank = static_cast<size_t>(slicing->group()->rank());

@@ -426,14 +426,14 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
                                               .has_residual = residual.defined()});
 }
 
-void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types) {
-  check_rows(ids, tables.word.size(0), "token id");
-  check_rows(types, tables.type.size(0), "token type");
+void check_ids(int64_t words, int64_t type_rows, const at::Tensor& ids, const at::Tensor& types) {
+  check_rows(ids, words, "token id");
+  check_rows(types, type_rows, "token type");
 }
 
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
-  if (ids.is_cpu()) check_ids(tables, ids, types);
+  if (ids.is_cpu()) check_ids(tables.word.size(0), tables.type.size(0), ids, types);
   const NormCall call{.epsilon = norm.epsilon,
                       .positions = packing.positions,
                       .draws = packing.token_draws,

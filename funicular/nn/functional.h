@@ -84,9 +84,9 @@ struct EmbeddingTables {
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
-/// Throws InputError for an id or a type outside its table: a store may be damaged or belong to another model.
+/// Throws InputError for an id outside [0, words) or a type outside [0, type_rows): a store may be damaged or belong to another model.
 /// Without the check, it would be a wild read. Both tensors must be on the CPU.
-void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types);
+void check_ids(int64_t words, int64_t type_rows, const at::Tensor& ids, const at::Tensor& types);
 
 /// Dropout of rows [N, H] with the given keys: positions [N] int32, draws [N] int64.
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,

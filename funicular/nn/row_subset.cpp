@@ -17,7 +17,7 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows, const at::
     throw InputError("rows", "expected row numbers on the CPU, where they are checked, found them on {}",
                      rows.device().str());
   RowSubset subset;
-  const at::Tensor listed = rows.contiguous();
+  const at::Tensor listed = subset.host_rows = rows.contiguous();
   const int64_t* const numbers = listed.const_data_ptr<int64_t>();
   const int64_t count = listed.size(0), tokens = packing.tokens();
   int64_t next = 0, least = 0;  // of the rows still to come

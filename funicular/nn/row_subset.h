@@ -22,6 +22,7 @@ struct RowKeys {
 
 struct RowSubset {
   at::Tensor rows;               ///< [R] int64: rows of the packed batch, ascending, none twice
+  at::Tensor host_rows;          ///< the same on the CPU
   std::vector<int64_t> offsets;  ///< [S+1]: sequence s has rows[offsets[s]] … rows[offsets[s+1]-1]
   at::Tensor begins;  ///< `offsets` as int32 where the batch lies, for kernels of GPUs; else undefined
   RowKeys keys;

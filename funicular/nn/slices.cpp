@@ -2,19 +2,12 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 
-#include "funicular/base/half.h"
 #include "funicular/nn/function_support.h"
 #include "funicular/nn/row_operations.h"
-#include "funicular/nn/typed.h"
-#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 
@@ -144,17 +137,7 @@ at::Tensor rows_here(const at::Tensor& ids, int64_t first, int64_t count, int64_
 
 /// table[rows], and zeros where a row is -1.
 at::Tensor look_up(const at::Tensor& table, const at::Tensor& rows) {
-  const at::Tensor found = at::zeros({rows.size(0), table.size(1)}, table.options().requires_grad(false));
-  const auto bytes = static_cast<size_t>(table.size(1)) * table.element_size();
-  const auto* const from = static_cast<const std::byte*>(table.const_data_ptr());
-  auto* const to = static_cast<std::byte*>(found.mutable_data_ptr());
-  const int64_t* const which = rows.const_data_ptr<int64_t>();
-  for_each_range(0, rows.size(0), 64, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      if (which[r] >= 0)
-        std::memcpy(to + static_cast<size_t>(r) * bytes, from + static_cast<size_t>(which[r]) * bytes, bytes);
-  });
-  return found;
+  return table.detach().index_select(0, rows.clamp_min(0)).masked_fill_(rows.lt(0).unsqueeze(1), 0);
 }
 
 struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
@@ -189,26 +172,6 @@ struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
     return {{}, {}, {}, {}, {}, {}, {}};
   }
 };
-
-// ---- cross-entropy
-
-/// The column of each row's label in this rank's slice.
-struct LabelColumns {
-  at::Tensor columns;  ///< [M] int64: 0 if another rank has the label
-  std::vector<bool> here;
-};
-
-LabelColumns columns_of(const at::Tensor& labels, int64_t first, int64_t count) {
-  LabelColumns found{at::empty_like(labels), std::vector<bool>(static_cast<size_t>(labels.size(0)))};
-  const int64_t* const label = labels.const_data_ptr<int64_t>();
-  int64_t* const column = found.columns.mutable_data_ptr<int64_t>();
-  for (int64_t r = 0; r < labels.size(0); ++r) {
-    const bool here = label[r] >= first && label[r] < first + count;
-    found.here[static_cast<size_t>(r)] = here;
-    column[r] = here ? label[r] - first : 0;
-  }
-  return found;
-}
 
 }  // namespace
 
@@ -245,8 +208,7 @@ at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size
 at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
                  std::shared_ptr<const SliceGroup> group, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
-  check_rows(ids, words.whole, "token id");
-  check_rows(types, tables.type.size(0), "token type");
+  if (ids.is_cpu()) check_ids(words.whole, tables.type.size(0), ids, types);
   const NormCall call{.epsilon = norm.epsilon,
                       .positions = packing.positions,
                       .draws = packing.token_draws,
@@ -261,101 +223,38 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
 
 namespace {
 
-/// One row of a slice's logits: its share of the whole, and the whole.
-struct SliceRow {
-  double logit = 0;    ///< in the label's column
-  double log_sum = 0;  ///< log of the sum of the slice's exponentials
-  double whole = 0;    ///< of all slices'
-};
-
-/// Turns softmax - onehot of the slice into this rank's part of softmax - onehot of the whole.
-template <class S>
-void take_whole_softmax(S* row, int64_t width, int64_t column, bool here, const SliceRow& of) {
-  using T = Compute<S>;
-  const auto store = [](T value, S& out) {
-    if constexpr (std::is_same_v<S, T>)
-      out = value;
-    else
-      narrow(value, out);
-  };
-  const auto factor = static_cast<T>(std::exp(of.log_sum - of.whole));
-  for (int64_t c = 0; c < width; ++c) store(widen(row[c]) * factor, row[c]);
-  store(static_cast<T>(std::exp(of.logit - of.whole) - (here ? 1 : 0)), row[column]);
-}
-
-/// Combines the rows of all ranks: sets SliceRow::whole, and returns the labels' logits.
-std::vector<double> exchange_rows(std::vector<SliceRow>& rows, const LabelColumns& label,
-                                  const SliceGroup& group) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const at::Tensor greatest = at::empty({count}, at::kDouble), sums = at::zeros({2, count}, at::kDouble);
-  double *const most = greatest.data_ptr<double>(), *const sum = sums.data_ptr<double>();
-  for (size_t r = 0; r < rows.size(); ++r) most[r] = rows[r].log_sum;
-  group.maximum(greatest);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    sum[r] = std::exp(rows[r].log_sum - most[r]);
-    if (label.here[r]) sum[rows.size() + r] = rows[r].logit;
-  }
-  group.add(sums);
-  for (size_t r = 0; r < rows.size(); ++r) rows[r].whole = most[r] + std::log(sum[r]);
-  return {sum + count, sum + 2 * count};
+/// Every rank's row [1, N] as [ranks, N], the same on all. Collective.
+at::Tensor gather_rows_of(const at::Tensor& own, const SliceGroup& group) {
+  const at::Tensor all = at::empty({group.size(), own.size(0)}, own.options());
+  all[group.rank()].copy_(own);
+  std::vector<int64_t> bounds(static_cast<size_t>(group.size()) + 1);
+  std::iota(bounds.begin(), bounds.end(), 0);
+  group.gather_rows(all, bounds);
+  return all;
 }
 
 }  // namespace
 
 void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice) {
-  const int64_t width = logits.size(1);
-  const LabelColumns label = columns_of(labels, slice.first, width);
-  const int64_t* const column = label.columns.const_data_ptr<int64_t>();
-  std::vector<SliceRow> rows(static_cast<size_t>(logits.size(0)));
-  dispatch(logits, "cross-entropy", [&](auto zero) {
-    using S = decltype(zero);
-    for (size_t r = 0; r < rows.size(); ++r)
-      rows[r].logit = widen(data<S>(logits)[static_cast<int64_t>(r) * width + column[r]]) +
-                      data<Compute<S>>(bias)[column[r]];
-  });
-  cross_entropy_rows(logits, bias, label.columns, losses, gradients);
-  double* const loss = losses.data_ptr<double>();
-  for (size_t r = 0; r < rows.size(); ++r) rows[r].log_sum = loss[r] + rows[r].logit;
-  const std::vector<double> labelled = exchange_rows(rows, label, *slice.group);
-  for (size_t r = 0; r < rows.size(); ++r) loss[r] = rows[r].whole - labelled[r];
+  const int64_t rows = logits.size(0);
+  const at::Tensor local = labels - slice.first;
+  const at::Tensor elsewhere = local.lt(0).logical_or_(local.ge(logits.size(1)));
+  const at::Tensor column = local.masked_fill_(elsewhere, 0);
+  const at::Tensor logit =
+      (logits.gather(1, column.unsqueeze(1)).squeeze(1).to(bias.scalar_type()) + bias.index_select(0, column))
+          .to(at::kDouble);
+  cross_entropy_rows(logits, bias, column, losses, gradients);
+  const at::Tensor log_sum = losses + logit;  // of the slice's exponentials
+  const at::Tensor all = gather_rows_of(at::cat({log_sum, logit.masked_fill(elsewhere, 0)}), *slice.group);
+  const at::Tensor whole = all.narrow(1, 0, rows).logsumexp(0);
+  losses.copy_(whole - all.narrow(1, rows, rows).sum(0));
   if (!gradients) return;
-  dispatch(logits, "cross-entropy", [&](auto zero) {
-    using S = decltype(zero);
-    for_each_range(0, logits.size(0), 4, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        take_whole_softmax<S>(data<S>(logits) + r * width, width, column[r],
-                              label.here[static_cast<size_t>(r)], rows[static_cast<size_t>(r)]);
-    });
-  });
+  // Turns softmax - onehot of the slice into this rank's part of softmax - onehot of the whole.
+  logits.mul_((log_sum - whole).exp_().to(bias.scalar_type()).unsqueeze(1));
+  const at::Tensor at_label = (logit - whole).exp_() - elsewhere.logical_not().to(at::kDouble);
+  logits.scatter_(1, column.unsqueeze(1), at_label.to(logits.scalar_type()).unsqueeze(1));
 }
-
-namespace {
-
-/// Which rank has a row's token, and the uniform number by which that rank draws it among its own words.
-struct RankDraw {
-  int rank = 0;
-  double uniform = 0;
-};
-
-/// Chooses by the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`.
-/// sample_rows chooses among words in the same way.
-RankDraw choose_rank(const std::vector<double>& log_sums, double uniform) {
-  const double greatest = *std::max_element(log_sums.begin(), log_sums.end());
-  double total = 0, before = 0;
-  for (const double one : log_sums) total += std::exp(one - greatest);
-  RankDraw found;
-  double share = std::exp(log_sums[0] - greatest);
-  while (found.rank + 1 < static_cast<int>(log_sums.size()) && before + share <= uniform * total) {
-    before += share;
-    share = std::exp(log_sums[static_cast<size_t>(++found.rank)] - greatest);
-  }
-  constexpr double kBelowOne = 1 - 0x1p-53;
-  found.uniform = std::clamp((uniform * total - before) / share, 0.0, kBelowOne);
-  return found;
-}
-
-}  // namespace
 
 void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                         const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice) {
@@ -363,34 +262,26 @@ void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const 
   const int ranks = slice.group->size(), rank = slice.group->rank();
   const at::Tensor wide = logits.to(bias.scalar_type()) + bias;
   const auto [greatest, greatest_word] = wide.max(1);
-  // One row per rank: log-sum-exps, then greatest logits.
-  const at::Tensor all = at::zeros({ranks, 2 * count}, at::kDouble);
-  all[rank].copy_(at::cat({wide.to(at::kDouble).logsumexp(1), greatest.to(at::kDouble)}));
-  std::vector<int64_t> bounds(static_cast<size_t>(ranks) + 1);
-  std::iota(bounds.begin(), bounds.end(), 0);
-  slice.group->gather_rows(all, bounds);
-  const auto of_all = all.accessor<double, 2>();
-  const at::Tensor own_uniforms = at::zeros({count}, at::kDouble), own_tokens = at::empty_like(tokens);
-  std::vector<RankDraw> draws;
-  for (int64_t r = 0; r < count; ++r) {
-    std::vector<double> log_sums;
-    for (int k = 0; k < ranks; ++k) log_sums.push_back(of_all[k][r]);
-    draws.push_back(choose_rank(log_sums, uniforms.const_data_ptr<double>()[r]));
-    if (draws.back().rank == rank) own_uniforms.data_ptr<double>()[r] = draws.back().uniform;
-  }
+  const at::Tensor all =
+      gather_rows_of(at::cat({wide.to(at::kDouble).logsumexp(1), greatest.to(at::kDouble)}), *slice.group);
+  // Chooses the first rank whose words' cumulative probability is above the uniform number, as sample_rows chooses
+  // among words.
+  const at::Tensor log_sums = all.narrow(1, 0, count), shares = (log_sums - log_sums.amax(0)).exp_();
+  const at::Tensor until = at::cat({at::zeros({1, count}, shares.options()), shares.cumsum(0)});
+  const at::Tensor point = uniforms * until[ranks];
+  const at::Tensor chosen = until.narrow(0, 1, ranks).le(point).sum(0).clamp_max_(ranks - 1).unsqueeze(0);
+  const at::Tensor before = until.gather(0, chosen)[0], share = shares.gather(0, chosen)[0];
+  const at::Tensor elsewhere = chosen[0].ne(rank);
+  constexpr double kBelowOne = 1 - 0x1p-53;
+  const at::Tensor own_uniforms = ((point - before) / share).clamp_(0, kBelowOne).masked_fill_(elsewhere, 0);
+  const at::Tensor own_tokens = at::empty_like(tokens);
   sample_rows(logits, bias, own_uniforms, own_tokens, {});
   // For each row, one rank gives the token, and the first rank with the greatest logit gives the most probable token.
-  const at::Tensor told = at::zeros({2, count}, at::kDouble);
-  auto tell = told.accessor<double, 2>();
-  for (int64_t r = 0; r < count; ++r) {
-    if (draws[static_cast<size_t>(r)].rank == rank)
-      tell[0][r] = static_cast<double>(slice.first + own_tokens.const_data_ptr<int64_t>()[r]);
-    int most = 0;
-    for (int k = 1; k < ranks; ++k)
-      if (of_all[k][count + r] > of_all[most][count + r]) most = k;
-    if (most == rank)
-      tell[1][r] = static_cast<double>(slice.first + greatest_word.const_data_ptr<int64_t>()[r]);
-  }
+  const at::Tensor told =
+      at::stack(
+          {own_tokens.add_(slice.first).masked_fill_(elsewhere, 0),
+           greatest_word.add(slice.first).masked_fill_(all.narrow(1, count, count).argmax(0).ne(rank), 0)})
+          .to(at::kDouble);
   slice.group->add(told);
   tokens.copy_(told[0]);
   if (best.defined()) best.copy_(told[1]);

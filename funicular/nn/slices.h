@@ -70,8 +70,8 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
 /// nn::vocabulary_cross_entropy with slices of weight and bias. Every rank gets the same loss, with the gradient of
-/// its own logits (so `hidden` must have entered the slices). Three doubles per row cross the wire: the maximum of
-/// the ranks' log-sum-exps, the sum of their exponentials above it, and the label's logit. With `draw`, every rank
+/// its own logits (so `hidden` must have entered the slices). Every rank tells two doubles per row: the log-sum-exp of
+/// its words, and the label's logit or 0. With `draw`, every rank
 /// gets the same tokens, drawn from the whole vocabulary.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,
@@ -83,8 +83,8 @@ void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice);
 
 /// sample_rows (nn/row_operations.h) with a slice of the logits: tokens of the whole vocabulary, the same on every
-/// rank. Collective. First two doubles per row and rank cross the wire: the log-sum-exp of its words and their
-/// greatest logit. Then two tokens per row follow.
+/// rank. Collective. First every rank tells two doubles per row: the log-sum-exp of its words and their greatest logit.
+/// Then two tokens per row are added up.
 void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                         const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice);
 

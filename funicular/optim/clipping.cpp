@@ -77,15 +77,10 @@ at::Tensor square_sum_on_device(const std::vector<at::Tensor>& flats) {
   return at::cat(sums).sum();
 }
 
-/// The norm of tensors on a GPU. The host waits once.
-double norm_on_device(const std::vector<at::Tensor>& flats) {
-  return std::sqrt(square_sum_on_device(flats).item<double>());
-}
-
 }  // namespace
 
 double global_norm(const at::Tensor& flat) {
-  if (funicular::device::takes(flat)) return norm_on_device({flat});
+  if (funicular::device::takes(flat)) return std::sqrt(square_sum_on_device({flat}).item<double>());
   std::vector<double> parts(
       static_cast<size_t>((flat.numel() + FlatLayout::kBlock - 1) / FlatLayout::kBlock));
   for_each_block(flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
@@ -97,8 +92,7 @@ double global_norm(const at::Tensor& flat) {
 }
 
 double global_norm(const UpdateTarget& target, const GradientSquares* known) {
-  if (funicular::device::takes(target.matrix_master))
-    return norm_on_device({target.matrix_gradient, target.vector_gradient});
+  if (funicular::device::takes(target.matrix_master)) return device_norm(target).item<double>();
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());
@@ -124,6 +118,11 @@ double global_norm(const UpdateTarget& target, const GradientSquares* known) {
 }
 
 at::Tensor device_norm(const UpdateTarget& target) {
+  if (target.add_over_ranks) {
+    const at::Tensor sums = device::square_sums(target);
+    target.add_over_ranks(sums);
+    return sums.sum().sqrt();
+  }
   return square_sum_on_device({target.matrix_gradient, target.vector_gradient}).sqrt();
 }
 

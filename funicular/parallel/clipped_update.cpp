@@ -26,15 +26,16 @@ bool takes_queued_updates(const optim::Optimizer& optimizer) {
 }
 
 StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer, const TermSums& sums,
-                        const Counts& global, const StepSettings& settings) {
-  const TermSums terms = sums.counted(global);
+                        const comm::Group& group, const Counts& global, const StepSettings& settings) {
+  const TermSums terms = sums.over_ranks(group, target.matrix_master.device()).counted(global);
   at::Tensor norm, numbers;
   {
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
-    norm = optim::device_norm(target) / settings.loss_scale;
+    norm = optim::device_norm(target).reshape({1}) / settings.loss_scale;
+    // Cards of different kinds may sum in different orders, but replicas must not differ in the last bit.
+    if (group.size() > 1 && !target.add_over_ranks) group.broadcast(norm, 0);
     const at::Tensor losses = terms.values();
-    numbers =
-        losses.defined() ? at::cat({to_device(losses, norm.device()), norm.reshape({1})}) : norm.reshape({1});
+    numbers = losses.defined() ? at::cat({to_device(losses, norm.device()), norm}) : norm;
   }
   const Arriving arriving(numbers);
   if (settings.inspect) settings.inspect();

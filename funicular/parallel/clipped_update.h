@@ -1,5 +1,5 @@
 #pragma once
-// The update that ends a step: clipped by the host, or on one GPU queued before the host reads the loss.
+// The update that ends a step: clipped by the host, or on a GPU queued before the host reads the loss.
 
 #include "funicular/core/flat_layout.h"
 #include "funicular/optim/optimizer.h"
@@ -17,7 +17,8 @@ bool takes_queued_updates(const optim::Optimizer& optimizer);
 /// Queues clipping and update, then reads the loss and the norm. The host waits once. The target's gradients are the
 /// whole batch's. If one of the numbers is not finite, the GPU changes neither weights nor gradients nor states. The
 /// caller sets StepResult::finite.
+/// On several ranks of `group`, the loss is that of all. Collective.
 StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer, const TermSums& sums,
-                        const Counts& global, const StepSettings& settings);
+                        const comm::Group& group, const Counts& global, const StepSettings& settings);
 
 }  // namespace funicular::parallel

@@ -76,6 +76,12 @@ class DataParallel final : public Replicated, private StepParts {
     });
     const bool free_gradients =
         group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
+    if (options().reduction.type && on_device)
+      throw InputError(
+          "strategy",
+          "--reduce-precision rounds sums by kernels for the CPU (comm/error_feedback.h), found a "
+          "model on {}; leave it out",
+          model.device().str());
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (options().cuda_graphs) {
       if (!on_device || options().deterministic)
@@ -91,9 +97,6 @@ class DataParallel final : public Replicated, private StepParts {
     if (options().reduction.type && at::elementSize(gradient.scalar_type()) > 2)
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduction.type, group().size());
   }
-
-  /// Error feedback for rounded sums has kernels for the CPU only (comm/error_feedback.h).
-  bool reduces_on_devices() const override { return !options().reduction.type; }
 
   void start_step(const StepSettings&) override {
     holding().gradients().start();

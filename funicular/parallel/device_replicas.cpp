@@ -51,7 +51,7 @@ class DeviceReplicas final : public Replicated, private StepParts {
   };
 
   void allocate(Model& model, const MatrixTypes& types) override;
-  Replica make_replica(const MatrixTypes& types) const;
+  Replica make_replica(const MatrixTypes& types, const at::Device& place) const;
   void broadcast(Replica& replica) const;
   void start_step(const StepSettings&) override;
   void run_passes(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -77,16 +77,21 @@ class DeviceReplicas final : public Replicated, private StepParts {
 void DeviceReplicas::allocate(Model& model, const MatrixTypes& types) {
   hold(std::make_unique<Holding>(model, types));
   busy_.assign(threads_.size(), 0);
-  for (size_t i = 1; i < threads_.size(); ++i) replicas_.push_back(make_replica(types));
+  const std::vector<at::Device> places = threads_.spread_over_cards(model.device());
+  for (size_t i = 1; i < threads_.size(); ++i) replicas_.push_back(make_replica(types, places[i]));
 }
 
-DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) const {
+DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types,
+                                                     const at::Device& place) const {
   Replica replica;
-  replica.model = copy_model(model());
+  replica.model = copy_model(model(), place);
   for (size_t i = 0; i < model().parameters.size(); ++i) {
     const Parameter& first = *model().parameters[i];
     if (!first.trainable && !first.constant)
-      replica.model.parameters[i]->compute.set_data(first.compute.detach().clone());
+      replica.model.parameters[i]->compute.set_data(first.compute.detach().to(place,
+                                                                              first.compute.scalar_type(),
+                                                                              /*non_blocking=*/false,
+                                                                              /*copy=*/true));
   }
   auto layout = std::make_shared<const FlatLayout>(replica.model);
   replica.holding = std::make_unique<Holding>(
@@ -152,7 +157,10 @@ void DeviceReplicas::finish_gradients() {
   const at::NoGradGuard no_gradient;
   for (size_t stride = 1; stride < threads_.size(); stride *= 2)
     for (size_t device = 0; device + stride < threads_.size(); device += 2 * stride)
-      for (const size_t part : {0, 1}) gradients(device)[part].add_(gradients(device + stride)[part]);
+      for (const size_t part : {0, 1}) {
+        const at::Tensor own = gradients(device)[part];
+        own.add_(gradients(device + stride)[part].to(own.device()));
+      }
 }
 
 void DeviceReplicas::finish_update() {

@@ -31,7 +31,10 @@ class DeviceStages final : public Strategy {
     threads_.start(layout.devices);
     groups_ = comm::Group::in_threads(layout.devices);
     meetings_.resize(devices_.size());
+    places_ = threads_.spread_over_cards(options.device);
     run([&](size_t i) {
+      if (!places_[i].is_cpu())
+        groups_[i] = comm::with_device(groups_[i], {.device = places_[i], .transport = "staged"});
       devices_[i].strategy = make_strategy(layout_, groups_[i], options_);
       meetings_[i] = groups_[i].size() == 1 ? comm::Group() : groups_[i].subgroup(all_ranks());
     });
@@ -96,6 +99,7 @@ class DeviceStages final : public Strategy {
   DeviceThreads threads_;
   std::vector<comm::Group> groups_;
   std::vector<comm::Group> meetings_;  ///< the same devices, for the barriers around StepSettings::inspect
+  std::vector<at::Device> places_;
   std::vector<Device> devices_;
 };
 
@@ -122,7 +126,7 @@ void DeviceStages::make_copies(Model& model, std::unique_ptr<optim::Optimizer> o
   require_segments(model, devices_.size());  // first, because copy_model may fail with a less helpful error
   for (size_t i = 1; i < devices_.size(); ++i) {
     Device& device = devices_[i];
-    device.model = &device.copy.emplace(copy_model(model));
+    device.model = &device.copy.emplace(copy_model(model, places_[i]));
     device.optimizer = optimizer->another();
     if (!device.optimizer)
       throw InputError("strategy",

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "funicular/runtime/gpu_cards.h"
+#include "funicular/runtime/streams.h"
+
 namespace funicular::parallel {
 
 DeviceThread::DeviceThread(int threads) : thread_([this, threads] { work(threads); }) {}
@@ -47,6 +50,17 @@ void DeviceThread::work(int threads) {
 void DeviceThreads::start(int devices) {
   const int each = std::max(1, at::get_num_threads() / devices);
   for (int i = 0; i < devices; ++i) threads_.push_back(std::make_unique<DeviceThread>(each));
+}
+
+std::vector<at::Device> DeviceThreads::spread_over_cards(const at::Device& first) const {
+  if (first.is_cpu()) return std::vector<at::Device>(size(), first);
+  const size_t cards = device::cards().size(),
+               begin = static_cast<size_t>(device::with_number(first).index());
+  std::vector<at::Device> places;
+  for (size_t i = 0; i < size(); ++i)
+    places.emplace_back(first.type(), static_cast<c10::DeviceIndex>((begin + i) % cards));
+  run([&](size_t i) { device::use_card(places[i].index()); });
+  return places;
 }
 
 void DeviceThreads::run(const std::function<void(size_t)>& action) const {

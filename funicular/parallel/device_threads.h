@@ -1,5 +1,7 @@
 #pragma once
-// The threads of several devices in one process: on the CPU a device is a share of the process's threads.
+// The threads of several devices in one process: GPUs, or on the CPU shares of the process's threads.
+
+#include <c10/core/Device.h>
 
 #include <condition_variable>
 #include <deque>
@@ -37,6 +39,8 @@ class DeviceThreads {
  public:
   /// Starts a thread per device, each with at::get_num_threads() / devices threads, at least one. To be called once.
   void start(int devices);
+  /// On GPUs: makes each thread use a card of its own, from `first` on; with fewer cards, they take turns. Returns them.
+  std::vector<at::Device> spread_over_cards(const at::Device& first) const;
   size_t size() const { return threads_.size(); }
   /// Calls action(i) for each device i, on its thread; throws the first device's error once all are done.
   void run(const std::function<void(size_t)>& action) const;

@@ -1,5 +1,6 @@
 #include "funicular/parallel/model_copy.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/core/precision.h"
+#include "funicular/runtime/streams.h"
 
 namespace funicular::parallel {
 
@@ -42,13 +44,20 @@ void take_types(std::vector<Port>& ports, const std::vector<Port>& originals) {
 
 }  // namespace
 
-Model copy_model(const Model& model) {
+Model copy_model(const Model& model, const at::Device& place) {
+  const c10::OptionalDeviceGuard guard(place.is_cpu() ? std::nullopt : std::optional<at::Device>(place));
   if (!model.replicate)
     throw InputError(
         "strategy",
         "each device needs a copy of the model, and this model has no Model::replicate. Use several "
         "processes (funicular launch -n N, without --devices), or a module that torch can clone");
   Model copy = model.replicate();
+  if (device::with_number(copy.device()) != place)
+    throw InputError(
+        "strategy",
+        "the copy of the model lies on {}; expected it on {}. Build the model on \"{}\" without a "
+        "number",
+        copy.device().str(), place.str(), c10::DeviceTypeName(place.type(), /*lower_case=*/true));
   require_same_shapes(copy, model);
   for (size_t i = 0; i < model.parameters.size(); ++i)
     copy.parameters[i]->constant = model.parameters[i]->constant;
@@ -64,7 +73,7 @@ Model copy_model(const Model& model) {
     own.weight_decay = first.weight_decay;
     own.trust_ratio = first.trust_ratio;
     own.compute.set_requires_grad(first.trainable && own.compute.is_floating_point());
-    if (first.constant) own.compute.set_data(first.compute.detach());
+    if (first.constant) own.compute.set_data(first.compute.detach().to(place));
   }
   for (size_t s = 0; s < model.segments.size(); ++s) {
     take_types(copy.segments[s].inputs, model.segments[s].inputs);

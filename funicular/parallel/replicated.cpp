@@ -38,16 +38,8 @@ void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
 }
 
 /// Throws InputError for a model on a device on which these ranks cannot train.
-void check_device(const Model& model, const comm::Group& group, bool on_devices,
-                  const std::string& strategy) {
-  if (group.size() == 1 || model.device().is_cpu()) return;
-  if (!on_devices)
-    throw InputError(
-        "strategy",
-        "{} on {} ranks and a model on {}: on GPUs only ddp without --reduce-precision trains on "
-        "several ranks yet; expected that, or the CPU",
-        strategy, group.size(), model.device().str());
-  if (group.carries(model.device())) return;
+void check_device(const Model& model, const comm::Group& group) {
+  if (group.size() == 1 || model.device().is_cpu() || group.carries(model.device())) return;
   const char* const transport = std::getenv("FUNICULAR_TRANSPORT");
   throw InputError("strategy", "{} ranks and a model on {}: the ranks exchange no tensors of that device; {}",
                    group.size(), model.device().str(),
@@ -145,7 +137,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   const MatrixTypes types = types_of(model, numerics, options_.deterministic);
   if (!model.low_precision) autocast_ = numerics.compute;
   check_batch_statistics(norms_.statistics(), options_.deterministic, model.device());
-  check_device(model, group_, reduces_on_devices(), name());
+  check_device(model, group_);
   begin_alike(model, group_);
   share_buffers();
   allocate(model, types);
@@ -206,10 +198,10 @@ StepResult Replicated::take_step(StepParts& parts, std::span<const MicroBatch> m
   norms_.end();
   finish_backward_of_slices();
   parts.finish_gradients();
-  const bool queues = group_.size() == 1 && !slices_ && takes_queued_updates(*optimizer_);
+  const bool queues = takes_queued_updates(*optimizer_);
   StepResult result;
   if (queues) {
-    result = queue_update(*target_, *optimizer_, sums, global, settings);
+    result = queue_update(*target_, *optimizer_, sums, group_, global, settings);
   } else {
     add_losses(result, add_over_ranks(group_, sums.totals()), global);
     {

@@ -76,7 +76,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// rank's blocks.
   StepResult take_step(StepParts& parts, std::span<const MicroBatch> micro_batches, const Counts& global,
                        const StepSettings& settings);
-  virtual bool reduces_on_devices() const { return false; }  ///< true: exchanges work on tensors of a GPU
   /// Whether the segments' events are needed.
   virtual bool needs_events() const { return group_.size() > 1; }
   /// The ranks that hold the same weights, among which they are compared.

@@ -22,10 +22,6 @@ class Ranks final : public SliceGroup {
     traffic_.added += static_cast<int64_t>(tensor.nbytes());
     timed([&] { group_.all_reduce(tensor); });
   }
-  void maximum(const at::Tensor& tensor) const override {
-    traffic_.greatest += static_cast<int64_t>(tensor.nbytes());
-    timed([&] { group_.all_reduce(tensor, comm::Reduction::maximum); });
-  }
   void gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const override {
     traffic_.gathered += static_cast<int64_t>(tensor.nbytes());
     timed([&] { group_.all_gather(tensor, pieces(tensor, bounds)); });

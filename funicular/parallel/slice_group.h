@@ -9,10 +9,10 @@
 
 namespace funicular::parallel {
 
-/// The bytes of the tensors that a rank has exchanged in its group so far. With t ranks, the traffic of `added` and
-/// `greatest` (sums, maxima) is 2 (t - 1) / t of these bytes. The traffic of `gathered` and `scattered` is (t - 1) / t.
+/// The bytes of the tensors that a rank has exchanged in its group so far. With t ranks, the traffic of `added`
+/// is 2 (t - 1) / t of these bytes. The traffic of `gathered` and `scattered` is (t - 1) / t.
 struct SliceTraffic {
-  int64_t added = 0, greatest = 0, gathered = 0, scattered = 0;
+  int64_t added = 0, gathered = 0, scattered = 0;
   double seconds = 0;  ///< in which this rank waited for the exchanges
 };
 

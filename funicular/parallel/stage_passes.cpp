@@ -89,7 +89,11 @@ TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, b
   if (context_.begin_pass) context_.begin_pass({s, Kind::forward, m});
   const StageInput input = input_(m);
   const Taps nobody;
-  const Pass pass{input.batch, input.taps ? *input.taps : nobody, sink, {.training = training}};
+  const at::Device place = context_.model.device();
+  const bool moves = !place.is_cpu() && input.batch.packing.offsets.is_cpu();
+  const std::optional<MicroBatch> moved = moves ? std::optional(input.batch.to(place)) : std::nullopt;
+  const Pass pass{
+      moves ? *moved : input.batch, input.taps ? *input.taps : nobody, sink, {.training = training}};
   if (training)
     run_recomputed(context_.model, recompute_, stage(s).begin, stage(s).end, activations, pass);
   else
@@ -197,7 +201,8 @@ void StagePasses::receive(Arriving& into, const std::vector<Crossing>& crossings
                           bool gradients) {
   for (const Crossing& crossing : crossings) {
     if (gradients && !crossing.learns) continue;
-    const at::Tensor tensor = at::empty(crossing.shape(batch(m)), type_of(crossing));
+    const at::Tensor tensor = at::empty(crossing.shape(batch(m)),
+                                        at::TensorOptions(type_of(crossing)).device(context_.model.device()));
     into.tensors.emplace(crossing.name(), tensor);
     if (tensor.numel() > 0) into.works.push_back(context_.messages.start_receive(tensor, from));
   }

@@ -230,6 +230,8 @@ struct StrategyOptions {
   std::filesystem::path offload{};
   /// One process with a GPU: passes are repeated from recordings (parallel/graphed_passes.h).
   bool cuda_graphs = false;
+  /// The model's device, for stages on devices of this process. On GPUs, each stage's copy lies on a card of its own.
+  at::Device device = at::kCPU;
   ReductionOptions reduction{};
   ServerOptions servers{};
   /// Pipelines: the file that records when each pass of the last step ran (pipeline/recording.h). Rank 0 writes it at

@@ -86,17 +86,19 @@ void add_over_slices(const FlatLayout& layout, const at::Tensor& sums, const com
   const auto& layers = layout.layers();
   const int64_t each = sums.numel() / static_cast<int64_t>(layout.blocks().size());
   const at::Tensor totals = at::zeros({static_cast<int64_t>(layers.size()), each}, at::kDouble);
-  double *const total = totals.data_ptr<double>(), *const block = sums.data_ptr<double>();
+  const at::Tensor own = sums.cpu();
+  double *const total = totals.data_ptr<double>(), *const block = own.data_ptr<double>();
   for (size_t l = 0; l < layers.size(); ++l) {
     const bool here = counts(layers[l]);
     for (int64_t b = layers[l].blocks.begin; here && b < layers[l].blocks.end; ++b)
       for (int64_t i = 0; i < each; ++i) total[static_cast<int64_t>(l) * each + i] += block[b * each + i];
   }
   slices.all_reduce(totals);
-  sums.zero_();
+  own.zero_();
   for (size_t l = 0; l < layers.size(); ++l)
     for (int64_t i = 0; i < each && layers[l].blocks.size() > 0; ++i)
       block[layers[l].blocks.begin * each + i] = total[static_cast<int64_t>(l) * each + i];
+  if (!own.is_same(sums)) sums.copy_(own);
 }
 
 class TensorParallel : public Strategy {
@@ -204,9 +206,6 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
                             const Numerics& numerics) {
   if (model_) throw InputError("strategy", "a strategy is attached to one model, once");
   const at::NoGradGuard no_gradient;
-  if (!model.device().is_cpu())
-    throw InputError("tensor", "a model on {} cannot be cut into slices yet; expected the CPU",
-                     model.device().str());
   slicings_ = slicings_of(model);
   model_ = &model;
   mesh_ = comm::Mesh(world_, shape_);

@@ -1,12 +1,14 @@
 #include "funicular/parallel/term_sums.h"
 
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <vector>
 
 #include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 
 namespace funicular::parallel {
 
@@ -42,7 +44,7 @@ void TermSums::add(const std::string& name, const at::Tensor& value, double weig
   const auto [found, added] = sums_.try_emplace(name);
   Sum& sum = found->second;
   if (!added && sum.weight != weight) refuse_weights(name, sum.weight, weight);
-  sum.value = added ? value : sum.value + value;
+  sum.value = added ? value : sum.value + value.to(sum.value.device());
   sum.weight = weight;
 }
 
@@ -61,6 +63,25 @@ TermSums TermSums::counted(const Counts& counts) const {
   for (auto& [name, sum] : counted.sums_)
     if (count_of(counts, name) == 0) sum.value = at::zeros_like(sum.value);
   return counted;
+}
+
+TermSums TermSums::over_ranks(const comm::Group& group, const at::Device& device) const {
+  if (group.size() == 1) return *this;
+  std::map<std::string, Total> weights;
+  for (const auto& [name, sum] : sums_) weights[name] = {0, sum.weight};
+  TermSums all;
+  for (const auto& [name, total] : funicular::parallel::add_over_ranks(group, weights)) {
+    const auto own = sums_.find(name);
+    all.sums_[name] = {own == sums_.end() ? at::zeros({}, at::TensorOptions(at::kDouble).device(device))
+                                          : to_device(own->second.value, device),
+                       total.weight};
+  }
+  const at::Tensor values = all.values();
+  if (!values.defined()) return all;
+  group.all_reduce(values);
+  int64_t number = 0;
+  for (auto& [name, sum] : all.sums_) sum.value = values[number++];
+  return all;
 }
 
 std::map<std::string, TermSums::Total> TermSums::totals(const at::Tensor& host) const {

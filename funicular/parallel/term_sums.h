@@ -27,6 +27,9 @@ class TermSums {
   at::Tensor values() const;
   /// totals() from values() that were copied to the host.
   std::map<std::string, Total> totals(const at::Tensor& host) const;
+  /// Returns the sums over all ranks, with the terms of any rank, as tensors on `device`. No rank waits for its device.
+  /// Collective.
+  TermSums over_ranks(const comm::Group& group, const at::Device& device) const;
   /// Returns a copy in which terms without items in the global batch are zero. Their sums may be NaN.
   TermSums counted(const Counts& counts) const;
 

@@ -3,8 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <cstring>
-
 namespace funicular::parallel {
 
 namespace {
@@ -13,11 +11,11 @@ namespace {
 /// int64.
 void broadcast_any(const comm::Group& group, const at::Tensor& tensor, int from) {
   if (tensor.element_size() > 1) return group.broadcast(tensor, from);
-  const at::Tensor words = at::zeros({(tensor.numel() + 7) / 8}, at::kLong);
-  const auto bytes = static_cast<size_t>(tensor.numel());
-  std::memcpy(words.mutable_data_ptr(), tensor.const_data_ptr(), bytes);
+  const at::Tensor words = at::zeros({(tensor.numel() + 7) / 8}, tensor.options().dtype(at::kLong));
+  const at::Tensor bytes = words.view(tensor.scalar_type()).narrow(0, 0, tensor.numel()).view(tensor.sizes());
+  bytes.copy_(tensor);
   group.broadcast(words, from);
-  std::memcpy(tensor.mutable_data_ptr(), words.const_data_ptr(), bytes);
+  tensor.copy_(bytes);
 }
 
 void make_constant_whole(const WeightOwners::Weight& constant, const comm::Group& pipeline) {

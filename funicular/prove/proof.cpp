@@ -342,8 +342,6 @@ std::string device_refuses(const ProofTask& task, const Layout& a, const Layout&
   const auto draws_otherwise = [](const Layout& layout) {
     return !layout.is_reference() && !layout.deterministic;
   };
-  if (!task.device.is_cpu() && std::max(a.ranks, b.ranks) > 1)
-    return "on GPUs proofs compare layouts of one rank; expected -n 1 in both";
   if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
   return "in 16 bits FlashAttention's dropout depends on the micro-batches. Give --deterministic in both "
          "layouts, "

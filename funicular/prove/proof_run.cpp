@@ -58,6 +58,7 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
       [&] {
         const parallel::StrategyOptions options{.deterministic = layout.deterministic,
                                                 .compare_every = 0,
+                                                .device = task.device,
                                                 .reduction = {.bucket_bytes = 1},  // one for each segment
                                                 .servers = {.count = layout.servers}};
         return with_fault(parallel::make_strategy(layout.shared, group, options), layout.fault);

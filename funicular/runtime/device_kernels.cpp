@@ -1,6 +1,9 @@
 #include "funicular/runtime/device_kernels.h"
 
+#include <ATen/Context.h>
+
 #include <atomic>
+#include <utility>
 
 #ifdef FUNICULAR_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -13,6 +16,7 @@ namespace funicular::device {
 namespace {
 
 std::atomic<bool> on_host{false};
+UseOnHost::Around run_around;  // changes only while no kernel runs
 
 constexpr int kHostThreads = 3;  // no power of two: nothing may depend on it
 constexpr int kHostGroups = 2, kCardGroups = 4, kLanesOnCard = 32;
@@ -20,27 +24,36 @@ constexpr int64_t kMemoryOfEveryCard = 48 * 1024;
 
 }  // namespace
 
-UseOnHost::UseOnHost(bool on) {
+UseOnHost::UseOnHost(bool on, Around around) {
+  run_around = std::move(around);
   on_host = on;
 }
 
 UseOnHost::~UseOnHost() {
   on_host = false;
+  run_around = {};
+}
+
+void run_kernel_on_host(const std::function<void()>& kernel) {
+  if (run_around)
+    run_around(kernel);
+  else
+    kernel();
 }
 
 bool takes(const at::Tensor& tensor) {
   return tensor.is_cuda() || on_host.load(std::memory_order_relaxed);
 }
 
-bool runs_on_host(const at::Tensor& tensor) {
-  return tensor.is_cpu() || on_host.load(std::memory_order_relaxed);
+bool runs_on_host(const at::Device& device) {
+  return device.is_cpu() || on_host.load(std::memory_order_relaxed);
 }
 
 bool has_cuda_kernels() {
 #ifdef FUNICULAR_CUDA
   return true;
 #else
-  return false;
+  return at::hasCUDA() && on_host;
 #endif
 }
 

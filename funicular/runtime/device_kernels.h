@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/host_team.h"
@@ -16,7 +17,9 @@ namespace funicular::device {
 /// tensors of the CPU, and of the stand-in of a card (tests/card/stand_in.h), whose memory is the host's.
 class UseOnHost {
  public:
-  explicit UseOnHost(bool on = true);
+  /// Is given each kernel to run.
+  using Around = std::function<void(const std::function<void()>& kernel)>;
+  explicit UseOnHost(bool on = true, Around around = {});
   ~UseOnHost();
   UseOnHost(const UseOnHost&) = delete;
   UseOnHost& operator=(const UseOnHost&) = delete;
@@ -25,10 +28,16 @@ class UseOnHost {
 /// Whether the kernels for GPUs are to compute on this tensor.
 bool takes(const at::Tensor& tensor);
 
-/// Whether the threads that compute on this tensor are the processor's.
-bool runs_on_host(const at::Tensor& tensor);
+/// Whether the threads that compute on this device are the processor's.
+bool runs_on_host(const at::Device& device);
+inline bool runs_on_host(const at::Tensor& tensor) {
+  return runs_on_host(tensor.device());
+}
 
-/// Whether this build has them for CUDA.
+/// Runs what UseOnHost is to run around.
+void run_kernel_on_host(const std::function<void()>& kernel);
+
+/// Whether this build has them for CUDA, or a stand-in of a card runs them.
 bool has_cuda_kernels();
 
 /// Threads of a team whose work has so many parts.
@@ -53,6 +62,7 @@ void check_launch();
 /// Runs the kernel on the tensor's device.
 template <class Kernel>
 void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
+  if (how.rows == 0 || how.columns == 0) return;
 #ifdef FUNICULAR_CUDA
   if (!runs_on_host(where)) {
     const c10::DeviceGuard guard(where.device());
@@ -65,7 +75,7 @@ void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
   if (!runs_on_host(where))
     throw InputError("device", "this build has no kernels for {}; see docs/how_to/gpu.md",
                      where.device().str());
-  run_on_host(how, kernel);
+  run_kernel_on_host([&] { run_on_host(how, kernel); });
 }
 
 }  // namespace funicular::device

@@ -1,11 +1,13 @@
 #include "funicular/runtime/gpu_cards.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "funicular/base/error.h"
+#include "funicular/runtime/device_kernels.h"
 
 #ifdef FUNICULAR_CUDA
 #include <c10/cuda/CUDAException.h>
@@ -18,6 +20,14 @@
 
 namespace funicular::device {
 
+namespace {
+
+// For tests: kernels on teams of threads, and the stand-in of a card (tests/card/stand_in.h).
+constexpr int kCapabilityOfHost = 80;
+constexpr int64_t kMemoryOfStandIn = int64_t{8} << 30;
+
+}  // namespace
+
 std::vector<Card> cards() {
   std::vector<Card> found;
 #ifdef FUNICULAR_CUDA
@@ -28,6 +38,9 @@ std::vector<Card> cards() {
     found.push_back({index, properties.name, 10 * properties.major + properties.minor,
                      static_cast<int64_t>(properties.totalGlobalMem)});
   }
+#else
+  for (int index = 0; has_cuda_kernels() && index < at::detail::getCUDAHooks().deviceCount(); ++index)
+    found.push_back({index, "a stand-in of a card", kCapabilityOfHost, kMemoryOfStandIn});
 #endif
   return found;
 }
@@ -50,7 +63,7 @@ std::string driver_shortfall(int driver, int runtime) {
 }
 
 int capability(const at::Device& device) {
-  if (device.is_cpu()) return 80;
+  if (runs_on_host(device)) return kCapabilityOfHost;
 #ifdef FUNICULAR_CUDA
   if (c10::cuda::device_count() == 0) return 0;
   const int index = device.has_index() ? device.index() : c10::cuda::current_device();
@@ -67,9 +80,11 @@ bool multiplies_bf16(const at::Device& gpu) {
   return capability(gpu) >= 80;
 }
 
-void use_card([[maybe_unused]] int index) {
+void use_card(int index) {
 #ifdef FUNICULAR_CUDA
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+#else
+  if (has_cuda_kernels()) at::detail::getCUDAHooks().setCurrentDevice(static_cast<c10::DeviceIndex>(index));
 #endif
 }
 
@@ -112,8 +127,9 @@ void check_shared_bytes(const at::Tensor& where, int64_t wanted) {
       name, wanted, allowed);
 }
 
-const std::vector<int>& built_architectures() {
-  static const std::vector<int> architectures{FUNICULAR_CUDA_ARCHITECTURES};
+std::vector<int> built_architectures() {
+  std::vector<int> architectures{FUNICULAR_CUDA_ARCHITECTURES};
+  if (architectures.empty() && has_cuda_kernels()) architectures.push_back(kCapabilityOfHost);
   return architectures;
 }
 

@@ -62,7 +62,7 @@ enum class CardKernels {
 };
 
 /// The compute capabilities that this build's kernels are compiled for, ascending: 75, 80, …
-const std::vector<int>& built_architectures();
+std::vector<int> built_architectures();
 
 /// Tells what a card of `capability` runs of a build for these architectures, ascending. Machine code runs on cards of
 /// its generation (the same tens) that are not older. Portable code is that of the newest architecture, for all newer

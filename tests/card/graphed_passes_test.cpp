@@ -11,15 +11,13 @@
 #include "funicular/bench/timed_rows.h"
 #include "funicular/bench/training_step.h"
 #include "funicular/model/encoder.h"
-#include "funicular/runtime/device_kernels.h"
 #include "stand_in.h"
 
 namespace funicular::card::graphed_passes_tests {
 namespace {
 
 TEST(GraphedPassesOnACard, SendNothingButTheBatch) {
-  plug_in();
-  const device::UseOnHost kernels;
+  const Card card;
   model::ModelOptions options;
   options.config.encoder.vocabulary = 40;
   options.config.encoder.width = 16;

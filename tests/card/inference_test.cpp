@@ -19,7 +19,6 @@
 #include "funicular/core/metrics.h"
 #include "funicular/data/sample.h"
 #include "funicular/model/encoder.h"
-#include "funicular/runtime/device_kernels.h"
 #include "funicular/task/registry.h"
 #include "funicular/text/word_piece.h"
 #include "funicular/train/evaluation.h"
@@ -119,8 +118,7 @@ std::string answers_at(at::Device place, NotedAnswers::Notes& notes) {
 }
 
 TEST(CardPredicts, APassIsQueuedBeforeTheScoresOfTheOneBeforeAreAwaited) {
-  plug_in();
-  const device::UseOnHost kernels;
+  const Card card;
   NotedAnswers::Notes there, here;
   const std::string found = answers_at(at::kCUDA, there);
   const Counts counted = counts();
@@ -183,8 +181,7 @@ class NotedMetrics final : public Metrics {
 };
 
 TEST(CardEvaluates, APassIsQueuedBeforeTheOutputsOfTheOneBeforeAreRead) {
-  plug_in();
-  const device::UseOnHost kernels;
+  const Card card;
   std::map<std::string, double> found[2];
   std::vector<at::Tensor> logits[2];
   for (const bool on_card : {false, true}) {

@@ -1,11 +1,13 @@
 #pragma once
-// A stand-in of a card. LibTorch takes its tensors for CUDA's, and the processor computes on them at once. It counts
-// what would make the host wait. It throws if an operator of LibTorch gets tensors of both the card and the host.
-// Our own kernels' pointers are not checked.
+// A stand-in of a card, or of several (FUNICULAR_CARDS). LibTorch takes its tensors for CUDA's, and the processor computes
+// on them at once. It counts what would make the host wait. It throws if an operator of LibTorch gets tensors of both the
+// card and the host, or of two cards. Code of the host that uses the card's memory ends the process (memory.h).
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::card {
 
@@ -18,8 +20,15 @@ struct Counts {
   int64_t recorded = 0;               ///< calls of record_stream, by which the allocator knows of readers
 };
 
-/// Makes the card the device "cuda". Once per process; a second call does nothing.
-void plug_in();
+/// Makes the card the device "cuda", for the rest of the process. While it lives, our kernels compute on it, too.
+class Card {
+ public:
+  Card();
+
+ private:
+  device::UseOnHost kernels_;
+};
+
 Counts counts();
 void reset_counts();
 

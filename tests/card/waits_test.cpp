@@ -15,17 +15,10 @@
 #include "funicular/objective/next_sentence.h"
 #include "funicular/objective/soft_labels.h"
 #include "funicular/optim/optimizer.h"
-#include "funicular/runtime/device_kernels.h"
 #include "stand_in.h"
 
 namespace funicular::card {
 namespace {
-
-/// While it lives, our kernels compute on the card, too.
-struct Card {
-  Card() { plug_in(); }
-  device::UseOnHost kernels;
-};
 
 constexpr int64_t kWords = 40;
 

@@ -28,6 +28,7 @@
 
 #include "funicular/comm/combine.h"
 #include "funicular/comm/nccl_library.h"
+#include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/host_stream.h"
 
 namespace {
@@ -304,8 +305,10 @@ void run(Launch& launch) {
       comm->fail(kRemoteError, "this operation was to fail");
       comm->await([] { return false; });
     }
-    for (const Collective& one : launch.collectives) run_collective(comm, one);
-    run_messages(comm, launch.messages);
+    funicular::device::run_kernel_on_host([&] {
+      for (const Collective& one : launch.collectives) run_collective(comm, one);
+      run_messages(comm, launch.messages);
+    });
   } catch (const Stop&) {
     if (!comm->aborted) try {
         comm->await([] { return false; });  // as on a card: what has failed is not over

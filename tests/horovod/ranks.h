@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -52,10 +53,16 @@ inline void expect_in(const std::string& message, const std::vector<std::string>
     EXPECT_NE(message.find(phrase), std::string::npos) << message << "\nlacks " << phrase;
 }
 
+/// Where tensors lie: on the CPU, or where TEST_DEVICE says.
+inline at::Device place() {
+  const char* const device = std::getenv("TEST_DEVICE");
+  return at::Device(device ? device : "cpu");
+}
+
 /// Small whole numbers, another sequence on each rank.
 inline at::Tensor values(int of_rank, std::vector<int64_t> shape, at::ScalarType type = at::kFloat) {
   const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  return ((at::arange(size, at::kLong) * 7 + of_rank * 3).remainder(11) - 4).reshape(shape).to(type);
+  return ((at::arange(size, at::kLong) * 7 + of_rank * 3).remainder(11) - 4).reshape(shape).to(place(), type);
 }
 inline at::Tensor mine(std::vector<int64_t> shape, at::ScalarType type = at::kFloat) {
   return values(rank(), std::move(shape), type);
@@ -71,7 +78,9 @@ inline at::Tensor sum_of(const std::vector<int64_t>& shape) {
 
 inline void expect_same(const at::Tensor& found, const at::Tensor& wanted, const std::string& what = "") {
   ASSERT_EQ(found.sizes().vec(), wanted.sizes().vec()) << what;
-  EXPECT_TRUE(at::equal(found.to(at::kDouble), wanted.to(at::kDouble))) << what << "\n" << found << wanted;
+  EXPECT_TRUE(at::equal(found.cpu().to(at::kDouble), wanted.cpu().to(at::kDouble)))
+      << what << "\n"
+      << found.cpu() << wanted.cpu();
 }
 
 /// With the number of ranks as its parameter.

@@ -138,18 +138,17 @@ TEST(TensorSlices, ExchangeExactlyWhatTheFormulasSay) {
     constexpr int64_t kHidden = 24, kDouble = 8;
     // A layer: two sums forwards, two backwards. The last computes the masked rows only, but for its attention.
     const int64_t forward = 2 * tokens + 2 * masked, backward = 2 * tokens + tokens + masked;
-    const int64_t losses = 2 * masked * kDouble, embeddings = tokens, head = masked;
+    const int64_t losses = 2 * 2 * masked * kDouble, embeddings = tokens, head = masked;
     const SliceTraffic plain = traffic_of(group, false, batch);
-    EXPECT_EQ(plain.added, (embeddings + forward + backward + head) * kHidden * kDouble + losses);
-    EXPECT_EQ(plain.greatest, masked * kDouble);
-    EXPECT_EQ(plain.gathered + plain.scattered, 0);
+    EXPECT_EQ(plain.added, (embeddings + forward + backward + head) * kHidden * kDouble);
+    EXPECT_EQ(plain.gathered, losses);
+    EXPECT_EQ(plain.scattered, 0);
     const SliceTraffic divided = traffic_of(group, true, batch);
-    EXPECT_EQ(divided.added, (embeddings + head) * kHidden * kDouble + losses);
-    EXPECT_EQ(divided.greatest, masked * kDouble);
+    EXPECT_EQ(divided.added, (embeddings + head) * kHidden * kDouble);
     // Every sum is now a scattered and a gathered half: forwards scattered behind a product, gathered before it, backwards
     // the other way round. Besides, the last layer's result is gathered, and the embeddings' gradient.
     EXPECT_EQ(divided.scattered, (forward + backward) * kHidden * kDouble);
-    EXPECT_EQ(divided.gathered, (forward + backward + tokens + masked) * kHidden * kDouble);
+    EXPECT_EQ(divided.gathered, (forward + backward + tokens + masked) * kHidden * kDouble + losses);
     finish_rank();
   });
 }

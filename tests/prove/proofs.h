@@ -93,7 +93,10 @@ inline void run_rank() {
   const char* const objective = std::getenv("TEST_OBJECTIVE");
   ProofTask task = objective ? task_of(objective) : kTask;
   if (const char* const name = std::getenv("TEST_OPTIMIZER")) task.optimizer = optim::usual_optimizer(name);
-  run_layout(task, layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
+  if (std::getenv("TEST_DEVICE") && !layout.is_reference())
+    task.device = at::Device(std::getenv("TEST_DEVICE"));
+  run_layout(task, layout, comm::Group::from_environment({.device = task.device}),
+             std::getenv("TEST_OUTPUT"));
 }
 
 class Proofs : public ::testing::Test {

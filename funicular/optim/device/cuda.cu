@@ -24,7 +24,9 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
 #define FUNICULAR_DIRECTION(Update, T, G, S)                                              \
   template void run_on_cuda(const Launch&, const MeasureBlocks<optim::Update, T, G, S>&); \
   template void run_on_cuda(const Launch&, const ApplyBlocks<optim::Update, T, G, S>&);
-#define FUNICULAR_SUMS(Unused, T, G, S) template void run_on_cuda(const Launch&, const SquareSums<T, G, S>&);
+#define FUNICULAR_SUMS(Unused, T, G, S)                                   \
+  template void run_on_cuda(const Launch&, const GradientSums<T, G, S>&); \
+  template void run_on_cuda(const Launch&, const SquareSums<T, G, S>&);
 #define FUNICULAR_INSTANTIATE(Update) FUNICULAR_TYPES(FUNICULAR_UPDATE, Update)
 FUNICULAR_UPDATES(FUNICULAR_INSTANTIATE)
 #undef FUNICULAR_INSTANTIATE

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <cstring>
@@ -56,6 +57,26 @@ void run_typed(const UpdateTarget& target, const at::Tensor& blocks, const State
               : call.template operator()<float, Half, Half>();
 }
 
+/// The target's blocks as bytes, an array of Block.
+at::Tensor blocks_on_device(const UpdateTarget& target) {
+  if (target.device_blocks.defined()) return target.device_blocks;
+  std::vector<Block> blocks;
+  for (const UpdateTarget::Block& block : target.blocks) {
+    const FlatLayout::Layer& layer = target.layer(block);
+    blocks.push_back({block.number, block.size, block.master, block.gradient, block.shadow, block.state,
+                      layer.matrix, layer.decay});
+  }
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
+  if (!blocks.empty()) std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
+  return target.device_blocks = to_device(bytes, target.matrix_master.device());
+}
+
+/// Zeros of double on the target's device, `each` for every block of the layout.
+at::Tensor zero_sums(const UpdateTarget& target, int64_t each) {
+  return at::zeros({each * static_cast<int64_t>(target.layout->blocks().size())},
+                   target.matrix_master.options().dtype(at::kDouble).requires_grad(false));
+}
+
 Launch a_team_a_block(const UpdateTarget& target) {
   return {.rows = static_cast<int64_t>(target.blocks.size()),
           .threads = funicular::device::threads_of_team(target.matrix_master, FlatLayout::kBlock, 256)};
@@ -64,10 +85,10 @@ Launch a_team_a_block(const UpdateTarget& target) {
 }  // namespace
 
 Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(target)) {
-  if (!target_->matrix_gradient.defined() || target_->add_over_ranks || target_->make_state)
+  if (!target_->matrix_gradient.defined() || target_->make_state)
     throw InputError(
         "optimizer",
-        "on a GPU one process holds all weights, gradients and state in its memory; expected that here");
+        "on a GPU all gradients and states lie in flat buffers of its memory; expected that here");
   const at::ScalarType master = target_->matrix_master.scalar_type(),
                        made = target_->matrix_gradient.scalar_type();
   const bool has_shadow = target_->shadow.defined();
@@ -76,15 +97,7 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
         "optimizer",
         "on a GPU a gradient has the type of the master weights or of the arithmetic; expected {}, found {}",
         c10::toString(master), c10::toString(made));
-  std::vector<Block> blocks;
-  for (const UpdateTarget::Block& block : target_->blocks) {
-    const FlatLayout::Layer& layer = target_->layer(block);
-    blocks.push_back({block.number, block.size, block.master, block.gradient, block.shadow, block.state,
-                      layer.matrix, layer.decay});
-  }
-  const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
-  std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
-  blocks_ = to_device(bytes, target_->matrix_master.device());
+  blocks_ = blocks_on_device(*target_);
 }
 
 at::Tensor square_sums(const at::Tensor& flat) {
@@ -112,6 +125,14 @@ at::Tensor square_sums(const at::Tensor& flat) {
   }
 }
 
+at::Tensor square_sums(const UpdateTarget& target) {
+  const at::Tensor blocks = blocks_on_device(target), sums = zero_sums(target, 1);
+  run_typed(target, blocks, {}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+    funicular::device::run(sums, a_team_a_block(target), GradientSums<T, G, S>{b, data<double>(sums)});
+  });
+  return sums;
+}
+
 std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& target) {
   return funicular::device::takes(target->matrix_master) ? std::make_unique<Passes>(target) : nullptr;
 }
@@ -129,7 +150,7 @@ void Passes::update(const Both<Update>& updates, const std::vector<at::Tensor>& 
 }
 
 std::vector<LayerNorms> Passes::norms() const {
-  const at::Tensor sums = empty_sums();
+  const at::Tensor sums = zero_sums(*target_, 2);
   run_typed(*target_, blocks_, {}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
     funicular::device::run(blocks_, a_team_a_block(*target_), SquareSums<T, G, S>{b, data<double>(sums)});
   });
@@ -139,7 +160,7 @@ std::vector<LayerNorms> Passes::norms() const {
 template <class Update>
 std::vector<LayerNorms> Passes::measure(const Both<Update>& updates, const std::vector<at::Tensor>& states,
                                         bool zero_gradients) const {
-  const at::Tensor sums = empty_sums();
+  const at::Tensor sums = zero_sums(*target_, 2);
   run_typed(*target_, blocks_, {states, zero_gradients}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
     funicular::device::run(
         blocks_, a_team_a_block(*target_),
@@ -159,10 +180,6 @@ void Passes::apply(const Both<Update>& updates, const std::vector<at::Tensor>& s
   });
 }
 
-at::Tensor Passes::empty_sums() const {
-  return at::empty({2 * static_cast<int64_t>(target_->blocks.size())}, blocks_.options().dtype(at::kDouble));
-}
-
 at::Tensor Passes::by_block(const std::vector<double>& by_layer) const {
   std::vector<double> values;
   for (const FlatLayout::Block& block : target_->layout->blocks())
@@ -171,6 +188,7 @@ at::Tensor Passes::by_block(const std::vector<double>& by_layer) const {
 }
 
 std::vector<LayerNorms> Passes::roots(const at::Tensor& sums) const {
+  if (target_->add_over_ranks) target_->add_over_ranks(sums);
   const at::Tensor host = sums.cpu();
   const double* const values = host.const_data_ptr<double>();
   std::vector<LayerNorms> norms;

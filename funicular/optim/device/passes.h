@@ -20,7 +20,7 @@ struct Both {
 /// All blocks of a target on its device. The target must not change but in what its tensors hold.
 class Passes {
  public:
-  /// Throws InputError for gradients that are freed, and where other ranks hold some of the blocks.
+  /// Throws InputError for gradients that are freed, and for states that lie elsewhere.
   explicit Passes(std::shared_ptr<const UpdateTarget> target);
 
   /// Runs one of FUNICULAR_UPDATES (optim/registry.h). optim::make_state makes the states. `shares`: one per layer if
@@ -28,7 +28,7 @@ class Passes {
   template <class Update>
   void update(const Both<Update>& updates, const std::vector<at::Tensor>& states, bool zero_gradients,
               const std::vector<double>& shares = {}, const at::Tensor& scale = {}) const;
-  /// Norms of parameters and gradients of each layer.
+  /// Norms of parameters and gradients of each layer, over all ranks that hold blocks.
   std::vector<LayerNorms> norms() const;
   /// Measures one of FUNICULAR_DIRECTIONS: updates the states, returns each layer's norms of parameters and direction.
   template <class Update>
@@ -40,7 +40,6 @@ class Passes {
              const std::vector<double>& ratios) const;
 
  private:
-  at::Tensor empty_sums() const;  ///< two a block
   at::Tensor by_block(const std::vector<double>& by_layer) const;
   std::vector<LayerNorms> roots(const at::Tensor& sums) const;
 
@@ -50,6 +49,9 @@ class Passes {
 
 /// The sums of squares, in double, of the parts of a flat tensor of gradients: one number a part, on its device.
 at::Tensor square_sums(const at::Tensor& flat);
+/// The sums of squares, in double, of the gradients of the layout's blocks, on the target's device; 0 for blocks that
+/// other ranks hold.
+at::Tensor square_sums(const UpdateTarget& target);
 
 /// Null where the target is the processor's.
 std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& target);

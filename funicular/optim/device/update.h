@@ -114,6 +114,23 @@ FUNICULAR_DEVICE void write_sum(const Team& team, double part, double* out) {
   if (team.rank() == 0) *out = total;
 }
 
+/// sums[number] = the sum of squares of the gradients.
+template <class T, class G, class S>
+struct GradientSums {
+  Buffers<T, G, S> buffers;
+  double* sums;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    double gradients = 0;
+    const Block& block = over_elements(buffers, team, [&](Element<T, G, S> e) {
+      e.load_gradient();
+      gradients += static_cast<double>(e.gradient) * static_cast<double>(e.gradient);
+    });
+    write_sum(team, gradients, sums + block.number);
+  }
+};
+
 /// For LARS: sums[2 * number] = the sum of squares of the parameters, sums[2 * number + 1] = the sum of squares of
 /// the gradients.
 template <class T, class G, class S>

@@ -1,5 +1,6 @@
 #include "funicular/parallel/holding/unit_exchange.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
@@ -18,8 +19,8 @@ using Visit = ExchangePlan::Visit;
 
 constexpr size_t kNowhere = ExchangePlan::kNowhere;
 
-/// Whether an I pass has added something to this gradient, which was zero before. A dry run has no values; there it
-/// tells whether some weight of the unit has no deferred product.
+/// Whether an I pass has added something to this gradient, which was zero before. Waits for a GPU. A dry run has no
+/// values; there it tells whether some weight of the unit has no deferred product.
 bool is_touched(const WeightUnit& unit) {
   const at::Tensor& gradient = unit.gradient;
   const size_t size = gradient.nbytes();
@@ -29,6 +30,7 @@ bool is_touched(const WeightUnit& unit) {
     return !deferred || std::any_of(unit.parameters.begin(), unit.parameters.end(),
                                     [&](const auto& each) { return !deferred->holds(each.first->compute); });
   }
+  if (!gradient.is_cpu()) return gradient.ne(0).any().item<bool>();
   const auto* const bytes = static_cast<const unsigned char*>(gradient.const_data_ptr());
   return bytes[0] != 0 || std::memcmp(bytes, bytes + 1, size - 1) != 0;
 }

@@ -1,0 +1,55 @@
+"""Commands on GPUs, on stand-ins of cards (tests/card) and of NCCL."""
+import json
+import os
+import pathlib
+import unittest
+
+from harness import PROGRAM, ProgramTest, environment, run
+
+TESTS = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests"
+STAND_IN = TESTS / "libcard_stand_in.so"
+MODEL = {"model_type": "bert", "vocab_size": 997, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+         "max_position_embeddings": 64, "type_vocab_size": 2}
+
+
+def with_cards(number):
+    return {**environment(), "LD_PRELOAD": str(STAND_IN), "FUNICULAR_CARDS": str(number), "FUNICULAR_NCCL": str(TESTS / "libnccl_stand_in.so")}
+
+
+@unittest.skipUnless(STAND_IN.exists(), "a build for CUDA has no stand-in of a card")
+class OnCards(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "config.json").write_text(json.dumps(MODEL))
+        self.bench = ["--device", "cuda", "--model", self.folder, "--batch-size", "4", "--max-length", "32", "--json"]
+
+    def test_ranks_are_measured_with_a_card_each(self):
+        strategies = ["ddp", "zero3", "pipeline"]
+        done = run("launch", "-n", "2", "--", PROGRAM, "bench", "ranks", *self.bench, "--steps", "1",
+                   *[word for name in strategies for word in ("--strategy", name)], env=with_cards(2))
+        self.assertEqual(done.code, 0, done.err)
+        uses = json.loads(done.out.splitlines()[-1].removeprefix("[0] "))
+        self.assertEqual([use["strategy"] for use in uses], strategies)
+        weights = [use["measured"]["weights"] for use in uses]
+        self.assertLess(weights[1], 0.6 * weights[0])
+        self.assertNotIn("predicted", uses[0])
+
+    def test_more_ranks_than_cards_share_only_if_asked(self):
+        layouts = ["zero2 -n 2", "single", "--device", "cuda", "--steps", "1"]
+        refused = run("prove", *layouts, env=with_cards(1))
+        self.assertEqual(refused.code, 2)
+        self.assertIn("this host has 2 ranks and 1 visible GPUs", refused.err)
+        shared = run("prove", *layouts, "--share-device", env=with_cards(1))
+        self.assertEqual(shared.code, 0, shared.err)
+        self.assertIn("; holds", shared.out)
+
+    def test_memory_is_that_of_the_card(self):
+        done = run("bench", "memory", *self.bench, "--precision", "bf16", "--recompute", "none", "--gradient-accumulation-steps", "1", env=with_cards(1))
+        self.assertEqual(done.code, 0, done.err)
+        row = json.loads(done.out)[0]
+        self.assertNotIn("predicted", row)
+        self.assertGreater(row["measured"]["activations"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
