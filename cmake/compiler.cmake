@@ -10,6 +10,8 @@ endif()
 # GCC 12 reports false overlaps in std::string concatenation (GCC bug 105651). A precompiled header that it refuses costs seconds a
 # source, in silence but for a warning.
 add_compile_options(-Wall -Wextra "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Werror=invalid-pch>")
+# GCC collects its garbage only above 1 GB: a source with LibTorch's headers compiles in a tenth less time, for 0.15 GB more.
+add_compile_options("$<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>")
 # Messages name sources relative to the clone: what is installed does not tell where it was built.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 if(FUNICULAR_ASSERTIONS)

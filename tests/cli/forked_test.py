@@ -62,6 +62,12 @@ class Forked(unittest.TestCase):
                 caller.send_signal(number)
                 self.assertEqual((caller.stdout.read(), caller.wait(timeout=60)), ("received\n", 7), number)
 
+    def test_a_program_that_starts_itself_again_runs_in_a_fork_again_and_other_programs_do_not(self):
+        in_fork = "'grep -q libfork_server /proc/$$/maps && echo forked; exit 5'"
+        for program, said in ((os.path.realpath("/bin/sh"), "forked\n"), (os.path.realpath("/bin/bash"), "")):
+            done = run(f"exec {program} -c {in_fork}")
+            self.assertEqual((done.stdout, done.returncode), (said, 5), program)
+
     def test_a_server_is_used_again_and_ends_with_its_owner(self):
         owner = subprocess.Popen(["sleep", "100"])
         self.addCleanup(owner.wait)

@@ -104,6 +104,7 @@ bool is_script(char** words) {
   const std::string library = folder + "libfork_server.so";
   const char* const others = std::getenv("LD_PRELOAD");
   setenv("LD_PRELOAD", (others ? library + ":" + others : library).c_str(), 1);
+  setenv("LD_BIND_NOW", "1", 1);  // names are looked up once, and not in each fork
   execl(words[0], words[0], nullptr);
   _exit(1);
 }

@@ -7,6 +7,8 @@
 // strings that each end with a zero byte: the folder, the number of words, the words, the variables.
 // Each byte behind them is the number of a signal for the process. The answer is the wait status of the process, 4 bytes. Where the
 // connection ends before, the process is killed.
+//
+// A process that starts its own program again (funicular prove and chain do) starts the client with it: those run in forks, too.
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +29,10 @@
 namespace {
 
 using Main = int (*)(int, char**, char**);
+using Exec = int (*)(const char*, char* const*, char* const*);
 Main program_main = nullptr;
+Exec usual_exec = nullptr;
+char own_path[PATH_MAX] = "";  // empty in a process that no server runs
 
 constexpr int kFailed = 99;
 
@@ -139,6 +145,7 @@ int serve(int, char**, char**) {
   int socket = -1, owner = 0;
   if (std::sscanf(std::getenv("FUNICULAR_FORK_SERVER"), "%d %d", &socket, &owner) != 2) return kFailed;
   if (void* const load = dlsym(RTLD_DEFAULT, "funicular_load_commands")) reinterpret_cast<void (*)()>(load)();
+  if (readlink("/proc/self/exe", own_path, sizeof own_path - 1) < 0) own_path[0] = '\0';
   // Nobody waits for the processes that answer.
   std::signal(SIGCHLD, SIG_IGN);
   while (kill(owner, 0) == 0) {
@@ -157,7 +164,31 @@ int serve(int, char**, char**) {
   _exit(0);
 }
 
+/// Runs the program as exec does, or the client with it if it is that of this server. Between fork and exec memory may be locked.
+int exec_or_fork(const char* path, char* const* words, char* const* variables) {
+  constexpr size_t kMost = 4096;
+  char* with_client[kMost + 2];
+  const char* const client = getenv("FUNICULAR_FORKED");
+  size_t count = 0;
+  while (words[count]) ++count;
+  if (!client || own_path[0] == '\0' || std::strcmp(path, own_path) != 0 || count == 0 || count > kMost)
+    return usual_exec(path, words, variables);
+  with_client[0] = const_cast<char*>(client);
+  with_client[1] = const_cast<char*>(path);
+  std::memcpy(with_client + 2, words + 1, count * sizeof *words);  // the null behind the words, too
+  return usual_exec(client, with_client, variables);
+}
+
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) int execve(const char* path, char* const* words,
+                                                             char* const* variables) noexcept {
+  return exec_or_fork(path, words, variables);
+}
+
+extern "C" __attribute__((visibility("default"))) int execv(const char* path, char* const* words) noexcept {
+  return exec_or_fork(path, words, environ);
+}
 
 extern "C" __attribute__((visibility("default"))) int __libc_start_main(Main main, int count, char** words,
                                                                         void (*init)(), void (*fini)(),
@@ -165,5 +196,6 @@ extern "C" __attribute__((visibility("default"))) int __libc_start_main(Main mai
   using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
   const auto start = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
   program_main = main;
+  usual_exec = reinterpret_cast<Exec>(dlsym(RTLD_NEXT, "execve"));
   return start(std::getenv("FUNICULAR_FORK_SERVER") ? serve : main, count, words, init, fini, unload, stack);
 }

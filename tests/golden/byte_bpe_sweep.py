@@ -172,9 +172,8 @@ def main():
             pathlib.Path(path).parent.mkdir()
             tokenizer.save(path)
             before = sweep.differences
-            sweep.compare(name, tokenizer, path, points if name == "RoBERTa" else joined)
-            sweep.compare(name, tokenizer, path, strings if is_main else strings[number :: len(all_subjects)])
-            sweep.compare(name, tokenizer, path, [b.decode("utf-8", "replace") for b in broken], broken)
+            drawn = strings if is_main else strings[number :: len(all_subjects)]
+            sweep.compare(name, tokenizer, path, [*(points if name == "RoBERTa" else joined), *drawn, *broken])
             for file in sorted(options.data.rglob("*")) if options.data and is_main else []:
                 if file.is_file():
                     content = file.read_bytes().decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """Suspects among labels against cleanlab: the same rows, in the same order, by each filter and each order. Rows have one label or several.
 
-usage: label_errors.py FUNICULAR_PROGRAM
+usage: label_errors.py FUNICULAR_PROGRAM [SEEDS=2]
 """
 
 import csv
@@ -114,10 +114,10 @@ def compare_several(program, folder, count, rows, noise, seed, kind):
     return len(expected)
 
 
-def main(program):
+def main(program, seeds=2):
     with tempfile.TemporaryDirectory() as folder:
         cases = [(2, 60, 0.2), (2, 400, 0.05), (3, 300, 0.3), (5, 500, 0.15), (8, 400, 0.4), (4, 40, 0.5), (3, 200, 0.0)]
-        several = [(*case, seed, "all") for case, seed in itertools.product(cases, range(4))]
+        several = [(*case, seed, "all") for case, seed in itertools.product(cases, range(int(seeds)))]
         several += [(3, 300, 0.3, 4, "ties"), (5, 500, 0.15, 5, "ties"), (4, 200, 0.2, 6, "empty")]
         for classes, rows, noise, seed, kind in several:
             count = compare(program, folder, classes, rows, noise, seed, kind)
@@ -129,4 +129,4 @@ def main(program):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

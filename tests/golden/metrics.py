@@ -1,6 +1,6 @@
 """Every metric equals scikit-learn's or SciPy's, on random cases and on those where definitions differ.
 
-usage: metrics.py METRIC_VALUES_PROGRAM
+usage: metrics.py METRIC_VALUES_PROGRAM [RANDOM_CASES_OF_EACH_KIND=100]
 """
 
 import json
@@ -13,12 +13,12 @@ import warnings
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, matthews_corrcoef
 
-TOLERANCE = 1e-12
+TOLERANCE, CASES = 1e-12, int((sys.argv[2:] or [100])[0])
 
 
 def class_cases(source):
     yield from [([1], [1]), ([0], [1]), ([0, 0], [0, 0]), ([1, 1], [0, 0]), ([1, 1, 1], [0, 1, 1]), ([2, 2], [0, 1]), ([5, 0], [0, 0])]
-    for _ in range(300):
+    for _ in range(CASES):
         size, classes = source.randint(1, 200), source.randint(1, 12)
         truth = [source.randrange(classes) for _ in range(size)]
         agree = source.random()
@@ -27,7 +27,7 @@ def class_cases(source):
 
 def value_cases(source):
     yield from [([1, 2], [2, 1]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [0.1, 0.1, 0.1]), ([1e9, 1e9 + 1, 1e9 + 2], [1, 3, 2])]
-    for _ in range(300):
+    for _ in range(CASES):
         size, ties = source.randint(2, 200), source.random() < 0.5
         truth = [float(source.randint(0, 5)) if ties else source.gauss(0, 1) for _ in range(size)]
         yield [0.5 * t + source.gauss(0, 1) if source.random() < 0.7 else 2.5 for t in truth], truth
@@ -47,7 +47,7 @@ def expected_of_values(predicted, truth):
 def label_cases(source):
     """Scores and truths of rows with three labels, row by row."""
     yield from [([0.9, 0.1, 0.5], [1, 0, 0]), ([0.0] * 3, [0] * 3), ([1.0] * 6, [1] * 6), ([0.4] * 3, [1] * 3)]
-    for _ in range(300):
+    for _ in range(CASES):
         size, ties = 3 * source.randint(1, 60), source.random() < 0.5
         truth = [int(source.random() < 0.4) for _ in range(size)]
         scores = [min(1.0, max(0.0, 0.3 * t + 0.7 * source.random())) for t in truth]

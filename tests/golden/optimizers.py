@@ -1,4 +1,4 @@
-"""LAMB, LARS, Lion and StableAdamW step as timm's do, in float64, over ten steps at a changing rate.
+"""LAMB, LARS, Lion and StableAdamW step as timm's do, in float64, over five steps at a changing rate.
 
 usage: optimizers.py OPTIMIZER_STEPS_PROGRAM
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-STEPS, TOLERANCE = 10, 1e-12
+STEPS, TOLERANCE = 5, 1e-12
 
 
 def timm_optimizer(file: str, name: str):
@@ -29,7 +29,7 @@ def timm_optimizer(file: str, name: str):
 def layers():
     """(decay, values): matrices of one and of several blocks, a normalisation, a bias and a matrix that start at zero."""
     torch.manual_seed(5)
-    return [(True, torch.randn(30, 31, dtype=torch.double) * 0.1), (True, torch.randn(331, 61, dtype=torch.double)),
+    return [(True, torch.randn(30, 31, dtype=torch.double) * 0.1), (True, torch.randn(135, 61, dtype=torch.double)),
             (False, torch.randn(31, dtype=torch.double) * 3), (False, torch.zeros(17, dtype=torch.double)),
             (True, torch.zeros(5, 7, dtype=torch.double))]
 

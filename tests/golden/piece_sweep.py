@@ -267,9 +267,8 @@ def main():
                 tokenizer.save(str(path))
                 tokenizer = Tokenizer.from_file(str(path))  # scores of a file may differ in the last bit
             before, sweep.checks_words = sweep.differences, splits_words(tokenizer)
-            sweep.compare(name, tokenizer, str(path), points if name == "XLM-R" else joined)
-            sweep.compare(name, tokenizer, str(path), strings if path in real else strings[number :: len(made)])
-            sweep.compare(name, tokenizer, str(path), [b.decode("utf-8", "replace") for b in broken], broken)
+            drawn = strings if path in real else strings[number :: len(made)]
+            sweep.compare(name, tokenizer, str(path), [*(points if name == "XLM-R" else joined), *drawn, *broken])
             for file, lines in data.items() if path in real or number < 4 else ():
                 sweep.compare(f"{name}, {file.name}", tokenizer, str(path), lines)
             print(f"{name}: {sweep.differences - before} differences so far in {sweep.texts} texts", flush=True)

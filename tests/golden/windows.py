@@ -103,7 +103,7 @@ def made_model(folder, tokenizer, kind, note, **more):
 
 
 def compare_answers(program, scratch, tokenizer):
-    given = [text or "film" for text in texts(40, 2)]
+    given = [text or "film" for text in texts(15, 2)]
     with open(f"{scratch}/texts.txt", "w", encoding="utf-8") as file:
         file.write("\n".join(given) + "\n")
     names = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
@@ -124,7 +124,7 @@ def compare_tags(program, scratch, tokenizer):
     folder = f"{scratch}/tags"
     names = {0: "O", 1: "B-X", 2: "I-X"}
     model = made_model(folder, tokenizer, BertForTokenClassification, {}, id2label=names, label2id={name: tag for tag, name in names.items()})
-    given = [text.split() or ["film"] for text in texts(40, 3)]
+    given = [text.split() or ["film"] for text in texts(20, 3)]
     with open(f"{scratch}/words.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps({"tokens": words}) + "\n" for words in given)
     lines = run(program, "predict", "--model", folder, "--input", f"{scratch}/words.jsonl", "--text-column", "tokens", "--precision", "fp32").splitlines()

@@ -118,6 +118,15 @@ class Samples(unittest.TestCase):
         after = {m.name for m in catalogue.choose([mutant("new", "a", "b"), *self.mutants], sample=20, seed="1")}
         self.assertGreaterEqual(len(before & after), 19)
 
+    def test_mutants_of_one_source_come_together_in_the_order_of_the_draw(self):
+        mutants = [mutant(f"m-{i}", "a", "b", file=f"base/file_{i % 20}.cpp") for i in range(100)]
+        first, = catalogue.choose(mutants, sample=1, seed="1")
+        files = [m.file for m in catalogue.choose(mutants, sample=7, seed="1")]
+        self.assertEqual(files[:5], [first.file] * 5)
+        self.assertEqual(len(set(files)), 2)
+        many = [m.name for seed in range(40) for m in catalogue.choose(mutants, sample=6, seed=str(seed))]
+        self.assertGreater(len(set(many)), 80, "every source has its turn")
+
 
 PROGRAM = """#include <cstdio>
 int main() {

@@ -10,12 +10,25 @@
 namespace funicular::train::on_ranks {
 namespace {
 
-TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
+/// Losses and norms of two runs, line by line.
+void expect_near(const std::vector<Json>& lines, const std::vector<Json>& reference) {
+  ASSERT_EQ(lines.size(), reference.size());
+  for (size_t i = 0; i < lines.size(); ++i)
+    for (const char* key : {"loss", "gradient_norm", "eval_loss", "eval_perplexity"}) {
+      if (!reference[i].contains(key)) continue;
+      const double expected = reference[i].at(key).get<double>();
+      EXPECT_NEAR(lines[i].at(key).get<double>(), expected, 1e-10 * std::fabs(expected))
+          << key << " in line " << i;
+    }
+}
+
+TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessAndResumesTheCheckpointsOfOthers) {
   if (is_rank()) return run_rank();
-  for (const Place& place : all_places()) expect_done({place.strategy, place.ranks, folder / place.name()});
+  const std::vector<Place> places = all_places();
+  for (const Place& place : places) expect_done({place.strategy, place.ranks, folder / place.name()});
   const auto reference = read_lines(folder / "single-1/metrics.jsonl");
   ASSERT_EQ(reference.size(), 8u);  // six steps, two evaluations
-  for (const Place& place : all_places()) {
+  for (const Place& place : places) {
     SCOPED_TRACE(place.name());
     const fs::path output = folder / place.name();
     EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
@@ -23,22 +36,8 @@ TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
               1e-10);
     EXPECT_EQ(read_json(output / "run.json").at("result").at("tokens"),
               read_json(folder / "single-1/run.json").at("result").at("tokens"));
-    const auto lines = read_lines(output / "metrics.jsonl");
-    ASSERT_EQ(lines.size(), reference.size());
-    for (size_t i = 0; i < lines.size(); ++i)
-      for (const char* key : {"loss", "gradient_norm", "eval_loss", "eval_perplexity"}) {
-        if (!reference[i].contains(key)) continue;
-        const double expected = reference[i].at(key).get<double>();
-        EXPECT_NEAR(lines[i].at(key).get<double>(), expected, 1e-10 * std::fabs(expected))
-            << key << " in line " << i;
-      }
+    expect_near(read_lines(output / "metrics.jsonl"), reference);
   }
-}
-
-TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
-  if (is_rank()) return run_rank();
-  const std::vector<Place> places = all_places();
-  for (const Place& place : places) expect_done({place.strategy, place.ranks, folder / place.name()});
   // Each goes on from step 3 of one of the others; all the others have their turn.
   for (size_t i = 0; i < places.size(); ++i) {
     const Place &place = places[i], &writer = places[(i * 5 + 7) % places.size()];

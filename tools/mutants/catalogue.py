@@ -163,7 +163,10 @@ def is_list(text: str) -> bool:
 
 
 def choose(mutants: list[Mutant], only: str = "", sample: int = 0, seed: str = "") -> list[Mutant]:
-    """Those whose LAYER/NAME or file matches `only`; of these `sample` by seed, without the survivors that are explained."""
+    """Those whose LAYER/NAME or file matches `only`; of these `sample` by seed, without the survivors that are explained.
+
+    The seed draws a mutant, and the others of its source come with it: compiling one source costs more than judging many mutants.
+    """
     if only:
         mutants = [mutant for mutant in mutants if re.search(only, f"{mutant.layer}/{mutant.name} {mutant.file}")]
     if not sample:
@@ -171,7 +174,10 @@ def choose(mutants: list[Mutant], only: str = "", sample: int = 0, seed: str = "
     able = [mutant for mutant in mutants if not mutant.explained]
     # By a hash of each name, so that a new mutant hardly changes what a seed chooses.
     able.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
-    return able[:sample]
+    first: dict[str, int] = {}
+    for at, mutant in enumerate(able):
+        first.setdefault(mutant.file, at)
+    return sorted(able, key=lambda mutant: first[mutant.file])[:sample]
 
 
 def switched(root: Path, file: str, mutants: list[Mutant]) -> tuple[str, dict[str, range]]:

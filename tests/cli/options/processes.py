@@ -2,7 +2,7 @@
 
 import os
 
-from harness import PROGRAM, environment, json, pathlib, run, subprocess
+from harness import PROGRAM, SANITIZED, environment, in_forks, json, pathlib, run, subprocess
 
 from .lab import *
 
@@ -181,8 +181,8 @@ def given(lab, lengths):
 
 @PROVE.row("--all", "one strategy after another is compared with single")
 def all_pairs(lab):
-    process = subprocess.Popen([PROGRAM, "prove", "--all", "--steps", "1", "--batch-size", "4"], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True, env=environment())
+    words = [PROGRAM, "prove", "--all", "--steps", "1", "--batch-size", "4"]
+    process = subprocess.Popen(words if SANITIZED else in_forks(words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment())
     lab.addCleanup(process.stdout.close)
     head, *lines = (process.stdout.readline() for _ in range(5))
     process.terminate()

@@ -10,7 +10,9 @@ grad.NAME; those of bfloat16, in which the whole model is, written as float32).
 import contextlib
 import json
 import os
+import pathlib
 import sys
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -35,6 +37,9 @@ from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta
 from transformers.models.gte.modeling_gte import GteRotaryEmbedding
 from transformers.models.modernbert import modeling_modernbert as modernbert
 from transformers.models.nomic_bert.modeling_nomic_bert import NomicBertRotaryEmbedding
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from small_model import small_model
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -619,6 +624,11 @@ def write_electra_objective(folder):
 
 def main():
     minilm, output = sys.argv[1:3]
+    with tempfile.TemporaryDirectory() as folder:  # all layers; with 30,000 tokens the decoder in bfloat16 takes most of the time
+        write_cases(small_model(minilm, os.path.join(folder, "minilm"), layers=6), output)
+
+
+def write_cases(minilm, output):
     write_electra_objective(os.path.join(output, "electra_objective"))
     for index, (name, (model_class, options, lengths)) in enumerate(CASES.items()):
         torch.manual_seed(1000 + index)
