@@ -48,6 +48,13 @@ void show(const task::FoldsResult& result) {
   }
   log::info("{}", mean);
   log::info("{}", deviation);
+  const auto constants = result.spreads(&task::FoldScores::constant);
+  if (constants.empty()) return;
+  std::string constant = fmt::format("{:<18}", "constant answer");
+  for (const auto& [name, spread] : spreads)
+    constant += constants.contains(name) ? fmt::format("{:>20.4f}", constants.at(name).mean)
+                                         : fmt::format("{:>20}", "");
+  log::info("{}", constant);
 }
 
 }  // namespace
