@@ -154,10 +154,10 @@ class Predict final : public Command {
              "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
     arguments
-        .add("keep", "COLUMN", options_.input.keep, Effect::result,
-             "columns of a table, or keys of JSON, that stand before each answer, such as id; input_NAME if "
-             "the "
-             "answer has a key NAME")
+        .add(
+            "keep", "COLUMN", options_.input.keep, Effect::result,
+            "columns of a table, or keys of JSON, to write before each answer, such as id; input_NAME if the "
+            "answer has a key NAME")
         .default_text("none");
   }
 

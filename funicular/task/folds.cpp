@@ -45,8 +45,9 @@ class Folds {
                                         o_.trainer.seed, split_labels(whole), whole.split_columns());
     for (const auto& split : splits_)
       if (split->held_out_rows() == 0)
-        throw InputError("usage", "{} has too few texts for {} folds; give fewer with --folds",
-                         o_.train_file.string(), count);
+        throw InputError("usage", "{} has too few {} for {} folds; give fewer with --folds",
+                         o_.train_file.string(),
+                         whole.split_columns() == data::RowSplit::kLastColumn ? "contexts" : "texts", count);
   }
 
   FoldsResult run() {

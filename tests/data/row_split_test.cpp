@@ -129,28 +129,20 @@ TEST(RowSplit, FoldsKeepRowsThatShareATextTogether) {
   for (const auto& [group, in] : found) EXPECT_EQ(in.size(), 1u) << group;
 }
 
-/// The labels a, b, … of a text pull it to other folds than the rare label. Without its two folds, no model would know it.
-TEST(RowSplit, TwoTextsOfALabelAreInTwoFolds) {
+/// The labels x, y and z pull the second text of r into the fold of the first. No model would then know r.
+TEST(RowSplit, TextsOfALabelAreInTwoFolds) {
   const RowSplit::LabelsOf letters = [](std::string_view label) {
     std::vector<std::string> all;
     for (const char letter : label) all.emplace_back(1, letter);
     return all;
   };
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    Rows rows;
-    for (int row = 0; row < 24; ++row) {
-      std::string label = row % 12 == 0 ? "R" : "";
-      for (int letter = 0; letter < 8; ++letter)
-        if ((row * 7 + letter * letter) % 5 < 2) label += static_cast<char>('a' + letter);
-      rows.push_back({{"text " + std::to_string(row)}, label.empty() ? "a" : label});
+  const Rows rows{{{"first"}, "r"}, {{"second"}, "xyz"}, {{"third"}, "rxyz"}, {{"fourth"}, "xyz"}};
+  for (uint64_t seed = 0; seed < 24; ++seed)
+    for (const auto& fold : RowSplit::all_folds(MemorySource(rows, 1, true), {.count = 2}, seed, letters)) {
+      std::set<char> labels;
+      for (const auto& row : side(rows, fold, true)) labels.insert(row.label.begin(), row.label.end());
+      EXPECT_EQ(labels.size(), 4u) << seed;
     }
-    const MemorySource source(rows, 1, true);
-    for (const auto& fold : RowSplit::all_folds(source, {.count = 2}, seed, letters)) {
-      const Rows held_out = side(rows, fold, true);
-      EXPECT_EQ(std::ranges::count_if(held_out, [](const auto& row) { return row.label.front() == 'R'; }), 1)
-          << seed;
-    }
-  }
 }
 
 TEST(RowSplit, EachRowIsOnOneSide) {

@@ -99,14 +99,14 @@ TEST_F(QuestionsTest, ThatAreBadMayBeLeftOut) {
       << "a question left out counts nowhere";
 }
 
-/// Each context stands in three paragraphs, once in capitals, with the same question each time.
+/// Each context stands in three paragraphs, once in capitals, with another question each time.
 TEST_F(QuestionsTest, AboutOneContextAreOnOneSide) {
   std::string paragraphs;
   for (int number = 0; number < 60; ++number)
     paragraphs += std::string(number == 0 ? "" : ", ") + R"({"context": ")" +
                   (number < 20 ? "THE FILM " : "the film ") + std::to_string(number % 20) +
-                  R"(", "qas": [{"id": ")" + std::to_string(number) +
-                  R"(", "question": "what?", "answers": [{"text": "film", "answer_start": 4}]}]})";
+                  R"(", "qas": [{"id": ")" + std::to_string(number) + R"(", "question": "what )" +
+                  std::to_string(number) + R"(?", "answers": [{"text": "film", "answer_start": 4}]}]})";
   write_file_atomically(path, R"({"data": [{"paragraphs": [)" + paragraphs + "]}]}");
   const auto task = find_task("spans");
   const auto split = std::make_shared<data::RowSplit>(0.2, 7, split_labels(*task), task->split_columns());

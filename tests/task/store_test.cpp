@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/task/baseline.h"
+#include "funicular/task/held_out.h"
 #include "funicular/task/registry.h"
 #include "funicular/text/word_piece.h"
 
@@ -113,6 +115,30 @@ TEST_F(Tasks, TheBaselineOfTagsIsTheMostFrequentTag) {
   const auto of_words =
       find_baseline(*evaluated, *evaluated, [](const std::string& name) { return name != "f1"; });
   EXPECT_EQ(of_words->json(), (OrderedJson{{"answer", "always \"B-X\""}, {"accuracy", 0.4}}));
+}
+
+TEST_F(Tasks, TextsAreHeldOutByTheirTags) {
+  std::string text;
+  for (int number = 0; number < 80; ++number)
+    text += "word" + std::to_string(number) +
+            (number < 4    ? " B-RARE\nb B-RARE\n\n"
+             : number < 16 ? " B-SOME\nb O\n\n"
+                           : " O\n\n");
+  const fs::path file = write("tags.conll", text);
+  const auto task = find_task("tags");
+  const auto split = std::make_shared<data::RowSplit>(0.5, 4, split_labels(*task), task->split_columns());
+  split->choose(*task->open_rows(file, {}));
+  std::map<std::string, int> counts;
+  const auto rows = on_side(*task, split, true)->open_rows(file, {});
+  for (size_t piece = 0; piece < rows->pieces(); ++piece)
+    rows->read(piece, [&](const data::SourceRow& row) {
+      ++counts[row.label.find("RARE") != row.label.npos   ? "rare"
+               : row.label.find("SOME") != row.label.npos ? "some"
+                                                          : "O"];
+    });
+  EXPECT_EQ(counts["O"] + counts["some"], 38) << "half of the 76 texts with O";
+  EXPECT_LE(counts["some"], 6) << "of 12";
+  EXPECT_EQ(counts["rare"], 0) << "four texts are too few";
 }
 
 TEST_F(Tasks, EachNegativeHasAMargin) {
