@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json_text.h"
 #include "funicular/cli/output_paths.h"
 #include "funicular/task/registry.h"
 
@@ -34,7 +35,9 @@ std::string keyed_member(const OrderedJson& answer) {
   if (!answer.contains("id") || !answer.contains("answer"))
     throw InputError("usage", "a file {{id: answer}} needs questions with an id, found the answer {}",
                      answer.dump());
-  return fmt::format("{}: {}", answer["id"].dump(), answer["answer"].dump());
+  const OrderedJson& id = answer["id"];
+  return fmt::format("{}: {}", json_text(Json(id.is_string() ? id.get<std::string>() : id.dump())),
+                     answer["answer"].dump());
 }
 
 bool is_keyed(const task::TaskType& type, const fs::path& file) {

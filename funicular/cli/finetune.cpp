@@ -96,7 +96,6 @@ class Finetune final : public Command {
     options_.task = task_.task_of_rows(options_.train_file, arguments);
     if (folds_.count) return folds_.run(options(), arguments);
     if (is_output_guessed_) accept_guessed_output();
-    drop_idle_fraction();
     take_eval_label();
     const task::RunResult result = task::finetune(options());
     if (!result.fit.interrupted && training_.group().rank() == 0)
@@ -115,9 +114,10 @@ class Finetune final : public Command {
         .alias("validation-file")
         .default_text("a part of the training rows");
     arguments
-        .add("eval-fraction", "SHARE", eval_fraction_, Effect::result,
-             "share of the training rows to hold out for evaluation, of each label; rows with an equal text "
-             "stay together; 0: none")
+        .add(
+            "eval-fraction", "SHARE", eval_fraction_, Effect::result,
+            "share of the training rows to hold out for evaluation, of each label or tag. Rows with an equal "
+            "text stay together, and questions about one context; 0: none")
         .common()
         .default_text("0.1; with both --task and --output 0")
         .range(0, 0.9);
@@ -186,14 +186,6 @@ class Finetune final : public Command {
     files.shares = {};
     files.label = eval_label_;
     options_.eval_task = task::with_files(*options_.task, std::move(files));
-  }
-
-  /// A share that nobody asked for is held out only where the task can.
-  void drop_idle_fraction() {
-    if (eval_fraction_ || options_.eval_fraction == 0 || options_.task->splits_rows()) return;
-    options_.eval_fraction = 0;
-    log::info("no rows are held out of {} files; --eval FILE gives rows to evaluate on",
-              options_.task->name());
   }
 
   std::string next_step(const task::RunResult& result) const {

@@ -48,6 +48,16 @@ void show(const task::FoldsResult& result) {
   }
   log::info("{}", mean);
   log::info("{}", deviation);
+  const auto constants = result.spreads(&task::FoldScores::constant);
+  if (constants.empty()) return;
+  std::string constant = fmt::format("{:<18}", "constant answer"), skipped;
+  for (const auto& [name, spread] : spreads) {
+    skipped += std::string(20, ' ');
+    if (!constants.contains(name)) continue;
+    constant += skipped.substr(20) + fmt::format("{:>20.4f}", constants.at(name).mean);
+    skipped.clear();
+  }
+  log::info("{}", constant);
 }
 
 }  // namespace

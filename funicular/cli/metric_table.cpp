@@ -45,8 +45,8 @@ std::string metric_table(const OrderedJson& found, const std::optional<task::Bas
   for (const auto& [name, value] : found.items()) {
     if (!value.is_number()) continue;
     text += fmt::format("\n{:<{}}  {:>9}", name, width, figure(value));
-    if (baseline && baseline->metric == name)
-      text += fmt::format("  {:>{}.4f}", baseline->score, baseline->answer.size());
+    if (const auto score = baseline ? baseline->score_of(name) : std::nullopt)
+      text += fmt::format("  {:>{}.4f}", *score, baseline->answer.size());
   }
   if (found.contains("classes")) text += class_table(found["classes"]);
   if (!only_json.empty()) text += fmt::format("\n\n--json also shows: {}", fmt::join(only_json, ", "));

@@ -32,16 +32,13 @@ class AnswerFile final : public task::AnswerSink {
  public:
   /// `form_name`: of --output-format, or "". `errors`: answers may be errors. `keep`: columns of the input that each
   /// answer has.
-  AnswerFile(fs::path path, std::string form_name, bool overwrite, bool errors,
-             const std::vector<std::string>& keep)
+  AnswerFile(fs::path path, std::string form_name, bool overwrite, bool errors, std::vector<std::string> keep)
       : path_(std::move(path)),
         form_name_(std::move(form_name)),
         form_(answer_format(form_name_, path_, "--output")),
         overwrite_(overwrite),
-        errors_(errors) {
-    for (const std::string& key : task::kept_keys(keep))
-      kept_ += fmt::format("{}{}: \"\"", kept_.empty() ? "" : ", ", key);
-  }
+        errors_(errors),
+        keep_(std::move(keep)) {}
 
   void begin(const task::Task& task, const task::Answers& answers) override {
     if (form_name_.empty())
@@ -50,7 +47,9 @@ class AnswerFile final : public task::AnswerSink {
       check_answer_format(form_, task, form_name_, "--output-format");
     require_new_file(path_, "--output", overwrite_);
     const std::string example = answers.example();
-    text_.emplace(form_, task::with_kept(kept_, example.empty() ? "{}" : example), errors_,
+    const std::string kept =
+        task::KeptColumns(keep_, task).members(std::vector<std::string>(keep_.size(), "\"\""));
+    text_.emplace(form_, task::with_kept(kept, example.empty() ? "{}" : example), errors_,
                   task.files().separator());
     output_.emplace(path_);
     output_->write(text_->begin());
@@ -66,7 +65,7 @@ class AnswerFile final : public task::AnswerSink {
   std::string form_name_;
   AnswerFormat form_;
   bool overwrite_, errors_;
-  std::string kept_;  ///< members of the example of an answer
+  std::vector<std::string> keep_;
   std::optional<AnswerText> text_;
   std::optional<AnswerOutput> output_;
 };
@@ -155,9 +154,10 @@ class Predict final : public Command {
              "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
     arguments
-        .add("keep", "COLUMN", options_.input.keep, Effect::result,
-             "columns of the table that stand before each answer, such as id; input_NAME if the answer has a "
-             "key NAME")
+        .add(
+            "keep", "COLUMN", options_.input.keep, Effect::result,
+            "columns of a table, or keys of JSON, to write before each answer, such as id; input_NAME if the "
+            "answer has a key NAME")
         .default_text("none");
   }
 
@@ -208,6 +208,13 @@ class Predict final : public Command {
       throw InputError("usage",
                        "--n-best: {} holds one answer for each id; give --output a name that ends in .jsonl",
                        output_.string());
+    if (form == AnswerFormat::keyed)
+      for (const std::string& column : options_.input.keep)
+        if (column != "id")
+          throw InputError("usage",
+                           "--keep {}: {} holds one answer for each id; give --output a name that ends in "
+                           ".jsonl or .csv",
+                           column, output_.string());
     AnswerFile answers(output_, output_format_, overwrite_, skip_bad_rows_, options_.input.keep);
     task::predict(options(), answers);
     return 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <unordered_map>
 
 #include "funicular/base/error.h"
@@ -101,9 +102,10 @@ RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of, size_t columns)
     : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
 std::string RowSplit::key() const {
-  const std::string columns = columns_ == kAnyColumn ? " by any column"
-                              : columns_ > 0         ? fmt::format(" by {} columns", columns_)
-                                                     : "";
+  const std::string columns = columns_ == kAnyColumn    ? " by any column"
+                              : columns_ == kLastColumn ? " by the last column"
+                              : columns_ > 0            ? fmt::format(" by {} columns", columns_)
+                                                        : "";
   if (fold_.count > 1)
     return fmt::format("fold {} of {}, {} comparable{}", fold_.number, fold_.count, seed_, columns);
   return fmt::format("{:g} {} comparable{}", fraction_, seed_, columns);
@@ -116,6 +118,7 @@ uint64_t RowSplit::hash_of(const SourceRow& row) const {
     const auto group = groups_->find(first);
     return group == groups_->end() ? first : group->second;
   }
+  if (columns_ == kLastColumn) return hash_of_columns(row.columns.last(1));
   const size_t compared = columns_ > 0 ? std::min(columns_, row.columns.size()) : row.columns.size();
   return hash_of_columns(row.columns.first(compared));
 }
@@ -189,12 +192,9 @@ void RowSplit::choose_share(const std::vector<Text>& texts, std::vector<uint64_t
   }
 }
 
-void RowSplit::require_two_texts(const std::vector<Text>& texts,
+void RowSplit::require_two_texts(const std::vector<uint64_t>& texts_of_label,
                                  const std::vector<std::string>& names) const {
   if (!fold_.needs_two_texts) return;
-  std::vector<uint64_t> texts_of_label(names.size());
-  for (const Text& text : texts)
-    for (const uint32_t label : text.labels) ++texts_of_label[label];
   for (size_t label = 0; label < names.size(); ++label)
     if (texts_of_label[label] < 2 && !names[label].empty())  // "": rows without a label
       throw InputError(
@@ -204,26 +204,36 @@ void RowSplit::require_two_texts(const std::vector<Text>& texts,
           fold_.file, fold_.file.empty() ? "" : ": ", names[label]);
 }
 
-/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold.
+/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold. No
+/// fold gets all texts of a label that a model must know, if another fold can take the text.
 std::vector<size_t> RowSplit::assign_folds(const std::vector<Text>& texts,
                                            const std::vector<uint64_t>& rows_of_label,
                                            const std::vector<std::string>& names) const {
-  require_two_texts(texts, names);
+  std::vector<uint64_t> texts_of_label(names.size());
+  for (const Text& text : texts)
+    for (const uint32_t label : text.labels) ++texts_of_label[label];
+  require_two_texts(texts_of_label, names);
   std::vector<size_t> fold_of;
   const auto folds = static_cast<size_t>(fold_.count);
   std::vector<std::vector<uint64_t>> taken(folds, std::vector<uint64_t>(rows_of_label.size()));
+  auto texts_taken = taken;
   std::vector<uint64_t> rows(folds);
   for (const Text& text : texts) {
-    std::vector<std::pair<double, uint64_t>> fill(folds);
+    std::vector<std::tuple<bool, double, uint64_t>> fill(folds);
     for (size_t fold = 0; fold < folds; ++fold) {
-      fill[fold].second = rows[fold];
-      for (const uint32_t label : text.labels)
-        fill[fold].first +=
-            static_cast<double>(taken[fold][label]) / static_cast<double>(rows_of_label[label]);
+      auto& [takes_all, share, size] = fill[fold];
+      size = rows[fold];
+      for (const uint32_t label : text.labels) {
+        share += static_cast<double>(taken[fold][label]) / static_cast<double>(rows_of_label[label]);
+        takes_all |= fold_.needs_two_texts && texts_taken[fold][label] + 1 == texts_of_label[label];
+      }
     }
     const auto least = static_cast<size_t>(std::min_element(fill.begin(), fill.end()) - fill.begin());
     rows[least] += text.rows;
-    for (const uint32_t label : text.labels) taken[least][label] += text.rows;
+    for (const uint32_t label : text.labels) {
+      taken[least][label] += text.rows;
+      ++texts_taken[least][label];
+    }
     fold_of.push_back(least);
   }
   return fold_of;

@@ -30,14 +30,17 @@ struct Fold {
 class RowSplit {
  public:
   /// `labels_of` gives the labels of a row as the file writes them; none: labels have no effect. 0 < fraction < 1.
-  /// `columns`: the first columns of a row, which are its text; 0: all; kAnyColumn: see there.
+  /// `columns`: the first columns of a row, which are its text; 0: all; kAnyColumn, kLastColumn: see there.
   using LabelsOf = std::function<std::vector<std::string>(std::string_view label)>;
   /// Each column is a text of its own. Rows that have any text in common are on one side, and so are all rows that a
   /// chain of such rows joins.
   static constexpr size_t kAnyColumn = SIZE_MAX;
+  /// The last column alone is the text, such as the context of a question.
+  static constexpr size_t kLastColumn = SIZE_MAX - 1;
   RowSplit(double fraction, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
   /// Holds out one fold. Each row is in one fold. Folds have about as many rows of each label.
-  /// A named label of one text makes choose() throw InputError: without that text no model could learn it.
+  /// A named label of one text makes choose() throw InputError: without that text no model could learn it. Two texts
+  /// of a label are in two folds, unless another label prevents it.
   RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of = nullptr, size_t columns = 0);
 
   /// The splits of all folds; `fold.number` is ignored. choose() has run on all of them, with one pass over the rows.
@@ -73,7 +76,8 @@ class RowSplit {
   /// The fold of each text.
   std::vector<size_t> assign_folds(const std::vector<Text>& texts, const std::vector<uint64_t>& rows_of_label,
                                    const std::vector<std::string>& names) const;
-  void require_two_texts(const std::vector<Text>& texts, const std::vector<std::string>& names) const;
+  void require_two_texts(const std::vector<uint64_t>& texts_of_label,
+                         const std::vector<std::string>& names) const;
   void hold_out(const Text& text) const;
 
   double fraction_ = 0;

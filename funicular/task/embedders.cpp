@@ -153,8 +153,7 @@ std::unique_ptr<data::RowSource> Embedders::open_rows(const fs::path& file,
       std::make_unique<TextGroupSource>(file, std::move(columns), has_margins());
   if (options.labelled && !files().teacher.empty())
     rows = std::make_unique<NumberedRows>(std::move(rows), files().first_vector);
-  if (!files().split) return rows;
-  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
+  return own_side(std::move(rows));
 }
 
 std::string Embedders::row_key(const std::string& bad_rows, const std::string& style) const {

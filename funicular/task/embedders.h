@@ -38,7 +38,6 @@ class Embedders final : public Task {
     return columns_;
   }
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
-  bool splits_rows() const override { return true; }
   /// Rows that share a text are on one side.
   size_t split_columns() const override { return data::RowSplit::kAnyColumn; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;

@@ -232,28 +232,30 @@ Store open_rows(const comm::Group& group, const fs::path& folder,
   return store;
 }
 
-/// None if the evaluation lacks the baseline's metric.
-std::optional<Baseline> baseline_of_rows(const data::TokenStore& store, const OrderedJson& scores) {
-  std::optional<Baseline> baseline = find_baseline(store, store);
-  return baseline && scores.contains(baseline->metric) ? baseline : std::nullopt;
+std::optional<Baseline> baseline_of_rows(const EvaluateOptions& options, const data::TokenStore& store,
+                                         const OrderedJson& scores) {
+  return find_baseline(options.trained ? *options.trained : store, store,
+                       [&](const std::string& metric) { return scores.contains(metric); });
 }
 
 OrderedJson record_of(const EvaluateOptions& options, const Evaluation& found, const Model& model,
                       const format::EncoderSpec& encoder, double seconds) {
   OrderedJson metrics = found.scores;
   for (const char* const count : {"samples", "windows"}) metrics.erase(count);
-  return {{"model", options.model.string()},
-          {"data", options.data.string()},
-          {"task", found.task->name()},
-          {"samples", found.scores["samples"]},
-          {"metrics", metrics},
-          {"parameters", model.parameter_count()},
-          {"bytes", weight_bytes(options.model)},
-          {"layers", encoder.layers},
-          {"hidden_size", encoder.width},
-          {"precision", options.precision},
-          {"seconds", seconds},
-          {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
+  OrderedJson record{{"model", options.model.string()},
+                     {"data", options.data.string()},
+                     {"task", found.task->name()},
+                     {"samples", found.scores["samples"]},
+                     {"metrics", metrics},
+                     {"parameters", model.parameter_count()},
+                     {"bytes", weight_bytes(options.model)},
+                     {"layers", encoder.layers},
+                     {"hidden_size", encoder.width},
+                     {"precision", options.precision},
+                     {"seconds", seconds},
+                     {"rows_per_second", found.scores["samples"].get<double>() / std::max(seconds, 1e-9)}};
+  if (found.baseline) record["baseline"] = found.baseline->json();
+  return record;
 }
 
 /// Changes found.reliability, which is the uncalibrated model's.
@@ -352,7 +354,7 @@ Evaluation evaluate(model::Pretrained folder, const EvaluateOptions& options) {
                                      over_windows ? over_windows.get() : found.sheet.get(), exits);
   const auto texts = static_cast<int64_t>(store->rows()), samples = rows.samples->size();
   if (over_windows || samples > texts) found.scores.update({{"samples", texts}, {"windows", samples}});
-  found.baseline = baseline_of_rows(*store, found.scores);
+  found.baseline = baseline_of_rows(options, *store, found.scores);
   found.record = record_of(options, found, model, config.encoder, seconds_since(begin));
   if (measurement.leads()) judge(found, pretrained, options);
   const EvaluatedModel evaluated{pretrained, model, objective, *rows.samples, options};

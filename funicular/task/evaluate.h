@@ -11,6 +11,7 @@
 #include "funicular/base/json.h"
 #include "funicular/comm/group.h"
 #include "funicular/data/cut_rows.h"
+#include "funicular/data/token_store.h"
 #include "funicular/format/bad_rows.h"
 #include "funicular/task/baseline.h"
 #include "funicular/task/early_exit.h"
@@ -47,6 +48,9 @@ struct EvaluateOptions {
   /// no copy.
   fs::path calibrated{};
 
+  std::shared_ptr<const data::TokenStore>
+      trained{};  ///< training rows, whose best constant answer is compared
+
   fs::path stores{};   ///< folder for the tokenised rows; empty: a temporary one
   bool quiet = false;  ///< no messages about the rows, and no progress
 
@@ -65,7 +69,7 @@ struct Evaluation {
   /// Measures of calibration (Sheet::reliability). After EvaluateOptions::calibrate: of the calibrated model, with
   /// the earlier values in "before". Null: the task has no such measures.
   OrderedJson reliability = nullptr;
-  /// The constant answer that is best on these rows. None as in find_baseline(), and if `scores` lack its metric.
+  /// The constant answer that is best on EvaluateOptions::trained, or else on these rows. None as in find_baseline().
   std::optional<Baseline> baseline = {};
   data::CutRows cut = {};  ///< texts that were cut
   uint64_t left_out = 0;   ///< bad rows

@@ -50,12 +50,11 @@ void check_class_loss(const Task& task, const FinetuneOptions& options) {
                      task.type().gives);
 }
 
-/// None if the evaluation lacks the baseline's metric. Numbers that are no answers, such as similarities, have no
-/// baseline.
-std::optional<Baseline> measured_baseline(std::optional<Baseline> baseline, const MetricNames& known) {
-  if (baseline && std::find(known.all.begin(), known.all.end(), baseline->metric) == known.all.end())
-    baseline.reset();
-  return baseline;
+std::optional<Baseline> measured_baseline(const data::TokenStore& trained, const data::TokenStore& evaluated,
+                                          const std::vector<std::string>& known) {
+  return find_baseline(trained, evaluated, [&](const std::string& metric) {
+    return std::find(known.begin(), known.end(), metric) != known.end();
+  });
 }
 
 /// The metrics of the task. The loss chooses the best model if the evaluated rows define no other choice.
@@ -319,7 +318,7 @@ RunResult Finetuning::run() {
        .ranking = o_.ranking});
   if (trains_exits()) objective = with_exits(std::move(objective), config_, o_.early_exit, loss);
   Model model = make_model(*objective);
-  RunResult result{.options = trainer_options(*objective)};
+  RunResult result{.options = trainer_options(*objective), .trained = train_store_};
   TaskSamples rows = task_.samples(*objective, *tokenizer_, train_store_, o_.train_file);
   if (leads()) report_windows(*rows.samples, o_.train_file);
   const train::DatasetSource seen(*objective, *rows.samples);
@@ -343,7 +342,7 @@ RunResult Finetuning::run() {
   result.fit = fit(model, o_, result.options, seen, {&unseen, metrics}, save);
   result.eval_task = o_.eval_task ? o_.eval_task : o_.task;
   result.eval_file = o_.eval_file;
-  result.baseline = measured_baseline(find_baseline(*train_store_, *eval_store_), metric_names());
+  result.baseline = measured_baseline(*train_store_, *eval_store_, metric_names().all);
   result.cut = cut_rows(*eval_store_, limit(), *tokenizer_);
   if (!result.fit.interrupted && leads()) task_.report_trained({*eval_store_, o_.eval_file});
   return result;

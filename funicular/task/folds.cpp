@@ -37,8 +37,6 @@ class Folds {
  public:
   Folds(const FinetuneOptions& options, int64_t count, std::string key) : o_(options), key_(std::move(key)) {
     const Task& whole = *o_.task;
-    if (!whole.splits_rows())
-      throw InputError("usage", "--folds cannot split rows for {} yet", whole.type().asked_for());
     const auto rows = whole.open_rows(o_.train_file, {.bad_rows = o_.bad_rows});
     splits_ = data::RowSplit::all_folds(*rows,
                                         {.count = count,
@@ -47,8 +45,9 @@ class Folds {
                                         o_.trainer.seed, split_labels(whole), whole.split_columns());
     for (const auto& split : splits_)
       if (split->held_out_rows() == 0)
-        throw InputError("usage", "{} has too few texts for {} folds; give fewer with --folds",
-                         o_.train_file.string(), count);
+        throw InputError("usage", "{} has too few {} for {} folds; give fewer with --folds",
+                         o_.train_file.string(),
+                         whole.split_columns() == data::RowSplit::kLastColumn ? "contexts" : "texts", count);
   }
 
   FoldsResult run() {
@@ -113,12 +112,14 @@ class Folds {
     if (leads())
       log::info("fold {} of {}: {} rows are held out", fold + 1, splits_.size(),
                 splits_[fold]->held_out_rows());
-    if (finetune(options).fit.interrupted) return false;
+    const RunResult trained = finetune(options);
+    if (trained.fit.interrupted) return false;
     EvaluateOptions asked{.model = folder(fold) / "model",
                           .data = o_.train_file,
                           .task = on_side(*o_.task, splits_[fold], true),
                           .bad_rows = o_.bad_rows};
     asked.device = o_.device;
+    asked.trained = trained.trained;
     asked.stores = folder(fold) / "data";
     asked.quiet = true;
     asked.precision = o_.dtype == at::kDouble ? "fp64" : precision_name(o_.trainer.precision);
@@ -134,8 +135,14 @@ class Folds {
     const Json json = read_json(file);
     FoldScores scores;
     scores.rows = json_get<int64_t>(json, "samples", file.string());
-    for (const auto& [name, value] : json.at("metrics").items())
-      if (value.is_number()) scores.values[name] = value.get<double>();
+    const auto read = [](const Json& from, std::map<std::string, double>& to) {
+      for (const auto& [name, value] : from.items())
+        if (value.is_number()) to[name] = value.get<double>();
+    };
+    read(json.at("metrics"), scores.values);
+    if (!json.contains("baseline")) return scores;
+    read(json["baseline"], scores.constant);
+    scores.answer = json_get<std::string>(json["baseline"], "answer", file.string());
     return scores;
   }
 
@@ -159,12 +166,13 @@ class Folds {
     return all;
   }
 
-  static std::string line_of(const std::string& answer, int64_t number, size_t fold,
-                             const data::SourceRow& row) {
+  std::string line_of(const std::string& answer, int64_t number, size_t fold,
+                      const data::SourceRow& row) const {
     OrderedJson line = parse_json_or_null<OrderedJson>(answer);
     line["row"] = number;
     line["fold"] = fold + 1;
-    line["texts"] = std::vector<std::string>(row.columns.begin(), row.columns.end());
+    if (!o_.task->reads_words())  // the answer has the words
+      line["texts"] = std::vector<std::string>(row.columns.begin(), row.columns.end());
     return json_text(line) + "\n";
   }
 
@@ -175,32 +183,40 @@ class Folds {
 
 }  // namespace
 
-std::map<std::string, FoldsResult::Spread> FoldsResult::spreads() const {
+std::map<std::string, FoldsResult::Spread> FoldsResult::spreads(Scores scores) const {
   std::map<std::string, Spread> found;
   if (folds.empty()) return found;
   const auto count = static_cast<double>(folds.size());
-  for (const auto& [name, first] : folds.front().values) {
+  for (const auto& [name, first] : folds.front().*scores) {
     double sum = 0, squares = 0;
     bool in_all = true;
     for (const FoldScores& fold : folds) {
-      const auto value = fold.values.find(name);
-      in_all = in_all && value != fold.values.end();
+      const auto value = (fold.*scores).find(name);
+      in_all = in_all && value != (fold.*scores).end();
       if (in_all) sum += value->second;
     }
     if (!in_all) continue;
-    for (const FoldScores& fold : folds) squares += std::pow(fold.values.at(name) - sum / count, 2);
+    for (const FoldScores& fold : folds) squares += std::pow((fold.*scores).at(name) - sum / count, 2);
     found[name] = {sum / count, folds.size() > 1 ? std::sqrt(squares / (count - 1)) : 0};
   }
   return found;
 }
 
-OrderedJson FoldsResult::json() const {
-  OrderedJson json{{"folds", folds.size()}};
-  for (const auto& [name, spread] : spreads()) {
+void FoldsResult::add_spreads(OrderedJson& json, Scores scores) const {
+  for (const auto& [name, spread] : spreads(scores)) {
     std::vector<double> values;
-    for (const FoldScores& fold : folds) values.push_back(fold.values.at(name));
+    for (const FoldScores& fold : folds) values.push_back((fold.*scores).at(name));
     json[name] = {{"mean", spread.mean}, {"deviation", spread.deviation}, {"values", values}};
   }
+}
+
+OrderedJson FoldsResult::json() const {
+  OrderedJson json{{"folds", folds.size()}};
+  add_spreads(json, &FoldScores::values);
+  if (spreads(&FoldScores::constant).empty()) return json;
+  OrderedJson& baseline = json["baseline"];
+  for (const FoldScores& fold : folds) baseline["answers"].push_back(fold.answer);
+  add_spreads(baseline, &FoldScores::constant);
   return json;
 }
 

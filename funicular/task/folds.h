@@ -15,7 +15,9 @@ namespace funicular::task {
 inline constexpr const char *kFoldsFile = "folds.json", *kFoldAnswers = "predictions.jsonl";
 
 struct FoldScores {
-  std::map<std::string, double> values;  ///< by metric
+  std::map<std::string, double> values;         ///< by metric
+  std::map<std::string, double> constant = {};  ///< of the best constant answer on the fold's training rows
+  std::string answer = {};                      ///< that answer, for people; "": none
   int64_t rows = 0;
 };
 
@@ -26,9 +28,14 @@ struct FoldsResult {
   struct Spread {
     double mean = 0, deviation = 0;  ///< the standard deviation over the folds
   };
+  using Scores = std::map<std::string, double> FoldScores::*;
   /// Returns a spread for each metric that all folds have.
-  std::map<std::string, Spread> spreads() const;
+  std::map<std::string, Spread> spreads(Scores scores = &FoldScores::values) const;
+  /// {"folds": …, METRIC: {"mean": …, "deviation": …, "values": […]}, …, "baseline": {"answers": […], METRIC: …}}
   OrderedJson json() const;
+
+ private:
+  void add_spreads(OrderedJson& json, Scores scores) const;
 };
 
 /// For each fold, trains on all further folds and evaluates on this fold, which is never used to choose a model. The

@@ -1,11 +1,11 @@
 #include "funicular/task/held_out.h"
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/data/row_split.h"
 #include "funicular/format/column_list.h"
@@ -13,9 +13,50 @@
 
 namespace funicular::task {
 
+namespace {
+
+/// Messages of a split: how rows stay together, and why none could be held out.
+struct SplitWords {
+  const char *kept, *none;
+  bool may_raise;  ///< whether a larger share helps
+};
+
+SplitWords split_words_of(const Task& task) {
+  switch (task.split_columns()) {
+    case 0:
+      if (task.label_kind() == data::LabelKind::tags)
+        return {"at most this share of the texts with each tag", "each tag stands in too few texts", false};
+      return {"as large a share of each label", "each label has too few rows to hold some out", false};
+    case data::RowSplit::kAnyColumn:
+      return {"each text with all rows that have it",
+              "there are fewer than five rows, or no rows that share texts are so few that the share can "
+              "hold all of them",
+              true};
+    case data::RowSplit::kLastColumn:
+      return {"each context with all its questions",
+              "there are fewer than five questions, or no context has so few questions that the share can "
+              "hold all of them",
+              true};
+    default:
+      return {"each query with all its rows",
+              "there are fewer than five rows, or no query has so few rows that the share can hold all of "
+              "them",
+              true};
+  }
+}
+
+}  // namespace
+
 data::RowSplit::LabelsOf split_labels(const Task& task) {
   if (task.label_kind() == data::LabelKind::classes)
     return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
+  if (task.label_kind() == data::LabelKind::tags)
+    return [](std::string_view label) {
+      const std::vector<std::string_view> tags = format::split_list(label, " ");
+      std::set<std::string> different(tags.begin(), tags.end());
+      different.emplace();  // of every text, so that short texts do not exceed the share
+      return std::vector<std::string>(different.begin(), different.end());
+    };
   // Rows with shares come with a list of labels.
   const bool names_labels =
       data::has_shares(task.label_kind()) && task.label_kind() != data::LabelKind::numbers;
@@ -40,26 +81,16 @@ std::shared_ptr<const Task> on_side(const Task& whole, std::shared_ptr<const dat
 void hold_out_rows(FinetuneOptions& options) {
   if (options.eval_fraction == 0 || !options.eval_file.empty()) return;
   const Task& whole = *options.task;
-  if (!whole.splits_rows())
-    throw InputError("usage", "--eval-fraction cannot hold out rows for {} yet; give rows with --eval FILE",
-                     whole.type().asked_for());
   const auto split = std::make_shared<data::RowSplit>(options.eval_fraction, options.trainer.seed,
                                                       split_labels(whole), whole.split_columns());
-  const bool by_text = whole.split_columns() == data::RowSplit::kAnyColumn;
-  const bool by_query = whole.split_columns() > 0 && !by_text;
+  const SplitWords words = split_words_of(whole);
   split->choose(*whole.open_rows(options.train_file, {.bad_rows = options.bad_rows}));
   const bool leads = options.group.rank() == 0;
   if (split->held_out_rows() == 0) {
     if (leads)
       log::warning("{}: {}, so the model is not evaluated; {}give rows with --eval FILE",
-                   options.train_file.string(),
-                   by_query  ? "there are fewer than five rows, or no query has so few rows that the share "
-                               "can hold all of them"
-                   : by_text ? "there are fewer than five rows, or no rows that share texts are so few that "
-                               "the share can hold "
-                               "all of them"
-                             : "each label has too few rows to hold some out",
-                   by_query || by_text ? "raise --eval-fraction, or " : "");
+                   options.train_file.string(), words.none,
+                   words.may_raise ? "raise --eval-fraction, or " : "");
     return;
   }
   options.eval_file = options.train_file;
@@ -68,10 +99,7 @@ void hold_out_rows(FinetuneOptions& options) {
   if (leads)
     log::info(
         "{}: {} rows are held out for evaluation (--eval-fraction {}), {}; --eval FILE gives other rows",
-        options.train_file.string(), split->held_out_rows(), options.eval_fraction,
-        by_query  ? "each query with all its rows"
-        : by_text ? "each text with all rows that have it"
-                  : "as large a share of each label");
+        options.train_file.string(), split->held_out_rows(), options.eval_fraction, words.kept);
 }
 
 }  // namespace funicular::task

@@ -8,7 +8,8 @@
 
 namespace funicular::task {
 
-/// Returns the function that reads the labels for a stratified split; null: none.
+/// Returns the function that reads the labels for a stratified split; null: none. The labels of a text with tags are
+/// its different tags and "".
 data::RowSplit::LabelsOf split_labels(const Task& task);
 
 /// The task for the rows of one side of a split. Held-out rows have no weights.
@@ -16,8 +17,7 @@ std::shared_ptr<const Task> on_side(const Task& whole, std::shared_ptr<const dat
                                     bool held_out);
 
 /// If `options` hold out a share of the training file, `eval_task` reads this share and `task` reads all
-/// other rows. Leaves the options as they are, with a warning, if the file has too few rows. Throws
-/// InputError for a task that cannot read a part of a file.
+/// other rows. Leaves the options as they are, with a warning, if the file has too few rows.
 void hold_out_rows(FinetuneOptions& options);
 
 }  // namespace funicular::task

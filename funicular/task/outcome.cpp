@@ -56,12 +56,15 @@ void report_mistakes(const Evaluation& found, int64_t most) {
 }
 
 void report_score(const Baseline& baseline, const RunResult& result) {
-  const auto score = result.fit.best_evaluation.find(baseline.metric);
-  const std::string own = score == result.fit.best_evaluation.end()
-                              ? ""
-                              : fmt::format("{} {:.4g}; ", baseline.metric, score->second);
-  log::info("on the evaluated rows: {}an answer that is {} has {} {:.4g}", own, baseline.answer,
-            baseline.metric, baseline.score);
+  std::vector<std::string> own, constant;
+  for (const auto& [metric, score] : baseline.scores) {
+    constant.push_back(fmt::format("{} {:.4g}", metric, score));
+    const auto found = result.fit.best_evaluation.find(metric);
+    if (found != result.fit.best_evaluation.end())
+      own.push_back(fmt::format("{} {:.4g}", metric, found->second));
+  }
+  log::info("on the evaluated rows: {}{}an answer that is {} has {}", fmt::join(own, ", "),
+            own.empty() ? "" : "; ", baseline.answer, fmt::join(constant, ", "));
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/mapped_text.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
@@ -71,8 +73,9 @@ size_t place_of(std::string_view context, std::string_view answer, size_t stated
 
 class QuestionReader {
  public:
-  QuestionReader(const fs::path& path, bool labelled, format::BadRows* bad_rows)
-      : path_(path), labelled_(labelled), bad_rows_(bad_rows) {}
+  QuestionReader(const fs::path& path, bool labelled, format::BadRows* bad_rows,
+                 const std::vector<std::string>& keep)
+      : path_(path), labelled_(labelled), bad_rows_(bad_rows), keep_(keep), known_(keep.size()) {}
   QuestionFile read() {
     const Json json = parse_json(MappedText(path_).content(), path_.string());
     try {
@@ -80,13 +83,15 @@ class QuestionReader {
         throw BadRow("expected an object with \"data\", a list of articles, as SQuAD has it");
       each(list_of(json, "data"), "data", [&](const Json& article, const std::string& place) {
         each(list_of(article, "paragraphs"), place + ".paragraphs",
-             [&](const Json& paragraph, const std::string& at) { read_paragraph(paragraph, at); });
+             [&](const Json& paragraph, const std::string& at) { read_paragraph(article, paragraph, at); });
       });
     } catch (const BadRow& error) {
       throw InputError("task", "{}: {}{}", path_.string(), place_.empty() ? "" : place_ + ": ",
                        std::string(error.what()));
     }
     file_.chinese = han_ * 2 > characters_;
+    file_.count();
+    require_known_keys();
     return std::move(file_);
   }
 
@@ -102,7 +107,7 @@ class QuestionReader {
     }
   }
 
-  void read_paragraph(const Json& paragraph, const std::string& place) {
+  void read_paragraph(const Json& article, const Json& paragraph, const std::string& place) {
     file_.contexts.push_back(string_of(paragraph, "context"));
     for (const char *at = file_.contexts.back().data(), *end = at + file_.contexts.back().size(); at < end;) {
       const uint8_t flags = text::flags_of(text::next_code_point(at, end));
@@ -112,7 +117,7 @@ class QuestionReader {
     each(list_of(paragraph, "qas"), place + ".qas", [&](const Json& question, const std::string& at) {
       const uint64_t number = number_++;
       try {
-        add(question, number, at);
+        add({&question, &paragraph, &article}, number, at);
       } catch (const BadRow& error) {
         if (!bad_rows_ || !bad_rows_->skip())
           throw InputError("task", "{}: {}: {}{}", path_.string(), at, std::string(error.what()),
@@ -123,7 +128,11 @@ class QuestionReader {
     });
   }
 
-  void add(const Json& json, uint64_t number, const std::string& at) {
+  /// A question, its paragraph and its article.
+  using Objects = std::array<const Json*, 3>;
+
+  void add(const Objects& objects, uint64_t number, const std::string& at) {
+    const Json& json = *objects[0];
     Question question;
     question.id = id_of(json);
     question.text = without_leading_space(string_of(json, "question"));
@@ -134,8 +143,24 @@ class QuestionReader {
       throw BadRow(fmt::format("the id \"{}\" is that of {} too; give each question its own", question.id,
                                first->second));
     if (labelled_) read_answers(json, question);
-    file_.has_impossible |= question.impossible;
+    for (size_t key = 0; key < keep_.size(); ++key) question.kept.push_back(kept_value(objects, key));
     file_.questions.push_back(std::move(question));
+  }
+
+  std::string kept_value(const Objects& objects, size_t key) {
+    for (const Json* const object : objects)
+      if (const auto found = object->find(keep_[key]); found != object->end()) {
+        known_[key] = true;
+        return json_text(*found);
+      }
+    return "null";
+  }
+
+  void require_known_keys() const {
+    for (size_t key = 0; key < keep_.size(); ++key)
+      if (!known_[key] && !file_.questions.empty())
+        throw InputError("task", "{}: no question, paragraph or article has the key \"{}\" of --keep",
+                         path_.string(), keep_[key]);
   }
 
   void read_answers(const Json& json, Question& question) {
@@ -145,7 +170,6 @@ class QuestionReader {
     const Json& answers = list_of(json, "answers");
     if (answers.empty()) throw BadRow("there is no answer; give one, or say \"is_impossible\": true");
     const std::string& context = file_.contexts.back();
-    bool is_moved = false;
     for (const Json& answer : answers) {
       if (!answer.is_object())
         throw BadRow(fmt::format("expected an object with \"text\" as an answer, found {}",
@@ -160,17 +184,17 @@ class QuestionReader {
       const size_t stated = start < 0 ? context.npos : byte_of(context, start);
       const size_t byte = place_of(context, text, start < 0 ? 0 : stated);
       if (byte == context.npos) continue;
-      is_moved = byte != stated;
+      question.moved = byte != stated;
       const int32_t begin = characters_in(std::string_view(context).substr(0, byte));
       question.place = {begin, begin + characters_in(text)};
     }
-    file_.moved += is_moved;
-    file_.lost += question.place.begin < 0;
   }
 
   const fs::path& path_;
   bool labelled_;
   format::BadRows* bad_rows_;
+  const std::vector<std::string>& keep_;
+  std::vector<bool> known_;  ///< whether an object has had the key
   QuestionFile file_;
   std::string place_;  ///< of what is read
   std::map<std::string, std::string> places_;
@@ -180,8 +204,24 @@ class QuestionReader {
 
 }  // namespace
 
-QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows) {
-  return QuestionReader(file, labelled, bad_rows).read();
+QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows,
+                            const std::vector<std::string>& keep) {
+  return QuestionReader(file, labelled, bad_rows, keep).read();
+}
+
+void QuestionFile::keep_only(const std::function<bool(const Question&)>& keeps) {
+  std::erase_if(questions, [&](const Question& question) { return !keeps(question); });
+  count();
+}
+
+void QuestionFile::count() {
+  moved = lost = 0;
+  has_impossible = false;
+  for (const Question& question : questions) {
+    moved += question.moved;
+    lost += !question.answers.empty() && question.place.begin < 0;
+    has_impossible |= question.impossible;
+  }
 }
 
 // ---- rows
@@ -214,24 +254,32 @@ namespace {
 
 class QuestionInput final : public RowInput {
  public:
-  explicit QuestionInput(const InputOptions& options)
-      : file_(read_questions(options.path, false, options.bad_rows.get())) {}
+  QuestionInput(const InputOptions& options, const Task& task)
+      : file_(read_questions(options.path, false, options.bad_rows.get(), without_id(options.keep))),
+        kept_(without_id(options.keep), task) {}
   std::optional<InputRow> next() override {
     if (next_ == file_.questions.size()) return std::nullopt;
     const Question& question = file_.questions[next_++];
-    return InputRow{{question.text, file_.context_of(question), question.id}, "", next_};
+    return InputRow{
+        {question.text, file_.context_of(question), question.id}, "", next_, kept_.members(question.kept)};
   }
   int texts() const override { return 2; }
 
  private:
+  static std::vector<std::string> without_id(std::vector<std::string> keep) {
+    std::erase(keep, "id");
+    return keep;
+  }
+
   QuestionFile file_;
+  KeptColumns kept_;
   size_t next_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<RowInput> open_questions(const InputOptions& options) {
-  return std::make_unique<QuestionInput>(options);
+std::unique_ptr<RowInput> open_questions(const InputOptions& options, const Task& task) {
+  return std::make_unique<QuestionInput>(options, task);
 }
 
 // ---- places

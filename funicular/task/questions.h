@@ -2,6 +2,7 @@
 // Questions about contexts and their answers, in the JSON form of SQuAD (versions 1.1 and 2.0) and CMRC2018.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ struct Question {
   std::vector<std::string> answers = {};  ///< as the file has them
   text::CharacterRange place = {-1, -1};  ///< of the first answer that occurs in the context; -1: none does
   uint64_t number = 0;                    ///< of the question in the file, from 0
+  bool moved = false;                     ///< `place` is not where answer_start says
+  std::vector<std::string> kept = {};     ///< values of the kept keys, as JSON
 };
 
 struct QuestionFile {
@@ -31,14 +34,21 @@ struct QuestionFile {
   int64_t moved = 0;  ///< answers that occur in the context, but not at answer_start
   int64_t lost = 0;   ///< questions without an answer that occurs in the context
   bool has_impossible = false;
-  bool chinese = false;  ///< more than half of the contexts' characters are Chinese
+  bool chinese =
+      false;  ///< more than half of the contexts' characters are Chinese; of all the file's contexts
 
   const std::string& context_of(const Question& question) const { return contexts[question.context]; }
+  /// Leaves out all questions for which `keeps` is false.
+  void keep_only(const std::function<bool(const Question&)>& keeps);
+  /// Sets `moved`, `lost` and `has_impossible` from the questions.
+  void count();
 };
 
-/// Reads a file. `labelled` false: answers are not read. `bad_rows`: null makes a bad question an error. Throws
-/// InputError naming file and place ("data[0].paragraphs[2].qas[1]").
-QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows);
+/// Reads a file. `labelled` false: answers are not read. `bad_rows`: null makes a bad question an error. `keep`: keys
+/// of a question, its paragraph or its article, for Question::kept; the nearest one counts, and a missing one is null.
+/// Throws InputError naming file and place ("data[0].paragraphs[2].qas[1]"), and for a key that the file has nowhere.
+QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows,
+                            const std::vector<std::string>& keep = {});
 
 /// The rows (question, context) of a file; SourceRow::offset is the question's number.
 class QuestionSource final : public data::RowSource {
@@ -55,8 +65,9 @@ class QuestionSource final : public data::RowSource {
   uint64_t left_out_ = 0;
 };
 
-/// The questions of a file to answer: the texts of a row are question, context and id.
-std::unique_ptr<RowInput> open_questions(const InputOptions& options);
+/// The questions of a file to answer: the texts of a row are question, context and id. The id is in each answer, also
+/// if it is not among InputOptions::keep.
+std::unique_ptr<RowInput> open_questions(const InputOptions& options, const Task& task);
 
 /// Returns a question without its leading white space, as it is read.
 std::string_view without_leading_space(std::string_view text);

@@ -172,23 +172,22 @@ format::TextOptions with_lists(format::TextOptions layout) {
 
 }  // namespace
 
-RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions& layout,
-                                 const std::vector<std::string>& keep)
+RankedTextInput::RankedTextInput(const fs::path& path, const format::TextOptions& layout, KeptColumns kept)
     : input_(path),
-      rows_(input_.descriptor, input_.name, with_lists(layout), kept_columns(keep)),
-      kept_(kept_keys(keep)) {}
+      rows_(input_.descriptor, input_.name, with_lists(layout), kept.columns),
+      kept_(std::move(kept)) {}
 
 /// The kept members of each text of the last row.
 std::vector<std::string> RankedTextInput::kept_of(size_t texts, bool is_list) const {
-  if (kept_.empty()) return {};
+  if (kept_.keys.empty()) return {};
   std::vector<std::vector<std::string>> values(texts, rows_.kept());
-  for (size_t column = 0; is_list && column < kept_.size(); ++column) {
+  for (size_t column = 0; is_list && column < kept_.keys.size(); ++column) {
     const auto list = parse_json_or_null<OrderedJson>(rows_.kept()[column]);
     if (!list.is_array() || list.size() != texts) continue;
     for (size_t text = 0; text < texts; ++text) values[text][column] = json_text(list[text]);
   }
   std::vector<std::string> members;
-  for (const std::vector<std::string>& own : values) members.push_back(kept_members(kept_, own));
+  for (const std::vector<std::string>& own : values) members.push_back(kept_.members(own));
   return members;
 }
 

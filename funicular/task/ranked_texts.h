@@ -46,10 +46,9 @@ class RankedTextSource final : public data::RowSource {
 /// texts. Refuses empty queries, empty texts, and rows of a query beyond objective::kMostListTexts.
 class RankedTextInput final : public RowInput {
  public:
-  /// `layout`: two columns. `keep`: the columns that become InputRow::kept_of_texts. A row of JSON may have a list of
+  /// `layout`: two columns. `kept`: the columns that become InputRow::kept_of_texts. A row of JSON may have a list of
   /// texts and, in a kept column, a list of as many elements. Each text then gets its element.
-  RankedTextInput(const fs::path& path, const format::TextOptions& layout,
-                  const std::vector<std::string>& keep = {});
+  RankedTextInput(const fs::path& path, const format::TextOptions& layout, KeptColumns kept = {});
   std::optional<InputRow> next() override;
   int texts() const override { return 2; }
   void stop() override { rows_.stop(); }
@@ -66,7 +65,7 @@ class RankedTextInput final : public RowInput {
 
   const InputFile input_;
   format::StreamRowReader rows_;
-  std::vector<std::string> kept_;   ///< keys (kept_keys)
+  KeptColumns kept_;
   std::optional<ReadRow> waiting_;  ///< the row after the last returned list
   bool ended_ = false;
   std::string query_;          ///< of the last row

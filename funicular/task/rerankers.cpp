@@ -93,9 +93,7 @@ std::unique_ptr<data::RowSource> Rerankers::open_rows(const fs::path& file,
   data::TextFileSourceOptions columns = columns_;
   columns.bad_rows = options.bad_rows;
   if (!options.labelled) columns.label_column.reset();
-  auto rows = std::make_unique<RankedTextSource>(file, std::move(columns), options.labelled);
-  if (!files().split) return rows;
-  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
+  return own_side(std::make_unique<RankedTextSource>(file, std::move(columns), options.labelled));
 }
 
 std::string Rerankers::row_key(const std::string& bad_rows, const std::string& style) const {
@@ -455,7 +453,7 @@ std::unique_ptr<RowInput> Rerankers::open_input(const InputOptions& options) con
   if (layout.columns.size() != 2)
     throw InputError("usage", "expected two of --text-column, the query and the text, found {}",
                      layout.columns.size());
-  return std::make_unique<RankedTextInput>(options.path, layout, options.keep);
+  return std::make_unique<RankedTextInput>(options.path, layout, KeptColumns(options.keep, *this));
 }
 
 }  // namespace funicular::task

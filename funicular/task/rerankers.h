@@ -34,7 +34,6 @@ class Rerankers final : public Task {
   /// Throws InputError for rows that the loss cannot use, and names the line of a wrong label.
   TaskSamples samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                       std::shared_ptr<const data::TokenStore> store, const fs::path& file) const override;
-  bool splits_rows() const override { return true; }
   size_t split_columns() const override { return 1; }
   bool defines_best_metric(const FileRows& rows) const override;
   double diverged_at() const override;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -47,12 +46,6 @@ std::string number_of_texts(size_t columns) {
 
 }  // namespace
 
-void refuse_kept_columns(const InputOptions& options, const Task& task) {
-  if (!options.keep.empty())
-    throw InputError("usage", "--keep works only with tables of texts; {} gives {}", options.model.string(),
-                     task.type().gives);
-}
-
 namespace {
 
 class OneRow final : public RowInput {
@@ -83,18 +76,24 @@ std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& 
       texts);
 }
 
-std::vector<std::string> kept_keys(const std::vector<std::string>& columns) {
-  static const std::set<std::string> taken{"error", "label",         "labels", "layer",
-                                           "model", "probabilities", "score",  "value"};
-  std::vector<std::string> keys;
-  for (const std::string& column : columns) {
-    std::string key = json_text(Json(taken.contains(column) ? "input_" + column : column));
+KeptColumns::KeptColumns(const std::vector<std::string>& names, const Task& task) {
+  const std::vector<std::string> taken = task.answer_keys();
+  for (const std::string& name : names) {
+    const bool is_taken = std::find(taken.begin(), taken.end(), name) != taken.end();
+    std::string key = json_text(Json(is_taken ? "input_" + name : name));
     if (std::find(keys.begin(), keys.end(), key) != keys.end())
       throw InputError("usage", "--keep {}: two columns would have the key {} in each answer; leave one out",
-                       column, key);
+                       name, key);
     keys.push_back(std::move(key));
+    columns.push_back(format::column_from_text(name));
   }
-  return keys;
+}
+
+std::string KeptColumns::members(const std::vector<std::string>& values) const {
+  std::string text;
+  for (size_t i = 0; i < keys.size(); ++i)
+    text += fmt::format("{}{}: {}", i == 0 ? "" : ", ", keys[i], values.at(i));
+  return text;
 }
 
 std::string with_kept(const std::string& kept, const std::string& answer) {
@@ -102,25 +101,12 @@ std::string with_kept(const std::string& kept, const std::string& answer) {
   return fmt::format("{{{}{}{}", kept, answer == "{}" ? "" : ", ", answer.substr(1));
 }
 
-std::vector<format::Column> kept_columns(const std::vector<std::string>& names) {
-  std::vector<format::Column> columns;
-  for (const std::string& name : names) columns.push_back(format::column_from_text(name));
-  return columns;
-}
-
-std::string kept_members(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
-  std::string members;
-  for (size_t i = 0; i < keys.size(); ++i)
-    members += fmt::format("{}{}: {}", i == 0 ? "" : ", ", keys[i], values.at(i));
-  return members;
-}
-
 TextInput::TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
-                     const std::vector<std::string>& keep)
+                     KeptColumns kept)
     : input_(path),
-      rows_(input_.descriptor, input_.name, layout, kept_columns(keep)),
+      rows_(input_.descriptor, input_.name, layout, kept.columns),
       columns_(columns),
-      kept_(kept_keys(keep)),
+      kept_(std::move(kept)),
       lines_(layout.format == format::TextFormat::lines) {}
 
 std::optional<InputRow> TextInput::next() {
@@ -130,7 +116,7 @@ std::optional<InputRow> TextInput::next() {
     rows_.refuse(fmt::format("expected {}, found {}", number_of_texts(columns_), row->columns.size()));
   if (!rows_.problem().empty())
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem()), rows_.line()};
-  std::string kept = kept_members(kept_, rows_.kept());
+  std::string kept = kept_.members(rows_.kept());
   if (columns_ > 2) return InputRow{{format::join_columns(row->columns)}, "", rows_.line(), std::move(kept)};
   if (columns_ == 1) {
     tabs_ += row->columns[0].find('\t') != std::string_view::npos;

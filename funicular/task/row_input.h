@@ -63,15 +63,19 @@ class RowInput {
 /// The row of InputOptions::row. Throws InputError for another number of texts than the task reads, and for options of
 /// files.
 std::unique_ptr<RowInput> open_one_row(const InputOptions& options, const Task& task);
-/// Throws InputError for InputOptions::keep if the task's answers cannot have further columns.
-void refuse_kept_columns(const InputOptions& options, const Task& task);
-/// Returns the keys of the columns of InputOptions::keep in an answer, as JSON. A key is the column's name, with
-/// "input_" before it if answers have such a key. Throws InputError if two columns have the same key.
-std::vector<std::string> kept_keys(const std::vector<std::string>& columns);
-/// Returns members of a JSON object: the values of a row's kept columns, as JSON, behind their keys.
-std::string kept_members(const std::vector<std::string>& keys, const std::vector<std::string>& values);
-/// The columns that --keep names.
-std::vector<format::Column> kept_columns(const std::vector<std::string>& names);
+
+/// The columns of InputOptions::keep. A column's key in an answer is its name, with "input_" before it if the task's
+/// answers have such a key.
+struct KeptColumns {
+  KeptColumns() = default;
+  /// Throws InputError if two columns have the same key.
+  KeptColumns(const std::vector<std::string>& names, const Task& task);
+  /// Members of a JSON object: the values of a row's kept columns, as JSON, behind their keys.
+  std::string members(const std::vector<std::string>& values) const;
+
+  std::vector<format::Column> columns = {};
+  std::vector<std::string> keys = {};  ///< as JSON
+};
 /// `answer`, an object of JSON, with the members `kept` before its own (InputRow::kept).
 std::string with_kept(const std::string& kept, const std::string& answer);
 
@@ -79,9 +83,8 @@ std::string with_kept(const std::string& kept, const std::string& answer);
 /// columns are bad.
 class TextInput final : public RowInput {
  public:
-  /// `keep`: the columns that become InputRow::kept.
-  TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns,
-            const std::vector<std::string>& keep = {});
+  /// `kept`: the columns that become InputRow::kept.
+  TextInput(const fs::path& path, const format::TextOptions& layout, size_t columns, KeptColumns kept = {});
   std::optional<InputRow> next() override;
   int texts() const override { return format::texts_of_columns(columns_); }
   void stop() override { rows_.stop(); }
@@ -92,7 +95,7 @@ class TextInput final : public RowInput {
   const InputFile input_;
   format::StreamRowReader rows_;
   size_t columns_;
-  std::vector<std::string> kept_;  ///< keys (kept_keys)
+  KeptColumns kept_;
   bool lines_;
   int64_t tabs_ = 0;     ///< rows of one text with a tab
   int64_t objects_ = 0;  ///< rows of one text that begin and end as JSON does

@@ -10,6 +10,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/data/cut_rows.h"
+#include "funicular/data/token_store.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/task/baseline.h"
 #include "funicular/task/task.h"
@@ -35,9 +36,10 @@ struct RunOptions {
 
 struct RunResult {
   train::FitResult fit{};
-  train::TrainerOptions options{};          ///< as the trainer had them
-  data::CutRows cut{};                      ///< evaluation texts that were cut
-  std::shared_ptr<const Task> eval_task{};  ///< with `eval_file`, the evaluated rows; null: none
+  train::TrainerOptions options{};                    ///< as the trainer had them
+  std::shared_ptr<const data::TokenStore> trained{};  ///< the training rows of a fine-tuning
+  data::CutRows cut{};                                ///< evaluation texts that were cut
+  std::shared_ptr<const Task> eval_task{};            ///< with `eval_file`, the evaluated rows; null: none
   fs::path eval_file{};
   std::optional<Baseline> baseline{};  ///< on these rows
 };

@@ -97,6 +97,22 @@ bool is_cmrc_character(char32_t code) {
   return code >= 0x4E00 && code <= 0x9FA5;
 }
 
+/// Whether a full stop or comma stays within its word. `next`: the character behind it; 0: none.
+bool stays_in_word(char32_t code, char32_t next) {
+  if (code == ',') return next >= '0' && next <= '9';
+  return code == '.' && next != 0 && !is_white(next) && !is_cmrc_character(next) &&
+         !is_ascii_punctuation(next);
+}
+
+/// Lower-cased, without white space around it, then without marks.
+std::u32string without_cmrc_marks(std::string_view text) {
+  std::u32string codes = lowered(text);
+  while (!codes.empty() && is_white(codes.back())) codes.pop_back();
+  while (!codes.empty() && is_white(codes.front())) codes.erase(0, 1);
+  std::erase_if(codes, is_cmrc_mark);
+  return codes;
+}
+
 }  // namespace
 
 std::vector<std::string> cmrc_words(std::string_view text) {
@@ -106,9 +122,10 @@ std::vector<std::string> cmrc_words(std::string_view text) {
     if (!word.empty()) words.push_back(utf8_of(word));
     word.clear();
   };
-  for (const char32_t code : lowered(text)) {
-    if (is_cmrc_mark(code)) continue;
-    const bool alone = is_cmrc_character(code) || is_ascii_punctuation(code);
+  const std::u32string codes = without_cmrc_marks(text);
+  for (size_t at = 0; at < codes.size(); ++at) {
+    const char32_t code = codes[at], next = at + 1 < codes.size() ? codes[at + 1] : 0;
+    const bool alone = is_cmrc_character(code) || (is_ascii_punctuation(code) && !stays_in_word(code, next));
     if (alone || is_white(code)) end_word();
     if (alone) words.push_back(utf8_of({&code, 1}));
     if (!alone && !is_white(code)) word.push_back(code);
@@ -161,14 +178,6 @@ SpanScore squad_score(std::string_view answer, std::string_view gold) {
   return {exact, f1_of(common_words(given, right), given, right)};
 }
 
-std::u32string without_cmrc_marks(std::string_view text) {
-  std::u32string codes = lowered(text);
-  std::erase_if(codes, is_cmrc_mark);
-  while (!codes.empty() && is_white(codes.back())) codes.pop_back();
-  while (!codes.empty() && is_white(codes.front())) codes.erase(0, 1);
-  return codes;
-}
-
 SpanScore cmrc_score(std::string_view answer, std::string_view gold) {
   const Words given = cmrc_words(answer), right = cmrc_words(gold);
   const double exact = without_cmrc_marks(answer) == without_cmrc_marks(gold) ? 1 : 0;
@@ -208,8 +217,9 @@ BestThreshold best_threshold(std::vector<ThresholdPoint> points) {
 }
 
 std::vector<std::string> span_metric_names() {
-  return {"f1",           "exact",      "has_answer_exact", "has_answer_f1",        "no_answer_exact",
-          "no_answer_f1", "best_exact", "best_f1",          "best_exact_threshold", "best_f1_threshold"};
+  return {
+      "f1",           "exact",      "average", "has_answer_exact",     "has_answer_f1",    "no_answer_exact",
+      "no_answer_f1", "best_exact", "best_f1", "best_exact_threshold", "best_f1_threshold"};
 }
 
 // ---- metrics
@@ -288,6 +298,7 @@ std::map<std::string, double> SpanMetrics::finish(double /*loss*/) {
   const double all = std::max(counts[0] + counts[1], 1.0);
   std::map<std::string, double> found{{"exact", (sums[0].exact + sums[1].exact) / all},
                                       {"f1", (sums[0].f1 + sums[1].f1) / all}};
+  if (file_.chinese) found["average"] = (found["exact"] + found["f1"]) / 2;
   if (!file_.has_impossible) return found;
   const char* const kinds[] = {"has_answer", "no_answer"};
   for (size_t kind = 0; kind < 2; ++kind) {

@@ -23,8 +23,9 @@ struct SpanScore {
 
 /// SQuAD's words of a text: lower-cased, without ASCII punctuation and the words a, an and the.
 std::vector<std::string> squad_words(std::string_view text);
-/// CMRC2018's words of a text: lower-cased, without its marks. Each Chinese character is a word; all other text is
-/// split at white space and marks.
+/// CMRC2018's words of a text: lower-cased, without its marks. Each Chinese character and each mark of ASCII is a word;
+/// all other text is split at white space. As in NLTK's tokeniser, a comma before a digit and a full stop within a word
+/// do not split ("1,000", "3.5", "u.s").
 std::vector<std::string> cmrc_words(std::string_view text);
 /// The best score over the gold answers; none: the right answer is "". `chinese`: by CMRC2018's rules.
 SpanScore score_answer(std::string_view answer, const std::vector<std::string>& gold, bool chinese);
@@ -39,8 +40,8 @@ struct ThresholdPoint {
 };
 BestThreshold best_threshold(std::vector<ThresholdPoint> points);
 
-/// exact, f1. If questions without an answer occur, also the scores by kind of question, and the best
-/// thresholds.
+/// exact, f1, and for Chinese `average`, the mean of both, by which CMRC2018 ranks. If questions without an answer
+/// occur, also the scores by kind of question, and the best thresholds.
 std::vector<std::string> span_metric_names();
 
 /// One answered question.

@@ -25,10 +25,16 @@ namespace {
 
 constexpr const char* kThresholdNote = "null_threshold";
 
-/// Bad questions were reported when the store was made.
-QuestionFile read_again(const fs::path& file) {
+/// The questions of Spans::open_rows, in the same order. Bad ones were reported when the store was made.
+QuestionFile read_again(const fs::path& file, const FileOptions& options) {
   format::BadRows left_out(true);
-  return read_questions(file, true, &left_out);
+  QuestionFile found = read_questions(file, true, &left_out);
+  if (!options.split) return found;
+  found.keep_only([&](const Question& question) {
+    const std::string_view columns[] = {question.text, found.context_of(question)};
+    return options.split->holds_out({.columns = columns, .label = ""}) == options.held_out;
+  });
+  return found;
 }
 
 std::optional<double> threshold_in(const Json& note) {
@@ -91,7 +97,7 @@ TaskType Spans::row() {
 Spans::Spans(const TaskType& type, FileOptions files) : Task(type, "spans", std::move(files)) {}
 
 std::unique_ptr<data::RowSource> Spans::open_rows(const fs::path& file, const RowsOptions& options) const {
-  return std::make_unique<QuestionSource>(file, options.labelled, options.bad_rows);
+  return own_side(std::make_unique<QuestionSource>(file, options.labelled, options.bad_rows));
 }
 
 std::string Spans::row_key(const std::string& bad_rows, const std::string& style) const {
@@ -114,7 +120,7 @@ std::unique_ptr<objective::Objective> Spans::objective(const text::Tokenizer& to
 TaskSamples Spans::samples(const objective::Objective& objective, const text::Tokenizer& tokenizer,
                            std::shared_ptr<const data::TokenStore> store, const fs::path& file) const {
   const auto& spans = dynamic_cast<const objective::Spans&>(objective);
-  QuestionFile questions = read_again(file);
+  QuestionFile questions = read_again(file, files());
   const auto windows = std::make_shared<objective::SpanWindows>(std::move(store), spans.span_form(),
                                                                 answer_tokens(questions, tokenizer));
   return {windows, std::make_unique<SpanMetrics>(std::move(questions), windows, tokenizer)};
@@ -129,14 +135,14 @@ void Spans::describe_in(format::ModelConfig& config, const std::vector<std::stri
 
 void Spans::check_training(const FileRows& rows) const {
   require_texts(rows.store, rows.file);
-  const QuestionFile file = read_again(rows.file);
+  const QuestionFile file = read_again(rows.file, files());
   if (file.lost == std::ssize(file.questions))
     throw InputError("task", "{}: no answer stands in its context; nothing can be learnt",
                      rows.file.string());
 }
 
 void Spans::report_training(const FileRows& rows) const {
-  const QuestionFile file = read_again(rows.file);
+  const QuestionFile file = read_again(rows.file, files());
   const int64_t all = std::ssize(file.questions);
   if (file.moved > 0)
     log::info("{}: {} of {} answers do not stand where answer_start says; the nearest place is taken",
@@ -321,10 +327,13 @@ std::unique_ptr<Answers> Spans::answers(std::vector<std::string> /*labels*/, con
                                        lists ? note[kBestSpans].get<int64_t>() : 0);
 }
 
+std::vector<std::string> Spans::answer_keys() const {
+  return {"answer", "end", "error", "n_best", "null_score", "score", "start"};
+}
+
 std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
-  refuse_kept_columns(options, *this);
   if (options.format.empty() && format::text_ending_of(options.path) == ".json")
-    return open_questions(options);
+    return open_questions(options, *this);
   format::TextOptions layout;
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;
@@ -344,7 +353,7 @@ std::unique_ptr<RowInput> Spans::open_input(const InputOptions& options) const {
   if (layout.columns.size() != 2)
     throw InputError("usage", "expected two of --text-column, the question and the context, found {}",
                      layout.columns.size());
-  return std::make_unique<TextInput>(options.path, layout, 2);
+  return std::make_unique<TextInput>(options.path, layout, 2, KeptColumns(options.keep, *this));
 }
 
 }  // namespace funicular::task

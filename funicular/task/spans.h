@@ -26,6 +26,8 @@ class Spans final : public Task {
   std::optional<data::TextFileSourceOptions> table(const fs::path& /*file*/) const override { return {}; }
   /// See task/questions.h.
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
+  /// All questions about one context are on one side.
+  size_t split_columns() const override { return data::RowSplit::kLastColumn; }
   std::string row_key(const std::string& bad_rows, const std::string& style) const override;
   Json note() const override { return files().note(); }
   int64_t default_length(const fs::path& /*model*/) const override { return 384; }
@@ -43,6 +45,7 @@ class Spans final : public Task {
   void report_training(const FileRows& rows) const override;
 
   bool scores_classes() const override { return false; }
+  std::vector<std::string> answer_keys() const override;
   /// Lines: {"row": 1, "id": …, "question": …, "answers": […], "answer": …, "exact": …, "f1": …, "score": …,
   /// "null_score": …}. Mistakes are the questions without an exact match, by F1.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,

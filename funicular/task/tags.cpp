@@ -120,19 +120,19 @@ std::unique_ptr<data::RowSource> Tags::open_rows(const fs::path& file, const Row
   if (auto table = this->table(file)) {
     table->bad_rows = options.bad_rows;
     if (!options.labelled) table->label_column.reset();
-    return std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(*table));
+    return own_side(std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(*table)));
   }
   const data::TextFileSourceOptions columns = this->columns();
   const std::optional<Column> word =
       columns.text_columns.empty() ? std::nullopt : std::optional(columns.text_columns.front());
-  return std::make_unique<data::ConllSource>(
+  return own_side(std::make_unique<data::ConllSource>(
       file, data::ConllOptions{.word_column = numbered(word, file),
                                .tag_column = numbered(columns.label_column, file),
                                .tagged = options.labelled,
                                .conll_u = data::is_conll_u(file),
                                .encoding = columns.style.encoding,
                                .bad_rows = options.bad_rows,
-                               .on_bad = options.on_bad});
+                               .on_bad = options.on_bad}));
 }
 
 std::string Tags::row_key(const std::string& bad_rows, const std::string& style) const {
@@ -275,6 +275,10 @@ OrderedJson TagAnswers::entities(const std::vector<std::string>& words, const An
 
 }  // namespace
 
+std::vector<std::string> Tags::answer_keys() const {
+  return {"entities", "error", "tags", "words"};
+}
+
 std::unique_ptr<Answers> Tags::answers(std::vector<std::string> labels, const Json& note) const {
   if (note.is_object() && note.contains(kAggregation)) {
     const std::vector<std::string>& names = aggregation_names();
@@ -296,14 +300,14 @@ bool is_conll(const InputOptions& options) {
 }  // namespace
 
 std::unique_ptr<RowInput> Tags::open_input(const InputOptions& options) const {
-  refuse_kept_columns(options, *this);
   if (options.pairs || options.format == "tsv" || options.format == "csv" || options.header ||
       options.style.quotes != format::Quotes::automatic)
     throw InputError("usage",
                      "{} gives each word of a text a tag. It reads lines of words, CoNLL's formats and lists "
                      "of words in JSON lines. Leave out --pairs, --header, --quotes and --format {}",
                      options.model.string(), options.format.empty() ? "tsv or csv" : options.format);
-  if (!is_conll(options)) return open_word_lists(options, files().text);
+  if (!is_conll(options)) return open_word_lists(options, files().text, *this);
+  refuse_kept_columns(options);
   if (options.path.empty()) throw InputError("usage", "--format conll reads a file; give --input FILE");
   FileOptions files = this->files();
   files.format = kConll;

@@ -43,6 +43,7 @@ class Tags final : public Task {
   std::unique_ptr<Metrics> over_windows(const data::Dataset& samples, Metrics& of_texts,
                                         const Json& note) const override;
   const char* answers_to_cut_texts() const override { return "have the tag null"; }
+  std::vector<std::string> answer_keys() const override;
   bool fits_tables() const override { return false; }
   /// See TagSheet.
   std::unique_ptr<Sheet> sheet(std::unique_ptr<Metrics> metrics, std::vector<std::string> labels,

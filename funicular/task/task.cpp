@@ -72,6 +72,15 @@ TaskSamples Task::samples(const objective::Objective& objective, const text::Tok
   return {objective.samples(std::move(store)), objective.metrics()};
 }
 
+std::unique_ptr<data::RowSource> Task::own_side(std::unique_ptr<data::RowSource> rows) const {
+  if (!files_.split) return rows;
+  return std::make_unique<data::SplitSource>(std::move(rows), files_.split, files_.held_out);
+}
+
+std::vector<std::string> Task::answer_keys() const {
+  return {"error", "label", "labels", "layer", "model", "probabilities", "score", "value"};
+}
+
 double Task::diverged_at() const {
   return LossWatch::kGrowth;
 }

@@ -144,13 +144,11 @@ class Task {
   virtual data::TextFileSourceOptions columns() const = 0;
   /// The options for reading the file as a table. None: the file has no named columns.
   virtual std::optional<data::TextFileSourceOptions> table(const fs::path& file) const = 0;
-  /// The file's rows, with the labels called by their names. Throws InputError.
+  /// The file's rows on the side of FileOptions::split, with the labels called by their names. Throws InputError.
   virtual std::unique_ptr<data::RowSource> open_rows(const fs::path& file,
                                                      const RowsOptions& options) const = 0;
-  /// Whether the task can read a part of a file's rows (FileOptions::split).
-  virtual bool splits_rows() const { return false; }
   /// The number of a row's first columns that a split compares, so that rows with equal texts there are on one side;
-  /// 0: all columns.
+  /// 0: all columns. RowSplit::kAnyColumn and kLastColumn are possible, too.
   virtual size_t split_columns() const { return 0; }
   /// The part of a token store's key that describes how rows are read. It includes `bad_rows` and `style`. The order
   /// of its words must not change, so that older stores are found.
@@ -220,6 +218,8 @@ class Task {
   virtual bool reads_words() const { return false; }
   /// A clause for messages about cut texts that describes the effect on their answers.
   virtual const char* answers_to_cut_texts() const { return "the answers come from the rest"; }
+  /// The keys of its answers. A kept column of this name gets another key (KeptColumns).
+  virtual std::vector<std::string> answer_keys() const;
   /// Whether answers can be rows of a table.
   virtual bool fits_tables() const { return true; }
   /// The sheet of an evaluation. `metrics`: from samples(). `note`: config.json's key "funicular".
@@ -229,6 +229,10 @@ class Task {
   virtual std::unique_ptr<Answers> answers(std::vector<std::string> labels, const Json& note) const = 0;
   /// The rows to answer. Throws InputError for options that do not fit the task.
   virtual std::unique_ptr<RowInput> open_input(const InputOptions& options) const = 0;
+
+ protected:
+  /// The rows on the side of FileOptions::split.
+  std::unique_ptr<data::RowSource> own_side(std::unique_ptr<data::RowSource> rows) const;
 
  private:
   const TaskType& type_;

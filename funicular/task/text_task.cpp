@@ -75,8 +75,7 @@ std::unique_ptr<data::RowSource> TextTask::open_rows(const fs::path& file, const
     rows = std::make_unique<data::NamedLabelSource>(file, layout, named_->label_names, named_->spellings);
   else
     rows = std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(layout));
-  if (!files().split) return rows;
-  return std::make_unique<data::SplitSource>(std::move(rows), files().split, files().held_out);
+  return own_side(std::move(rows));
 }
 
 objective::SoftLabels TextTask::soft_labels(const ObjectiveOptions& options) const {
@@ -194,7 +193,7 @@ std::unique_ptr<RowInput> TextTask::open_input(const InputOptions& options) cons
   format::TextOptions layout = lines ? lines_layout(options) : table_layout(options, format);
   layout.bad_rows = options.bad_rows;
   const size_t columns = lines ? texts_of_line(options) : layout.columns.size();
-  return std::make_unique<TextInput>(options.path, layout, columns, options.keep);
+  return std::make_unique<TextInput>(options.path, layout, columns, KeptColumns(options.keep, *this));
 }
 
 }  // namespace funicular::task

@@ -27,7 +27,6 @@ class TextTask : public Task {
   data::TextFileSourceOptions columns() const override;
   std::optional<data::TextFileSourceOptions> table(const fs::path& file) const override;
   std::unique_ptr<data::RowSource> open_rows(const fs::path& file, const RowsOptions& options) const override;
-  bool splits_rows() const override { return true; }
   /// Null for known files.
   Json note() const override;
   void check_training(const FileRows& rows) const override;

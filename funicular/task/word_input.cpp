@@ -25,14 +25,18 @@ std::vector<std::string> texts_of(std::string_view words, bool whole_texts) {
 /// Lines of words with blanks between them, or lists in JSON lines (format/column_list.h), as they arrive.
 class StreamedWords final : public RowInput {
  public:
-  StreamedWords(const fs::path& path, const format::TextOptions& layout, bool whole_texts)
-      : input_(path), rows_(input_.descriptor, input_.name, layout), whole_texts_(whole_texts) {}
+  StreamedWords(const fs::path& path, const format::TextOptions& layout, bool whole_texts, KeptColumns kept)
+      : input_(path),
+        rows_(input_.descriptor, input_.name, layout, kept.columns),
+        whole_texts_(whole_texts),
+        kept_(std::move(kept)) {}
 
   std::optional<InputRow> next() override {
     const format::Row* const row = rows_.next();
     if (!row) return std::nullopt;
     if (rows_.problem().empty())
-      return InputRow{texts_of(row->columns.front(), whole_texts_), "", rows_.line()};
+      return InputRow{texts_of(row->columns.front(), whole_texts_), "", rows_.line(),
+                      kept_.members(rows_.kept())};
     return InputRow{{}, fmt::format("{}:{}: {}", input_.name, rows_.line(), rows_.problem())};
   }
   void stop() override { rows_.stop(); }
@@ -41,6 +45,7 @@ class StreamedWords final : public RowInput {
   const InputFile input_;
   format::StreamRowReader rows_;
   bool whole_texts_;
+  KeptColumns kept_;
 };
 
 /// The sentences of a CoNLL file, piece by piece.
@@ -71,8 +76,17 @@ class SentenceWords final : public RowInput {
 
 }  // namespace
 
+void refuse_kept_columns(const InputOptions& options) {
+  if (options.keep.empty()) return;
+  throw InputError(
+      "usage",
+      "--keep {}: lines of words and CoNLL's files have no columns to keep. Write JSON lines such as "
+      "{{\"tokens\": [\"New\", \"York\"], \"id\": 1}} to a .jsonl file, or give --format jsonl",
+      options.keep.front());
+}
+
 std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
-                                          const std::vector<std::string>& columns) {
+                                          const std::vector<std::string>& columns, const Task& task) {
   const std::string ending = format::text_ending_of(options.path);
   if (options.format.empty() && (ending == ".csv" || ending == ".tsv"))
     throw InputError(
@@ -82,6 +96,7 @@ std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
         options.path.string());
   const bool json =
       options.format == "jsonl" || (options.format.empty() && (ending == ".jsonl" || ending == ".ndjson"));
+  if (!json) refuse_kept_columns(options);
   format::TextOptions layout;
   layout.format = json ? format::TextFormat::jsonl : format::TextFormat::lines;
   layout.keep_blank_lines = !json;
@@ -89,7 +104,8 @@ std::unique_ptr<RowInput> open_word_lists(const InputOptions& options,
   layout.style = options.style;
   layout.bad_rows = options.bad_rows;
   if (json) layout.columns = {format::column_from_text(columns.empty() ? "tokens" : columns.front())};
-  return std::make_unique<StreamedWords>(options.path, layout, options.whole_texts);
+  return std::make_unique<StreamedWords>(options.path, layout, options.whole_texts,
+                                         KeptColumns(options.keep, task));
 }
 
 std::unique_ptr<RowInput> open_sentences(const OpenSentences& open, bool whole_texts) {

@@ -1,5 +1,6 @@
 """Answers that are spans of a context: from SQuAD's JSON to a model that evaluate and predict read."""
 
+import csv
 import json
 import re
 import string
@@ -21,13 +22,21 @@ def squad(count, seed, impossible=0, before=0):
         context = "not very . " * before + f"the {name} is {other if none else praise} . not the {other} ."
         answers = [] if none else [{"text": praise, "answer_start": context.index(f" is {praise}") + 4}]
         questions = [{"id": f"{number}-{asked}", "question": f" is the {asked}", "is_impossible": none, "answers": answers} for asked in (name, other)]
-        articles.append({"title": str(number), "paragraphs": [{"context": context, "qas": questions}]})
+        own = {"title": "of a paragraph"} if number == 0 else {}
+        articles.append({"title": str(number), "paragraphs": [{"context": context, "qas": questions, **own}]})
     return {"version": "2.0", "data": articles}
 
 
 def gold_of(data):
     return {question["id"]: ([answer["text"] for answer in question["answers"]], paragraph["context"])
             for article in data["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]}
+
+
+def rows_of(data):
+    """Each question, with its context and what else its article says."""
+    return [{"title": paragraph.get("title", article["title"]), "context": paragraph["context"], "id": question["id"], "question": question["question"],
+             "is_impossible": question["is_impossible"], "answers": [answer["text"] for answer in question["answers"]]}
+            for article in data["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]]
 
 
 def words_of(text):
@@ -93,10 +102,54 @@ class Spans(ProgramTest):
         for words, name in ((["predict", "--input", data, "--output"], "given"), (["evaluate", "--data", data, "--predictions"], "found")):
             self.succeeds(*words, self.folder / f"{name}.squad.json", "--model", model)
             self.assertEqual(json.loads((self.folder / f"{name}.squad.json").read_text()), {answer["id"]: answer["answer"] for answer in answers})
-        lines = "".join(json.dumps({"question": question["question"], "context": paragraph["context"]}) + "\n"
-                        for article in json.loads(data.read_text())["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"])
+        rows = rows_of(json.loads(data.read_text()))
+        lines = "".join(json.dumps({"question": row["question"], "context": row["context"]}) + "\n" for row in rows)
         for streamed, answer in zip(self.answers(stdin=lines), answers):
             self.assertEqual(streamed, {key: value for key, value in answer.items() if key != "id"})
+        self.keeps_columns(rows, answers)
+
+    def keeps_columns(self, rows, answers):
+        """Of a table, of JSON lines, and of the objects in SQuAD's JSON."""
+        data, table, lines = (self.folder / name for name in ("eval.json", "eval.csv", "eval.jsonl"))
+        names = ["title", "question", "context", "is_impossible"]
+        expected = [{**{name: row[name] for name in names}, **answer} for row, answer in zip(rows, answers)]
+        self.assertEqual(self.answers("--input", data, "--keep", *names, "id"), expected)
+        with open(table, "w", newline="") as file:
+            writer = csv.DictWriter(file, ["number", "question", "context", "start"], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({**row, "number": number, "start": "x"} for number, row in enumerate(rows))
+        predict = ["predict", "--model", self.folder / "run" / "model", "--overwrite"]
+        kept = self.folder / "kept.csv"
+        self.succeeds(*predict, "--input", table, "--keep", "number", "question", "start", "--output", kept)
+        with open(kept, newline="") as file:
+            self.assertEqual([(row["number"], row["question"], row["input_start"], row["answer"], row["start"]) for row in csv.DictReader(file)],
+                             [(str(number), row["question"], "x", answer["answer"], str(answer["start"])) for number, (row, answer) in enumerate(zip(rows, answers))])
+        lines.write_text("".join(json.dumps({**row, "id": number}) + "\n" for number, row in enumerate(rows)))
+        told = self.succeeds(*predict, "--input", lines, "--keep", "id", "title", "--output-format", "tsv").out.splitlines()
+        self.assertEqual(told[0].split("\t")[:4], ["id", "title", "answer", "start"])
+        self.assertEqual(told[1].split("\t")[:3], ["0", rows[0]["title"], answers[0]["answer"]])
+        keyed = self.folder / "kept.squad.json"
+        self.succeeds(*predict, "--input", lines, "--keep", "id", "--output", keyed)
+        self.assertEqual(json.loads(keyed.read_text()), {str(number): answer["answer"] for number, answer in enumerate(answers)})
+        self.refuses([*predict, "--input", lines, "--keep", "title", "--output", keyed], "--keep title", "one answer for each id", ".jsonl or .csv")
+        self.refuses([*predict, "--input", data, "--keep", "titel"], 'has the key "titel" of --keep')
+
+    def test_questions_about_one_context_are_held_out_together(self):
+        words = self.words(eval=None, num_train_epochs=2)
+        done = self.succeeds(*words, "--eval-fraction", 0.25)
+        self.assertRegex(done.err, r"train.json: 2[0-4] rows are held out for evaluation \(--eval-fraction 0.25\), each context with all its questions")
+        self.assertIn("f1", done.json())
+        told = self.succeeds(*self.words(eval=None, num_train_epochs=2, output="folds"), "--folds", 2)
+        answers = [json.loads(line) for line in (self.folder / "folds" / "predictions.jsonl").read_text().splitlines()]
+        rows = rows_of(json.loads((self.folder / "train.json").read_text()))
+        self.assertEqual([(answer["row"], answer["id"], answer["answers"], answer["texts"][1]) for answer in answers],
+                         [(number, row["id"], row["answers"], row["context"]) for number, row in enumerate(rows, 1)])
+        self.assertEqual(len({(answer["texts"][1], answer["fold"]) for answer in answers}), len({row["context"] for row in rows}))
+        self.assertLess(len({row["context"] for row in rows}), 48, "no context stands twice")
+        for fold, value in enumerate(told.json()["f1"]["values"], 1):
+            own = [answer for answer in answers if answer["fold"] == fold]
+            self.assertAlmostEqual(len(own), 48, delta=4)
+            self.assertAlmostEqual(sum(score(answer["answer"], answer["answers"])[1] for answer in own) / len(own), value, places=9)
 
     def test_questions_without_an_answer_have_a_threshold(self):
         best = self.succeeds(*self.words(impossible=100, num_train_epochs=20)).json()

@@ -34,7 +34,7 @@ class Tags(ProgramTest):
         if not model.exists():
             self.model()
         files = self.write("train." + ending, 96, 1), self.write("eval." + ending, 40, 2)
-        return self.finetune_words(model, task="tags", output=output, train=files[0], eval=files[1], **{"num_train_epochs": 20, **options})
+        return self.finetune_words(model, task="tags", output=output, train=files[0], **{"eval": files[1], "num_train_epochs": 20, **options})
 
     def train(self, *more, **options):
         return self.succeeds(*self.words(**options), *more).json()
@@ -63,6 +63,8 @@ class Tags(ProgramTest):
         self.assertAlmostEqual(measured["f1"], best["f1"], places=9)
         self.assertEqual(set(measured["classes"]), {"ART", "AGE", "PRAISE"})
         expected = sentences(40, 2)
+        outside = [tag == "O" for words in expected for tag in tags_of(words)]
+        self.assertEqual(measured["baseline"], {"answer": 'always "O"', "accuracy": sum(outside) / len(outside), "f1": 0})
         stdin = "".join(" ".join(words) + "\n" for words in expected)
         answers = self.answers(stdin=stdin)
         self.assertEqual([answer["words"] for answer in answers], expected)
@@ -102,6 +104,44 @@ class Tags(ProgramTest):
         shared = self.folder / "shared.jsonl"
         self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--predictions", shared)
         self.assertEqual([json.loads(line)["predicted"] for line in shared.read_text().splitlines()], [row["predicted"] for row in rows])
+
+    def test_texts_are_held_out_by_their_tags(self):
+        options = {"eval": None, "num_train_epochs": 1, "ending": "jsonl"}
+        done = self.succeeds(*self.words(**options), "--eval-fraction", 0.25, "--mistakes", 1)
+        self.assertRegex(done.err, r"train.jsonl: (1\d|2[0-4]) rows are held out for evaluation \(--eval-fraction 0.25\), at most this share of the texts with each tag")
+        self.assertRegex(done.err, r"on the evaluated rows: accuracy [\d.]+, f1 [\d.]+; an answer that is always \"O\" has accuracy 0.\d+, f1 0")
+        told = self.succeeds(*self.words(**options, output="folds"), "--folds", 2)
+        answers = [json.loads(line) for line in (self.folder / "folds" / "predictions.jsonl").read_text().splitlines()]
+        texts = sentences(96, 1)
+        self.assertEqual([(answer["row"], answer["words"], answer["labels"]) for answer in answers],
+                         [(row, words, tags_of(words)) for row, words in enumerate(texts, 1)])
+        self.assertEqual(len({(" ".join(answer["words"]), answer["fold"]) for answer in answers}), len({" ".join(words) for words in texts}))
+        self.assertLess(len({" ".join(words) for words in texts}), 96, "no text stands twice")
+        for tag in {*TAGS.values(), "O"}:
+            first, second = (sum(tag in answer["labels"] for answer in answers if answer["fold"] == fold) for fold in (1, 2))
+            self.assertLessEqual(abs(first - second), 0.25 * (first + second), tag)
+        found = told.json()
+        for fold in (1, 2):
+            tags = [pair for answer in answers if answer["fold"] == fold for pair in zip(answer["labels"], answer["predicted"])]
+            self.assertAlmostEqual(sum(given == right for right, given in tags) / len(tags), found["accuracy"]["values"][fold - 1], places=9)
+            self.assertAlmostEqual(sum(right == "O" for right, _ in tags) / len(tags), found["baseline"]["accuracy"]["values"][fold - 1], places=9)
+        self.assertEqual((found["baseline"]["answers"], found["baseline"]["f1"]["mean"]), (['always "O"'] * 2, 0))
+
+    def test_columns_are_kept_beside_the_answers(self):
+        self.train(num_train_epochs=1)
+        path, texts = self.folder / "texts.jsonl", sentences(5, 4)
+        path.write_text("".join(json.dumps({"id": number, "tokens": words, "tags": tags_of(words)}) + "\n" for number, words in enumerate(texts)) + '{"tokens": ["film"]}\n')
+        for more in ([], ["--aggregation", "simple"]):
+            plain = self.answers("--input", path, *more)
+            self.assertEqual(self.answers("--input", path, "--keep", "id", "tags", *more),
+                             [*({"id": number, "input_tags": tags_of(words), **answer} for number, (words, answer) in enumerate(zip(texts, plain))),
+                              {"id": None, "input_tags": None, **plain[-1]}])
+        self.assertEqual([entity["word"] for answer in plain for entity in answer["entities"] if "\x1e" in entity["word"]], [])
+        words = ["predict", "--model", self.folder / "run" / "model", "--keep", "id", "--input"]
+        self.refuses([*words, path, "--output-format", "csv"], "--output-format csv", "lists, which a table cannot hold; expected jsonl or json")
+        for name, text in (("texts.txt", "film\n"), ("texts.conll", "film O\n")):
+            (self.folder / name).write_text(text)
+            self.refuses([*words, self.folder / name], "--keep id: lines of words and CoNLL's files have no columns to keep", '{"tokens": ["New", "York"], "id": 1}')
 
     def test_bad_sentences_keep_their_numbers_among_the_answers(self):
         self.train(num_train_epochs=1)

@@ -53,18 +53,24 @@ TEST(RowSplit, EachLabelGivesTheSameShare) {
   EXPECT_EQ(split->held_out_rows(), 23u);
 }
 
-TEST(RowSplit, RowsWithTheSameFirstColumnsAreOnOneSide) {
-  Rows rows;
-  for (int row = 0; row < 120; ++row)
-    rows.push_back(
-        {{(row < 40 ? "Query " : "query  ") + std::to_string(row % 40), std::to_string(row)}, "1"});
-  const auto split = std::make_shared<RowSplit>(0.25, 3, nullptr, 1);
-  std::map<int, int> counts;
-  for (const auto& row : side(rows, split, true)) ++counts[std::stoi(row.columns[1]) % 40];
-  EXPECT_EQ(counts.size(), 10u);
-  for (const auto& [query, count] : counts) EXPECT_EQ(count, 3) << query;
-  EXPECT_NE(split->key(), RowSplit(0.25, 3).key());
-  EXPECT_EQ(RowSplit(0.25, 3).key(), "0.25 3 comparable") << "stores of earlier runs are found";
+TEST(RowSplit, RowsWithTheSameFirstOrLastColumnsAreOnOneSide) {
+  std::set<std::string> keys{"0.25 3 comparable"};
+  EXPECT_TRUE(keys.contains(RowSplit(0.25, 3).key())) << "stores of earlier runs are found";
+  for (const size_t columns : {size_t{1}, RowSplit::kLastColumn}) {
+    Rows rows;
+    for (int row = 0; row < 120; ++row) {
+      rows.push_back(
+          {{(row < 40 ? "Query " : "query  ") + std::to_string(row % 40), std::to_string(row)}, "1"});
+      if (columns == RowSplit::kLastColumn) std::swap(rows.back().columns[0], rows.back().columns[1]);
+    }
+    const auto split = std::make_shared<RowSplit>(0.25, 3, nullptr, columns);
+    std::map<int, int> counts;
+    for (const auto& row : side(rows, split, true))
+      ++counts[std::stoi(row.columns[columns == RowSplit::kLastColumn ? 0 : 1]) % 40];
+    EXPECT_EQ(counts.size(), 10u);
+    for (const auto& [query, count] : counts) EXPECT_EQ(count, 3) << query;
+    EXPECT_TRUE(keys.insert(split->key()).second) << split->key();
+  }
 }
 
 /// Groups of three rows: the second shares a text with the first, and another one with the third.
@@ -121,6 +127,22 @@ TEST(RowSplit, FoldsKeepRowsThatShareATextTogether) {
   }
   EXPECT_EQ(found.size(), 30u);
   for (const auto& [group, in] : found) EXPECT_EQ(in.size(), 1u) << group;
+}
+
+/// The labels x, y and z pull the second text of r into the fold of the first. No model would then know r.
+TEST(RowSplit, TextsOfALabelAreInTwoFolds) {
+  const RowSplit::LabelsOf letters = [](std::string_view label) {
+    std::vector<std::string> all;
+    for (const char letter : label) all.emplace_back(1, letter);
+    return all;
+  };
+  const Rows rows{{{"first"}, "r"}, {{"second"}, "xyz"}, {{"third"}, "rxyz"}, {{"fourth"}, "xyz"}};
+  for (uint64_t seed = 0; seed < 24; ++seed)
+    for (const auto& fold : RowSplit::all_folds(MemorySource(rows, 1, true), {.count = 2}, seed, letters)) {
+      std::set<char> labels;
+      for (const auto& row : side(rows, fold, true)) labels.insert(row.label.begin(), row.label.end());
+      EXPECT_EQ(labels.size(), 4u) << seed;
+    }
 }
 
 TEST(RowSplit, EachRowIsOnOneSide) {

@@ -12,6 +12,7 @@
 #include "funicular/objective/ranking_losses.h"
 #include "funicular/task/mining.h"
 #include "funicular/task/ranked_texts.h"
+#include "funicular/task/registry.h"
 #include "tests/format/scratch.h"
 
 namespace funicular::task::rerankers_tests {
@@ -162,7 +163,7 @@ TEST(RankedTexts, OfAListKeepTheirElementsOfKeptLists) {
   format::TextOptions layout;
   layout.format = format::TextFormat::jsonl;
   layout.columns = {"q", "t"};
-  RankedTextInput input(file, layout, {"id"});
+  RankedTextInput input(file, layout, KeptColumns({"id"}, *find_task("reranker")));
   std::vector<std::string> kept;
   while (const auto row = input.next())
     kept.insert(kept.end(), row->kept_of_texts.begin(), row->kept_of_texts.end());

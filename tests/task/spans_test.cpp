@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/temporary_folder.h"
+#include "funicular/task/held_out.h"
 #include "funicular/task/questions.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/span_scores.h"
@@ -96,6 +99,45 @@ TEST_F(QuestionsTest, ThatAreBadMayBeLeftOut) {
       << "a question left out counts nowhere";
 }
 
+/// Each context stands in three paragraphs, once in capitals, with another question each time.
+TEST_F(QuestionsTest, AboutOneContextAreOnOneSide) {
+  std::string paragraphs;
+  for (int number = 0; number < 60; ++number)
+    paragraphs += std::string(number == 0 ? "" : ", ") + R"({"context": ")" +
+                  (number < 20 ? "THE FILM " : "the film ") + std::to_string(number % 20) +
+                  R"(", "qas": [{"id": ")" + std::to_string(number) + R"(", "question": "what )" +
+                  std::to_string(number) + R"(?", "answers": [{"text": "film", "answer_start": 4}]}]})";
+  write_file_atomically(path, R"({"data": [{"paragraphs": [)" + paragraphs + "]}]}");
+  const auto task = find_task("spans");
+  const auto split = std::make_shared<data::RowSplit>(0.2, 7, split_labels(*task), task->split_columns());
+  split->choose(*task->open_rows(path, {}));
+  std::map<std::string, std::set<bool>> sides;
+  int64_t rows[2] = {};
+  for (const bool held_out : {false, true}) {
+    const auto source = on_side(*task, split, held_out)->open_rows(path, {});
+    for (size_t piece = 0; piece < source->pieces(); ++piece)
+      source->read(piece, [&](const data::SourceRow& row) {
+        sides[std::string(row.columns[1].substr(9))].insert(held_out);
+        ++rows[held_out];
+      });
+  }
+  EXPECT_EQ(rows[0], 48);
+  EXPECT_EQ(rows[1], 12);
+  for (const auto& [context, of_context] : sides) EXPECT_EQ(of_context.size(), 1u) << context;
+}
+
+TEST_F(QuestionsTest, ThatAreLeftOutCountNowhere) {
+  QuestionFile file = read(file_of(
+      "Rhein Rhein", R"({"id": "1", "question": "a", "answers": [{"text": "Rhein", "answer_start": 1}]},
+         {"id": "2", "question": "b", "is_impossible": true},
+         {"id": "3", "question": "c", "answers": [{"text": "Mosel", "answer_start": 0}]})"));
+  EXPECT_EQ(std::pair(file.moved, file.lost), std::pair(int64_t{1}, int64_t{1}));
+  EXPECT_TRUE(file.has_impossible);
+  file.keep_only([](const Question& question) { return question.id == "1"; });
+  EXPECT_EQ(std::pair(file.moved, file.lost), std::pair(int64_t{1}, int64_t{0}));
+  EXPECT_FALSE(file.has_impossible);
+}
+
 TEST_F(QuestionsTest, HaveTheTokensThatCoverTheirAnswers) {
   const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "the", "19", "##90", "##s", "."}, {}, {});
   const auto tokens_of = [&](const std::string& answer, int start) {
@@ -140,7 +182,14 @@ TEST(SpanScores, ReadTextsAsSquadDoes) {
 TEST(SpanScores, ReadTextsAsCmrcDoes) {
   EXPECT_EQ(cmrc_words("\u5317\u4EAC\uFF0CAbc 12\u300B\u4E2D"),
             (Words{"\u5317", "\u4EAC", "abc", "12", "\u4E2D"}));
+  EXPECT_EQ(cmrc_words("U.S. 3.5%, 1,000 don't\u4E2D."),
+            (Words{"u.s", ".", "3.5", "%", ",", "1,000", "don", "'", "t", "\u4E2D", "."}));
   EXPECT_EQ(score_answer("\u5317\u4EAC\u3002", {"\u5317\u4EAC"}, true).exact, 1) << "marks count for nothing";
+  EXPECT_EQ(score_answer(" \u5317\u4EAC\u3002 ", {"\u5317\u4EAC"}, true).exact, 1);
+  EXPECT_EQ(score_answer("\u5317\u4EAC \u3002", {"\u5317\u4EAC"}, true).exact, 0)
+      << "the script removes blanks before marks";
+  // "1,000 kg" and "1,000": one of two words, all of one.
+  EXPECT_NEAR(score_answer("1,000 kg", {"1,000"}, true).f1, 2 * 0.5 * 1 / (0.5 + 1), 1e-12);
   // The longest run is 3 of 4 and of 5 characters; the common characters would be 4.
   const SpanScore run = score_answer("\u4E00\u4E8C\u4E09\u56DB", {"\u56DB\u4E00\u4E8C\u4E09\u4E94"}, true);
   EXPECT_NEAR(run.f1, 2 * 0.75 * 0.6 / (0.75 + 0.6), 1e-12);

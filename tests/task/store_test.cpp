@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/temporary_folder.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/task/baseline.h"
+#include "funicular/task/held_out.h"
 #include "funicular/task/registry.h"
 #include "funicular/text/word_piece.h"
 
@@ -61,6 +63,10 @@ std::vector<int32_t> ids(const data::Sample& sample, size_t column) {
   return result;
 }
 
+bool any_metric(const std::string& /*metric*/) {
+  return true;
+}
+
 TEST_F(Tasks, TheBaselineOfNumbersIsTheMedian) {
   const auto task = find_task("numbers");
   const auto store = [&](const char* name, const std::string& numbers) {
@@ -69,15 +75,15 @@ TEST_F(Tasks, TheBaselineOfNumbersIsTheMedian) {
     return open(task, write(name, text));
   };
   const auto evaluated = store("eval.tsv", "159");
-  const auto odd = find_baseline(*store("odd.tsv", "90010"), *evaluated);
+  const auto odd = find_baseline(*store("odd.tsv", "90010"), *evaluated, any_metric);
   ASSERT_TRUE(odd);
   EXPECT_EQ(odd->answer, "always 0");
-  EXPECT_EQ(odd->metric, "mean_absolute_error");
-  EXPECT_DOUBLE_EQ(odd->score, 5);
-  const auto even = find_baseline(*store("even.tsv", "9143"), *evaluated);
+  EXPECT_DOUBLE_EQ(odd->score_of("mean_absolute_error").value(), 5);
+  const auto even = find_baseline(*store("even.tsv", "9143"), *evaluated, any_metric);
   ASSERT_TRUE(even);
   EXPECT_EQ(even->answer, "always 3.5");
-  EXPECT_DOUBLE_EQ(even->score, (2.5 + 1.5 + 5.5) / 3);
+  EXPECT_DOUBLE_EQ(even->score_of("mean_absolute_error").value(), (2.5 + 1.5 + 5.5) / 3);
+  EXPECT_FALSE(find_baseline(*evaluated, *evaluated, [](const std::string& /*metric*/) { return false; }));
 }
 
 TEST_F(Tasks, TheBaselineOfSharesCountsTheRowsThatKnowALabel) {
@@ -87,10 +93,52 @@ TEST_F(Tasks, TheBaselineOfSharesCountsTheRowsThatKnowALabel) {
   // joy: 1 of 2 known rows; love: 1 of 1; no row knows fear.
   const auto store = open(task, write("shares.csv", "text,joy,love,fear\na,0.9,,\nb,0.1,,\nc,,0.8,\n"),
                           files.shares.columns);
-  const auto found = find_baseline(*store, *store);
+  const auto found = find_baseline(*store, *store, any_metric);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->metric, "average_precision");
-  EXPECT_DOUBLE_EQ(found->score, (0.5 + 1) / 2);
+  EXPECT_DOUBLE_EQ(found->score_of("average_precision").value(), (0.5 + 1) / 2);
+}
+
+TEST_F(Tasks, TheBaselineOfTagsIsTheMostFrequentTag) {
+  const auto task = find_task("tags");
+  const std::vector<std::string> tags{"B-X", "I-X", "O"};
+  const auto evaluated = open(task, write("eval.conll", "a B-X\nb B-X\nc I-X\n\na O\nb O\n"), tags);
+  const auto find = [&](const char* name, const std::string& text) {
+    return find_baseline(*open(task, write(name, text), tags), *evaluated, any_metric);
+  };
+  const auto outside = find("outside.conll", "a O\nb O\nc B-X\n");
+  ASSERT_TRUE(outside);
+  EXPECT_EQ(outside->answer, "always \"O\"");
+  EXPECT_DOUBLE_EQ(outside->score_of("accuracy").value(), 0.4);
+  EXPECT_EQ(outside->score_of("f1"), 0) << "O gives no entities";
+  // Five entities of a word each, one of which is right; two are there.
+  EXPECT_DOUBLE_EQ(find("inside.conll", "a B-X\nb B-X\nc O\n")->score_of("f1").value(), 2. * 1 / (5 + 2));
+  const auto of_words =
+      find_baseline(*evaluated, *evaluated, [](const std::string& name) { return name != "f1"; });
+  EXPECT_EQ(of_words->json(), (OrderedJson{{"answer", "always \"B-X\""}, {"accuracy", 0.4}}));
+}
+
+TEST_F(Tasks, TextsAreHeldOutByTheirTags) {
+  std::string text;
+  for (int number = 0; number < 80; ++number)
+    text += "word" + std::to_string(number) +
+            (number < 4    ? " B-RARE\nb B-RARE\n\n"
+             : number < 16 ? " B-SOME\nb O\n\n"
+                           : " O\n\n");
+  const fs::path file = write("tags.conll", text);
+  const auto task = find_task("tags");
+  const auto split = std::make_shared<data::RowSplit>(0.5, 4, split_labels(*task), task->split_columns());
+  split->choose(*task->open_rows(file, {}));
+  std::map<std::string, int> counts;
+  const auto rows = on_side(*task, split, true)->open_rows(file, {});
+  for (size_t piece = 0; piece < rows->pieces(); ++piece)
+    rows->read(piece, [&](const data::SourceRow& row) {
+      ++counts[row.label.find("RARE") != row.label.npos   ? "rare"
+               : row.label.find("SOME") != row.label.npos ? "some"
+                                                          : "O"];
+    });
+  EXPECT_EQ(counts["O"] + counts["some"], 38) << "half of the 76 texts with O";
+  EXPECT_LE(counts["some"], 6) << "of 12";
+  EXPECT_EQ(counts["rare"], 0) << "four texts are too few";
 }
 
 TEST_F(Tasks, EachNegativeHasAMargin) {

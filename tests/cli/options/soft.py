@@ -124,7 +124,7 @@ def eval_label_column(lab):
     lab.refuses_to_train("--eval-label-column works only with", eval=gold, eval_label_column="gold")
 
 
-FOLDED = [(name, f"{word} {letter}") for name, word in zip(CLASSES, ("dull", "fine")) for letter in "abcdefgh"]
+FOLDED = [(name, f"{word} {letter}") for name, word in zip(CLASSES, ("dull", "fine")) for letter in "abcdef"]
 
 
 def folded(lab, **options):
@@ -141,7 +141,16 @@ def folds(lab):
     lab.assertAlmostEqual(result["accuracy"]["mean"], sum(values) / 4)
     answers = [json.loads(line) for line in (run.folder / "predictions.jsonl").read_text().splitlines()]
     lab.assertEqual([(answer["label"], answer["texts"], answer["row"]) for answer in answers], [(name, [text], row) for row, (name, text) in enumerate(FOLDED, 1)])
-    lab.assertEqual(sorted(answer["fold"] for answer in answers), [fold for fold in (1, 2, 3, 4) for _ in range(4)])
+    lab.assertEqual(sorted(answer["fold"] for answer in answers), [fold for fold in (1, 2, 3, 4) for _ in range(3)])
+    constants, shares = [], []  # the class that is most frequent in the other folds, and its share of the fold
+    for fold in (1, 2, 3, 4):
+        own, others = ([answer["label"] for answer in answers if (answer["fold"] == fold) == held_out] for held_out in (True, False))
+        constants.append(max(CLASSES, key=others.count))
+        shares.append(own.count(constants[-1]) / len(own))
+    lab.assertLess(sum(shares), 2, "the most frequent class of a fold would have more than half of it")
+    lab.assertEqual(result["baseline"]["answers"], [f'always "{name}"' for name in constants])
+    lab.assertEqual(result["baseline"]["accuracy"]["values"], shares)
+    lab.assertRegex(run.err, rf"constant answer +{sum(shares) / 4:.4f}")
     stamps = {path: path.stat().st_mtime_ns for path in run.folder.glob("fold-*/model/model.safetensors")}
     (run.folder / "fold-3" / "evaluation" / "evaluation.json").unlink()
     words = lab.words(run.folder, {"train": lab.folder / "folded.tsv", "folds": 4, "max_steps": 2})
