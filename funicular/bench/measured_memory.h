@@ -44,7 +44,8 @@ class MemoryGauge {
 };
 
 /// Takes one step, or at least two if ranks or devices share the work; collective as steps are. On a GPU it counts the
-/// tensors there. Throws as require_counted_tensors for a model on the CPU. Take a step before, because the first step does more.
+/// tensors there. With several cards in this process it measures activations on the first one alone. Throws as
+/// require_counted_tensors for a model on the CPU. Take a step before, because the first step does more.
 StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch);
 
 /// Predicts the memory of the second step of a new model. The model is made and the steps are taken in a dry run

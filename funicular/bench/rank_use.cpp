@@ -14,6 +14,7 @@
 #include "funicular/model/encoder.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/parallel/layout.h"
+#include "funicular/runtime/streams.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/trainer_options.h"
 
@@ -136,7 +137,8 @@ void RankBench::time(TrainingStep& step, const train::BatchPlan& plan, const com
     const auto start = Clock::now();
     const double waited = strategy.costs().exchange_wait_seconds;
     step.run(share);
-    group.barrier();  // comes after the weights' exchange, which a step only starts
+    device::current_stream(options_.device)->record()->wait();  // a step only queues its update on a GPU
+    group.barrier();
     const double time = largest(group, seconds_since(start));
     if (number < options_.warmup) continue;
     seconds.push_back(time);

@@ -24,8 +24,10 @@ struct RankUse {
   std::optional<StepMemory> predicted;  ///< of the same step; none for dp (see predict_memory) and on a GPU
   double step_seconds = 0;              ///< median, of the slowest rank
   double tokens_per_second = 0;         ///< of all ranks
-  std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds is per step
-  double wait_seconds = 0;  ///< per step, waiting for exchanges that no computation hides; median
+  std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds is per step, on a GPU the host's
+  /// Per step, in which the host waits for exchanges that no computation hides; median. With NCCL the GPU waits instead,
+  /// and nobody counts it.
+  double wait_seconds = 0;
 };
 
 struct RankUseOptions {

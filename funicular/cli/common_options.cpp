@@ -18,6 +18,7 @@
 #include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/gpu_cards.h"
+#include "funicular/runtime/streams.h"
 
 namespace funicular::cli {
 
@@ -210,6 +211,14 @@ void DeviceOptions::apply() const {
     at::set_num_threads(static_cast<int>(threads));
   else if (!std::getenv("OMP_NUM_THREADS"))
     at::set_num_threads(threads_within_quota(at::get_num_threads(), processor_quota()));
+}
+
+void DeviceOptions::stay_near_card(int local_size) const {
+  if (device == "cpu" || local_size == 1) return;
+  const auto index = static_cast<size_t>(funicular::device::with_number(place()).index());
+  const std::vector<int> near = funicular::device::processors_near(funicular::device::cards().at(index));
+  if (!near.empty())
+    log::debug("[device] {} processors beside cuda:{}", funicular::device::stay_on(near), index);
 }
 
 }  // namespace funicular::cli

@@ -55,6 +55,8 @@ struct DeviceOptions {
   std::string transport() const;
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
+  /// On a host with several ranks: keeps this rank's threads on the processors beside its GPU.
+  void stay_near_card(int local_size) const;
   /// Returns the device for weights and batches.
   at::Device place() const { return at::Device(device); }
   /// Sets `size` to `on_gpu` if the device is a GPU and the command line does not have `option`.

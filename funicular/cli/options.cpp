@@ -304,6 +304,7 @@ void TrainingOptions::apply() {
   device.apply();
   strategy_options.device = device.place();
   if (device.threads == 0) share_threads(place);
+  device.stay_near_card(place.local_size);
   if (place.size == 1) guard_ = std::make_shared<InterruptGuard>();
   group_ = comm::Group::from_environment(
       {.timeout = std::chrono::hours(

@@ -14,6 +14,7 @@ namespace funicular::cli {
 comm::Group join_sharing_ranks(const DeviceOptions& device) {
   const launch::Environment place = launch::read_environment();
   if (device.threads == 0) share_threads(place);
+  device.stay_near_card(place.local_size);
   const comm::Group group = comm::Group::from_environment(
       // Other ranks wait while a host's first rank tokenises. Texts travel, and no tensors of a GPU.
       {.timeout = std::chrono::hours(4), .transport = "host"});

@@ -1,23 +1,29 @@
 #include "funicular/core/deferred_gradients.h"
 
+#include <c10/util/ThreadLocalDebugInfo.h>
+
 namespace funicular {
 
 namespace {
 
-thread_local DeferredGradients* innermost_deferred = nullptr;
+/// LibTorch hands what is in this slot to the threads that run a backward pass. On a GPU these are threads of its own.
+constexpr auto kSlot = c10::DebugInfoKind::PRODUCER_INFO;
+
+struct Deferring final : c10::DebugInfoBase {
+  explicit Deferring(DeferredGradients* all) : deferred(all) {}
+  DeferredGradients* const deferred;
+};
 
 }  // namespace
 
-DeferredGradients::DeferredGradients() : outer_(innermost_deferred) {
-  innermost_deferred = this;
-}
+DeferredGradients::DeferredGradients()
+    : slot_(std::make_shared<c10::DebugInfoGuard>(kSlot, std::make_shared<Deferring>(this))) {}
 
-DeferredGradients::~DeferredGradients() {
-  innermost_deferred = outer_;
-}
+DeferredGradients::~DeferredGradients() = default;
 
 DeferredGradients* DeferredGradients::current() {
-  return innermost_deferred;
+  const auto* const found = dynamic_cast<const Deferring*>(c10::ThreadLocalDebugInfo::get(kSlot));
+  return found ? found->deferred : nullptr;
 }
 
 }  // namespace funicular

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 namespace funicular {
 
-/// While it lives, backward passes in this thread defer the products of matrices' gradients (nn/functional.cpp).
+/// While it lives, backward passes that this thread starts defer the products of matrices' gradients (nn/functional.cpp).
 /// Nobody waits for these products, but the pipeline stage before waits for the gradient of the input. Gradients that
 /// users' modules compute, and gradients of vectors and tables, are computed at once.
 class DeferredGradients {
@@ -21,7 +22,7 @@ class DeferredGradients {
   DeferredGradients(const DeferredGradients&) = delete;
   DeferredGradients& operator=(const DeferredGradients&) = delete;
 
-  /// This thread's, the last made; null: none.
+  /// Returns that of the thread which started this backward pass, the last made; null: none.
   static DeferredGradients* current();
 
   struct Product {
@@ -41,7 +42,7 @@ class DeferredGradients {
 
  private:
   std::vector<Product> products_;
-  DeferredGradients* const outer_;
+  const std::shared_ptr<void> slot_;  ///< empties LibTorch's slot for this at the end
 };
 
 }  // namespace funicular

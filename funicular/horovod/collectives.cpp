@@ -148,6 +148,10 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
     input = input.detach();
     signature.tensors.push_back({input.scalar_type(), input.sizes().vec()});
     require_one_gpu(what, name, input);
+    if (signature.tensors.size() > 1 && input.device().type() != signature.device)
+      throw InputError(kHorovod,
+                       "{} {}: expected tensors of one device, found one on the CPU and one on a GPU", what,
+                       name);
     signature.device = input.device().type();
   }
   if (signature.device != at::kCPU)
@@ -216,8 +220,10 @@ horovod::CoordinatorCounters counters() {
 const std::vector<at::Tensor>& Handle::wait() const {
   if (!request_) throw InputError(kHorovod, "synchronize: the handle belongs to nothing");
   const std::vector<at::Tensor>& outputs = coordinator_->wait(*request_);
-  if (const auto& done = request_->operands.done)
+  if (const auto& done = request_->operands.done) {
     device::current_stream(outputs.front().device())->wait_for(done);
+    for (const at::Tensor& output : outputs) device::note_reader(output);
+  }
   return outputs;
 }
 

@@ -196,7 +196,10 @@ void JobRunner::use_device_of(const Batch& batch, const std::vector<Job>& jobs) 
   device::use_card(device_.index());
   if (gpu_.is_cpu()) {
     gpu_ = device_;
-    on_device_ = comm::with_device(group_, {.device = gpu_});
+    // A subgroup has a part of the store for itself: an earlier init() may have used the group's.
+    std::vector<int> all(static_cast<size_t>(group_.size()));
+    std::iota(all.begin(), all.end(), 0);
+    on_device_ = comm::with_device(group_.subgroup(all), {.device = gpu_});
   }
   for (const Batch::Part& part : batch.parts)
     if (const Operands* const own = jobs[part.job].operands; own && own->ready)

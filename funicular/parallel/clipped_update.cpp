@@ -33,7 +33,7 @@ StepResult queue_update(const UpdateTarget& target, optim::Optimizer& optimizer,
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
     norm = optim::device_norm(target).reshape({1}) / settings.loss_scale;
     // Cards of different kinds may sum in different orders, but replicas must not differ in the last bit.
-    if (group.size() > 1 && !target.add_over_ranks) group.broadcast(norm, 0);
+    if (group.size() > 1) group.broadcast(norm, 0);
     const at::Tensor losses = terms.values();
     numbers = losses.defined() ? at::cat({to_device(losses, norm.device()), norm}) : norm;
   }

@@ -154,10 +154,16 @@ class DataParallel final : public Replicated, private StepParts {
     return {holding().gradients(ParameterKind::matrix), holding().gradients(ParameterKind::vector)};
   }
 
+  /// A collective of GPUs costs more to start, and less per byte, than one in shared memory.
+  int64_t bucket_bytes() const {
+    if (options().reduction.bucket_bytes > 0) return options().reduction.bucket_bytes;
+    return model().device().is_cpu() ? 4 << 20 : 25 << 20;
+  }
+
   /// Adds `elements`, which lie directly before the last bucket, to that bucket, or begins a new one.
   void add_to_buckets(const FlatRange& elements, size_t segment) {
     const int64_t width = static_cast<int64_t>(holding().gradients(ParameterKind::matrix).element_size());
-    if (buckets_.empty() || buckets_.back().elements.size() * width >= options().reduction.bucket_bytes)
+    if (buckets_.empty() || buckets_.back().elements.size() * width >= bucket_bytes())
       buckets_.push_back({{0, elements.end}});
     buckets_.back().elements.begin = elements.begin;
     buckets_.back().segment = segment;

@@ -53,11 +53,10 @@ Model copy_model(const Model& model, const at::Device& place) {
         "processes (funicular launch -n N, without --devices), or a module that torch can clone");
   Model copy = model.replicate();
   if (device::with_number(copy.device()) != place)
-    throw InputError(
-        "strategy",
-        "the copy of the model lies on {}; expected it on {}. Build the model on \"{}\" without a "
-        "number",
-        copy.device().str(), place.str(), c10::DeviceTypeName(place.type(), /*lower_case=*/true));
+    throw InputError("strategy",
+                     "the copy of the model lies on {}; expected it on {}. Give --device cuda without a "
+                     "number, or build the model there",
+                     copy.device().str(), place.str());
   require_same_shapes(copy, model);
   for (size_t i = 0; i < model.parameters.size(); ++i)
     copy.parameters[i]->constant = model.parameters[i]->constant;

@@ -15,7 +15,7 @@ namespace funicular::device {
 
 namespace {
 
-std::atomic<bool> on_host{false};
+std::atomic<bool> on_host{false}, alone_on_host{false};
 UseOnHost::Around run_around;  // changes only while no kernel runs
 
 constexpr int kHostThreads = 3;  // no power of two: nothing may depend on it
@@ -24,13 +24,14 @@ constexpr int64_t kMemoryOfEveryCard = 48 * 1024;
 
 }  // namespace
 
-UseOnHost::UseOnHost(bool on, Around around) {
+UseOnHost::UseOnHost(bool on, bool alone, Around around) {
   run_around = std::move(around);
+  alone_on_host = alone;
   on_host = on;
 }
 
 UseOnHost::~UseOnHost() {
-  on_host = false;
+  on_host = alone_on_host = false;
   run_around = {};
 }
 
@@ -58,11 +59,12 @@ bool has_cuda_kernels() {
 }
 
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
-  if (runs_on_host(where)) return kHostThreads;
+  if (runs_on_host(where)) return alone_on_host ? 1 : kHostThreads;
   return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(32, (parts + 31) / 32 * 32)));
 }
 
 GroupedTeam grouped_team(const at::Tensor& where, int64_t bytes_of_group) {
+  if (runs_on_host(where) && alone_on_host) return {1, 1};
   if (runs_on_host(where)) return {kHostGroups * HostTeam::kLanesOfGroup, kHostGroups};
   const int64_t fit =
       std::clamp<int64_t>(kMemoryOfEveryCard / std::max<int64_t>(bytes_of_group, 1), 1, kCardGroups);

@@ -3,8 +3,12 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <fmt/format.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 
 #include "funicular/base/error.h"
 #include "funicular/runtime/device_kernels.h"
@@ -36,7 +40,9 @@ std::vector<Card> cards() {
     cudaDeviceProp properties;
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     found.push_back({index, properties.name, 10 * properties.major + properties.minor,
-                     static_cast<int64_t>(properties.totalGlobalMem)});
+                     static_cast<int64_t>(properties.totalGlobalMem),
+                     fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                                 properties.pciDeviceID)});
   }
 #else
   for (int index = 0; has_cuda_kernels() && index < at::detail::getCUDAHooks().deviceCount(); ++index)
@@ -138,6 +144,30 @@ CardKernels kernels_for(int capability, const std::vector<int>& architectures) {
     if (architecture / 10 == capability / 10 && architecture <= capability) return CardKernels::machine_code;
   return !architectures.empty() && architectures.back() <= capability ? CardKernels::portable
                                                                       : CardKernels::none;
+}
+
+std::vector<int> processors_near(const Card& card, const std::filesystem::path& system) {
+  std::vector<int> found;
+  std::ifstream file(system / "bus/pci/devices" / card.bus / "local_cpulist");
+  if (card.bus.empty()) return found;
+  for (std::string range; std::getline(file, range, ',');) {  // "0-15,64-79"
+    int first = 0, last = 0;
+    const int read = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+    for (int one = first; read > 0 && one <= (read == 2 ? last : first); ++one) found.push_back(one);
+  }
+  return found;
+}
+
+int stay_on(const std::vector<int>& wanted) {
+  cpu_set_t own, both;
+  CPU_ZERO(&own);
+  CPU_ZERO(&both);
+  ::sched_getaffinity(0, sizeof own, &own);
+  for (const int one : wanted)
+    if (one >= 0 && one < CPU_SETSIZE && CPU_ISSET(one, &own)) CPU_SET(one, &both);
+  if (CPU_COUNT(&both) == 0) return CPU_COUNT(&own);
+  ::sched_setaffinity(0, sizeof both, &both);
+  return CPU_COUNT(&both);
 }
 
 int card_of_rank(int local_rank, int local_size, int cards, bool shared) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct Card {
   std::string name;
   int capability = 0;  ///< 90 for 9.0
   int64_t bytes = 0;   ///< of its memory
+  std::string bus{};   ///< its place, "0000:1b:00.0"; empty if it is unknown
 };
 
 /// The compute capability of a card, 90 for 9.0; 0 where CUDA shows none. A processor whose threads stand for a card
@@ -68,6 +70,13 @@ std::vector<int> built_architectures();
 /// its generation (the same tens) that are not older. Portable code is that of the newest architecture, for all newer
 /// cards.
 CardKernels kernels_for(int capability, const std::vector<int>& architectures);
+
+/// Returns the processors beside the card, by their numbers, as `system`/bus/pci says. Empty if it does not say.
+std::vector<int> processors_near(const Card& card, const std::filesystem::path& system = "/sys");
+
+/// Keeps this thread, and all that it will start, on such of its processors as are among `wanted`. If there is none,
+/// nothing changes. Returns how many it may use now.
+int stay_on(const std::vector<int>& wanted);
 
 /// Returns the card of a rank: the card of its number among the ranks of its host. If the ranks outnumber the cards, they
 /// share the cards in turn if `shared`, else this throws InputError.

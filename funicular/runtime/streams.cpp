@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <optional>
 #include <utility>
 
 #include "funicular/runtime/host_stream.h"
@@ -18,13 +20,26 @@ namespace {
 /// CUDA's, by LibTorch's interface for all devices: it needs no header of CUDA.
 class DeviceEvent final : public Event {
  public:
-  explicit DeviceEvent(const c10::Stream& stream) : event_(stream.device_type()) { event_.record(stream); }
-  bool done() const override { return event_.query(); }
-  void wait() const override { event_.synchronize(); }
-  void block(const c10::Stream& stream) const { event_.block(stream); }
+  explicit DeviceEvent(const c10::Stream& stream) : device_(stream.device()) {
+    const c10::DeviceGuard guard(device_);
+    event_.emplace(stream.device_type());
+    event_->record(stream);
+  }
+  /// LibTorch makes the calling thread's card current again. Without the guard, that gives a thread which has never named
+  /// a card a context on the first one, of hundreds of megabytes.
+  ~DeviceEvent() override {
+    const c10::DeviceGuard guard(device_);
+    event_.reset();
+  }
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+  bool done() const override { return event_->query(); }
+  void wait() const override { event_->synchronize(); }
+  void block(const c10::Stream& stream) const { event_->block(stream); }
 
  private:
-  c10::Event event_;
+  const c10::Device device_;
+  std::optional<c10::Event> event_;
 };
 
 class DeviceStream final : public Stream {
@@ -75,6 +90,11 @@ std::shared_ptr<Stream> current_stream(const at::Device& device) {
   if (device.is_cpu()) return current_host_stream();
   return std::make_shared<DeviceStream>(
       c10::impl::VirtualGuardImpl(device.type()).getStream(with_number(device)));
+}
+
+void note_reader(const at::Tensor& tensor) {
+  if (!tensor.is_cpu())
+    tensor.record_stream(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
 }
 
 at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device) {

@@ -48,6 +48,8 @@ at::Device with_number(const at::Device& device);
 std::shared_ptr<Stream> make_stream(const at::Device& device);
 /// The stream on which LibTorch runs the operations that this thread calls on the device.
 std::shared_ptr<Stream> current_stream(const at::Device& device);
+/// Tells the allocator that the current stream of this thread reads a tensor which another stream has made.
+void note_reader(const at::Tensor& tensor);
 /// A buffer of the host that `device` copies without blocking the host: pinned, unless the device is the CPU. It has
 /// the sizes and the type of `tensor`.
 at::Tensor empty_host_like(const at::Tensor& tensor, const at::Device& device);

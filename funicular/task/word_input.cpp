@@ -1,6 +1,7 @@
 #include "funicular/task/word_input.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <deque>
 #include <utility>
@@ -19,7 +20,9 @@ std::vector<std::string> split_words(std::string_view text) {
 namespace {
 
 std::vector<std::string> texts_of(std::string_view words, bool whole_texts) {
-  return whole_texts ? std::vector{std::string(words)} : split_words(words);
+  if (!whole_texts) return split_words(words);
+  if (!words.starts_with(format::kListMark)) return {std::string(words)};
+  return {fmt::format("{}", fmt::join(split_words(words), " "))};
 }
 
 /// Lines of words with blanks between them, or lists in JSON lines (format/column_list.h), as they arrive.

@@ -12,8 +12,10 @@
 #include "../comm/stand_in.h"
 #include "../prove/proofs.h"
 #include "funicular/base/error.h"
+#include "funicular/core/deferred_gradients.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/encoder.h"
+#include "funicular/nn/functional.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/runtime/gpu_cards.h"
 #include "stand_in.h"
@@ -85,11 +87,26 @@ TEST_F(OnCards, ARuleByLayersHasTheNormsOfAllRanks) {
 }
 
 TEST_F(OnCards, OneProcessWithSeveralCardsComputesAsWithOne) {
-  const auto bytes_on_second = [] { return at::getDeviceAllocator(at::kCUDA)->getDeviceStats(1); };
-  expect_as_single({"dp -n 3 --micro-batch-size 2", "pipeline --devices 2 --micro-batch-size 2"});
-  const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  EXPECT_GT(bytes_on_second().allocated_bytes[all].peak, 200'000)
-      << "the second card held no copy of the model";
+  auto* const memory = at::getDeviceAllocator(at::kCUDA);
+  for (const char* const layout :
+       {"dp -n 3 --micro-batch-size 2", "pipeline --devices 2 --micro-batch-size 2"}) {
+    memory->resetPeakStats(1);
+    expect_as_single({layout});
+    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    EXPECT_GT(memory->getDeviceStats(1).allocated_bytes[all].peak, 200'000)
+        << layout << ": the second card held nothing";
+  }
+}
+
+/// LibTorch runs a card's part of the backward pass in a thread of its own.
+TEST_F(OnCards, BackwardPassesDeferProducts) {
+  const at::Tensor x = at::ones({2, 3}, at::kCUDA).set_requires_grad(true),
+                   weight = at::ones({4, 3}, at::kCUDA).set_requires_grad(true);
+  DeferredGradients deferred;
+  nn::linear(x, weight).sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_TRUE(deferred.holds(weight));
+  EXPECT_FALSE(weight.grad().defined());
 }
 
 TEST_F(OnCards, RoundedSumsAreRefused) {

@@ -492,7 +492,7 @@ void plug_in() {
 }  // namespace
 
 Card::Card()
-    : kernels_(/*on=*/true, [](const std::function<void()>& kernel) {
+    : kernels_(/*on=*/true, /*alone=*/true, [](const std::function<void()>& kernel) {
         const Access access;
         kernel();
       }) {

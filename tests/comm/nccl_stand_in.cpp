@@ -38,6 +38,7 @@ using funicular::comm::Reduction;
 using funicular::comm::nccl::Config;
 using funicular::comm::nccl::UniqueId;
 using funicular::device::HostStream;
+using funicular::device::run_kernel_on_host;
 
 enum Result : int {
   kSuccess = 0,
@@ -197,9 +198,11 @@ void exchange(Comm comm, const std::byte* own, uint64_t own_bytes, uint64_t byte
               const std::function<void(uint64_t offset, uint64_t size)>& take) {
   for (uint64_t offset = 0; offset < bytes; offset += kChunk) {
     const uint64_t size = std::min<uint64_t>(kChunk, bytes - offset);
-    if (offset < own_bytes) std::memcpy(comm->shared->chunks[comm->rank], own + offset, size);
+    run_kernel_on_host([&] {
+      if (offset < own_bytes) std::memcpy(comm->shared->chunks[comm->rank], own + offset, size);
+    });
     comm->barrier();
-    take(offset, size);
+    run_kernel_on_host([&] { take(offset, size); });
     comm->barrier();
   }
 }
@@ -258,14 +261,14 @@ bool advance(Comm comm, Message& message) {
   if (message.sends) {
     box.count = message.count;
     box.type = message.type;
-    std::memcpy(box.chunk, message.data + message.bytes_done, size);
+    run_kernel_on_host([&] { std::memcpy(box.chunk, message.data + message.bytes_done, size); });
     ++box.written;
   } else {
     if (box.count != message.count || box.type != message.type) {
       comm->fail(kInvalidUsage, "a message and its receiver differ in count or type");
       throw Stop();
     }
-    std::memcpy(message.data + message.bytes_done, box.chunk, size);
+    run_kernel_on_host([&] { std::memcpy(message.data + message.bytes_done, box.chunk, size); });
     ++box.read;
   }
   message.bytes_done += size;
@@ -305,10 +308,8 @@ void run(Launch& launch) {
       comm->fail(kRemoteError, "this operation was to fail");
       comm->await([] { return false; });
     }
-    funicular::device::run_kernel_on_host([&] {
-      for (const Collective& one : launch.collectives) run_collective(comm, one);
-      run_messages(comm, launch.messages);
-    });
+    for (const Collective& one : launch.collectives) run_collective(comm, one);
+    run_messages(comm, launch.messages);
   } catch (const Stop&) {
     if (!comm->aborted) try {
         comm->await([] { return false; });  // as on a card: what has failed is not over

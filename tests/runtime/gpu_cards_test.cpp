@@ -4,8 +4,15 @@
 
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary_folder.h"
 
 namespace funicular::device {
 namespace {
@@ -26,6 +33,27 @@ TEST(GpuCards, EachRankOfAHostHasItsOwn) {
   EXPECT_EQ(card_of_rank(2, 3, 4), 2);
   EXPECT_THROW(card_of_rank(0, 2, 1), InputError);
   EXPECT_EQ(card_of_rank(4, 5, 3, /*shared=*/true), 1);
+}
+
+TEST(GpuCards, ProcessorsBesideACardAreThoseOfTheSystemsList) {
+  const TemporaryFolder system;
+  const Card card{.bus = "0000:1b:00.0"};
+  EXPECT_TRUE(processors_near(card, system.path()).empty());
+  const std::filesystem::path place = system.path() / "bus/pci/devices/0000:1b:00.0";
+  std::filesystem::create_directories(place);
+  std::ofstream(place / "local_cpulist") << "0-2,5,8-9\n";
+  EXPECT_EQ(processors_near(card, system.path()), (std::vector{0, 1, 2, 5, 8, 9}));
+  EXPECT_TRUE(processors_near({}, system.path()).empty());
+}
+
+TEST(GpuCards, AThreadStaysOnItsOwnProcessorsAmongThose) {
+  std::thread([] {
+    const int all = stay_on({CPU_SETSIZE - 1});  // which nobody has: nothing changes
+    EXPECT_GE(all, 1);
+    const int own = ::sched_getcpu();
+    EXPECT_EQ(stay_on({own, CPU_SETSIZE - 1}), 1);
+    EXPECT_EQ(::sched_getcpu(), own);
+  }).join();
 }
 
 TEST(GpuCards, ATeamThatWantsMoreMemoryThanThereIsIsRefusedByBothNumbers) {
