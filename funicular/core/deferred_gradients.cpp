@@ -7,7 +7,9 @@ namespace funicular {
 namespace {
 
 /// LibTorch hands what is in this slot to the threads that run a backward pass. On a GPU these are threads of its own.
-constexpr auto kSlot = c10::DebugInfoKind::PRODUCER_INFO;
+c10::DebugInfoKind slot_of_pass() {
+  return c10::DebugInfoKind::PRODUCER_INFO;
+}
 
 struct Deferring final : c10::DebugInfoBase {
   explicit Deferring(DeferredGradients* all) : deferred(all) {}
@@ -17,12 +19,12 @@ struct Deferring final : c10::DebugInfoBase {
 }  // namespace
 
 DeferredGradients::DeferredGradients()
-    : slot_(std::make_shared<c10::DebugInfoGuard>(kSlot, std::make_shared<Deferring>(this))) {}
+    : slot_(std::make_shared<c10::DebugInfoGuard>(slot_of_pass(), std::make_shared<Deferring>(this))) {}
 
 DeferredGradients::~DeferredGradients() = default;
 
 DeferredGradients* DeferredGradients::current() {
-  const auto* const found = dynamic_cast<const Deferring*>(c10::ThreadLocalDebugInfo::get(kSlot));
+  const auto* const found = dynamic_cast<const Deferring*>(c10::ThreadLocalDebugInfo::get(slot_of_pass()));
   return found ? found->deferred : nullptr;
 }
 
