@@ -88,14 +88,6 @@ void print_held_bytes(const Row& row) {
   fmt::print("\n");
 }
 
-/// Refuses a device that is not here, before any rank starts.
-void check_device(const std::string& name) {
-  if (name == "cpu") return;
-  DeviceOptions device;
-  device.device = name;
-  device.apply();
-}
-
 /// Shortens the rows to the model's positions, and refuses options that do not fit the model, before any rank starts.
 void fit_model(prove::ProofTask& task, const Arguments& arguments) {
   const format::ModelConfig config = prove::config_of(task);
@@ -179,7 +171,7 @@ class Prove final : public Command {
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
     fit_model(task_, arguments);
-    check_device(place_.device);
+    if (place_.device != "cpu" || place_.share) place_.apply();  // refused before any rank starts
     if (task_.precision == Precision::tf32) nn::require_tf32(at::Device(place_.device));
     const Scratch scratch(keep_);
     folder_ = scratch.path();

@@ -46,7 +46,7 @@ class OnCards(ProgramTest):
     def test_memory_is_that_of_the_card(self):
         done = run("bench", "memory", *self.bench, "--precision", "bf16", "--recompute", "none", "--gradient-accumulation-steps", "1", env=with_cards(1))
         self.assertEqual(done.code, 0, done.err)
-        row = json.loads(done.out)[0]
+        row = json.loads(done.out)["combinations"][0]
         self.assertNotIn("predicted", row)
         self.assertGreater(row["measured"]["activations"], 0)
 

@@ -20,7 +20,7 @@ TEST(DeviceOfAProof, InSixteenBitsOnAGpuTakesDeterministicLayoutsOnly) {
   EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "reference"));
   EXPECT_FALSE(refuses(at::kCUDA, Precision::tf32, "single", "single --micro-batch-size 2"));
   EXPECT_FALSE(refuses(at::kCPU, Precision::bf16, "single", "single"));
-  EXPECT_TRUE(refuses(at::kCUDA, Precision::fp32, "single", "ddp -n 2"));
+  EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "zero2 -n 2"));
   EXPECT_FALSE(refuses(at::kCPU, Precision::fp32, "single", "ddp -n 2"));
 }
 

@@ -247,6 +247,11 @@ def proved_device(lab):
         lab.refuses(["prove", "reference", "single", "--steps", 1, "--device", "cuda"], "--device cuda", expected)
 
 
+@PROVE.row("--share-device", "refused on the CPU, which ranks share anyway")
+def share_device(lab):
+    lab.refuses(["prove", "single", "single", "--share-device"], "--share-device is for GPUs")
+
+
 @PROVE.row("--steps", "so many steps are compared")
 def proved_steps(lab):
     for count in (2, 1):
