@@ -280,6 +280,22 @@ void JobRunner::all_gather(const Job& job) {
   std::vector<int64_t> sizes;
   for (const int64_t rows : job.agreed.rows) sizes.push_back(rows * row_bytes);
   out_shape[0] = std::accumulate(job.agreed.rows.begin(), job.agreed.rows.end(), int64_t{0});
+  if (!device_.is_cpu() && wire_type(type, Compression::none) == type) {
+    const at::Tensor all = at::empty(out_shape, options(type));
+    std::vector<comm::Shard> pieces;
+    int64_t begin = 0;
+    for (const int64_t bytes : sizes) {
+      const int64_t size = bytes / static_cast<int64_t>(c10::elementSize(type));
+      pieces.push_back({begin, size});
+      begin += size;
+    }
+    const comm::Shard& piece = pieces[static_cast<size_t>(group_.rank())];
+    if (job.operands)
+      all.view({-1}).narrow(0, piece.begin, piece.size).copy_(job.operands->inputs[0].reshape({-1}));
+    group().all_gather(all.view({-1}), pieces);
+    if (job.operands) job.operands->outputs = {all};
+    return;
+  }
   const at::Tensor all = at::empty(out_shape, type);
   const at::Tensor own = job.operands ? job.operands->inputs[0].contiguous().cpu() : at::Tensor();
   gather_bytes(group_, own.defined() ? own.const_data_ptr() : nullptr, sizes, all.data_ptr());

@@ -247,7 +247,7 @@ Statistics& bytes_on(c10::DeviceIndex index) {
   return all[static_cast<size_t>(index)];
 }
 
-/// What the memory of a card's storage stands for.
+/// The memory of a card's storage: that of the host behind it.
 struct Held {
   c10::Storage host;
   c10::DeviceIndex index;

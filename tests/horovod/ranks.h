@@ -53,7 +53,7 @@ inline void expect_in(const std::string& message, const std::vector<std::string>
     EXPECT_NE(message.find(phrase), std::string::npos) << message << "\nlacks " << phrase;
 }
 
-/// Where tensors lie: on the CPU, or where TEST_DEVICE says.
+/// The device of the tensors: that of TEST_DEVICE, else the CPU.
 inline at::Device place() {
   const char* const device = std::getenv("TEST_DEVICE");
   return at::Device(device ? device : "cpu");
