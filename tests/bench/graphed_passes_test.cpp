@@ -140,10 +140,15 @@ TEST(GraphedPasses, TrainAsPassesThatAreNotRecorded) {
 /// Passes of a model beside those that are not recorded.
 struct Rig {
   Rig(const model::Head& head, at::Device place) : model(small_model(head, place)) {
+    int64_t numbers = 0;
+    for (const auto& parameter : model.parameters) numbers += parameter->compute.numel();
+    gradients = {at::zeros({numbers}, model.parameters.front()->compute.options().requires_grad(false))};
+    int64_t begin = 0;
     for (const auto& parameter : model.parameters) {
-      parameter->compute.mutable_grad() = at::zeros_like(parameter->compute);
-      parameter->gradient = parameter->compute.grad();
-      gradients.push_back(parameter->compute.grad());
+      const int64_t own = parameter->compute.numel();
+      parameter->gradient = gradients[0].narrow(0, begin, own).view_as(parameter->compute);
+      parameter->compute.mutable_grad() = parameter->gradient;
+      begin += own;
     }
     passes = std::make_unique<parallel::GraphedPasses>(model, gradients);
   }
@@ -153,7 +158,9 @@ struct Rig {
     if (change) change(batch.micro_batches[0]);
     parallel::TermSums sums;
     const bool ran = passes->run(batch.micro_batches[0], batch.counts, loss_scale, sums);
-    if (ran) EXPECT_GT(sums.totals().at("mlm").sum, 0);
+    if (ran) {
+      EXPECT_GT(sums.totals().at("mlm").sum, 0);
+    }
     return ran;
   }
   /// The gradients since the last call.
@@ -227,25 +234,34 @@ TEST(GraphedPasses, WeighTheTermsOfTheLoss) {
   EXPECT_LT((found - expected).norm().item<double>() / expected.norm().item<double>(), 1e-5);
 }
 
-/// A pass whose result depends on the host is found when its recording runs first.
+/// A pass whose result depends on the host is found when its recording runs first, also where one small parameter alone gets
+/// another gradient.
 TEST(GraphedPasses, RecordingsThatDifferAreNamed) {
   const TeamKernels kernels;
-  Rig rig(model::Head::masked_lm, kernels.place());
-  Segment& last = rig.model.segments.back();
-  last.forward = [forward = std::move(last.forward)](Activations in, const Pass& pass) {
-    for (auto& [name, value] : in)
-      if (value.is_floating_point())
-        value = value * (1.0 + static_cast<double>(pass.batch.packing.host_draw_ids.front()));
-    return forward(std::move(in), pass);
-  };
-  rig.run(0);
-  rig.run(1);
-  try {
-    rig.run(2);
-    FAIL() << "the host's number of another batch was not noticed";
-  } catch (const RunError& error) {
-    EXPECT_NE(std::string(error.what()).find("a repeated pass gives other"), std::string::npos)
-        << error.what();
+  for (const bool one_alone : {false, true}) {
+    Rig rig(model::Head::masked_lm, kernels.place());
+    const Parameter* const bias = rig.model.find("bert.encoder.layer.0.attention.output.dense.bias");
+    ASSERT_NE(bias, nullptr);
+    Segment& last = rig.model.segments.back();
+    last.forward = [=, forward = std::move(last.forward)](Activations in, const Pass& pass) {
+      const auto number = static_cast<double>(pass.batch.packing.host_draw_ids.front());
+      if (one_alone)
+        pass.loss.add("extra", bias->compute.sum() * (1e-5 * number));
+      else
+        for (auto& [name, value] : in)
+          if (value.is_floating_point()) value = value * (1 + number);
+      return forward(std::move(in), pass);
+    };
+    rig.run(0);
+    rig.run(1);
+    try {
+      rig.run(2);
+      ADD_FAILURE() << "the host's number of another batch was not noticed";
+    } catch (const RunError& error) {
+      const std::string expected = one_alone ? "a repeated pass gives other gradients of " + bias->name
+                                             : "a repeated pass gives other";
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
   }
 }
 

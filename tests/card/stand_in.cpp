@@ -348,6 +348,9 @@ class Call {
         "aten::is_nonzero",          "aten::_unique2", "aten::_unique",          "aten::unique_dim",
         "aten::unique_consecutive",  "aten::bincount", "aten::repeat_interleave"};
     if (kReading.contains(schema_.name())) note(&Counts::waits, schema_.name());
+    if (const auto unsafe = schema_.argumentIndexWithName("unsafe");
+        unsafe && !arguments.at(*unsafe).toBool())
+      note(&Counts::waits, schema_.name() + " checks lengths");
     for (size_t i = 0; i < arguments.size(); ++i) {
       c10::IValue value = arguments[i];
       for_each_tensor(value, [&](const at::Tensor& tensor) {
