@@ -27,11 +27,17 @@ constexpr const char* kDownload =
     "that";
 constexpr const char* kLfs = "the file itself was not downloaded; run git lfs pull in its folder";
 constexpr const char* kParquet =
-    "convert it: python3 -c \"import pandas; pandas.read_parquet('{0}').to_csv('{0}.csv', index=False)\"";
+    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .parquet; or convert "
+    "the file: "
+    "python3 -c \"import pandas; pandas.read_parquet('{0}').to_csv('{0}.csv', index=False)\"";
 constexpr const char* kFeather =
-    "convert it: python3 -c \"import pandas; pandas.read_feather('{0}').to_csv('{0}.csv', index=False)\"";
+    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .arrow; or convert "
+    "the file: "
+    "python3 -c \"import pandas; pandas.read_feather('{0}').to_csv('{0}.csv', index=False)\"";
 constexpr const char* kArrowStream =
-    "convert it: python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_csv('{0}.csv')\"";
+    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .arrow; or convert "
+    "the file: "
+    "python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_csv('{0}.csv')\"";
 constexpr const char* kExcel =
     "save the sheet as CSV UTF-8, or convert it: python3 -c \"import pandas; "
     "pandas.read_excel('{0}').to_csv('{0}.csv', index=False)\"";
@@ -200,6 +206,11 @@ void refuse_foreign(std::string_view bytes, const std::string& name, std::string
 
 void refuse_foreign_stream(std::string_view bytes, const std::string& name) {
   if (const Kind* const kind = kind_of(bytes, "text")) refuse(*kind, name, "text");
+}
+
+bool is_columnar(std::string_view begin) {
+  const Kind* const kind = kind_of(begin, "text");
+  return kind && (kind->remedy == kParquet || kind->remedy == kFeather || kind->remedy == kArrowStream);
 }
 
 bool may_be_foreign(std::string_view begin) {

@@ -17,6 +17,9 @@ void refuse_foreign_stream(std::string_view bytes, const std::string& name);
 /// Whether a stream that begins with these bytes may still turn out to be foreign: more of it is needed to tell.
 bool may_be_foreign(std::string_view begin);
 
+/// Whether a file that begins with these bytes is one of Parquet, Arrow or Feather.
+bool is_columnar(std::string_view begin);
+
 /// Throws InputError where the name ends as names of such files do (".gz", ".parquet", in either case).
 void refuse_foreign_name(const std::string& name);
 

@@ -2,16 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
+#include "funicular/base/columnar_file.h"
 #include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 #include "funicular/base/foreign_file.h"
@@ -49,6 +54,7 @@ class NamelessFile {
       bytes.remove_prefix(static_cast<size_t>(count));
     }
   }
+  int descriptor() const { return descriptor_; }
   MappedFile map() const { return MappedFile(fmt::format("/proc/self/fd/{}", descriptor_)); }
 
  private:
@@ -64,6 +70,26 @@ MappedFile unpacked(std::string_view bytes, Compression compression, const std::
   for (std::string_view text = unpacker.take(); !text.empty(); text = unpacker.take()) file.write(text);
   unpacker.finish();
   return file.map();
+}
+
+/// The rows of a file of Parquet or Arrow, as JSON lines. They stay until the process ends, so that each file is
+/// converted once. Throws InputError also if no Python has pyarrow.
+MappedFile rows_of(const fs::path& path, std::string_view bytes, const std::string& name) {
+  using Version = std::tuple<dev_t, ino_t, off_t, time_t, int64_t>;
+  static std::mutex mutex;
+  static std::map<Version, std::unique_ptr<const NamelessFile>> converted;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    throw InputError("file", "cannot read {}: {}", name, errno_text(errno));
+  const std::lock_guard lock(mutex);
+  auto& rows = converted[{status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                          status.st_mtim.tv_nsec}];
+  if (!rows) {
+    auto file = std::make_unique<const NamelessFile>();
+    if (!write_json_lines(path, name, file->descriptor())) refuse_foreign(bytes, name);
+    rows = std::move(file);
+  }
+  return rows->map();
 }
 
 /// A copy of the bytes in UTF-8, in which \r is \n if `lone_returns`.
@@ -129,6 +155,10 @@ MappedText::MappedText(const fs::path& path, const std::string& encoding, std::s
   if (name.empty()) name = path.string();
   if (const Compression compression = compression_of(file_.text()); compression != Compression::none)
     file_ = unpacked(file_.text(), compression, name);
+  if (has_columnar_name(name) && is_columnar(file_.text())) {
+    file_ = rows_of(path, file_.text(), name);
+    return;
+  }
   const bool given = !is_utf8_name(encoding);
   if (!given || unit_of(encoding) == 1) refuse_foreign(file_.text(), name);
   if (!given) refuse_wide_text(file_.text(), name);

@@ -17,7 +17,7 @@ void note_lone_returns(const std::string& name);
 
 /// A read-only mapping of a text file. If the file is compressed (decompressor.h) or in another encoding, a
 /// temporary file without a name holds the text and is mapped instead. Files whose lines end in CR alone are also
-/// replaced by such a file.
+/// replaced by such a file, and files of Parquet and Arrow by JSON lines (columnar_file.h).
 class MappedText {
  public:
   MappedText() = default;

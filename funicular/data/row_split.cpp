@@ -102,10 +102,11 @@ RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of, size_t columns)
     : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
 std::string RowSplit::key() const {
-  const std::string columns = columns_ == kAnyColumn    ? " by any column"
-                              : columns_ == kLastColumn ? " by the last column"
-                              : columns_ > 0            ? fmt::format(" by {} columns", columns_)
-                                                        : "";
+  const std::string columns = columns_ == kAnyColumn ? " by any column"
+                              : columns_ == kLastColumn
+                                  ? labels_of_ ? " by the last column and its labels" : " by the last column"
+                              : columns_ > 0 ? fmt::format(" by {} columns", columns_)
+                                             : "";
   if (fold_.count > 1)
     return fmt::format("fold {} of {}, {} comparable{}", fold_.number, fold_.count, seed_, columns);
   return fmt::format("{:g} {} comparable{}", fraction_, seed_, columns);
@@ -168,8 +169,12 @@ std::vector<RowSplit::Text> RowSplit::read_texts(const RowSource& rows, std::vec
         if (numbers.size() > names.size()) names.push_back(label);
         rows_of_label.resize(numbers.size());
         ++rows_of_label[number];
-        if (std::find(text.labels.begin(), text.labels.end(), number) == text.labels.end())
-          text.labels.push_back(number);
+        const auto same = std::find_if(text.labels.begin(), text.labels.end(),
+                                       [&](const LabelRows& counted) { return counted.label == number; });
+        if (same == text.labels.end())
+          text.labels.push_back({number, 1});
+        else
+          ++same->rows;
       }
     });
   std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.hash < b.hash; });
@@ -185,9 +190,9 @@ void RowSplit::hold_out(const Text& text) const {
 void RowSplit::choose_share(const std::vector<Text>& texts, std::vector<uint64_t> left) const {
   for (uint64_t& count : left) count = share_of(count, fraction_);  // rows that may still be held out
   for (const Text& text : texts) {
-    const auto allows = [&](uint32_t label) { return left[label] >= text.rows; };
+    const auto allows = [&](const LabelRows& counted) { return left[counted.label] >= counted.rows; };
     if (text.labels.empty() || !std::all_of(text.labels.begin(), text.labels.end(), allows)) continue;
-    for (const uint32_t label : text.labels) left[label] -= text.rows;
+    for (const auto [label, rows] : text.labels) left[label] -= rows;
     hold_out(text);
   }
 }
@@ -204,14 +209,14 @@ void RowSplit::require_two_texts(const std::vector<uint64_t>& texts_of_label,
           fold_.file, fold_.file.empty() ? "" : ": ", names[label]);
 }
 
-/// Each text goes to the fold that has the smallest share of its labels' rows, and of these to the smallest fold. No
+/// Each text goes to the fold that has the smallest share of its rows' labels, and of these to the smallest fold. No
 /// fold gets all texts of a label that a model must know, if another fold can take the text.
 std::vector<size_t> RowSplit::assign_folds(const std::vector<Text>& texts,
                                            const std::vector<uint64_t>& rows_of_label,
                                            const std::vector<std::string>& names) const {
   std::vector<uint64_t> texts_of_label(names.size());
   for (const Text& text : texts)
-    for (const uint32_t label : text.labels) ++texts_of_label[label];
+    for (const LabelRows& counted : text.labels) ++texts_of_label[counted.label];
   require_two_texts(texts_of_label, names);
   std::vector<size_t> fold_of;
   const auto folds = static_cast<size_t>(fold_.count);
@@ -223,15 +228,16 @@ std::vector<size_t> RowSplit::assign_folds(const std::vector<Text>& texts,
     for (size_t fold = 0; fold < folds; ++fold) {
       auto& [takes_all, share, size] = fill[fold];
       size = rows[fold];
-      for (const uint32_t label : text.labels) {
-        share += static_cast<double>(taken[fold][label]) / static_cast<double>(rows_of_label[label]);
+      for (const auto [label, own] : text.labels) {
+        share += static_cast<double>(own) *
+                 (static_cast<double>(taken[fold][label]) / static_cast<double>(rows_of_label[label]));
         takes_all |= fold_.needs_two_texts && texts_taken[fold][label] + 1 == texts_of_label[label];
       }
     }
     const auto least = static_cast<size_t>(std::min_element(fill.begin(), fill.end()) - fill.begin());
     rows[least] += text.rows;
-    for (const uint32_t label : text.labels) {
-      taken[least][label] += text.rows;
+    for (const auto [label, own] : text.labels) {
+      taken[least][label] += own;
       ++texts_taken[least][label];
     }
     fold_of.push_back(least);

@@ -60,10 +60,14 @@ class RowSplit {
   std::string key() const;
 
  private:
+  struct LabelRows {
+    uint32_t label = 0;
+    uint64_t rows = 0;
+  };
   struct Text {
-    uint64_t hash = 0;               ///< of the text as it is compared, with the seed
-    uint64_t rows = 0;               ///< that have the text
-    std::vector<uint32_t> labels{};  ///< of these rows
+    uint64_t hash = 0;                ///< of the text as it is compared, with the seed
+    uint64_t rows = 0;                ///< that have the text
+    std::vector<LabelRows> labels{};  ///< of these rows
   };
   /// Sorted by their hashes.
   std::vector<Text> read_texts(const RowSource& rows, std::vector<uint64_t>& rows_of_label,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "funicular/base/columnar_file.h"
 #include "funicular/base/decompressor.h"
 #include "funicular/base/error.h"
 #include "funicular/base/foreign_file.h"
@@ -40,6 +41,7 @@ std::string ending_of(const fs::path& path) {
 }
 
 fs::path unpacked_name(const fs::path& path) {
+  if (has_columnar_name(path)) return fs::path(path).replace_extension(".jsonl");
   const std::string ending = ending_of(path);
   return (ending == ".gz" && unpacks("gzip")) || (ending == ".zst" && unpacks("zstd"))
              ? path.parent_path() / path.stem()

@@ -29,12 +29,13 @@ std::string_view text_format_name(TextFormat format);
 TextFormat text_format_from_name(std::string_view name);
 /// The ending of the file's name with its dot, ASCII capitals as small letters: ".jsonl" of ROWS.JSONL.
 std::string ending_of(const fs::path& path);
-/// The name without the ending of a compressed file that is unpacked while it is read: rows.jsonl of rows.jsonl.gz.
+/// The name without the ending of a compressed file that is unpacked while it is read: rows.jsonl of rows.jsonl.gz. The
+/// rows of Parquet and Arrow are read as JSON lines: rows.jsonl of rows.parquet.
 fs::path unpacked_name(const fs::path& path);
 /// As ending_of, of the text in the file: .jsonl of rows.jsonl.gz and of rows.jsonl.
 std::string text_ending_of(const fs::path& path);
 /// By the ending of the text: .tsv; .csv; .jsonl and .ndjson; anything else is text. Throws InputError for
-/// formats that are known and cannot be read (.xz, .parquet …), with the remedy.
+/// formats that are known and cannot be read (.xz, .pdf …), with the remedy.
 TextFormat guess_text_format(const fs::path& path);
 
 /// A column, by its index (from 0) or by its name in the header (jsonl: the key).

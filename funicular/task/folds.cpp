@@ -33,16 +33,20 @@ void require_measurable(const FinetuneOptions& options) {
                      options.model.string());
 }
 
+/// Whether a label that stands in one text alone cannot be learnt in each fold. Shares teach each class, and a model of
+/// spans learns answers, not whether there is one.
+bool needs_two_texts(const Task& task) {
+  return !data::has_shares(task.label_kind()) && task.label_kind() != data::LabelKind::none;
+}
+
 class Folds {
  public:
   Folds(const FinetuneOptions& options, int64_t count, std::string key) : o_(options), key_(std::move(key)) {
     const Task& whole = *o_.task;
     const auto rows = whole.open_rows(o_.train_file, {.bad_rows = o_.bad_rows});
-    splits_ = data::RowSplit::all_folds(*rows,
-                                        {.count = count,
-                                         .file = o_.train_file.string(),
-                                         .needs_two_texts = !data::has_shares(whole.label_kind())},
-                                        o_.trainer.seed, split_labels(whole), whole.split_columns());
+    splits_ = data::RowSplit::all_folds(
+        *rows, {.count = count, .file = o_.train_file.string(), .needs_two_texts = needs_two_texts(whole)},
+        o_.trainer.seed, split_labels(whole), whole.split_columns());
     for (const auto& split : splits_)
       if (split->held_out_rows() == 0)
         throw InputError("usage", "{} has too few {} for {} folds; give fewer with --folds",

@@ -33,10 +33,12 @@ SplitWords split_words_of(const Task& task) {
               "hold all of them",
               true};
     case data::RowSplit::kLastColumn:
-      return {"each context with all its questions",
-              "there are fewer than five questions, or no context has so few questions that the share can "
-              "hold all of them",
-              true};
+      return {
+          "each context with all its questions, and at most this share of the questions with and without an "
+          "answer",
+          "there are fewer than five questions, or no context has so few questions that the share can "
+          "hold all of them",
+          true};
     default:
       return {"each query with all its rows",
               "there are fewer than five rows, or no query has so few rows that the share can hold all of "
@@ -48,7 +50,8 @@ SplitWords split_words_of(const Task& task) {
 }  // namespace
 
 data::RowSplit::LabelsOf split_labels(const Task& task) {
-  if (task.label_kind() == data::LabelKind::classes)
+  const bool has_questions = task.split_columns() == data::RowSplit::kLastColumn;
+  if (task.label_kind() == data::LabelKind::classes || has_questions)
     return [](std::string_view label) { return std::vector<std::string>{std::string(label)}; };
   if (task.label_kind() == data::LabelKind::tags)
     return [](std::string_view label) {

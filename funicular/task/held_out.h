@@ -9,7 +9,7 @@
 namespace funicular::task {
 
 /// Returns the function that reads the labels for a stratified split; null: none. The labels of a text with tags are
-/// its different tags and "".
+/// its different tags and "". The label of a question is whether it has an answer.
 data::RowSplit::LabelsOf split_labels(const Task& task);
 
 /// The task for the rows of one side of a split. Held-out rows have no weights.

@@ -20,6 +20,7 @@ namespace funicular::task {
 namespace {
 
 constexpr size_t kQuestionsPerPiece = 64;
+constexpr std::string_view kAnswer = "answer", kNoAnswer = "no answer";  // labels of rows
 
 using data::BadRow;
 
@@ -245,7 +246,7 @@ uint64_t QuestionSource::read(size_t piece, const data::RowSink& sink) const {
   for (size_t i = piece * kQuestionsPerPiece; i < end; ++i) {
     const Question& question = file_.questions[i];
     const std::string_view columns[] = {question.text, file_.context_of(question)};
-    sink({.columns = columns, .label = "", .offset = question.number});
+    sink({.columns = columns, .label = question.impossible ? kNoAnswer : kAnswer, .offset = question.number});
   }
   return piece == 0 ? left_out_ : 0;
 }

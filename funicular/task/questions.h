@@ -50,7 +50,8 @@ struct QuestionFile {
 QuestionFile read_questions(const fs::path& file, bool labelled, format::BadRows* bad_rows,
                             const std::vector<std::string>& keep = {});
 
-/// The rows (question, context) of a file; SourceRow::offset is the question's number.
+/// The rows (question, context) of a file; SourceRow::offset is the question's number. SourceRow::label tells for splits
+/// whether the question has an answer; stores leave it out.
 class QuestionSource final : public data::RowSource {
  public:
   QuestionSource(const fs::path& file, bool labelled, std::shared_ptr<format::BadRows> bad_rows);

@@ -82,9 +82,6 @@ def files(options, names, **tables):
     """Puts rows that are not in a file into one, for as long as the command runs. The file's name is that of the option."""
     with tempfile.TemporaryDirectory(prefix="funicular-") as folder:
         for option, data in tables.items():
-            if _tables.is_path(data):
-                table = _tables.read_columnar(data)
-                data = data if table is None else table
             if data is None or _tables.is_path(data):
                 options[option] = data
                 continue

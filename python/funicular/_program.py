@@ -31,6 +31,8 @@ def torch_libraries():
 def environment():
     """The variables that the program is started with."""
     variables = dict(os.environ)
+    if sys.executable:
+        variables.setdefault("FUNICULAR_PYTHON", sys.executable)  # reads files of Parquet and Arrow
     libraries = torch_libraries()
     if libraries:
         others = variables.get("LD_LIBRARY_PATH")

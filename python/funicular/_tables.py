@@ -13,28 +13,6 @@ def is_path(data):
     return isinstance(data, (str, os.PathLike))
 
 
-def read_columnar(path):
-    """The table in a file of Parquet or Arrow, which pyarrow reads. None for other files, and where pyarrow is not installed: the
-    program then refuses the file with the line that converts it."""
-    if not os.path.isfile(path):
-        return None
-    with open(path, "rb") as file:
-        begin = file.read(8)
-    try:
-        if begin.startswith(b"PAR1"):
-            import pyarrow.parquet
-            return pyarrow.parquet.read_table(path)
-        if begin.startswith((b"ARROW1", b"FEA1")):
-            import pyarrow.feather
-            return pyarrow.feather.read_table(path)
-        if begin.startswith(b"\xff\xff\xff\xff") and begin[7:] == b"\0":  # an Arrow stream, of a length below 16 MiB
-            import pyarrow
-            return pyarrow.ipc.open_stream(pyarrow.memory_map(os.fspath(path))).read_all()
-    except ImportError:
-        pass
-    return None
-
-
 def plain(value):
     """A cell as JSON has it: missing values become null, numpy's scalars numbers, anything else text."""
     if hasattr(value, "tolist"):  # of numpy

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import shutil
 
 from harness import *
@@ -172,6 +173,62 @@ class OtherFiles(WrittenFiles):
         for name, data, place in (("rows.csv", b"text\ngood film\nbad \0\0\n", "rows.csv:3: expected text, found a zero byte as byte 5"),
                                   ("rows.txt", b"good film\nbad \0 book\n" + bytes(20), "rows.txt:3: expected text, found a zero byte as byte 1")):
             self.refuses(["predict", "--model", self.classifier(), "--input", self.put(name, data)], place)
+
+
+WRITE_COLUMNS = """
+import datetime, json, pathlib, sys
+import pyarrow, pyarrow.feather, pyarrow.parquet
+folder, rows = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+table = pyarrow.Table.from_pylist(rows)
+table = table.append_column("at", pyarrow.array([datetime.datetime(2024, 1, 2, 3, 4, 5)] * len(rows), pyarrow.timestamp("ns")))
+table = table.append_column("__index_level_0__", pyarrow.array(range(len(rows))))
+table = table.set_column(0, "text", table["text"].dictionary_encode())
+pyarrow.parquet.write_table(table, folder / "a.parquet", row_group_size=7)
+pyarrow.feather.write_feather(table, folder / "b.feather")
+with pyarrow.ipc.new_stream(folder / "c.arrow", table.schema) as stream:  # as datasets keeps them
+    stream.write_table(table)
+"""
+
+
+class ColumnarFiles(WrittenFiles):
+    def setUp(self):
+        super().setUp()
+        python = os.environ.get("FUNICULAR_PYTHON", "")
+        if subprocess.run([python or "python3", "-c", "import pyarrow"], capture_output=True, check=False).returncode:
+            self.skipTest("pyarrow is not installed")
+        rows = [{"text": text.replace(" ", ' "\n\u00e9 ', 1), "label": "spam" if number % 2 else "ham", "stars": number, "share": number / 4 or None,
+                 "sure": number % 3 == 0, "words": text.split(), "shares": {"ham": 0.25, "spam": float("nan") if number else 0.75}}
+                for number, (_, text) in enumerate(sentiment_rows(24))]
+        subprocess.run([python or "python3", "-c", WRITE_COLUMNS, self.folder, json.dumps(rows)], check=True)
+        for row in rows:
+            row["shares"]["spam"] = 0.75 if row is rows[0] else None
+            row["at"] = "2024-01-02 03:04:05"
+        self.put("lines.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        self.names = ("a.parquet", "b.feather", "c.arrow")
+
+    def test_have_the_rows_that_json_lines_have(self):
+        found = []
+        for name in ("lines.jsonl", *self.names):
+            file = self.folder / name
+            trained = self.succeeds("finetune", file, "--model", self.encoder(), "--text-column", "text", "--label-column", "label", "--output", self.folder / "run",
+                                    "--max-steps", 2, "--max-length", 16).json()
+            model = self.folder / "run" / "model"
+            kept = self.succeeds("predict", "--model", model, "--input", file, "--keep", "text", "stars", "share", "sure", "words", "shares", "at").out
+            found.append((trained["loss"], self.succeeds("evaluate", "--model", model, "--input", file).json()["loss"], kept))
+            shutil.rmtree(self.folder / "run")
+        for name, other in zip(self.names, found[1:]):
+            self.assertEqual(other, found[0], name)
+        self.assertIn('"stars": 23', found[0][2])
+
+    def test_are_refused_by_name(self):
+        predict = ["predict", "--model", self.classifier(), "--input"]
+        broken = self.put("broken.parquet", (self.folder / "a.parquet").read_bytes()[:900])
+        self.refuses([*predict, broken], f"{broken}: pyarrow cannot read it as a table: ArrowInvalid", "footer")
+        for name, line in (("a.parquet", "read_parquet"), ("b.feather", "read_feather"), ("c.arrow", "Dataset.from_file")):
+            self.refuses([*predict, self.folder / name], f"{line}('{self.folder / name}')", "pip install pyarrow", env={**environment(), "FUNICULAR_PYTHON": "/no/python"})
+        self.refuses([*predict, self.folder / "a.parquet", "--text-column", "txt"], 'a.parquet:1: the key "txt" is missing')
+        numbers = self.succeeds(*predict, self.folder / "a.parquet", "--keep", "__index_level_0__").out
+        self.assertNotRegex(numbers, '"__index_level_0__": [0-9]', "pandas' row numbers are no column")
 
 
 class ByteOrderMarks(WrittenFiles):

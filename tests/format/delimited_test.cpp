@@ -46,7 +46,8 @@ TEST(TextFile, FormatsAreGuessedFromTheName) {
               std::string::npos);
   }
   EXPECT_NE(error_of([] { guess_text_format("b.txt.xz"); }).find("unpack it first"), std::string::npos);
-  EXPECT_NE(error_of([] { guess_text_format("b.parquet"); }).find("read_parquet"), std::string::npos);
+  EXPECT_EQ(guess_text_format("b.parquet"), TextFormat::jsonl);
+  EXPECT_EQ(unpacked_name("a.b/c.ARROW"), "a.b/c.jsonl");
   EXPECT_NE(error_of([] { text_format_from_name("jsonll"); }).find("did you mean jsonl?"), std::string::npos);
 }
 

@@ -241,6 +241,26 @@ TEST(VectorLosses, OfRowsAloneAreTheSameWithAndWithoutOtherRows) {
   }
 }
 
+TEST(VectorLosses, OfATeacherAreThoseOfSentenceTransformers) {
+  const TensorMap rows = rows_of("taught");
+  const auto value = [&](VectorLoss loss) {
+    return mean_of_parts({.loss = loss}, rows, 1).values.item<double>();
+  };
+  EXPECT_NEAR(value(VectorLoss::cosine_distance), 0.16396566645491092, 1e-10);
+  EXPECT_NEAR(value(VectorLoss::squared_distance), 3.0, 1e-10) << "LEAF's";
+  EXPECT_NEAR(value(VectorLoss::squared_distance) / 4, 0.75, 1e-10)
+      << "MSELoss divides by the numbers of a vector";
+}
+
+/// The similarities of sentence-transformers 6.2; labels say that the first text is nearest and the second farthest.
+TEST(VectorLosses, AngleOrdersTheSimilaritiesOfSentenceTransformers) {
+  const double first = 0.8981462390204986, second = 0, third = 0.3692744729379982;
+  const double pairs =
+      std::exp(20 * (second - first)) + std::exp(20 * (third - first)) + std::exp(20 * (second - third));
+  EXPECT_NEAR(mean_of_parts({.loss = VectorLoss::angle}, rows_of("scores"), 1).values.item<double>(),
+              std::log1p(pairs), 1e-10);
+}
+
 TEST(VectorLosses, MatryoshkaIsTheSumOverSizesOfNormalisedVectors) {
   const TensorMap rows = rows_of("pairs");
   EXPECT_NEAR(mean_of_parts({.matryoshka = {4, 2}}, rows, 1).values.item<double>(), 5.493478378371799, 1e-10);

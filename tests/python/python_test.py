@@ -141,7 +141,7 @@ class Columnar(unittest.TestCase):
             self.skipTest("pyarrow is not installed")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder, self.columns = pathlib.Path(folder.name), {"text": ["a \u00e9", None], "label": [1, 2]}
+        self.folder, self.columns = pathlib.Path(folder.name), {"text": ["a \u00e9", "film"], "label": [1, 2]}
         self.table = pyarrow.table(self.columns)
 
     def write(self):
@@ -149,26 +149,15 @@ class Columnar(unittest.TestCase):
         import pyarrow.parquet
         pyarrow.parquet.write_table(self.table, self.folder / "a.parquet")
         pyarrow.feather.write_feather(self.table, self.folder / "b.arrow")
-        with pyarrow.ipc.new_stream(self.folder / "c", self.table.schema) as stream:  # as datasets keeps them
+        with pyarrow.ipc.new_stream(self.folder / "c.arrow", self.table.schema) as stream:  # as datasets keeps them
             stream.write_table(self.table)
-        return [self.folder / name for name in ("a.parquet", "b.arrow", "c")]
+        return [self.folder / name for name in ("a.parquet", "b.arrow", "c.arrow")]
 
-    def test_become_the_rows_that_their_table_gives(self):
-        _tables.write(self.table, self.folder / "expected.jsonl", {})
+    def test_are_read_by_the_program_with_this_python(self):
+        model = harness.write_model(self.folder / "model", extra_shapes={"classifier.weight": [2, harness.HIDDEN], "classifier.bias": [2]})
+        expected = funicular.predict(model, self.columns["text"])
         for path in self.write():
-            with self.subTest(path.name), _commands.files({}, {}, train=path) as given:
-                self.assertEqual(given["train"].read_text(), (self.folder / "expected.jsonl").read_text())
-        text = self.folder / "d.tsv"
-        text.write_text("label\ttext\n")
-        for other in (text, self.folder / "none"):
-            self.assertIsNone(_tables.read_columnar(other))
-
-    def test_are_the_programs_without_pyarrow(self):
-        paths = self.write()
-        with unittest.mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None, "pyarrow.feather": None}):
-            for path in paths:
-                with _commands.files({}, {}, train=path) as given:
-                    self.assertEqual(given["train"], path)
+            self.assertEqual(funicular.predict(model, path, text_column="text"), expected, path.name)
 
 
 class Errors(Module):

@@ -1,7 +1,9 @@
 #include "funicular/task/spans.h"
 
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -13,6 +15,7 @@
 #include "funicular/task/questions.h"
 #include "funicular/task/registry.h"
 #include "funicular/task/span_scores.h"
+#include "funicular/task/store.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::task::spans_tests {
@@ -126,6 +129,65 @@ TEST_F(QuestionsTest, AboutOneContextAreOnOneSide) {
   for (const auto& [context, of_context] : sides) EXPECT_EQ(of_context.size(), 1u) << context;
 }
 
+/// Contexts with questions as the letters of `kinds` say, in turn: a is answered, n has no answer.
+std::string file_of_kinds(const Words& kinds, size_t contexts) {
+  std::string paragraphs;
+  for (size_t number = 0; number < contexts; ++number) {
+    std::string questions;
+    for (const char kind : kinds[number % kinds.size()]) {
+      const std::string begin = R"({"id": ")" + std::to_string(number) + "-" +
+                                std::to_string(questions.size()) + R"(", "question": "what?", )";
+      questions += (questions.empty() ? "" : ", ") + begin +
+                   (kind == 'a' ? R"("answers": [{"text": "film", "answer_start": 4}]})"
+                                : R"("is_impossible": true, "answers": []})");
+    }
+    paragraphs += std::string(number == 0 ? "" : ", ") + R"({"context": "the film )" +
+                  std::to_string(number) + R"(", "qas": [)" + questions + "]}";
+  }
+  return R"({"data": [{"paragraphs": [)" + paragraphs + "]}]}";
+}
+
+/// The held-out questions: with an answer, and without one.
+std::array<int, 2> kinds_held_out(const Task& task, const std::shared_ptr<const data::RowSplit>& split,
+                                  const fs::path& path) {
+  std::array<int, 2> counts{};
+  const auto source = on_side(task, split, true)->open_rows(path, {});
+  for (size_t piece = 0; piece < source->pieces(); ++piece)
+    source->read(piece, [&](const data::SourceRow& row) { ++counts.at(row.label == "no answer"); });
+  return counts;
+}
+
+TEST_F(QuestionsTest, AreHeldOutWithAndWithoutAnAnswerAlike) {
+  const auto task = find_task("spans");
+  struct Case {
+    Words kinds;
+    std::array<int, 2> held_out;
+  };
+  // In the second file a context counts once for each kind of its questions.
+  for (const auto& [kinds, held_out] : {Case{{"a", "a", "n", "a", "a"}, {16, 4}}, Case{{"aaan"}, {60, 20}}}) {
+    write_file_atomically(path, file_of_kinds(kinds, 100));
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      const auto split =
+          std::make_shared<data::RowSplit>(0.2, seed, split_labels(*task), task->split_columns());
+      split->choose(*task->open_rows(path, {}));
+      EXPECT_EQ(kinds_held_out(*task, split, path), held_out) << seed;
+    }
+    for (const auto& fold :
+         data::RowSplit::all_folds(*task->open_rows(path, {}), {.count = 5, .needs_two_texts = false}, 3,
+                                   split_labels(*task), task->split_columns()))
+      EXPECT_EQ(kinds_held_out(*task, fold, path), held_out);
+  }
+  // Contexts of different sizes. A fifth of the questions is 24 with an answer and 18 without one.
+  write_file_atomically(path, file_of_kinds({"aaa", "nnan", "a", "anaann"}, 60));
+  for (const auto& fold :
+       data::RowSplit::all_folds(*task->open_rows(path, {}), {.count = 5, .needs_two_texts = false}, 3,
+                                 split_labels(*task), task->split_columns())) {
+    const auto [answered, unanswered] = kinds_held_out(*task, fold, path);
+    EXPECT_NEAR(answered, 24, 3);
+    EXPECT_NEAR(unanswered, 18, 3);
+  }
+}
+
 TEST_F(QuestionsTest, ThatAreLeftOutCountNowhere) {
   QuestionFile file = read(file_of(
       "Rhein Rhein", R"({"id": "1", "question": "a", "answers": [{"text": "Rhein", "answer_start": 1}]},
@@ -193,6 +255,40 @@ TEST(SpanScores, ReadTextsAsCmrcDoes) {
   // The longest run is 3 of 4 and of 5 characters; the common characters would be 4.
   const SpanScore run = score_answer("\u4E00\u4E8C\u4E09\u56DB", {"\u56DB\u4E00\u4E8C\u4E09\u4E94"}, true);
   EXPECT_NEAR(run.f1, 2 * 0.75 * 0.6 / (0.75 + 0.6), 1e-12);
+}
+
+/// By the script of CMRC2018: EM 1/3; F1 (1 + 3/4 + 0)/3, as three of four characters in a row are right; and
+/// AVERAGE = (EM + F1)/2 = 11/24.
+TEST_F(QuestionsTest, OfCmrcHaveTheAverageOfExactMatchAndF1) {
+  const auto asked = [](const std::string& id, const std::string& answer, int start) {
+    return R"({"id": ")" + id + R"(", "question": "?", "answers": [{"text": ")" + answer +
+           R"(", "answer_start": )" + std::to_string(start) + "}]}";
+  };
+  const QuestionFile file =
+      read(file_of("\u4E00\u4E8C\u4E09\u56DB\u4E94\u516D\u4E03\u516B",
+                   asked("1", "\u4E00\u4E8C\u4E09", 0) + "," + asked("2", "\u4E8C\u4E09\u56DB\u4E94", 1) +
+                       "," + asked("3", "\u4E03\u516B", 6)));
+  const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "?", "\u4E00", "\u4E8C", "\u4E09", "\u56DB",
+                                   "\u4E94", "\u516D", "\u4E03", "\u516B"},
+                                  {}, {});
+  const auto windows = std::make_shared<objective::SpanWindows>(
+      open_store(*find_task("spans"), path, "rows", tokenizer, folder.path()),
+      objective::SpanForm(tokenizer.sequence(), 32, {}), answer_tokens(file, tokenizer));
+  ASSERT_EQ(windows->size(), 3);
+  SpanMetrics metrics(file, windows, tokenizer);
+  const std::array<std::array<int64_t, 2>, 3> answered{{{0, 2}, {2, 5}, {0, 0}}};  // tokens of the context
+  for (int64_t window = 0; window < 3; ++window) {
+    const int64_t length = windows->place(window) + 8 + 1;
+    const at::Tensor logits = at::zeros({length, 2});
+    for (int64_t end = 0; end < 2; ++end)
+      logits[windows->place(window) + answered.at(static_cast<size_t>(window)).at(static_cast<size_t>(end))]
+            [end] = 9;
+    metrics.add({{"logits", logits}, {"samples", at::tensor({window})}, {"lengths", at::tensor({length})}});
+  }
+  const std::map<std::string, double> found = metrics.finish(0);
+  EXPECT_NEAR(found.at("exact"), 1. / 3, 1e-12);
+  EXPECT_NEAR(found.at("f1"), 7. / 12, 1e-12);
+  EXPECT_NEAR(found.at("average"), 11. / 24, 1e-12);
 }
 
 TEST(SpanScores, FindTheThresholdOfTheBestMean) {

@@ -366,10 +366,15 @@ TEST(Retrieval, MetricsAreThoseOfSentenceTransformers) {
   // q1: d1, d2, d3 of which d2 is relevant, and d9 is not there; q2: d3, d1, d2 of which d1 is.
   const OrderedJson found = retrieval_metrics(
       {{.hits = {false, true, false}, .relevant = 2}, {.hits = {false, true, false}, .relevant = 1}});
-  const std::vector<std::pair<const char*, double>> expected{
-      {"accuracy@1", 0}, {"accuracy@3", 1},  {"precision@3", 1.0 / 3},
-      {"recall@1", 0},   {"recall@3", 0.75}, {"ndcg@10", 0.5088912804029996},
-      {"mrr@10", 0.5},   {"map@100", 0.375}};
+  const std::vector<std::pair<const char*, double>> expected{{"accuracy@1", 0},
+                                                             {"accuracy@3", 1},
+                                                             {"precision@1", 0},
+                                                             {"precision@3", 1.0 / 3},
+                                                             {"recall@1", 0},
+                                                             {"recall@3", 0.75},
+                                                             {"ndcg@10", 0.5088912804029996},
+                                                             {"mrr@10", 0.5},
+                                                             {"map@100", 0.375}};
   for (const auto& [name, value] : expected) EXPECT_NEAR(found[name].get<double>(), value, 1e-15) << name;
 }
 
