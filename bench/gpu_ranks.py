@@ -7,7 +7,7 @@ A small BERT learns made-up text by SGD, whose steps do not magnify rounding: in
 difference of a weight is printed beside the largest change of a weight by the training, and with --deterministic whether the bytes
 are equal. NCCL refuses two ranks on one card unless they seem to be two hosts: each rank gets an NCCL_HOSTID of its own, and
 they talk through the loopback interface. Then rank 1 is killed (kill -9) while two ranks train by NCCL: seconds until it is named,
-and until a step is done again. A run that lasts longer than --limit seconds is ended and counts as failed. The exit code is 1 if any
+and until a step is done again. --only also takes "stopped" (kill -STOP), "killed staged" and "stopped staged". A run that lasts longer than --limit seconds is ended and counts as failed. The exit code is 1 if any
 run failed or differs by more than a thousandth of the change (in bf16: a tenth; with --deterministic: by any bit), or a rank that was
 killed was not named, or no step was done afterwards.
 
@@ -49,6 +49,9 @@ STRATEGIES = {
                                         ("pipeline", 4, ["--schedule", "zb-h1"]), ("tensor", 2, []))},
 }
 ON_CPU = "processor"
+# Ends of rank 1 while two ranks train: the transport, and the signal.
+FAULTS = {"killed": ("nccl", signal.SIGKILL), "stopped": ("nccl", signal.SIGSTOP), "killed staged": ("staged", signal.SIGKILL),
+          "stopped staged": ("staged", signal.SIGSTOP)}
 
 
 def weights_of(run: Path) -> dict[str, array.array]:
@@ -113,9 +116,10 @@ class Study:
         failed = self.finish(process, log, self.args.limit)
         return {"seconds": round(time.monotonic() - begin, 1), "failed": failed, "output": output}
 
-    def kill_one(self) -> dict:
-        """Seconds from the death of rank 1 until the launcher names it, and until a step is done again."""
-        process, output, log = self.start("nccl killed", self.args.device, 2, "nccl", 300, ["--save-steps", "5"])
+    def strike(self, name: str) -> dict:
+        """Seconds from the fault of rank 1 until it is named, and until a step is done again."""
+        transport, number = FAULTS[name]
+        process, output, log = self.start(f"fault {name}", self.args.device, 2, transport, 300, ["--save-steps", "5"])
         deadline = time.monotonic() + self.args.limit
 
         def wait_for(condition) -> bool:
@@ -128,14 +132,14 @@ class Study:
         found: dict = {"failed": "step 12 was not reached, or there are not two ranks"}
         ranks = ranks_of(process.pid) if wait_for(lambda: last_step(output) >= 12) else []
         if len(ranks) == 2:
-            os.kill(ranks[1], signal.SIGKILL)
-            killed, size = time.monotonic(), len(read(log))
-            found["failed"] = "the killed rank was not named"
+            os.kill(ranks[1], number)
+            begin, size = time.monotonic(), len(read(log))
+            found["failed"] = f"the rank that was {name} was not named"
             if wait_for(lambda: "rank 1" in read(log)[size:]):
-                found = {"named_seconds": round(time.monotonic() - killed, 2), "failed": "no step was done again"}
+                found = {"named_seconds": round(time.monotonic() - begin, 2), "failed": "no step was done again"}
                 records = len(read(output / "metrics.jsonl"))
                 if wait_for(lambda: "resum" in read(log)[size:] and len(read(output / "metrics.jsonl")) != records):
-                    found |= {"training_again_seconds": round(time.monotonic() - killed, 2), "failed": ""}
+                    found |= {"training_again_seconds": round(time.monotonic() - begin, 2), "failed": ""}
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return found if not found["failed"] else found | {"failed": f"{found['failed']}:\n{read(log)[-1500:]}"}
@@ -208,21 +212,21 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--strategies", action="store_true", help="the other strategies on several ranks, instead of ddp and the kill")
-    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(RUNS)}, killed")
+    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join([*RUNS, *FAULTS])}")
     args = parser.parse_args()
-    if unknown := set(args.only or []) - {*RUNS, *STRATEGIES, ON_CPU, "killed"}:
-        parser.error(f"--only: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(RUNS)}, {ON_CPU}, killed")
+    if unknown := set(args.only or []) - {*RUNS, *STRATEGIES, *FAULTS, ON_CPU}:
+        parser.error(f"--only: unknown {', '.join(sorted(unknown))}; expected some of {', '.join([*RUNS, *FAULTS])}, {ON_CPU}")
     args.results, args.program = args.results.absolute(), args.program.absolute()
     study, report = Study(args), {}
     study.compare(report)
     for name, row in report.items():
         print(describe(name, row), flush=True)
     good = all(sound(name, row) for name, row in report.items())
-    if "killed" in (args.only or ([] if args.strategies else ["killed"])):
-        killed = study.kill_one()
-        print("killed", killed, flush=True)
-        good = good and not killed["failed"]
-        report["killed"] = killed
+    for name in FAULTS:
+        if name in (args.only or ([] if args.strategies else ["killed"])):
+            report[name] = study.strike(name)
+            print(name, report[name], flush=True)
+            good = good and not report[name]["failed"]
     write_json(args.results / "gpu_ranks.json", report)
     return 0 if good else 1
 

@@ -25,8 +25,7 @@ struct RankUse {
   double step_seconds = 0;              ///< median, of the slowest rank
   double tokens_per_second = 0;         ///< of all ranks
   std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds is per step, on a GPU the host's
-  /// Per step, in which the host waits for exchanges that no computation hides; median. With NCCL the GPU waits instead,
-  /// and nobody counts it.
+  /// Per step, in which the device waits for exchanges that no computation hides; median.
   double wait_seconds = 0;
 };
 

@@ -301,6 +301,7 @@ void TrainingOptions::apply() {
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
                      device.device);
   check_cuda_graphs(place.size);
+  check_devices();
   device.apply();
   strategy_options.device = device.place();
   if (device.threads == 0) share_threads(place);
@@ -354,6 +355,16 @@ void TrainingOptions::check_cuda_graphs(int ranks) const {
                      "--cuda-graphs or --deterministic");
   if (run.recompute != Recompute::none)
     throw InputError("usage", "--cuda-graphs does not go with --recompute; leave one of them out");
+}
+
+void TrainingOptions::check_devices() const {
+  const int devices = layout().devices;
+  if (devices > 1 && device.device.starts_with("cuda:"))
+    throw InputError(
+        "usage",
+        "--device {0} names one GPU, and --strategy {1} --devices {2} uses {2}; give --device cuda. "
+        "To choose the GPUs, set CUDA_VISIBLE_DEVICES, as to 1,2 for the second and the third",
+        device.device, strategy, devices);
 }
 
 void TrainingOptions::check_tf32() const {

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -136,7 +137,7 @@ void check_backward_allowed() {
         "gradients in .grad; recompute nothing, or use backward() without a list of inputs");
 }
 
-thread_local int64_t runs = 0;
+std::atomic<int64_t> runs{0};
 
 struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   /// `inputs` ends with a leaf of no elements that wants a gradient: the results need a graph even if only

@@ -73,7 +73,8 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 std::vector<at::Tensor> recomputed(const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& weights, TensorFunction function);
 
-/// How many functions (groups of segments among them) this thread has called so far that will run again.
+/// How many functions (groups of segments among them) this process has called so far that will run again. LibTorch runs
+/// the backward pass of a GPU in a thread of its own, which asks, too.
 int64_t recomputed_runs();
 
 }  // namespace funicular

@@ -165,7 +165,7 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
 
 namespace {
 
-/// Runs at the end of the process.
+/// Runs at the end of the process, once or twice.
 void end() {
   shutdown();
   const std::lock_guard lock(state().mutex);
@@ -223,6 +223,8 @@ const std::vector<at::Tensor>& Handle::wait() const {
   if (const auto& done = request_->operands.done) {
     device::current_stream(outputs.front().device())->wait_for(done);
     for (const at::Tensor& output : outputs) device::note_reader(output);
+    // CUDA and NCCL came after init(), and their handlers with them. The handler that was registered last runs first.
+    [[maybe_unused]] static const int before_cuda = std::atexit(end);
   }
   return outputs;
 }

@@ -7,13 +7,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <set>
 #include <utility>
 
-#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/core/autocast.h"
 #include "funicular/core/gradient_squares.h"
@@ -298,9 +296,7 @@ void Replicated::wait(const comm::Work& work) const {
 }
 
 void Replicated::count_wait(const std::function<void()>& wait) const {
-  const auto start = std::chrono::steady_clock::now();
-  wait();
-  waited_ += seconds_since(start);
+  waits_.count(model_->device(), wait);
 }
 
 void Replicated::compare_replicas(int64_t update) const {

@@ -14,6 +14,7 @@
 #include "funicular/parallel/segment_hooks.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/parallel/term_sums.h"
+#include "funicular/runtime/wait_times.h"
 
 namespace funicular::parallel {
 
@@ -62,7 +63,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   void visit_state(StateVisitor& visitor) final;
   void visit_gradients(StateVisitor& visitor) final;
   void with_whole_model(const std::function<void()>& use) override;
-  StrategyCosts costs() const override { return {.exchange_wait_seconds = waited_}; }
+  StrategyCosts costs() const override { return {.exchange_wait_seconds = waits_.seconds()}; }
 
  protected:
   /// Calls hold(), and completes target().
@@ -133,7 +134,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::unique_ptr<Holding> holding_;
   std::shared_ptr<UpdateTarget> target_;
   std::optional<at::ScalarType> autocast_;
-  mutable double waited_ = 0;            ///< seconds
+  mutable device::WaitTimes waits_;
   std::unique_ptr<SegmentHooks> hooks_;  ///< null unless needs_events()
 };
 

@@ -1,10 +1,8 @@
 #include "funicular/parallel/slice_group.h"
 
-#include <chrono>
 #include <utility>
 #include <vector>
 
-#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 
 namespace funicular::parallel {
@@ -20,15 +18,15 @@ class Ranks final : public SliceGroup {
 
   void add(const at::Tensor& tensor) const override {
     traffic_.added += static_cast<int64_t>(tensor.nbytes());
-    timed([&] { group_.all_reduce(tensor); });
+    traffic_.waits.count(tensor.device(), [&] { group_.all_reduce(tensor); });
   }
   void gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const override {
     traffic_.gathered += static_cast<int64_t>(tensor.nbytes());
-    timed([&] { group_.all_gather(tensor, pieces(tensor, bounds)); });
+    traffic_.waits.count(tensor.device(), [&] { group_.all_gather(tensor, pieces(tensor, bounds)); });
   }
   void add_rows(const at::Tensor& tensor, const std::vector<int64_t>& bounds) const override {
     traffic_.scattered += static_cast<int64_t>(tensor.nbytes());
-    timed([&] { group_.reduce_scatter(tensor, pieces(tensor, bounds)); });
+    traffic_.waits.count(tensor.device(), [&] { group_.reduce_scatter(tensor, pieces(tensor, bounds)); });
   }
 
  private:
@@ -39,13 +37,6 @@ class Ranks final : public SliceGroup {
       shards.push_back({bounds[rank] * width, (bounds[rank + 1] - bounds[rank]) * width});
     return shards;
   }
-  template <class Exchange>
-  void timed(const Exchange& exchange) const {
-    const auto start = std::chrono::steady_clock::now();
-    exchange();
-    traffic_.seconds += seconds_since(start);
-  }
-
   const comm::Group group_;
   SliceTraffic& traffic_;
 };

@@ -6,6 +6,7 @@
 
 #include "funicular/comm/group.h"
 #include "funicular/core/slicing.h"
+#include "funicular/runtime/wait_times.h"
 
 namespace funicular::parallel {
 
@@ -13,7 +14,7 @@ namespace funicular::parallel {
 /// is 2 (t - 1) / t of these bytes. The traffic of `gathered` and `scattered` is (t - 1) / t.
 struct SliceTraffic {
   int64_t added = 0, gathered = 0, scattered = 0;
-  double seconds = 0;  ///< in which this rank waited for the exchanges
+  device::WaitTimes waits;
 };
 
 /// Counts the exchanges in `traffic`, which must outlive the result.

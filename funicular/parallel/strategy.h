@@ -122,7 +122,8 @@ struct StrategyCosts {
   int64_t shadow_bytes = 0;
   /// The most bytes held at once of other ranks' weights and of gradients before their reduction.
   int64_t most_gathered_bytes = 0;
-  /// Time in which this rank waited for exchanges of weights or gradients, since attach.
+  /// Time in which this rank's device waited for exchanges of weights or gradients, since attach. A GPU counts waits that
+  /// it has reached.
   double exchange_wait_seconds = 0;
 };
 

@@ -149,7 +149,7 @@ class TensorParallel : public Strategy {
   void state_changed() override { inner_->state_changed(); }
   StrategyCosts costs() const override {
     StrategyCosts costs = inner_->costs();
-    costs.exchange_wait_seconds += traffic_.seconds;
+    costs.exchange_wait_seconds += traffic_.waits.seconds();
     return costs;
   }
   void with_whole_model(const std::function<void()>& use) override;

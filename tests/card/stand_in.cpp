@@ -14,6 +14,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -33,6 +36,7 @@ namespace funicular::card {
 namespace {
 
 using torch::jit::Stack;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kMostCards = 8;
 
@@ -151,6 +155,13 @@ class Streams {
     const auto found = at(stream);
     return found ? found->record() : device::current_host_stream()->record();
   }
+  /// Writes to `reached` when the stream comes to this point.
+  void note_time(const c10::Stream& stream, const std::shared_ptr<std::atomic<Clock::time_point>>& reached) {
+    if (const auto found = at(stream))
+      found->queue([reached] { *reached = Clock::now(); });
+    else
+      *reached = Clock::now();
+  }
 
  private:
   std::mutex mutex_;
@@ -163,9 +174,22 @@ Streams& streams() {
   return *all;
 }
 
-struct Guard final : c10::impl::DeviceGuardImplInterface {
-  using Event = std::shared_ptr<device::Event>;
+/// Ends the process if the card is used behind the end of CUDA, which a handler of atexit() makes: it was registered when the
+/// card was first used.
+void require_driver() {
+  static std::atomic<bool> ended = false;
+  [[maybe_unused]] static const int registered = std::atexit([] { ended = true; });
+  if (!ended) return;
+  std::fputs("the card is used although CUDA has ended with the process\n", stderr);
+  std::_Exit(70);
+}
 
+struct Event {
+  std::shared_ptr<device::Event> point;
+  std::shared_ptr<std::atomic<Clock::time_point>> reached;  ///< null without EventFlag::BACKEND_DEFAULT
+};
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::kCUDA; }
   c10::Device exchangeDevice(c10::Device to) const override {
     return card(std::exchange(current_card(), to.index()));
@@ -191,22 +215,36 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const auto found = streams().at(of);
     return found ? found->handle() : nullptr;
   }
-  void record(void** event, const c10::Stream& of, c10::DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& of, c10::DeviceIndex, c10::EventFlag flag) const override {
+    require_driver();
     if (!*event) *event = new Event;
-    *static_cast<Event*>(*event) = streams().record(of);
+    auto& made = *static_cast<Event*>(*event);
+    if (flag == c10::EventFlag::BACKEND_DEFAULT) {
+      made.reached = std::make_shared<std::atomic<Clock::time_point>>();
+      streams().note_time(of, made.reached);
+    }
+    made.point = streams().record(of);
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    const auto when = [](void* event) { return static_cast<Event*>(event)->reached->load(); };
+    return std::chrono::duration<double, std::milli>(when(to) - when(from)).count();
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     delete static_cast<Event*>(event);
   }
   void block(void* event, const c10::Stream& of) const override {
     if (!event) return;
-    const Event& before = *static_cast<Event*>(event);
+    require_driver();
+    const std::shared_ptr<device::Event>& before = static_cast<Event*>(event)->point;
     if (const auto found = streams().at(of))
       found->wait_for(before);
     else
       before->wait();
   }
-  bool queryEvent(void* event) const override { return !event || (*static_cast<Event*>(event))->done(); }
+  bool queryEvent(void* event) const override {
+    require_driver();
+    return !event || static_cast<Event*>(event)->point->done();
+  }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(number_of_cards());
   }
@@ -217,7 +255,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     note(&Counts::waits, "wait for an event");
-    if (event) (*static_cast<Event*>(event))->wait();
+    require_driver();
+    if (event) static_cast<Event*>(event)->point->wait();
   }
   void synchronizeDevice(c10::DeviceIndex) const override { note(&Counts::waits, "synchronize the device"); }
 

@@ -12,8 +12,12 @@ MODEL = {"model_type": "bert", "vocab_size": 997, "hidden_size": 48, "num_hidden
          "max_position_embeddings": 64, "type_vocab_size": 2}
 
 
+DELAY = 0.02  # seconds, of each operation of NCCL
+
+
 def with_cards(number):
-    return {**environment(), "LD_PRELOAD": str(STAND_IN), "FUNICULAR_CARDS": str(number), "FUNICULAR_NCCL": str(TESTS / "libnccl_stand_in.so")}
+    return {**environment(), "LD_PRELOAD": str(STAND_IN), "FUNICULAR_CARDS": str(number), "FUNICULAR_NCCL": str(TESTS / "libnccl_stand_in.so"),
+            "FUNICULAR_STAND_IN": f"delay={1000 * DELAY:.0f}"}
 
 
 @unittest.skipUnless(STAND_IN.exists(), "a build for CUDA has no stand-in of a card")
@@ -32,6 +36,9 @@ class OnCards(ProgramTest):
         self.assertEqual([use["strategy"] for use in uses], strategies)
         weights = [use["measured"]["weights"] for use in uses]
         self.assertLess(weights[1], 0.6 * weights[0])
+        for use in uses:  # the last exchange hides behind nothing; the stages of a pipeline wait for each other
+            self.assertGreater(use["wait_seconds"], DELAY, use["strategy"])
+            self.assertLess(use["wait_seconds"], use["step_seconds"], use["strategy"])
         self.assertNotIn("predicted", uses[0])
 
     def test_more_ranks_than_cards_share_only_if_asked(self):
@@ -42,6 +49,12 @@ class OnCards(ProgramTest):
         shared = run("prove", *layouts, "--share-device", env=with_cards(1))
         self.assertEqual(shared.code, 0, shared.err)
         self.assertIn("; holds", shared.out)
+
+    def test_a_card_with_a_number_has_no_room_for_several_devices(self):
+        refused = run("pretrain", "--model", self.folder, "--train", "texts.tokens", "--output", self.folder / "run", "--device", "cuda:1",
+                      "--strategy", "dp", "--devices", "2", env=with_cards(2))
+        self.assertEqual(refused.code, 2)
+        self.assertIn("--device cuda:1 names one GPU, and --strategy dp --devices 2 uses 2; give --device cuda.", refused.err)
 
     def test_memory_is_that_of_the_card(self):
         done = run("bench", "memory", *self.bench, "--precision", "bf16", "--recompute", "none", "--gradient-accumulation-steps", "1", env=with_cards(1))

@@ -8,15 +8,22 @@ from harness import *
 from launching import wait_until
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/how_to/several_hosts.md"
-POD = {"containers!": [{"name!": str, "image!": str, "command!": [str], "args": [str], "volumeMounts": [{"name!": str, "mountPath!": str}],
-                        "env": [{"name!": str, "valueFrom!": {"secretKeyRef!": {"name!": str, "key!": str}}}]}],
-       "volumes": [{"name!": str, "persistentVolumeClaim!": {"claimName!": str}}], "subdomain": str, "restartPolicy": str}
+MOUNTS = [{"name!": str, "mountPath!": str}]
+VOLUMES = [{"name!": str, "persistentVolumeClaim!": {"claimName!": str}}]
+PROCESS = {"image!": str, "command!": [str], "args": [str], "env": [{"name!": str, "valueFrom!": {"secretKeyRef!": {"name!": str, "key!": str}}}]}
+POD = {"containers!": [{"name!": str, **PROCESS, "volumeMounts": MOUNTS}], "volumes": VOLUMES, "subdomain": str, "restartPolicy": str}
 NAMED = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}}
+POD_PATCH = {"containers!": [{"name!": str, "volumeMounts!": MOUNTS}], "volumes!": VOLUMES}
+RUNTIME_PATCH = {"replicatedJobs!": [{"name!": str, "template!": {"spec!": {"template!": {"spec!": POD_PATCH}}}}]}
 REPLICA = {"replicas!": int, "restartPolicy!": str, "template!": {"spec!": POD}}
 # Fields of the objects as Kubernetes and the training operator name them; "!": must be there.
 FIELDS = {("v1", "Service"): {**NAMED, "spec!": {"clusterIP!": str, "publishNotReadyAddresses!": bool, "selector!": {"job-name!": str}}},
           ("batch/v1", "Job"): {**NAMED, "spec!": {"completionMode!": str, "completions!": int, "parallelism!": int, "template!": {"spec!": POD}}},
-          ("kubeflow.org/v1", "PyTorchJob"): {**NAMED, "spec!": {"pytorchReplicaSpecs!": {"Master!": REPLICA, "Worker!": REPLICA}}}}
+          ("kubeflow.org/v1", "PyTorchJob"):
+              {**NAMED, "spec!": {"runPolicy!": {"backoffLimit!": int}, "pytorchReplicaSpecs!": {"Master!": REPLICA, "Worker!": REPLICA}}},
+          ("trainer.kubeflow.org/v1alpha1", "TrainJob"):
+              {**NAMED, "spec!": {"runtimeRef!": {"name!": str}, "trainer!": {**PROCESS, "numNodes!": int, "numProcPerNode!": int},
+                                  "runtimePatches!": [{"manager!": str, "trainingRuntimeSpec!": {"template!": {"spec!": RUNTIME_PATCH}}}]}}}
 
 
 def wrong_fields(value, fields, place=""):
@@ -107,6 +114,14 @@ class Manifests(ProgramTest):
         def start(index):
             return self.start(containers[index]["command"], RANK=str(index), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port))
         self.assertIn("2 ranks on 1 host: ddp", self.all_succeed([start(0), start(1)], start)[0])
+
+    def test_the_pods_of_a_trainjob_train(self):
+        trainer = self.objects["trainer.kubeflow.org/v1alpha1", "TrainJob"]["spec"]["trainer"]
+
+        def start(index):
+            return self.start([*trainer["command"], *trainer["args"]], PET_NNODES=str(trainer["numNodes"]), PET_NODE_RANK=str(index),
+                              PET_NPROC_PER_NODE=str(trainer["numProcPerNode"]), PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=str(self.port))
+        self.assertIn("4 ranks on 1 host: ddp", self.all_succeed([start(index) for index in range(trainer["numNodes"])], start)[0])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -382,6 +383,15 @@ Result message(bool sends, void* data, size_t count, int type, int peer, Comm co
               {{sends, static_cast<std::byte*>(data), count, type, peer}}});
 }
 
+/// Ends the process if NCCL is used behind its own end, which a handler of atexit() makes.
+void require_library() {
+  static std::atomic<bool> ended = false;
+  [[maybe_unused]] static const int registered = std::atexit([] { ended = true; });
+  if (!ended) return;
+  std::fputs("NCCL is used although it has ended with the process\n", stderr);
+  std::_Exit(70);
+}
+
 Shared* map(const char* name) {
   const int file = ::shm_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
@@ -403,6 +413,7 @@ void meet(Comm comm) {
 }
 
 Result release(Comm comm) {
+  require_library();
   comm->aborted = true;
   comm->meets.join();
   HostStream* stream;
@@ -439,6 +450,7 @@ FUNICULAR_EXPORT Result ncclGetUniqueId(UniqueId* id) {
 
 FUNICULAR_EXPORT Result ncclCommInitRankConfig(Comm* made, int ranks, UniqueId id, int rank,
                                                const Config* config) {
+  require_library();
   const bool fits =
       config->magic == Config().magic && config->size >= sizeof(Config) && config->blocking == 0;
   if (!fits || ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks) return kInvalidArgument;
