@@ -98,7 +98,14 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
       .choices(std::move(names));
 }
 
+void note_slow_precision(const std::string& precision, at::Device device) {
+  if (precision == "fp32" && !device.is_cpu() && device::multiplies_bf16(device))
+    log::info(
+        "precision: fp32 products are slow on this GPU; --precision tf32 or bf16 uses its tensor cores");
+}
+
 std::string resolve_inference_precision(const std::string& precision, at::Device device) {
+  note_slow_precision(precision, device);
   if (precision != kAutoPrecision) return precision;
   const nn::PrecisionChoice choice = nn::choose_precision(device);
   log::info("precision: {}, {} (--precision auto)", choice.name, choice.reason);

@@ -76,7 +76,10 @@ inline constexpr const char* kAutoPrecision = "auto";
 /// model::inference_precisions.
 Option& declare_inference_precision(Arguments& arguments, std::string& target,
                                     const std::vector<std::string>& more = {});
-/// Returns the precision that "auto" stands for, and logs it. Returns any other precision as it is.
+/// Logs that fp32 is slow on a GPU with tensor cores.
+void note_slow_precision(const std::string& precision, at::Device device);
+/// Returns the precision that "auto" stands for, and logs it. Returns any other precision as it is, after
+/// note_slow_precision().
 std::string resolve_inference_precision(const std::string& precision, at::Device device);
 
 }  // namespace funicular::cli

@@ -213,6 +213,8 @@ class Finetune final : public Command {
     fill(options_, training_);
     options_.bad_rows = task_.bad_rows();
     options_.class_weights = class_weights();
+    if (training_.strategy_options.cuda_graphs && !class_weights_.empty())
+      throw InputError("usage", "--cuda-graphs does not go with --class-weights; leave one of them out");
     losses_.apply(arguments, options_);
     return options_;
   }

@@ -297,12 +297,14 @@ void TrainingOptions::apply() {
         "state lies in the processor's memory without this option",
         strategy_options.offload.string());
   if (device.device != "cpu" && !strategy_options.offload.empty())
-    throw InputError("device",
-                     "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
-                     device.device);
+    throw InputError(
+        "device",
+        "--offload-optimizer is for the CPU; on --device {} the state lies in its memory. Leave it "
+        "out, or divide the state among GPUs by funicular launch and --strategy zero1",
+        device.device);
   check_cuda_graphs(place.size);
-  check_devices();
   device.apply();
+  check_devices();
   strategy_options.device = device.place();
   if (device.threads == 0) share_threads(place);
   device.stay_near_card(place.local_size);
@@ -365,13 +367,18 @@ void TrainingOptions::check_devices() const {
         "--device {0} names one GPU, and --strategy {1} --devices {2} uses {2}; give --device cuda. "
         "To choose the GPUs, set CUDA_VISIBLE_DEVICES, as to 1,2 for the second and the third",
         device.device, strategy, devices);
+  const auto cards = static_cast<int>(device::cards().size());
+  if (device.device != "cpu" && devices > cards && !device.share)
+    throw InputError(
+        "usage",
+        "--strategy {} --devices {} uses {} GPUs, found {}; give fewer, or let them share GPUs by "
+        "--share-device",
+        strategy, devices, devices, cards);
 }
 
 void TrainingOptions::check_tf32() const {
   if (precision == "tf32") nn::require_tf32(device.place());
-  if (precision == "fp32" && device.device != "cpu" && device::multiplies_bf16(device.place()))
-    log::info(
-        "precision: fp32 products are slow on this GPU; --precision tf32 or bf16 uses its tensor cores");
+  note_slow_precision(precision, device.place());
 }
 
 void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const {

@@ -79,8 +79,7 @@ class DataParallel final : public Replicated, private StepParts {
     if (options().reduction.type && on_device)
       throw InputError(
           "strategy",
-          "--reduce-precision rounds sums by kernels for the CPU (comm/error_feedback.h), found a "
-          "model on {}; leave it out",
+          "--reduce-precision rounds sums by kernels for the CPU, found a model on {}; leave it out",
           model.device().str());
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (options().cuda_graphs) {

@@ -115,9 +115,12 @@ std::string memory_advice_on_gpu(const TrainingNeeds& needs, const std::string& 
     return fmt::format(
         "{}, and the batch takes the rest; try {}, and look for other processes in nvidia-smi ({})", holds,
         kSmallerBatches, detail);
+  const int wanted = std::max(ranks_that_hold(needs, card_bytes), needs.parts * needs.replicas + 1);
   return fmt::format(
-      "{}; expected a smaller model, --precision bf16, or --device cpu, where ranks divide it ({})", holds,
-      detail);
+      "{}; divide the model among {} GPUs by funicular launch -n {} -- funicular … --pipeline-parallel {}, "
+      "or take "
+      "--precision bf16 or a smaller model ({})",
+      holds, wanted, wanted, wanted, detail);
 }
 
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail) {

@@ -50,11 +50,19 @@ class OnCards(ProgramTest):
         self.assertEqual(shared.code, 0, shared.err)
         self.assertIn("; holds", shared.out)
 
-    def test_a_card_with_a_number_has_no_room_for_several_devices(self):
-        refused = run("pretrain", "--model", self.folder, "--train", "texts.tokens", "--output", self.folder / "run", "--device", "cuda:1",
-                      "--strategy", "dp", "--devices", "2", env=with_cards(2))
-        self.assertEqual(refused.code, 2)
-        self.assertIn("--device cuda:1 names one GPU, and --strategy dp --devices 2 uses 2; give --device cuda.", refused.err)
+    def test_what_a_card_cannot_do_is_refused_with_what_to_give(self):
+        for options, message in {
+                "--device cuda:1 --strategy dp --devices 2": "--device cuda:1 names one GPU, and --strategy dp --devices 2 uses 2; give --device cuda.",
+                "--device cuda --strategy pipeline --devices 3": "uses 3 GPUs, found 2; give fewer, or let them share GPUs by --share-device",
+                "--device cuda --offload-optimizer state": "Leave it out, or divide the state among GPUs by funicular launch and --strategy zero1",
+                "--device cuda --cuda-graphs --class-weights balanced": "--cuda-graphs does not go with --class-weights; leave one of them out",
+        }.items():
+            with self.subTest(options):
+                command = ["finetune", "--task", "classes"] if "class" in options else ["pretrain"]
+                refused = run(*command, "--model", self.folder, "--train", "texts.tokens", "--output", self.folder / "run", *options.split(),
+                              env=with_cards(2))
+                self.assertEqual(refused.code, 2, refused.err)
+                self.assertIn(message, refused.err)
 
     def test_memory_is_that_of_the_card(self):
         done = run("bench", "memory", *self.bench, "--precision", "bf16", "--recompute", "none", "--gradient-accumulation-steps", "1", env=with_cards(1))

@@ -86,7 +86,9 @@ TEST(MemoryAdvice, OfAGpuSpeaksOfItsMemory) {
                            "--micro-batch-tokens", "nvidia-smi", "(no more)"})
     EXPECT_NE(fits.find(part), std::string::npos) << part << " in: " << fits;
   const std::string too_large = memory_advice_on_gpu(needs, "NVIDIA T4", 16e9, "no more");
-  EXPECT_NE(too_large.find("take 16.00 GB; expected a smaller model"), std::string::npos) << too_large;
+  EXPECT_NE(too_large.find("take 16.00 GB; divide the model among 2 GPUs"), std::string::npos) << too_large;
+  EXPECT_NE(too_large.find("funicular launch -n 2 -- funicular … --pipeline-parallel 2"), std::string::npos)
+      << too_large;
   EXPECT_EQ(too_large.find("--micro-batch-tokens"), std::string::npos) << too_large;
 }
 

@@ -34,8 +34,10 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   a.heads = call.heads;
   a.head_size = qkv.size(1) / 3 / call.heads;
   if (a.head_size > kWidestHead)
-    throw InputError("attention", "heads have {} channels; on a GPU expected at most {}", a.head_size,
-                     kWidestHead);
+    throw InputError("attention",
+                     "heads have {} channels; on a GPU expected at most {}, or --precision bf16 without "
+                     "--deterministic and at most 256. Else give --device cpu",
+                     a.head_size, kWidestHead);
   a.first_head = call.first_head;
   a.rows = call.rows();
   a.offsets = packing.offsets.data_ptr<int32_t>();
