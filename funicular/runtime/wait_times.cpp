@@ -14,7 +14,8 @@ namespace {
 
 /// The point that the stream on which this thread computes has reached, and when.
 c10::Event now_on(const c10::Device& device) {
-  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // LibTorch's own flag leaves out the time
+  c10::Event event(device.type(),
+                   c10::EventFlag::BACKEND_DEFAULT);  // LibTorch's own flag leaves out the time
   event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(with_number(device)));
   return event;
 }

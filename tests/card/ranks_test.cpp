@@ -37,8 +37,8 @@ constexpr std::chrono::milliseconds kPause{50};
 TEST(WaitTimes, AreThoseOfTheCardsStreamAndTheHostGoesOn) {
   const Card card;
   const c10::Device place(c10::kCUDA, 0);
-  const c10::StreamGuard computing(
-      c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(place));  // the first stream computes at once
+  const c10::StreamGuard computing(c10::impl::VirtualGuardImpl(c10::kCUDA)
+                                       .getStreamFromGlobalPool(place));  // the first stream computes at once
   const auto exchanging = device::make_stream(place);
   device::current_stream(place)->record()->wait();
   std::promise<void> arrives;
