@@ -139,7 +139,8 @@ std::string messages_of(pid_t child, int messages) {
     const ssize_t count = ::read(messages, piece.data(), piece.size());
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return text;
-    text.append(piece.data(), std::min(static_cast<size_t>(count), kLongest - std::min(kLongest, text.size())));
+    text.append(piece.data(),
+                std::min(static_cast<size_t>(count), kLongest - std::min(kLongest, text.size())));
   }
 }
 

@@ -67,8 +67,9 @@ TEST_F(ColumnarFile, IsRefusedWithTheConversionWhereNothingReadsIt) {
 
 TEST_F(ColumnarFile, ThatIsBrokenIsNamedWithTheReason) {
   stand_in("echo 'ArrowInvalid: no footer' >&2; exit 1");
-  EXPECT_NE(refusal("a.parquet").find("a.parquet: pyarrow cannot read it as a table: ArrowInvalid: no footer"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal("a.parquet").find("a.parquet: pyarrow cannot read it as a table: ArrowInvalid: no footer"),
+      std::string::npos)
       << refusal("a.parquet");
   stand_in("kill -9 $$");
   EXPECT_NE(refusal("a.parquet").find("was ended by signal 9"), std::string::npos);
