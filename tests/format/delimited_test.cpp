@@ -48,11 +48,6 @@ TEST(TextFile, FormatsAreGuessedFromTheName) {
   EXPECT_NE(error_of([] { guess_text_format("b.txt.xz"); }).find("unpack it first"), std::string::npos);
   EXPECT_EQ(guess_text_format("b.parquet"), TextFormat::jsonl);
   EXPECT_EQ(unpacked_name("a.b/c.ARROW"), "a.b/c.jsonl");
-  const Scratch scratch;
-  EXPECT_NE(error_of([&] {
-              TextFile(scratch.put("a.parquet", "a,b\n"), {.format = TextFormat::csv});
-            }).find("are read as JSON lines, but the format is csv"),
-            std::string::npos);
   EXPECT_NE(error_of([] { text_format_from_name("jsonll"); }).find("did you mean jsonl?"), std::string::npos);
 }
 
