@@ -161,6 +161,11 @@ MappedText::MappedText(const fs::path& path, const std::string& encoding, std::s
   }
   const bool given = !is_utf8_name(encoding);
   if (!given || unit_of(encoding) == 1) refuse_foreign(file_.text(), name);
+  if (has_columnar_name(name))
+    throw InputError("file",
+                     "{}: it does not begin as a Parquet or Arrow file does; if it is text, let its name "
+                     "end in .csv, .tsv or .jsonl",
+                     name);
   if (!given) refuse_wide_text(file_.text(), name);
   if (given) file_ = converted(file_.text(), encoding, false);
   if (!has_lone_returns(content())) return;

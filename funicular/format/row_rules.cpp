@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <variant>
 
+#include "funicular/base/columnar_file.h"
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/format/row_parser.h"
@@ -173,6 +174,12 @@ std::shared_ptr<BadRows> make_short_rows(const std::string& name, size_t header_
 // ---- what is asked for
 
 void check_options(const TextOptions& options, TextFormat format, const std::string& name) {
+  if (format != TextFormat::jsonl && has_columnar_name(name))
+    throw InputError(
+        "text",
+        "{}: files of Parquet and Arrow are read as JSON lines, but the format is {}; expected none "
+        "or --format jsonl",
+        name, text_format_name(format));
   if (options.header && !has_columns(format))
     throw InputError("text", "{}: only tsv and csv have a header, but the format is {}", name,
                      text_format_name(format));

@@ -168,9 +168,12 @@ void write_config(const fs::path& from, const fs::path& to, const std::vector<fs
   config["dtype"] = "float32";
   config.erase("torch_dtype");
   Json& note = config["funicular"];
-  for (const char* key : {kCalibrationNote, objective::kThresholds})
-    if (note.is_object() && note.erase(key) > 0)
-      log::info("the average has no {} yet; funicular evaluate finds them", key);
+  if (note.is_object() && note.erase(kCalibrationNote) > 0)
+    log::info("the average is not calibrated; funicular evaluate --calibrate finds its temperature");
+  if (note.is_object() && note.erase(objective::kThresholds) > 0)
+    log::info(
+        "the average gives each label from the probability 0.5 on; funicular predict --threshold changes "
+        "that");
   std::vector<std::string> names;
   for (const fs::path& model : models) names.push_back(model.string());
   note["average_of"] = names;

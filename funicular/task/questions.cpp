@@ -11,6 +11,7 @@
 #include "funicular/base/json.h"
 #include "funicular/base/json_text.h"
 #include "funicular/base/mapped_text.h"
+#include "funicular/format/text_format.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
@@ -78,6 +79,7 @@ class QuestionReader {
                  const std::vector<std::string>& keep)
       : path_(path), labelled_(labelled), bad_rows_(bad_rows), keep_(keep), known_(keep.size()) {}
   QuestionFile read() {
+    require_json_name();
     const Json json = parse_json(MappedText(path_).content(), path_.string());
     try {
       if (!json.is_object())
@@ -97,6 +99,16 @@ class QuestionReader {
   }
 
  private:
+  void require_json_name() const {
+    const std::string ending = format::text_ending_of(path_);
+    if (ending != ".csv" && ending != ".tsv" && ending != ".jsonl" && ending != ".ndjson") return;
+    throw InputError(
+        "task",
+        "{}: expected SQuAD's JSON (a .json file with \"data\" and \"paragraphs\"), found a table; "
+        "only predict reads tables of questions",
+        path_.string());
+  }
+
   template <class Use>
   void each(const Json& list, const std::string& name, Use use) {
     for (size_t i = 0; i < list.size(); ++i) {

@@ -52,8 +52,6 @@ TEST_F(ColumnarFile, IsReadAsWhatTheScriptWrites) {
   stand_in("printf 2");
   EXPECT_EQ(MappedText(once).text(), "1") << "a file is converted once";
   EXPECT_EQ(MappedText(file("other.parquet")).text(), "2");
-  write_file_atomically(folder.path() / "b.feather", "{}\n");
-  EXPECT_EQ(MappedText(folder.path() / "b.feather").text(), "{}\n");
 }
 
 TEST_F(ColumnarFile, IsRefusedWithTheConversionWhereNothingReadsIt) {
@@ -63,6 +61,11 @@ TEST_F(ColumnarFile, IsRefusedWithTheConversionWhereNothingReadsIt) {
   ::setenv("FUNICULAR_PYTHON", "/no/python", 1);
   EXPECT_NE(refusal("a.parquet").find(remedy), std::string::npos);
   EXPECT_NE(refusal("a.parquet").find("pip install pyarrow"), std::string::npos);
+}
+
+TEST_F(ColumnarFile, OfTextIsRefused) {
+  write_file_atomically(folder.path() / "b.feather", "{}\n");
+  EXPECT_THROW(MappedText(folder.path() / "b.feather"), InputError);
 }
 
 TEST_F(ColumnarFile, ThatIsBrokenIsNamedWithTheReason) {

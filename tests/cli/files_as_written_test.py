@@ -227,6 +227,7 @@ class ColumnarFiles(WrittenFiles):
         for name, line in (("a.parquet", "read_parquet"), ("b.feather", "read_feather"), ("c.arrow", "Dataset.from_file")):
             self.refuses([*predict, self.folder / name], f"{line}('{self.folder / name}')", "pip install pyarrow", env={**environment(), "FUNICULAR_PYTHON": "/no/python"})
         self.refuses([*predict, self.folder / "a.parquet", "--text-column", "txt"], 'a.parquet:1: the key "txt" is missing')
+        self.refuses([*predict, self.folder / "a.parquet", "--format", "csv"], "are read as JSON lines, but the format is csv")
         numbers = self.succeeds(*predict, self.folder / "a.parquet", "--keep", "__index_level_0__").out
         self.assertNotRegex(numbers, '"__index_level_0__": [0-9]', "pandas' row numbers are no column")
 
