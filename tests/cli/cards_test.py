@@ -58,7 +58,7 @@ class OnCards(ProgramTest):
                 "--device cuda --cuda-graphs --class-weights balanced": "--cuda-graphs does not go with --class-weights; leave one of them out",
         }.items():
             with self.subTest(options):
-                command = ["finetune", "--task", "classes"] if "class" in options else ["pretrain"]
+                command = ["finetune", "--task", "custom"] if "class" in options else ["pretrain"]
                 refused = run(*command, "--model", self.folder, "--train", "texts.tokens", "--output", self.folder / "run", *options.split(),
                               env=with_cards(2))
                 self.assertEqual(refused.code, 2, refused.err)
