@@ -2,7 +2,7 @@
 """The two steps of TinyBERT's task distillation beside PyTorch and transformers: rows a second, both steps together.
 
 usage: distillation_step.py --results FOLDER [--model MINILM] [--data rows.tsv] [--layers 3] [--batch-size 32] [--steps 12] [--repetitions 3]
-                             [--device cpu|cuda] [--library-path FOLDERS]
+                             [--device cpu|cuda] [--library-path FOLDERS] [--peer-dtype bfloat16|float32] [--stages intermediate,prediction]
 
 The teacher is MODEL with a classifier (its head is random, which costs the same), the student has some of its layers. Step one
 learns scores of attention and hidden states, through a projection; step two the teacher's answers. Both sides take the same
@@ -11,10 +11,10 @@ text and perhaps text2, with a header; without it rows of 16 to 96 words are mad
 
 The peer is written for speed: the teacher's weights in 16 bits and without gradients, the student in autocast, scaled_dot_product_attention,
 scores of attention from the queries and keys of the layers that are compared alone, a fused AdamW, rows grouped by length,
-memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured. Ours runs with its teacher in bf16,
+memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured; --peer-dtype saves these two runs. Ours runs with its teacher in bf16,
 as the peer's, and in int8. `published` is the published program's pace: float32, all rows padded to 128 tokens. The peer's batches lie
 on the device before the step. Sides take turns; the figure is the median of the ratios of neighbours. Steps of the warm-up and the
-start of either side are left out.
+start of either side are left out. Each run is printed and written when it ends.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 
 import study_tools
-from peer_sides import KEEP_MEMORY
+from peer_sides import KEEP_MEMORY, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 WARMUP, PADDED, RATE = 3, 128, 5e-5
@@ -205,18 +205,23 @@ def compare(args):
     sides = {"ours": lambda stage, number: ours(args, teacher, rows, stage, number)}
     if args.device == "cpu":
         sides["ours, the teacher in int8"] = lambda stage, number: ours(args, teacher, rows, stage, number, "--teacher-precision", "int8")
-    fastest = max(("bfloat16", "float32"), key=lambda dtype: together({stage: theirs(args, teacher, rows, stage, 0, "--dtype", dtype) for stage in STAGES}))
+    fastest = args.peer_dtype or max(("bfloat16", "float32"), key=lambda dtype: together(
+        {stage: theirs(args, teacher, rows, stage, 0, "--dtype", dtype) for stage in args.stages}))
     sides["grouped"] = lambda stage, number: theirs(args, teacher, rows, stage, number, "--dtype", fastest)
     if not args.without_published:
         sides["published"] = lambda stage, number: theirs(args, teacher, rows, stage, number, "--dtype", "float32", "--published")
-    turns = []
+    turns: list[dict] = []
+    result = {"peer_dtype": fastest, "threads": args.threads, "batch_size": args.batch_size, "layers": args.layers, "runs": turns}
     for number in range(1, args.repetitions + 1):
-        turns.append({side: {stage: run(stage, number) for stage in STAGES} for side, run in sides.items()})
-        print(json.dumps(turns[-1]), file=sys.stderr)
-    result = {"peer_dtype": fastest, "threads": args.threads, "batch_size": args.batch_size, "layers": args.layers, "runs": turns,
-              **{f"{own}: times as fast as {side}": round(statistics.median(together(turn[own]) / together(turn[side]) for turn in turns), 2)
-                 for own in sides if own.startswith("ours") for side in ("grouped", "published") if side in sides}}
-    (args.results / "distillation_step.json").write_text(json.dumps(result, indent=1) + "\n")
+        turns.append({side: {} for side in sides})
+        for stage in args.stages:
+            for side, run in sides.items():
+                turns[-1][side][stage] = run(stage, number)
+                print(stage, side, json.dumps(turns[-1][side][stage]), file=sys.stderr, flush=True)
+                write_json(args.results / "distillation_step.json", result)
+    result |= {f"{own}: times as fast as {side}": round(statistics.median(together(turn[own]) / together(turn[side]) for turn in turns), 2)
+               for own in sides if own.startswith("ours") for side in ("grouped", "published") if side in sides}
+    write_json(args.results / "distillation_step.json", result)
     print(json.dumps({key: value for key, value in result.items() if key != "runs"}))
 
 
@@ -234,6 +239,8 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--without-published", action="store_true", help="leave the published pace out, which takes most of the time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--peer-dtype", choices=["bfloat16", "float32"], help="the peer's type, if it is known which is faster")
+    parser.add_argument("--stages", type=lambda text: text.split(","), default=STAGES, help=f"some of {', '.join(STAGES)}")
     parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH of our program")
     for name, options in {"peer": {"action": "store_true"}, "make-teacher": {"action": "store_true"}, "published": {"action": "store_true"},
                           "teacher": {"type": Path}, "rows": {"type": Path}, "stage": {}, "dtype": {}, "number": {"type": int}}.items():

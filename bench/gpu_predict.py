@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prediction with BERT-base on a GPU beside transformers on the same GPU: whole commands, by turns.
 
-usage: gpu_predict.py --results FOLDER [--program FILE] [--library-path FOLDERS] [--device cuda] [--rows 20000,80000]
+usage: gpu_predict.py --results FOLDER [--program FILE] [--library-path FOLDERS] [--device cuda] [--rows 20000,40000]
                       [--repetitions 2] [--make-model FOLDER]
 
 A classifier with random weights of BERT-base's sizes labels made-up texts of 16 to 96 words, in bf16. The peer is the loop of
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--python", default="python3", help="one with torch for CUDA and transformers")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", choices=["base", "minilm", "small"], default="base")
-    parser.add_argument("--rows", type=lambda text: [int(number) for number in text.split(",")], default=[20_000, 80_000])
+    parser.add_argument("--rows", type=lambda text: [int(number) for number in text.split(",")], default=[20_000, 40_000])
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--make-model", type=Path)
     args = parser.parse_args()
@@ -81,7 +81,8 @@ def main() -> int:
     args.results = args.results.absolute()
     args.results.mkdir(parents=True, exist_ok=True)
     model = args.results / args.size
-    subprocess.run([args.python, __file__, "--results", args.results, "--make-model", model, "--size", args.size], check=True)
+    if not model.exists():
+        subprocess.run([args.python, __file__, "--results", args.results, "--make-model", model, "--size", args.size], check=True)
     report: dict = {"rows": args.rows, "seconds": {}}
     for rows in args.rows:
         text = args.results / f"{rows}.txt"

@@ -6,7 +6,7 @@ usage: gpu_ranks.py --results FOLDER [--program FILE] [--device cuda:0] [--steps
 A small BERT learns made-up text by SGD, whose steps do not magnify rounding: in one process, and on ranks that exchange gradients by each transport. The largest
 difference of a weight is printed beside the largest change of a weight by the training, and with --deterministic whether the bytes
 are equal. NCCL refuses two ranks on one card unless they seem to be two hosts: each rank gets an NCCL_HOSTID of its own, and
-they talk through the loopback interface. Then rank 1 is killed (kill -9) while two ranks train by NCCL: seconds until it is named,
+they talk through the loopback interface. Each run is printed and written when it ends. Then rank 1 is killed (kill -9) while two ranks train by NCCL: seconds until it is named,
 and until a step is done again. --only also takes "stopped" (kill -STOP), "killed staged" and "stopped staged". A run that lasts longer than --limit seconds is ended and counts as failed. The exit code is 1 if any
 run failed or differs by more than a thousandth of the change (in bf16: a tenth; with --deterministic: by any bit), or a rank that was
 killed was not named, or no step was done afterwards.
@@ -15,6 +15,7 @@ With --device cpu and FUNICULAR_NCCL set to the tests' stand-in, everything but 
 """
 import argparse
 import array
+import contextlib
 import json
 import math
 import os
@@ -31,22 +32,20 @@ from peer_sides import ROOT, write_json
 # name: ranks, transport, further options of `pretrain`
 RUNS = {
     "single": (1, "", []),
-    "single bf16": (1, "", ["--precision", "bf16"]),
-    "single deterministic": (1, "", ["--deterministic"]),
-    "staged 2": (2, "staged", []),
-    "staged 4": (4, "staged", []),
     "nccl 2": (2, "nccl", []),
+    "staged 2": (2, "staged", []),
     "nccl 4": (4, "nccl", []),
+    "single bf16": (1, "", ["--precision", "bf16"]),
     "nccl 2 bf16": (2, "nccl", ["--precision", "bf16"]),
+    "single deterministic": (1, "", ["--deterministic"]),
     "staged 2 deterministic": (2, "staged", ["--deterministic"]),
 }
-# The other strategies, with --strategies.
+# The other strategies, with --strategies. `funicular prove` compares them through pinned memory.
 STRATEGIES = {
     "single": RUNS["single"],
-    **{f"{transport} {strategy} {ranks}": (ranks, transport, ["--strategy", strategy, *options])
-       for transport in ("staged", "nccl")
-       for strategy, ranks, options in (("zero1", 2, []), ("zero2", 2, []), ("zero3", 4, []), ("ps-sync", 3, []), ("pipeline", 2, []),
-                                        ("pipeline", 4, ["--schedule", "zb-h1"]), ("tensor", 2, []))},
+    **{f"nccl {strategy} {ranks}": (ranks, "nccl", ["--strategy", strategy, *options])
+       for strategy, ranks, options in (("zero2", 2, []), ("zero3", 4, []), ("pipeline", 4, ["--schedule", "zb-h1"]), ("tensor", 2, []),
+                                        ("zero1", 2, []), ("ps-sync", 3, []))},
 }
 ON_CPU = "processor"
 # Ends of rank 1 while two ranks train: the transport, and the signal.
@@ -144,27 +143,23 @@ class Study:
         process.wait()
         return found if not found["failed"] else found | {"failed": f"{found['failed']}:\n{read(log)[-1500:]}"}
 
-    def compare(self, report: dict):
-        """Trains all runs, and compares each with the one that it should equal."""
-        start_weights = None
+    def compare(self):
+        """Yields each run with its difference from the run that it should equal, which comes before it."""
+        start_weights = self.first_weights()
         trained: dict[str, dict] = {}
-        rows = STRATEGIES if self.args.strategies else {ON_CPU: (1, "", []), **RUNS}
+        rows = STRATEGIES if self.args.strategies else {**RUNS, ON_CPU: (1, "", [])}
         for name, (ranks, transport, options) in rows.items():
             if self.args.only and name not in {*self.args.only, *map(base_of, self.args.only)}:
                 continue
-            run = trained[name] = self.train(name, "cpu" if name == ON_CPU else self.args.device, ranks, transport, options)
+            run = self.train(name, "cpu" if name == ON_CPU else self.args.device, ranks, transport, options)
             row = {"ranks": ranks, "transport": transport, "seconds": run["seconds"], "failed": run["failed"]}
             if not run["failed"]:
-                run["weights"] = weights_of(run["output"])
-                start_weights = start_weights or self.first_weights()
-                row["change"] = largest_difference(start_weights, run["weights"])
-            report[name] = row
-        for name, row in report.items():
-            base = base_of(name)
-            a, b = trained[name].get("weights"), trained.get(base, {}).get("weights")
-            if a and b and name != base:
-                row["difference"] = largest_difference(a, b)
-                row["equal_bytes"] = a == b
+                trained[name] = weights_of(run["output"])
+                row["change"] = largest_difference(start_weights, trained[name])
+                if name != base_of(name) and base_of(name) in trained:
+                    row["difference"] = largest_difference(trained[name], trained[base_of(name)])
+                    row["equal_bytes"] = trained[name] == trained[base_of(name)]
+            yield name, row
 
     def first_weights(self) -> dict[str, array.array]:
         run = self.folder / "first"
@@ -198,7 +193,8 @@ def sound(name: str, row: dict) -> bool:
 def end_with_ranks(process: subprocess.Popen) -> None:
     """Ends the process and its ranks, which have a session of their own, if this script is to end."""
     def end(number, frame):
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended, and the next has not begun
+            os.killpg(process.pid, signal.SIGKILL)
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
@@ -217,17 +213,18 @@ def main() -> int:
     if unknown := set(args.only or []) - {*RUNS, *STRATEGIES, *FAULTS, ON_CPU}:
         parser.error(f"--only: unknown {', '.join(sorted(unknown))}; expected some of {', '.join([*RUNS, *FAULTS])}, {ON_CPU}")
     args.results, args.program = args.results.absolute(), args.program.absolute()
-    study, report = Study(args), {}
-    study.compare(report)
-    for name, row in report.items():
+    study, report, good = Study(args), {}, True
+    for name, row in study.compare():
+        good = good and sound(name, row)
+        report[name] = row
+        write_json(args.results / "gpu_ranks.json", report)
         print(describe(name, row), flush=True)
-    good = all(sound(name, row) for name, row in report.items())
     for name in FAULTS:
         if name in (args.only or ([] if args.strategies else ["killed"])):
             report[name] = study.strike(name)
             print(name, report[name], flush=True)
             good = good and not report[name]["failed"]
-    write_json(args.results / "gpu_ranks.json", report)
+            write_json(args.results / "gpu_ranks.json", report)
     return 0 if good else 1
 
 

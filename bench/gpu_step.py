@@ -2,16 +2,19 @@
 """A training step on a GPU beside transformers' on the same GPU, by turns.
 
 usage: gpu_step.py --results FOLDER [--program FILE] [--library-path FOLDERS] [--models minilm,base] [--batch-size 256] [--rows ragged,grouped]
-                   [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile,unpadded]
+                   [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile,unpadded,layers] [--alone] [--inputs-only]
 
 Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or (grouped) the peer's in batches of similar
-length as its Trainer groups them; or (full) rows of 128. The peer is transformers' BERT with autocast and fused AdamW:
+length as its Trainer groups them; or (full) rows of 128. A quarter as many rows of 512 (full-512), or of 119 to 476 (ragged-476). A model
+is a name or a folder. The peer is transformers' BERT with autocast and fused AdamW:
 
   eager     as it is, with torch's scaled-dot-product attention
   compile   the same under torch.compile with all rows padded to 128, one graph for all batches
   unpadded  bench/peers/unpadded_step.py: no padding, FlashAttention, masked tokens alone in the decoder, torch.compile;
             only this one is like for like
+  layers    the same, compiled layer by layer, which takes a tenth of the time
 
+--alone leaves our step out, whose rows `funicular bench` makes by the same rule. --inputs-only writes the batches and stops.
 Its batches lie on the GPU before the step; ours are sent within it, while a thread packs the next, and our step clips gradients
 to a norm of 1. Prints medians of real tokens per second and their ratios, and writes them to FOLDER/gpu_step.json after each run.
 Compiled peers run once, since compiling takes longer than all steps. A peer that fails is noted there and left out; the exit code is 1.
@@ -25,16 +28,21 @@ from peer_sides import PEERS, ROOT, last_json, write_json
 
 import batch_plan  # in bench/peers, which peer_sides names
 
+COMPILED = {"compile", "unpadded", "layers"}
 WARMUP = 12  # each size of a batch makes cuBLAS load other kernels
 PEER_WAYS = {"eager": ["hf_step.py", "--variant", "eager"], "compile": ["hf_step.py", "--variant", "compile", "--shapes", "padded"],
-             "unpadded": ["unpadded_step.py", "--variant", "compile"]}
+             "unpadded": ["unpadded_step.py", "--variant", "compile"], "layers": ["unpadded_step.py", "--variant", "layers"]}
+# name: the rows of batch_plan, the longest row, and how many times fewer rows a step has
+ROWS = {"ragged": ("ragged", 128, 1), "grouped": ("grouped", 128, 1), "full": ("full", 128, 1), "full-512": ("full", 512, 4),
+        "ragged-476": ("ragged", 476, 4)}
 
 
 def write_batches(args, rows: str) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for side, made in batch_plan.plan(rows, WARMUP, args.steps, args.batch_size).items():
-        files[side] = args.results / f"{rows}-{args.batch_size}-{args.steps}-{side}.json"
-        write_json(files[side], made)
+    kind, longest, fewer = ROWS[rows]
+    files = {side: args.results / f"{rows}-{args.batch_size}-{args.steps}-{side}.json" for side in ("ours", "peer")}
+    if not all(file.exists() for file in files.values()):
+        for side, made in batch_plan.plan(kind, WARMUP, args.steps, args.batch_size // fewer, longest=longest).items():
+            write_json(files[side], made)
     return files
 
 
@@ -64,11 +72,11 @@ def compare(args, model: str, rows: str, report: dict) -> None:
     """Keeps the medians so far, and the sides that failed, in the report's file."""
     files = write_batches(args, rows)
     runs: dict[str, list[dict]] = {}
-    name = f"{model} {rows}"
+    name = f"{Path(model).name} {rows}"
     found, failed = report["found"].setdefault(name, {}), report["failed"].setdefault(name, {})
     for repetition in range(args.repetitions):
-        for side in ["funicular", *args.peers]:
-            if side in failed or (repetition > 0 and side in ("compile", "unpadded")):
+        for side in [*([] if args.alone else ["funicular"]), *args.peers]:
+            if side in failed or (repetition > 0 and side in COMPILED):
                 continue
             try:
                 run = ours(args, model, files["ours"]) if side == "funicular" else theirs(args, model, files["peer"], side)
@@ -79,7 +87,7 @@ def compare(args, model: str, rows: str, report: dict) -> None:
                 runs.setdefault(side, []).append(run)
                 found[side] = medians(runs[side])
             write_json(args.results / "gpu_step.json", report)
-    print(f"\n{model}, {rows} rows, {args.batch_size} a step, {args.precision}")
+    print(f"\n{name} rows, {args.batch_size // ROWS[rows][2]} a step, {args.precision}")
     print(f"  {'':<12}{'tokens/s':>12}{'GB':>8}{'we make':>10}")
     for side, one in found.items():
         ratio = found.get("funicular", {}).get("tokens_per_second", 0) / one["tokens_per_second"]
@@ -100,12 +108,18 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--peers", type=words, default=["eager", "compile"])
+    parser.add_argument("--alone", action="store_true", help="leave our step out")
+    parser.add_argument("--inputs-only", action="store_true", help="write the batches and stop")
     args = parser.parse_args()
     if unknown := set(args.peers) - set(PEER_WAYS):
         parser.error(f"--peers: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(PEER_WAYS)}")
-    if unknown := set(args.rows) - {"ragged", "grouped", "full"}:
-        parser.error(f"--rows: unknown {', '.join(sorted(unknown))}; expected some of ragged, grouped, full")
+    if unknown := set(args.rows) - set(ROWS):
+        parser.error(f"--rows: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(ROWS)}")
     args.results = args.results.absolute()
+    if args.inputs_only:
+        for rows in args.rows:
+            write_batches(args, rows)
+        return 0
     report = {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": {}, "failed": {}}
     for model in args.models:
         for rows in args.rows:

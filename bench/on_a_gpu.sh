@@ -12,7 +12,8 @@
 # --packed   unpacks FILE into build/gpu. Without it, and without build/gpu, the parts begin with a build.
 #
 # Parts run in order: first those that check, at the same time, then those that measure. A part that fails or runs past its limit does
-# not stop the others. The folder of results holds summary.txt (a line per part), output.txt (what they printed) and files.tar.gz (JSON files and the trace).
+# not stop the others. The folder of results holds summary.txt (a line per part), output.txt (what they printed), goals.txt (the goals beside what was
+# measured) and files.tar.gz (JSON files).
 set -euo pipefail
 self=$(realpath "$0") caller=$PWD
 cd "$(dirname "$self")/.."
@@ -24,8 +25,8 @@ program=$build/funicular
 total=530 grace=5
 
 # name, how it runs, limit in seconds, what it does. Parts with "+" check and do not measure: neighbours of them run at the same time,
-# and their longest limit is that of all. The limits of the rest and one of them, without "build", add up to less than the
-# default of --seconds without the grace.
+# and their longest limit is that of all. The most valuable come first. The limits of the rest and one of them, without "build", add up
+# to much less than the default of --seconds: archives and the table of goals take time, too.
 parts() {
   cat <<'LIST'
 machine - 10 the card, its driver, CUDA and the versions of Python's packages
@@ -36,20 +37,18 @@ kernels + 90 tests of copies, operations and optimisers on the card
 models + 90 tests of whole models and training steps on the card
 prove + 90 layouts on the card compared
 ranks + 90 several ranks on the card, by NCCL and through pinned memory, and a killed rank
-strategies + 90 zero1 to zero3, servers, pipelines and slices on the card, by NCCL and through pinned memory
-layouts + 90 the same strategies through pinned memory, compared tensor by tensor
+strategies + 90 zero1 to zero3, servers, pipelines and slices on the card, by NCCL
+layouts + 90 strategies through pinned memory, compared tensor by tensor
 memcheck + 90 compute-sanitizer memcheck on the kernels of attention and normalisation
 racecheck + 90 compute-sanitizer racecheck on the same
-compile + 90 the peers' graphs, which torch.compile keeps for `peers` and `padded`
-steps - 60 training steps: BERT-base with rows of 32-128, 128 and 512 tokens, 32 rows a step, BERT-large, MiniLM
-trace - 50 when each kernel of some steps runs
-peers - 60 BERT-base beside PyTorch without padding, compiled
-graphs - 20 32 rows a step and MiniLM with and without recorded passes
-attention - 40 steps by our kernels, with and without tensor cores, for comparison with `steps`
-predict - 60 prediction with BERT-base beside transformers, whole commands
-distill - 50 the steps of distillation beside PyTorch
-floor - 20 the step beside its products alone
-padded - 40 BERT-base with rows of 128 beside transformers, compiled
+inputs + 90 models, texts and batches for the parts that measure
+steps - 80 training steps of six shapes, their kernels by kind, and their products alone
+compile - 130 the same shapes by PyTorch without padding, compiled, alone on the card
+finetune - 30 fine-tuning with 32 rows a step
+predict - 50 prediction with BERT-base beside transformers, whole commands
+distill - 30 the intermediate stage of distillation beside PyTorch
+graphs - 20 32 rows a step and MiniLM with recorded passes, for comparison with `steps`
+attention - 20 steps by our kernels for tensor cores, for comparison with `steps`
 LIST
 }
 
@@ -153,56 +152,57 @@ bench_step() {
       "$files/$name.json" "$name"
 }
 
+# The kernels by kind and the products alone are further measurements of the same command. If they fail, the steps come without them.
+watched='--profile --floor'
+watch_step() {
+  bench_step "$@" $watched || { [ -n "$watched" ] && watched='' && bench_step "$@"; }
+}
+
 part_steps() {
-  local status=0 large=$files/large
-  bench_step base-ragged --model base --batch-size 256 || status=1
-  bench_step base-128 --model base --batch-size 256 --rows full || status=1
-  bench_step base-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
-  bench_step base-32-rows --model base --batch-size 32 || status=1
-  mkdir -p "$large"
+  local status=0
+  watch_step base-ragged --model base --batch-size 256 || status=1
+  watch_step base-full --model base --batch-size 256 --rows full || status=1
+  watch_step base-full-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
+  watch_step base-32-rows --model base --batch-size 32 || status=1
+  watch_step minilm-ragged --model minilm --batch-size 256 || status=1
+  make_large
+  watch_step large-ragged-476 --model "$files/large" --batch-size 64 --max-length 476 || status=1  # 254 tokens on average
+  return $status
+}
+
+make_large() {
+  mkdir -p "$files/large"
   echo '{"model_type": "bert", "vocab_size": 30522, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
-    "intermediate_size": 4096, "max_position_embeddings": 512}' >"$large/config.json"
-  bench_step large-ragged --model "$large" --batch-size 64 --max-length 476 || status=1  # 254 tokens on average
-  bench_step minilm-ragged --model minilm --batch-size 256 || status=1
-  return $status
+    "intermediate_size": 4096, "max_position_embeddings": 512}' >"$files/large/config.json"
 }
 
-# The same attention with and without recordings. A size repeats its recording from its fourth micro-batch on.
+# A size repeats its recording from its fourth micro-batch on.
 part_graphs() {
-  local status=0 model
+  local status=0
   export WARMUP=60
-  for model in base minilm; do
-    FUNICULAR_ATTENTION=tensor_cores bench_step "graphs-without-$model" --model $model --batch-size 32 || status=1
-    bench_step "graphs-with-$model" --model $model --batch-size 32 --cuda-graphs || status=1
-  done
-  trace_step graphs --model base --batch-size 32 --cuda-graphs || status=1
+  bench_step graphs-base --model base --batch-size 32 --cuda-graphs || status=1
+  bench_step graphs-minilm --model minilm --batch-size 256 --cuda-graphs || status=1
   return $status
 }
 
-# `steps` measures these shapes with FlashAttention. The slow tiles come last.
+# `steps` measures these shapes with FlashAttention.
 part_attention() {
   local status=0
-  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-ragged --model base --batch-size 256 || status=1
-  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-128 --model base --batch-size 256 --rows full || status=1
-  FUNICULAR_ATTENTION=tensor_cores bench_step attention-own-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
-  FUNICULAR_ATTENTION=tiles bench_step attention-tiles-ragged --model base --batch-size 256 || status=1
+  export FUNICULAR_ATTENTION=tensor_cores
+  bench_step attention-own-ragged --model base --batch-size 256 || status=1
+  bench_step attention-own-512 --model base --batch-size 64 --rows full --max-length 512 || status=1
   return $status
 }
 
-beside() {
-  python3 bench/gpu_step.py --results "$files/$2" --program "$program" --library-path "$(libraries)" --models base --rows "$1" --repetitions 2 --peers "$2"
-}
+# peer MODEL ROWS OPTION…: PyTorch's side alone. Compiled under load, it would keep the kernels that were fastest then.
+peer() { python3 bench/gpu_step.py --results "$files/peers/$(basename "$1")" --models "$1" --rows "$2" --peers layers --alone --repetitions 1 "${@:3}"; }
 
-part_peers() { beside full,ragged unpadded; }
-
-# Figures that the neighbours disturb: they are thrown away.
 part_compile() {
-  local status=0 kept=$files
-  files=$(mktemp -d)
-  beside full,ragged unpadded || status=1
-  beside full compile || status=1
-  rm -r "$files"
-  files=$kept
+  local status=0
+  peer base full,ragged,full-512 || status=1
+  peer minilm ragged || status=1
+  make_large
+  peer "$files/large" ragged-476 || status=1
   return $status
 }
 
@@ -211,21 +211,44 @@ part_ranks() { ours python3 bench/gpu_ranks.py --results "$files/ranks" --progra
 part_strategies() { ours python3 bench/gpu_ranks.py --results "$files/strategies" --program "$program" --limit 30 --strategies; }
 part_layouts() {
   local status=0 layout
-  for layout in "zero1 -n 2" "zero2 -n 2" "zero3 -n 4" "ps-sync -n 3" "pipeline -n 2" "pipeline-zero2 -n 4 --pipeline-parallel 2 --schedule zb-h1" \
-    "tensor -n 2" "tensor -n 2 --sequence-parallel" "dp -n 2" "pipeline --devices 2"; do
+  for layout in "zero3 -n 4" "pipeline-zero2 -n 4 --pipeline-parallel 2 --schedule zb-h1" "tensor -n 2 --sequence-parallel" "ps-sync -n 3" "dp -n 2" \
+    "pipeline --devices 2"; do
     ours "$program" prove "$layout" single --device cuda --share-device --steps 2 || status=1
   done
   return $status
 }
 
+# BERT-base with a classifier, which three parts need.
+make_base() {
+  [ -f "$files/predict/base/model.safetensors" ] ||
+    python3 bench/gpu_predict.py --results "$files/predict" --make-model "$files/predict/base"
+}
+
+part_inputs() {
+  local status=0
+  make_base &&
+    python3 bench/distillation_step.py --results "$files/distill" --model "$files/predict/base" --make-teacher || status=1
+  make_large
+  peer base full,ragged,full-512 --inputs-only || status=1
+  peer minilm ragged --inputs-only || status=1
+  peer "$files/large" ragged-476 --inputs-only || status=1
+  return $status
+}
+
+part_finetune() {
+  make_base
+  python3 bench/gpu_finetune.py --results "$files/finetune" --model "$files/predict/base" --program "$program" --library-path "$(libraries)"
+}
+
 part_predict() {
-  python3 bench/gpu_predict.py --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000,80000 --repetitions 1
+  make_base
+  python3 bench/gpu_predict.py --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000,40000 --repetitions 1
 }
 
 part_distill() {
-  [ -d "$files/predict/base" ] || python3 bench/gpu_predict.py --results "$files/predict" --make-model "$files/predict/base"
+  make_base
   python3 bench/distillation_step.py --library-path "$(libraries)" --results "$files/distill" --program "$program" --python "$(command -v python3)" --device cuda \
-    --model "$files/predict/base" --layers 6 --batch-size 128 --steps 15 --repetitions 1 --without-published
+    --model "$files/predict/base" --layers 6 --batch-size 128 --steps 15 --repetitions 1 --without-published --peer-dtype bfloat16 --stages intermediate
 }
 
 part_prove() {
@@ -244,27 +267,6 @@ part_memcheck() {
 }
 # It takes several times as long.
 part_racecheck() { sanitize racecheck 'FusedOperations.ResidualNorm*Team*:ShortAttention.*/HeadsOf64:ShortAttention.*/SomeQueries'; }
-
-part_trace() {
-  local status=0
-  trace_step ragged --model base --batch-size 256 || status=1
-  trace_step 512 --model base --batch-size 64 --rows full --max-length 512 || status=1
-  trace_step 32-rows --model base --batch-size 32 || status=1
-  trace_step minilm --model minilm --batch-size 256 || status=1
-  FUNICULAR_ATTENTION=tensor_cores trace_step own-ragged --model base --batch-size 256 || status=1
-  return $status
-}
-trace_step() {
-  local name=$1
-  shift
-  ours "$program" bench --device cuda --precision bf16 --warmup "${WARMUP:-12}" --steps 3 --trace "$files/trace-$name.json" "$@"
-}
-
-part_floor() {
-  ours "$program" bench --device cuda --model base --precision bf16 --batch-size 256 --floor
-}
-
-part_padded() { beside full compile; }
 
 # Whether a part has anything to do on this machine.
 wanted() {
@@ -298,14 +300,25 @@ run_part() {
 }
 
 # What has been printed and written so far, into the folder of results: a time-out of all may come at any time.
-keep_results() {
+keep_output() {
   local name
-  checking=''
+  python3 -B bench/gpu_goals.py "$files" >"$results/goals.txt" || true
   for name in $started; do
     say "== $name" && cat "$files/$name.txt" 2>/dev/null || true
   done >"$results/output.txt"
-  tar -C "$files" --exclude='*.safetensors' --exclude=runs --exclude='*.txt' -czf "$results/files.tar.gz" . ||
+}
+
+keep_files() {  # slow
+  tar -C "$files" --exclude='*.safetensors' --exclude=runs --exclude='*.txt' --exclude='*-peer.json' --exclude='*-ours.json' -czf "$results/files.tar.gz" . ||
     say "files.tar.gz is not complete" | tee -a "$results/summary.txt"
+}
+
+end_checks() {
+  [ -n "$checking" ] || return 0
+  wait
+  checking=''
+  keep_output
+  keep_files
 }
 
 run_all() {
@@ -317,17 +330,19 @@ run_all() {
   while read -r name how limit what; do
     chosen "$name" && wanted "$name" || continue
     if [ "$how" = - ]; then
-      [ -z "$checking" ] || { wait && keep_results; }
+      end_checks
       started+=" $name"
       run_part "$name" "$limit" </dev/null
-      keep_results
+      keep_output
     else
       started+=" $name"
       checking=yes
       run_part "$name" "$limit" </dev/null &
     fi
   done < <(parts)
-  [ -z "$checking" ] || { wait && keep_results; }
+  end_checks
+  keep_files
+  cat "$results/goals.txt"
   say "Results: $results"
   ! grep -qv ': done' "$results/summary.txt"
 }

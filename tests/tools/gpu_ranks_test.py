@@ -1,7 +1,9 @@
 """bench/gpu_ranks.py on the stand-in of NCCL: ranks agree, a killed rank is named, and a difference or a NaN is no success."""
+import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,22 @@ class GpuRanks(unittest.TestCase):
         self.assertRegex(done.stdout, r"nccl 2 .*difference \d")
         self.assertRegex(done.stdout, "staged 2 deterministic .*equal bytes")
         self.assertRegex(done.stdout, "killed .*'training_again_seconds'")
+
+    def test_a_time_limit_leaves_the_runs_that_have_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen([sys.executable, "-B", ROOT / "bench/gpu_ranks.py", "--results", folder, "--program", os.environ["PROGRAM"],
+                                        "--device", "cpu", "--only", "nccl 2"], text=True, stdout=subprocess.PIPE)
+            printed = process.stdout.readline()
+            process.terminate()
+            process.communicate()
+            written = json.loads((pathlib.Path(folder) / "gpu_ranks.json").read_text())
+        self.assertRegex(printed, "^single .*change")
+        self.assertEqual((process.returncode, list(written)), (128 + signal.SIGTERM, ["single"]))
+
+    def test_its_runs_have_time(self):
+        """The part has 90 s on a card that others use, too."""
+        for runs in (len(gpu_ranks.RUNS) + len(["first", "processor", "killed"]), 1 + len(gpu_ranks.STRATEGIES)):
+            self.assertLessEqual(8 * runs, 90)
 
     def test_a_run_that_there_is_not_is_refused(self):
         done = subprocess.run([sys.executable, "-B", ROOT / "bench/gpu_ranks.py", "--results", "nowhere", "--only", "nccl 3"], text=True,
