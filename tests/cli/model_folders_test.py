@@ -149,7 +149,7 @@ class Tokenizer(ProgramTest):
             self.succeeds("pretrain", "--model", start, "--train", store, "--output", run_folder, "--max-steps", 1, "--batch-size", 4)
             saved = json.loads((run_folder / "model" / "tokenizer_config.json").read_text())
             self.assertEqual(saved["model_input_names"], named)
-            self.succeeds("evaluate", "--model", run_folder / "model", "--task", "mlm", "--data", store)
+            self.succeeds("evaluate", "--model", run_folder / "model", "--task", "mlm", "--input", store)
 
     def test_padding_alone_shows_no_other_model(self):
         """Multilingual E5 and MiniLM are BERTs whose config.json has another padding token than the tokeniser."""
