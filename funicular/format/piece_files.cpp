@@ -37,8 +37,13 @@ std::array<std::pair<const char*, std::string*>, 5> piece_roles(PieceRules& rule
 
 void read_piece_names(const NamedTokens& named, PieceRules& rules) {
   for (const auto& [role, name] : piece_roles(rules)) *name = named.role(role, *name);
-  const auto inputs = named.config().find("model_input_names");
-  if (inputs != named.config().end() && inputs->is_array())
+  // In a saved model the names are the encoder's, and the tokeniser's own ones, part of its fingerprint, stand beside.
+  const Json& config = named.config();
+  const auto own = config.find("funicular");
+  const Json& names =
+      own != config.end() && own->is_object() && own->contains("model_input_names") ? *own : config;
+  const auto inputs = names.find("model_input_names");
+  if (inputs != names.end() && inputs->is_array())
     rules.reads_types = std::find(inputs->begin(), inputs->end(), "token_type_ids") != inputs->end();
 }
 

@@ -88,6 +88,13 @@ void read_post_processor(const Json& root, WordPieceOptions& options, const std:
   options.roberta_sequence = found_type(part) == "RobertaProcessing";
   options.cls_token = name("cls");
   options.sep_token = name("sep");
+  if (options.roberta_sequence && !(json_get_or(part, "trim_offsets", true, origin) &&
+                                    !json_get_or(part, "add_prefix_space", true, origin)))
+    log::warning(
+        "{}: RobertaProcessing is read with trim_offsets true and add_prefix_space false, as MPNetTokenizer "
+        "has "
+        "them; offsets of added tokens with blanks differ from tokenizers",
+        origin);
 }
 
 // The post-processor states the ids of its tokens. The library tokenizers uses these ids even if the vocabulary

@@ -7,7 +7,10 @@
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json.h"
+#include "funicular/base/json_text.h"
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
 #include "funicular/format/config_keys.h"
@@ -390,9 +393,38 @@ void save_folder(const Model& model, const format::ModelConfig& config, const He
   save_tokenizer(config, tokenizer, folder);
 }
 
+namespace {
+
+bool gives_types(const text::SequenceTemplate& sequence) {
+  const auto has_type = [&](int columns) {
+    const auto steps = sequence.steps(columns);
+    return std::any_of(steps.begin(), steps.end(), [](const auto& step) { return step.type > 0; });
+  };
+  return has_type(1) || has_type(2);
+}
+
+/// Makes transformers' tokeniser give the token types that the encoder was trained with, and no others. The names in
+/// the file were the tokeniser's own; a second list keeps them, since they are part of its fingerprint.
+void write_input_names(const fs::path& file, bool with_types) {
+  OrderedJson json = parse_json_or_null<OrderedJson>(read_file(file));
+  const OrderedJson own = json.value("model_input_names", OrderedJson());
+  // BertTokenizer and MPNetTokenizer have names of their own.
+  if (own.is_null() && json["tokenizer_class"] != "PreTrainedTokenizerFast") return;
+  OrderedJson names = {"input_ids", "token_type_ids", "attention_mask"};
+  if (!with_types) names.erase(1);
+  if (own == names) return;
+  if (!own.is_null()) json["funicular"]["model_input_names"] = own;
+  json["model_input_names"] = std::move(names);
+  write_file_atomically(file, json_text(json, 2) + "\n");
+}
+
+}  // namespace
+
 void save_tokenizer(const format::ModelConfig& config, const text::Tokenizer& tokenizer,
                     const fs::path& folder) {
   format::save_tokenizer(folder, tokenizer, static_cast<int>(config.encoder.longest_sequence()));
+  write_input_names(folder / "tokenizer_config.json",
+                    config.encoder.token_types > 1 && gives_types(tokenizer.sequence()));
 }
 
 text::Truncation TaskNote::pair_truncation() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "funicular/text/normalizer.h"
+#include "funicular/text/offset_trimming.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
 #include "funicular/text/word_piece_tables.h"
@@ -57,9 +58,9 @@ void WordPieceOffsets::read(std::string_view utf8) {
         const AlignedText text = normalized(whole.part(piece));
         tables_.normalized.split(
             text.text, [&](std::string_view segment) { read_segment(text.part(segment)); },
-            [&](int32_t id, std::string_view token) { put(id, true, text.range_of(token)); });
+            [&](int32_t id, std::string_view token) { put(id, true, token, text.range_of(token)); });
       },
-      [&](int32_t id, std::string_view token) { put(id, true, whole.range_of(token)); });
+      [&](int32_t id, std::string_view token) { put(id, true, token, whole.range_of(token)); });
 }
 
 void WordPieceOffsets::read_segment(const AlignedText& segment) {
@@ -88,17 +89,22 @@ void WordPieceOffsets::read_word(const AlignedText& segment, std::string_view wo
     ids.clear();
     tables_.spell(word, ids);
   }
-  if (ids.size() == 1) return put(ids.front(), true, segment.range_of(word));
+  const auto spelling = [&](int32_t id) -> std::string_view {
+    return tables_.vocabulary[static_cast<size_t>(id)];
+  };
+  if (ids.size() == 1) return put(ids.front(), true, spelling(ids.front()), segment.range_of(word));
   size_t begin = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     const size_t prefix = i == 0 ? 0 : tables_.options.continuing_prefix.size();
-    const size_t size = tables_.vocabulary[static_cast<size_t>(ids[i])].size() - prefix;
-    put(ids[i], i == 0, segment.range_of(word.substr(begin, size)));
+    const size_t size = spelling(ids[i]).size() - prefix;
+    put(ids[i], i == 0, spelling(ids[i]), segment.range_of(word.substr(begin, size)));
     begin += size;
   }
 }
 
-void WordPieceOffsets::put(int32_t id, bool starts_word, CharacterRange range) {
+// MPNet's RobertaProcessing trims all offsets; BERT's post-processors trim none.
+void WordPieceOffsets::put(int32_t id, bool starts_word, std::string_view spelling, CharacterRange range) {
+  if (tables_.options.roberta_sequence) range = trimmed(range, spelling, false, false);
   out_.ids.push_back(id);
   out_.word_starts.push_back(starts_word);
   offsets_.push_back(range);

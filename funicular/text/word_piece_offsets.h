@@ -21,7 +21,7 @@ class WordPieceOffsets {
   AlignedText normalized(const AlignedText& original) const;
   void read_segment(const AlignedText& segment);
   void read_word(const AlignedText& segment, std::string_view word);
-  void put(int32_t id, bool starts_word, CharacterRange range);
+  void put(int32_t id, bool starts_word, std::string_view spelling, CharacterRange range);
 
   const WordPieceTables& tables_;
   TokenizedText& out_;

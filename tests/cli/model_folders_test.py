@@ -125,6 +125,32 @@ class Tokenizer(ProgramTest):
         (model / "vocab.txt").write_text("\n".join(VOCABULARY).replace("[MASK]", "[unused0]") + "\n")
         self.succeeds("predict", "--model", model, stdin="film\n")
 
+    def test_of_pieces_gives_the_token_types_that_the_saved_encoder_reads(self):
+        """`transformers` gives the inputs that the file names; a store of the tokeniser before fits the saved model."""
+        (self.folder / "lines.txt").write_text("the film was good\nthe play was bad\n" * 20)
+        self.succeeds("vocabulary", "train", "--kind", "unigram", "--input", self.folder / "lines.txt", "--output", self.folder / "pieces",
+                      "--size", 30)
+        tokenizer = json.loads((self.folder / "pieces" / "tokenizer.json").read_text())
+        size = len(tokenizer["model"]["vocab"])
+        special = lambda name, kind: {"SpecialToken": {"id": name, "type_id": kind}}
+        single = [special("<s>", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("</s>", 0)]
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing", "single": single, "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, special("</s>", 1)],
+            "special_tokens": {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in (("<s>", 0), ("</s>", 2))}}
+        (self.folder / "pieces" / "tokenizer.json").write_text(json.dumps(tokenizer))
+        store = self.store(self.folder / "pieces", "the film was bad\n" * 8)
+        for types, named in ((2, ["input_ids", "token_type_ids", "attention_mask"]), (1, ["input_ids", "attention_mask"])):
+            start, run_folder = self.folder / f"start{types}", self.folder / f"run{types}"
+            write_model(start, vocab_size=size, type_vocab_size=types, extra_shapes={
+                "embeddings.word_embeddings.weight": [size, HIDDEN], "embeddings.token_type_embeddings.weight": [types, HIDDEN]})
+            (start / "vocab.txt").unlink()
+            for file in (self.folder / "pieces").iterdir():
+                (start / file.name).write_bytes(file.read_bytes())
+            self.succeeds("pretrain", "--model", start, "--train", store, "--output", run_folder, "--max-steps", 1, "--batch-size", 4)
+            saved = json.loads((run_folder / "model" / "tokenizer_config.json").read_text())
+            self.assertEqual(saved["model_input_names"], named)
+            self.succeeds("evaluate", "--model", run_folder / "model", "--task", "mlm", "--input", store)
+
     def test_padding_alone_shows_no_other_model(self):
         """Multilingual E5 and MiniLM are BERTs whose config.json has another padding token than the tokeniser."""
         model = self.model(extra_shapes=CLASSIFIER, pad_token_id=3)

@@ -14,10 +14,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AlbertConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig,
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (AlbertConfig, AlbertTokenizer, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig,
                           BertForMaskedLM, BertForPreTraining, BertModel, BertTokenizerFast, CamembertConfig, DebertaV2Config, DistilBertConfig,
                           ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ErnieConfig, GteConfig, ModernBertConfig, MPNetConfig,
-                          MPNetTokenizer, NomicBertConfig, RobertaConfig, XLMRobertaConfig, XLMRobertaTokenizer)
+                          MPNetTokenizer, NomicBertConfig, PreTrainedTokenizerFast, RobertaConfig, XLMRobertaConfig, XLMRobertaTokenizer)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -91,6 +92,47 @@ def check_predictions(program, folder, texts, bound=1e-5, precision="fp32"):
         for index, probability in enumerate(expected.tolist()):
             worst = max(worst, abs(row["probabilities"][model.config.id2label[index]] - probability))
     assert worst < bound, f"probabilities differ by {worst} in {precision}"
+    return worst
+
+
+def tokenizer_of_words(byte_bpe):
+    """Pairs have token types by its template, which its input names leave out: ALBERT's, or a BPE of bytes without merges."""
+    vocabulary = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    if not byte_bpe:
+        return AlbertTokenizer(vocab=[(piece, -float(n)) for n, piece in enumerate([*vocabulary, "▁", *("▁" + word for word in WORDS)])])
+    ids = {token: n for n, token in enumerate([*vocabulary, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    tokenizer = Tokenizer(models.BPE(ids, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+                                                             special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), vocabulary))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **roles)
+
+
+def check_pairs(program, root, name, config_class, byte_bpe=False, **options):
+    """A saved classifier of pairs has the token types in transformers that it was trained with, and still reads the stores of its start."""
+    start, tuned, store = (f"{root}/{name}-pairs-{part}" for part in ("start", "tuned", "text.tokens"))
+    tokenizer = tokenizer_of_words(byte_bpe)
+    tokenizer.save_pretrained(start)
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(config_class(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, initializer_range=0.3,
+        type_vocab_size=2, **options)).save_pretrained(start)
+    pairs = list(zip(sentences(12), reversed(sentences(12))))
+    with open(f"{root}/pairs.tsv", "w") as file:
+        file.write("label\ta\tb\n" + "".join(f"{'xy'[n % 2]}\t{a}\t{b}\n" for n, (a, b) in enumerate(pairs)))
+    run(program, "finetune", "--model", start, "--task", "custom", "--train", f"{root}/pairs.tsv", "--label-column", "label", "--text-column",
+        "a", "b", "--output", tuned, "--max-steps", 1, "--batch-size", 12)
+    model, saved = load(AutoModelForSequenceClassification, f"{tuned}/model"), AutoTokenizer.from_pretrained(f"{tuned}/model")
+    rows = run(program, "predict", "--model", tuned, "--input", f"{root}/pairs.tsv").splitlines()
+    worst = 0.0
+    for (a, b), row in zip(pairs, map(json.loads, rows), strict=True):
+        with torch.no_grad():
+            expected = model(**saved(a, b, return_tensors="pt")).logits[0].softmax(-1)
+        worst = max(worst, abs(row["probabilities"][model.config.id2label[0]] - expected[0].item()))
+    assert worst < 1e-5, f"{name}: probabilities of pairs differ by {worst}; inputs {saved.model_input_names}"
+    run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
+    run(program, "pretrain", "--model", f"{tuned}/model", "--train", store, "--output", f"{tuned}-again", "--max-steps", 1, "--batch-size", 4)
     return worst
 
 
@@ -319,6 +361,8 @@ def main():
         worst = max(worst, check_family(program, root, "DistilBERT", DistilBertConfig, sinusoidal_pos_embds=True))
         worst = max(worst, check_family(program, root, "MPNet", MPNetConfig))
         worst = max(worst, check_family(program, root, "ALBERT", AlbertConfig, embedding_size=20, hidden_dropout_prob=0.1))
+        worst = max(worst, check_pairs(program, root, "ALBERT", AlbertConfig, embedding_size=20))
+        worst = max(worst, check_pairs(program, root, "BERT", BertConfig, byte_bpe=True))
         worst = max(worst, check_family(program, root, "DeBERTa-v2", DebertaV2Config, relative_attention=True, position_buckets=8, share_att_key=True,
                                         norm_rel_ebd="layer_norm", pos_att_type="p2c|c2p", position_biased_input=False))
         worst = max(worst, check_family(program, root, "nomic-bert", NomicBertConfig))

@@ -267,6 +267,10 @@ TEST(WordPiece, OffsetsCountCharactersOfTheOriginal) {
   EXPECT_EQ(ranges("un E\u0301 ", {}, {{.id = 12, .content = "e", .normalized = true, .rstrip = true}}),
             (Ranges{{0, 2}, {3, 6}}))
       << "an added token with its blank";
+  EXPECT_EQ(ranges("[MASK]  [MASK]", {.roberta_sequence = true, .cls_token = "[CLS]", .sep_token = "[SEP]"},
+                   {{.id = 11, .content = "[MASK]", .lstrip = true}}),
+            (Ranges{{0, 6}, {8, 14}}))
+      << "MPNet's offsets leave out the blanks";
 }
 
 TEST(Truncation, TakesFromTheLongerColumnFirst) {
