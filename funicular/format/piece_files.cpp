@@ -87,8 +87,8 @@ std::unique_ptr<const PieceModel> read_bpe(TokenizerDocument& document, const st
     const auto found = model.find(key);
     if (found != model.end() && !found->is_null() && *found != "" && *found != 0)
       throw InputError(text::kTokenizerComponent,
-                       "{}: the model's \"{}\" is {}; BPE of characters is supported without it", origin, key,
-                       found->dump().substr(0, 80));
+                       "{}: the model's \"{}\" is {}; BPE of characters is supported without it; {}", origin,
+                       key, found->dump().substr(0, 80), remedy_without(key));
   }
   text::CharacterBpeOptions options;
   options.unknown_token = json_get_or<std::string>(model, "unk_token", "", origin);

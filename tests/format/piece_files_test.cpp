@@ -427,6 +427,10 @@ TEST_F(PieceFiles, OtherModelsOfSentencePieceAreRefused) {
   const std::string cut = model_bytes();
   EXPECT_NE(error("spiece.model", cut.substr(0, 5)).find("ends within"), std::string::npos);
   EXPECT_NE(error("spiece.model", "{\"json\": 1}").find("is no SentencePiece model"), std::string::npos);
+  EXPECT_NE(
+      error("spiece.model", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 5\n")
+          .find("is a Git LFS pointer; expected a SentencePiece model: the file itself was not downloaded"),
+      std::string::npos);
   EXPECT_NE(error("spiece.model", piece("a", 0, 9)).find("piece 0 has the type 9"), std::string::npos);
 }
 
