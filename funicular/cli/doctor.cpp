@@ -211,13 +211,12 @@ Finding check_weights(const fs::path& model, const std::optional<format::ModelCo
     model::check_sizes(*config, model);
     model::refuse_unused_layers(*config, model);
     const std::vector<std::string> missing = model::missing_in_encoder(*config, model);
-    doubts.push_back(model::doubtful_names(*config, model, missing));
+    model::refuse_other_family(*config, model, missing);
     if (!missing.empty())
       doubts.push_back(fmt::format("{} of the encoder's weights are missing, such as {}", missing.size(),
                                    missing.front()));
     if (const auto left = model::without_a_place(*config, model); !left.empty())
       doubts.push_back(fmt::format("config.json has no place for {}", fmt::join(left, ", ")));
-    std::erase(doubts, "");
   }
   uint64_t bytes = 0;
   for (const auto* entry : weights.entries()) bytes += entry->data.size();

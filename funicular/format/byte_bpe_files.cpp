@@ -37,8 +37,8 @@ void read_model_options(const Json& model, ByteBpeOptions& options, const std::s
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"})
     if (is_set(key))
       throw InputError(text::kTokenizerComponent,
-                       "{}: the model's \"{}\" is {}; byte-level BPE is supported without it", origin, key,
-                       model[key].dump().substr(0, 80));
+                       "{}: the model's \"{}\" is {}; byte-level BPE is supported without it; {}", origin,
+                       key, model[key].dump().substr(0, 80), remedy_without(key));
   if (is_set("unk_token")) options.unknown_byte_token = json_get<std::string>(model, "unk_token", origin);
   options.fuse_unknown = json_get_or(model, "fuse_unk", false, origin);
   options.ignore_merges = json_get_or(model, "ignore_merges", false, origin);

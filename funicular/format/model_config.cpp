@@ -152,8 +152,9 @@ void check_choice(std::string_view origin, const char* key, const std::string& v
                   const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   const std::string near = nearest(value, choices.data(), choices.data() + choices.size());
-  throw InputError("config", "{}: \"{}\": expected one of {}, found \"{}\"{}", origin, key,
-                   fmt::join(choices, ", "), value, near.empty() ? "" : "; did you mean \"" + near + "\"?");
+  throw InputError("config", "{}: \"{}\": expected one of {}, found \"{}\"; {}", origin, key,
+                   fmt::join(choices, ", "), value,
+                   near.empty() ? "take a model with one of these" : "did you mean \"" + near + "\"?");
 }
 
 /// The key in messages; also for fields that the family's files do not have.

@@ -1,5 +1,8 @@
 #include "funicular/format/piece_files.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -92,8 +95,8 @@ std::unique_ptr<const PieceModel> read_bpe(TokenizerDocument& document, const st
     const auto found = model.find(key);
     if (found != model.end() && !found->is_null() && *found != "" && *found != 0)
       throw InputError(text::kTokenizerComponent,
-                       "{}: the model's \"{}\" is {}; BPE of characters is supported without it", origin, key,
-                       found->dump().substr(0, 80));
+                       "{}: the model's \"{}\" is {}; BPE of characters is supported without it; {}", origin,
+                       key, found->dump().substr(0, 80), remedy_without(key));
   }
   text::CharacterBpeOptions options;
   options.unknown_token = json_get_or<std::string>(model, "unk_token", "", origin);
@@ -205,6 +208,31 @@ OrderedJson pieces_config_json(const PieceTokenizer& tokenizer, int model_max_le
   return config;
 }
 
+/// Tells of settings in tokenizer_config.json that tokenizer.json contradicts, which holds.
+void warn_of_unread_settings(const PieceRules& rules, const Json& config, const std::string& origin) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* key, bool own) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_boolean() && *found != own)
+      differences.push_back(fmt::format("{} is {}, and there it is {}", key, found->dump(), own));
+  };
+  const auto normalises = [&](auto kind) {
+    return std::any_of(rules.normalizer.begin(), rules.normalizer.end(),
+                       [&](const text::NormalizerStep& step) { return step.kind == kind; });
+  };
+  compare("do_lower_case", normalises(text::NormalizerStep::lowercase));
+  compare("keep_accents", !normalises(text::NormalizerStep::strip_accents));
+  bool punctuation = false;
+  for (const text::SplitterStep& step : rules.splitter) {
+    punctuation |= step.kind == text::SplitterStep::punctuation;
+    if (step.kind == text::SplitterStep::metaspace)
+      compare("add_prefix_space", step.prepend != text::SplitterStep::Prepend::never);
+  }
+  compare("split_by_punct", punctuation);
+  if (!differences.empty())
+    log::warning("{}: tokenizer.json says otherwise and holds: {}", origin, fmt::join(differences, "; "));
+}
+
 }  // namespace
 
 bool is_character_bpe(const Json& root) {
@@ -233,6 +261,7 @@ PieceTokenizer read_pieces(TokenizerDocument document, const fs::path& path) {
   PieceRules rules;
   rules.normalizer = read_normalizer(root, origin);
   rules.splitter = read_splitter(root, origin);
+  warn_of_unread_settings(rules, config, config_origin);
   std::unique_ptr<const PieceModel> model =
       found == "Unigram" ? read_unigram(root["model"], origin) : read_bpe(document, origin);
   const std::vector<AddedToken> listed = read_added(root, origin);

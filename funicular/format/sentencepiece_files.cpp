@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/foreign_file.h"
 #include "funicular/base/log.h"
 #include "funicular/format/named_tokens.h"
 #include "funicular/format/piece_files.h"
@@ -285,7 +286,9 @@ std::string sentencepiece_of_class(const fs::path& folder) {
 
 text::PieceTokenizer read_sentencepiece(const fs::path& path) {
   const std::string origin = path.string();
-  const SentencePieceModel model = parse_sentencepiece_model(read_file(path), origin);
+  const std::string bytes = read_file(path);
+  refuse_foreign(bytes, origin, "a SentencePiece model");
+  const SentencePieceModel model = parse_sentencepiece_model(bytes, origin);
   std::string config_origin;
   Json config = read_tokenizer_config(path.parent_path(), config_origin);
   const PieceClass& found = class_of(path, tokenizer_class_of(path.parent_path(), config, config_origin));

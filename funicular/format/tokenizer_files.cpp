@@ -49,6 +49,9 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
     return read_file_of_any_kind(path);
   } catch (const InputError& error) {
     const std::string_view message = error.what();
+    if (message.starts_with("[json]"))
+      throw InputError(text::kTokenizerComponent, "{}; {}", message.substr(message.find(' ') + 1),
+                       kCopyAgain);
     // vocab.json is read together with merges.txt, which a message may name instead.
     for (const char* const name : {"merges.txt", "tokenizer_config.json", "config.json",
                                    "special_tokens_map.json", "added_tokens.json"})

@@ -32,6 +32,12 @@ const Json& part_of(const Json& root, const char* key, std::initializer_list<std
                    names, whose, kOtherTokenizer);
 }
 
+std::string remedy_without(std::string_view key) {
+  return key == "dropout"
+             ? "set it to null in a copy of the folder, so that a text always has the same tokens"
+             : kOtherTokenizer;
+}
+
 /// Blanks are in no word.
 static std::string unused(size_t id) {
   return fmt::format("[id {} unused: ]", id);
@@ -45,13 +51,13 @@ std::vector<std::string> read_vocabulary(const Json& ids, const std::string& ori
     const int64_t id = json_holds<int64_t>(value) ? value.get<int64_t>() : -1;
     if (id < 0 || id >= limit)
       throw InputError(text::kTokenizerComponent,
-                       "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}", origin, token,
-                       value.dump(), static_cast<int64_t>(ids.size()) - 1);
+                       "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}; {}", origin,
+                       token, value.dump(), static_cast<int64_t>(ids.size()) - 1, kCopyAgain);
     const auto at = static_cast<size_t>(id);
     if (at >= vocabulary.size()) vocabulary.resize(at + 1), taken.resize(at + 1);
     if (taken[at])
-      throw InputError(text::kTokenizerComponent, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin,
-                       vocabulary[at], token, id);
+      throw InputError(text::kTokenizerComponent, "{}: the tokens \"{}\" and \"{}\" share the id {}; {}",
+                       origin, vocabulary[at], token, id, kCopyAgain);
     taken[at] = true;
     vocabulary[at] = token;
   }

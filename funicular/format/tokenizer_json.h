@@ -17,9 +17,14 @@ namespace funicular::format {
 inline constexpr const char* kOtherTokenizer =
     "take a model whose tokeniser docs/reference/tokenizers.md lists";
 
+/// Ends the messages that refuse a damaged file of a tokeniser.
+inline constexpr const char* kCopyAgain = "copy the file again, or save the tokeniser with transformers";
+
 /// Returns the "type" of a part of tokenizer.json, or "none" for null. If there is no type, returns a description
 /// in words.
 std::string found_type(const Json& part);
+/// Returns the remedy for a model of BPE with the setting `key`, which is not supported.
+std::string remedy_without(std::string_view key);
 /// root[key], which must be of one of these types ("none": null or missing); `whose` says of which tokenizers
 /// in the message. Throws InputError.
 const Json& part_of(const Json& root, const char* key, std::initializer_list<std::string_view> supported,

@@ -68,14 +68,22 @@ struct OtherFamily {
   std::string weight;
 };
 
-/// Finds a weight that is named as another family's. There is none if a name begins with the own family's prefix.
+/// The family that config.json names. It is not the model's where an ELECTRA begins with the weights of a BERT.
+const format::Family& family_of_file(const format::ModelConfig& config) {
+  const auto type = config.source.find("model_type");
+  return type != config.source.end() && type->is_string() ? format::family_of(type->get<std::string>())
+                                                          : format::family_of(config);
+}
+
+/// Finds a weight of an encoder that is named as another family's. There is none if a name begins with the own
+/// family's prefix.
 OtherFamily find_other_family(const format::Family& own, const fs::path& folder) {
   OtherFamily other;
   const format::WeightFiles files(folder);
   for (const format::TensorEntry* entry : files.entries()) {
     const std::string& name = entry->name;
     if (has_prefix_of(own, name)) return {};
-    if (other.family || format::names_layer_weight(own, name)) continue;
+    if (other.family || !is_encoder_weight(name) || format::names_layer_weight(own, name)) continue;
     for (const format::Family& family : format::families())
       if (!other.family && (has_prefix_of(family, name) || format::names_layer_weight(family, name)))
         other = {&family, list({name})};
@@ -83,32 +91,46 @@ OtherFamily find_other_family(const format::Family& own, const fs::path& folder)
   return other;
 }
 
-void warn_of_other_names(const format::ModelConfig& config, const fs::path& folder,
-                         const std::vector<std::string>& missing) {
-  if (const std::string doubt = doubtful_names(config, folder, missing); !doubt.empty())
-    log::warning("{}", doubt);
+/// The values of model_type whose files name weights so.
+std::vector<std::string> types_that_name(const std::string& weight) {
+  std::vector<std::string> types;
+  for (const format::Family& family : format::families())
+    if (has_prefix_of(family, weight) || format::names_layer_weight(family, weight))
+      types.push_back(family.model_type);
+  return types;
+}
+
+/// Logs which weights of the folder are not used. `warns`: the encoder's are logged as a warning.
+void tell_of_unused(const std::vector<std::string>& unused, bool warns, const fs::path& folder) {
+  std::vector<std::string> left, others;
+  for (const std::string& name : unused) (warns && is_encoder_weight(name) ? left : others).push_back(name);
+  if (!others.empty()) log::info("in {} and not used: {}", folder.string(), list(others));
+  if (!left.empty())
+    log::warning("in {} and not used, for its config.json has no place for them: {}", folder.string(),
+                 list(left));
 }
 
 }  // namespace
 
-std::string doubtful_names(const format::ModelConfig& config, const fs::path& folder,
-                           std::vector<std::string> missing) {
-  const format::Family& own = format::family_of(config);
+void refuse_other_family(const format::ModelConfig& config, const fs::path& folder,
+                         std::vector<std::string> missing) {
+  const format::Family& own = family_of_file(config);
   const OtherFamily other = find_other_family(own, folder);
-  if (!other.family) return "";
+  if (!other.family) return;
   const std::string found =
       fmt::format("{}: {} is the name of a weight of {}, but config.json says \"model_type\" \"{}\"",
-                  folder.string(), other.weight, other.family->title, config.model_type);
+                  folder.string(), other.weight, other.family->title, own.model_type);
   std::erase_if(missing, [](const std::string& name) { return !is_encoder_weight(name); });
   if (!missing.empty())
     throw InputError("weights",
                      "{}, and these weights of {} are missing: {}; put the config.json of the {} model "
                      "into the folder",
                      found, own.title, list(missing), other.family->title);
-  return fmt::format(
-      "{}. The weights are read as weights of {}. If the model is {}, put its own config.json into "
-      "the folder",
-      found, own.title, other.family->title);
+  const std::vector<std::string> types = types_that_name(other.weight);
+  throw InputError("weights",
+                   "{}. {} computes otherwise with the same weights. Put the config.json that belongs to the "
+                   "weights into the folder, or set \"model_type\" to {} if all else in it is right",
+                   found, own.title, fmt::join(types, " or "));
 }
 
 /// Returns the architecture in config.json with another head than `head` whose weights have the same names; "" if
@@ -206,6 +228,7 @@ Pretrained Pretrained::of_table(const fs::path& folder) {
 void Pretrained::read_as_electra() {
   const format::ModelConfig bert = config_;
   if (!has_weights_ || bert.model_type != format::ModelConfig().model_type) return;
+  config_.source["model_type"] = bert.model_type;
   config_.model_type = "electra";
   config_.encoder.embedding_size = bert.encoder.width;
   for (const char* const key : {"pooler_type", "pooler_fc_size", "position_embedding_type"})
@@ -304,14 +327,13 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
   if (!read_by_caller.empty())
     std::erase_if(report.unexpected,
                   [&](const std::string& name) { return name.starts_with(read_by_caller); });
-  if (starts_anew) warn_of_other_names(config_, path_, report.missing);
+  if (starts_anew) refuse_other_family(config_, path_, report.missing);
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));
   if (!report.missing.empty() && starts_anew)
     log::info("new, randomly initialised: {}", list(report.missing));
-  if (!report.unexpected.empty())
-    log::info("in {} and not used: {}", path_.string(), list(report.unexpected));
+  tell_of_unused(report.unexpected, starts_anew, path_);
   return report;
 }
 
@@ -323,19 +345,14 @@ void Pretrained::load_all(Model& model, const Head& head, const std::string& els
   refuse_unused_layers(config_, path_);
   check_decoder(model, config_, path_);
   LoadReport report = load_pretrained(model, path_);
-  warn_of_other_names(config_, path_, report.missing);
+  refuse_other_family(config_, path_, report.missing);
   require_finite(model, path_);
   if (!elsewhere.empty())
     std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
   if (!report.missing.empty())
     throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
                      list(report.missing), reason_of_missing(config_, head, path_));
-  std::vector<std::string> left, others;
-  for (const std::string& name : report.unexpected) (is_encoder_weight(name) ? left : others).push_back(name);
-  if (!others.empty()) log::info("in {} and not used: {}", path_.string(), list(others));
-  if (!left.empty())
-    log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(),
-                 list(left));
+  tell_of_unused(report.unexpected, true, path_);
 }
 
 namespace {

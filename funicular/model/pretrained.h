@@ -117,11 +117,10 @@ class Pretrained {
 /// Throws InputError unless `folder` is a folder with a config.json; `option` names it in the message.
 void require_folder(const fs::path& folder, const char* option);
 
-/// Returns a sentence if weights are named as another family's and none has the prefix of the model's family. The
-/// config.json may then be another model's, and transformers would begin with random weights. Returns "" otherwise.
-/// `missing`: the model's weights that the folder lacks. Throws InputError if some of them are the encoder's.
-std::string doubtful_names(const format::ModelConfig& config, const fs::path& folder,
-                           std::vector<std::string> missing);
+/// Throws InputError if weights of the encoder are named as another family's and none has the model's prefix, for config.json is
+/// then another model's. `missing`: the model's weights that the folder lacks.
+void refuse_other_family(const format::ModelConfig& config, const fs::path& folder,
+                         std::vector<std::string> missing);
 
 /// Describes the fields that decide what a model computes and how it trains. A run resumes only if they are equal.
 std::string describe_model(const format::ModelConfig& config);

@@ -23,16 +23,19 @@ class Weights(ProgramTest):
         model = self.model(extra_shapes={**CLASSIFIER, "encoder.layer.0.attention.self.distance_embedding.weight": [3, 16]})
         result = self.succeeds("predict", "--model", model, stdin="film\n")
         self.assertIn("no place for them: encoder.layer.0.attention.self.distance_embedding.weight", result.err)
+        self.assertIn("no place for them: encoder.layer.0", self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None)).err)
         told = self.succeeds("doctor", "--model", model).out
         self.assertRegex(told, "warn weights .* has no place for encoder.layer.0.attention.self.distance_embedding.weight")
 
-    def test_of_another_family_are_refused_or_doubted(self):
+    def test_of_another_family_are_refused(self):
         """A RoBERTa's weights have all that a BERT needs; a DistilBERT's lack token types."""
         shapes = {"roberta." + name: shape for name, shape in encoder_shapes().items()}
         model = self.model("roberta")
         write_safetensors(model / "model.safetensors", random_weights(shapes))
-        told = self.succeeds("doctor", model, "--output", self.folder).out
-        self.assertRegex(told, r'(?m)^warn weights .*roberta\.\S+ is the name of a weight of RoBERTa, but config\.json says "model_type" "bert"')
+        phrases = ('is the name of a weight of RoBERTa, but config.json says "model_type" "bert"', 'set "model_type" to roberta or xlm-roberta or camembert')
+        self.refuses(self.finetune_words(model, max_steps=1, num_train_epochs=None), *phrases)
+        self.refuses(["predict", "--model", model], *phrases, stdin="film\n")
+        self.assertRegex(run("doctor", model, "--output", self.folder).out, r"(?m)^FAIL weights .*roberta\.\S+ is the name of a weight of RoBERTa")
         model = self.model("distilbert")
         shapes = {name.replace("roberta.", "distilbert."): shape for name, shape in shapes.items() if "token_type" not in name}
         write_safetensors(model / "model.safetensors", random_weights(shapes))

@@ -76,7 +76,7 @@ TEST(ModelConfig, WhatDoesNotFitIsRefusedByName) {
       {"hidden_dropout_prob", 1e30, "a probability in [0, 1), found 1e+30"},
       {"layer_norm_eps", "1e-12", "expected a number"},
       {"hidden_act", "gleu", "did you mean \"gelu\"?"},
-      {"hidden_act", "mish", "expected one of gelu"},
+      {"hidden_act", "mish", "found \"mish\"; take a model with one of these"},
       {"position_embedding_type", "relative_key", "positions of this kind are not supported"},
       {"is_decoder", true, "decoders are not supported"},
       {"add_cross_attention", true, "decoders are not supported"},

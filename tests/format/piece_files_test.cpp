@@ -427,7 +427,33 @@ TEST_F(PieceFiles, OtherModelsOfSentencePieceAreRefused) {
   const std::string cut = model_bytes();
   EXPECT_NE(error("spiece.model", cut.substr(0, 5)).find("ends within"), std::string::npos);
   EXPECT_NE(error("spiece.model", "{\"json\": 1}").find("is no SentencePiece model"), std::string::npos);
+  EXPECT_NE(
+      error("spiece.model", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 5\n")
+          .find("is a Git LFS pointer; expected a SentencePiece model: the file itself was not downloaded"),
+      std::string::npos);
   EXPECT_NE(error("spiece.model", piece("a", 0, 9)).find("piece 0 has the type 9"), std::string::npos);
+}
+
+TEST_F(PieceFiles, SettingsThatTokenizerJsonContradictsAreToldOf) {
+  const auto told = [&](const char* settings) {
+    scratch_.put("tokenizer.json", kUnigramJson);
+    scratch_.put("tokenizer_config.json", settings);
+    testing::internal::CaptureStderr();
+    load_tokenizer(scratch_.path());
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string all = told(
+      R"({"do_lower_case": true, "keep_accents": false, "add_prefix_space": false, "split_by_punct": true})");
+  EXPECT_NE(
+      all.find("tokenizer_config.json: tokenizer.json says otherwise and holds: do_lower_case is true, and "
+               "there it is false; keep_accents is false, and there it is true; add_prefix_space is false, "
+               "and there it is true; split_by_punct is true, and there it is false\n"),
+      std::string::npos)
+      << all;
+  EXPECT_EQ(
+      told(
+          R"({"do_lower_case": false, "keep_accents": true, "add_prefix_space": true, "split_by_punct": false})"),
+      "");
 }
 
 // ---- damage

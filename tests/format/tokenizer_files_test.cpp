@@ -132,8 +132,15 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   EXPECT_TRUE(names(error_with("/pre_tokenizer/type", "ByteLevel"), "ByteLevel"));
   EXPECT_TRUE(names(error_with("/post_processor/type", "ByteLevel"), "ByteLevel"));
   EXPECT_TRUE(names(error_with("/post_processor/pair/3/Sequence/type_id", 0), "\"pair\""));
-  EXPECT_TRUE(names(error_with("/model/vocab/a", 17), "id 17"));
-  EXPECT_TRUE(names(error_with("/model/vocab/a", 5), "share the id 5"));
+  EXPECT_TRUE(
+      names(error_with("/model/vocab/a", 17), "id 17; expected an integer from 0 to 5; copy the file again"));
+  EXPECT_TRUE(names(error_with("/model/vocab/a", 5), "share the id 5; copy the file again"));
+  const std::string remedy = "; copy the file again, or save the tokeniser with transformers";
+  const std::string cut = good_json().dump();
+  for (const std::string& text : {std::string(), cut.substr(0, cut.size() / 2)})
+    EXPECT_TRUE(error_of(write("tokenizer.json", text)).ends_with(remedy)) << text;
+  const std::string unlisted = error_with("/post_processor/single/0/SpecialToken/id", "<zz>");
+  EXPECT_TRUE(unlisted.ends_with("the key \"<zz>\" is missing" + remedy)) << unlisted;
   EXPECT_TRUE(
       names(error_with("/added_tokens/0/id", 4), "\"[M]\" has the id 4, and in the vocabulary it is 1"));
   EXPECT_TRUE(
@@ -360,7 +367,7 @@ TEST_F(TokenizerFiles, ByteLevelBpeThatIsWrongIsRefusedWithTheRemedy) {
   expect("/model/merges", nullptr, "no list \"merges\"");
   expect("/model/vocab/a", 4, "share the id 4");
   expect("/model/vocab/a", 30, "id 30");
-  expect("/model/dropout", 0.1, "\"dropout\" is 0.1");
+  expect("/model/dropout", 0.1, "\"dropout\" is 0.1; byte-level BPE is supported without it; set it to null");
   expect("/model/byte_fallback", true, "\"byte_fallback\"");
   expect("/model/unk_token", "<unk>", "\"<unk>\" is missing");
   expect("/normalizer/type", "NFKC", "the normalizer is NFKC; supported: none or NFC");
