@@ -25,12 +25,16 @@ namespace {
 
 using comm::test::is_rank;
 
+/// LibTorch asks once for the number of cards, so all tests of the program have as many.
+struct FourCards final : testing::Environment {
+  void SetUp() override { ::setenv("FUNICULAR_CARDS", "4", 1); }
+};
+[[maybe_unused]] const testing::Environment* const kCards =
+    testing::AddGlobalTestEnvironment(new FourCards);  // which the library deletes
+
 class OnCards : public prove::test::Proofs {
  protected:
-  void SetUp() override {
-    ::setenv("TEST_DEVICE", "cuda", 1);
-    ::setenv("FUNICULAR_CARDS", "4", 1);  // LibTorch asks once
-  }
+  void SetUp() override { ::setenv("TEST_DEVICE", "cuda", 1); }
 
   /// A card for each rank, with NCCL; or one card that all share.
   static void use(bool nccl) {
