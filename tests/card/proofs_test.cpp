@@ -81,6 +81,20 @@ TEST_F(OnCards, RanksWithACardEachComputeAsOneProcess) {
                     "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3"});
 }
 
+/// Dropout's mask does not depend on how a batch is cut.
+TEST_F(OnCards, InSixteenBitsRanksComputeAsOneProcessUpToRounding) {
+  use(true);
+  if (is_rank()) return run_rank();
+  ::setenv("TEST_PRECISION", "bf16", 1);
+  for (const char* const layout : {"ddp -n 2", "zero3 -n 2", "pipeline -n 2 --micro-batch-size 2"}) {
+    const prove::Proof proof = compare(layout, "single");
+    EXPECT_TRUE(prove::holds(proof, promise)) << layout << ": " << proof.first;
+    EXPECT_EQ(promise.bound, 0.1);
+    EXPECT_GT(proof.gradient.relative, 1e-5) << "not in 16 bits";
+  }
+  ::unsetenv("TEST_PRECISION");
+}
+
 /// LAMB's step of a layer needs norms over the ranks that hold its blocks.
 TEST_F(OnCards, ARuleByLayersHasTheNormsOfAllRanks) {
   use(false);
