@@ -97,8 +97,10 @@ const std::vector<int32_t> kLengths{1, 2, 15, 16, 17, 33, 63, 64, 65, 100};
 INSTANTIATE_TEST_SUITE_P(
     , ShortAttention,
     testing::Values(Shape{"Plain", kLengths}, Shape{"Dropout", kLengths, 32, 0.3},
-                    Shape{"Half", kLengths, 32, 0.3, at::kHalf}, Shape{"HeadsOf12", {40, 65}, 12, 0.1},
-                    Shape{"HeadsOf33", {40, 65}, 33, 0.1}, Shape{"HeadsOf72", {40, 65}, 72, 0.1},
+                    Shape{"Half", kLengths, 32, 0.3, at::kHalf}, Shape{"HeadsOf64", {40, 65}, 64, 0.1},
+                    Shape{"HeadsOf96", {40, 65}, 96, 0.1}, Shape{"HeadsOf128", {40, 65}, 128, 0.1},
+                    Shape{"HeadsOf12", {40, 65}, 12, 0.1}, Shape{"HeadsOf33", {40, 65}, 33, 0.1},
+                    Shape{"HeadsOf72", {40, 65}, 72, 0.1},
                     Shape{"Window", {1, 8, 100, 150}, 32, 0.1, at::kBFloat16, 7},
                     // Windows of width 1 end where a tile of 48, 64 or 96 keys begins.
                     Shape{"NarrowWindow", {150}, 32, 0, at::kBFloat16, 1},
@@ -120,7 +122,7 @@ std::vector<Shape> every_width() {
   return shapes;
 }
 
-INSTANTIATE_TEST_SUITE_P(HeadsOf, ShortAttention, testing::ValuesIn(every_width()),
+INSTANTIATE_TEST_SUITE_P(TeamOfWidth, ShortAttention, testing::ValuesIn(every_width()),
                          [](const auto& info) { return info.param.name; });
 
 /// The mask [heads, length, length] of each sequence, read from what attention gives for equal scores. Value j is a unit
