@@ -337,15 +337,10 @@ std::string Layout::recurrence() const {
              : "";
 }
 
-std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b) {
-  const bool narrow = compute_type(task.precision).has_value();
-  const auto draws_otherwise = [](const Layout& layout) {
-    return !layout.is_reference() && !layout.deterministic;
-  };
-  if (task.device.is_cpu() || !narrow || !(draws_otherwise(a) || draws_otherwise(b))) return "";
-  return "in 16 bits FlashAttention's dropout depends on the micro-batches. Give --deterministic in both "
-         "layouts, "
-         "or --precision tf32, fp32 or fp64";
+bool repeats_attention(const Layout& layout, const format::ModelConfig& config) {
+  const auto& relative = config.encoder.positions.relative;
+  const bool by_vectors = relative && relative->kind == format::RelativePositions::Kind::disentangled;
+  return layout.deterministic || !by_vectors;
 }
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {

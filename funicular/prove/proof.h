@@ -95,10 +95,10 @@ int64_t most_slices(const ProofTask& task);
 /// The file of a step's tensors in a run's folder; kind is "gradient", "weight" or "state".
 std::string step_file(const char* kind, int64_t step);
 
-/// Returns why these two layouts cannot be compared on the task's device; "" if they can. On a GPU, only layouts of
-/// one rank can be compared. In 16 bits, LibTorch's FlashAttention draws dropout by the batch there, unless a layout
-/// is deterministic.
-std::string device_refuses(const ProofTask& task, const Layout& a, const Layout& b);
+/// Whether attention on a GPU leaves out LibTorch's FlashAttention (ModelOptions::repeatable). FlashAttention's dropout
+/// depends on how a batch is cut, so layouts would differ. Only attention by vectors of distances never uses it. The
+/// gradients of these vectors do not repeat, so `layout` decides there.
+bool repeats_attention(const Layout& layout, const format::ModelConfig& config);
 
 /// Trains under `layout` on the ranks of `group`, whose number must be the layout's. Writes to `folder` for each
 /// step: the gradients before the update, the weights and optimiser state after it, the loss and its terms.

@@ -51,7 +51,7 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
                          const fs::path& folder, const format::ModelConfig& config) {
   ProofText text = open_text(task, config);
-  Model model = build_model(task, *text.objective, config, layout.deterministic);
+  Model model = build_model(task, *text.objective, config, repeats_attention(layout, config));
   text.objective = with_fault(std::move(text.objective), layout.fault);
   train::Trainer trainer(
       options_of(task, layout),

@@ -25,12 +25,16 @@ namespace {
 
 using comm::test::is_rank;
 
+/// LibTorch asks once for the number of cards, so all tests of the program have as many.
+struct FourCards final : testing::Environment {
+  void SetUp() override { ::setenv("FUNICULAR_CARDS", "4", 1); }
+};
+[[maybe_unused]] const testing::Environment* const kCards =
+    testing::AddGlobalTestEnvironment(new FourCards);  // which the library deletes
+
 class OnCards : public prove::test::Proofs {
  protected:
-  void SetUp() override {
-    ::setenv("TEST_DEVICE", "cuda", 1);
-    ::setenv("FUNICULAR_CARDS", "4", 1);  // LibTorch asks once
-  }
+  void SetUp() override { ::setenv("TEST_DEVICE", "cuda", 1); }
 
   /// A card for each rank, with NCCL; or one card that all share.
   static void use(bool nccl) {
@@ -75,6 +79,20 @@ TEST_F(OnCards, RanksWithACardEachComputeAsOneProcess) {
   expect_as_single({"zero2 -n 3 --micro-batch-size 2",
                     "pipeline-zero3 -n 4 --pipeline-parallel 2 --schedule zb-h1 --micro-batch-size 2",
                     "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3"});
+}
+
+/// Dropout's mask does not depend on how a batch is cut.
+TEST_F(OnCards, InSixteenBitsRanksComputeAsOneProcessUpToRounding) {
+  use(true);
+  if (is_rank()) return run_rank();
+  ::setenv("TEST_PRECISION", "bf16", 1);
+  for (const char* const layout : {"ddp -n 2", "zero3 -n 2", "pipeline -n 2 --micro-batch-size 2"}) {
+    const prove::Proof proof = compare(layout, "single");
+    EXPECT_TRUE(prove::holds(proof, promise)) << layout << ": " << proof.first;
+    EXPECT_EQ(promise.bound, 0.1);
+    EXPECT_GT(proof.gradient.relative, 1e-5) << "not in 16 bits";
+  }
+  ::unsetenv("TEST_PRECISION");
 }
 
 /// LAMB's step of a layer needs norms over the ranks that hold its blocks.

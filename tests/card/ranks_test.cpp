@@ -59,7 +59,6 @@ TEST(WaitTimes, AreThoseOfTheCardsStreamAndTheHostGoesOn) {
 
 /// A card for each rank, with NCCL.
 void use_cards() {
-  ::setenv("FUNICULAR_CARDS", "4", 1);  // LibTorch asks once
   ::setenv("FUNICULAR_TRANSPORT", "nccl", 1);
   comm::test::use_stand_in();
   if (is_rank()) device::use_card(launch::read_environment().local_rank);

@@ -198,7 +198,7 @@ std::vector<int32_t> lengths_around(int64_t window, bool slow) {
 
 /// On a GPU this also runs LibTorch's attention, which must not be asked for some queries in a window.
 TEST_P(Attention, OfAWindowEqualsItsFormulaWithGradients) {
-  for (const int64_t window : {0, 7, 31, 64, 200})
+  for (const int64_t window : {0, 1, 7, 31, 64, 200})
     for (const bool some : {false, true}) {
       if (slow() && window > 31) continue;
       SCOPED_TRACE(testing::Message() << "window " << window << (some ? ", some queries" : ""));

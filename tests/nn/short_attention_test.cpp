@@ -100,14 +100,30 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"Half", kLengths, 32, 0.3, at::kHalf}, Shape{"HeadsOf64", {40, 65}, 64, 0.1},
                     Shape{"HeadsOf96", {40, 65}, 96, 0.1}, Shape{"HeadsOf128", {40, 65}, 128, 0.1},
                     Shape{"HeadsOf12", {40, 65}, 12, 0.1}, Shape{"HeadsOf33", {40, 65}, 33, 0.1},
-                    Shape{"HeadsOf72", {40, 65}, 72, 0.1}, Shape{"LongestOfBert", {512, 257}, 32, 0.1},
+                    Shape{"HeadsOf72", {40, 65}, 72, 0.1},
                     Shape{"Window", {1, 8, 100, 150}, 32, 0.1, at::kBFloat16, 7},
+                    // Windows of width 1 end where a tile of 48, 64 or 96 keys begins.
+                    Shape{"NarrowWindow", {150}, 32, 0, at::kBFloat16, 1},
                     Shape{"WideWindow", {150}, 32, 0, at::kBFloat16, 64},
                     Shape{"SomeQueries", kLengths, 32, 0.3, at::kBFloat16, -1, true},
                     Shape{"SomeQueriesInAWindow", {100, 20}, 32, 0.1, at::kHalf, 9, true},
                     Shape{"Turned", {40, 65}, 64, 0.1, at::kBFloat16, -1, false, true},
                     Shape{"SomeTurned", {40, 65}, 32, 0, at::kHalf, 20, true, true}),
     [](const auto& info) { return info.param.name; });
+
+/// Each width of the kernels, with and without dropout, at the borders of tiles up to BERT's longest row.
+std::vector<Shape> every_width() {
+  const std::vector<int32_t> borders{1, 31, 33, 47, 49, 64, 65, 128, 257, 512};
+  std::vector<Shape> shapes;
+  for (const int64_t size : {32, 64, 96, 128})
+    for (const bool drops : {false, true})
+      shapes.push_back({std::to_string(size) + (drops ? "WithDropout" : "WithoutDropout"), borders, size,
+                        drops ? 0.1 : 0, drops ? at::kBFloat16 : at::kHalf});
+  return shapes;
+}
+
+INSTANTIATE_TEST_SUITE_P(TeamOfWidth, ShortAttention, testing::ValuesIn(every_width()),
+                         [](const auto& info) { return info.param.name; });
 
 /// The mask [heads, length, length] of each sequence, read from what attention gives for equal scores. Value j is a unit
 /// vector of channel j % size, of length 2^(j / size), and so is the context's gradient. So the context's channels count
@@ -116,33 +132,30 @@ struct Masks {
   std::vector<at::Tensor> forward, backward;
 };
 
-constexpr int64_t kMaskSize = 64;
-
-at::Tensor digits(int64_t length) {
-  const at::Tensor rows = at::zeros({length, kMaskSize}, at::kDouble);
-  for (int64_t first = 0; first < length; first += kMaskSize)
-    rows.narrow(0, first, std::min(kMaskSize, length - first)).fill_diagonal_(std::exp2(first / kMaskSize));
+at::Tensor digits(int64_t length, int64_t size) {
+  const at::Tensor rows = at::zeros({length, size}, at::kDouble);
+  for (int64_t first = 0; first < length; first += size)
+    rows.narrow(0, first, std::min(size, length - first)).fill_diagonal_(std::exp2(first / size));
   return rows;
 }
 
 /// counts [length, size] → [length, length] of zeros and ones.
 at::Tensor decode(const at::Tensor& sums, double share) {
-  const int64_t length = sums.size(0);
+  const int64_t length = sums.size(0), size = sums.size(1);
   const at::Tensor counts = sums.to(at::kCPU, at::kDouble).div(share).round().to(at::kLong);
   const at::Tensor bits = at::zeros({length, length}, at::kLong);
-  for (int64_t first = 0; first < length; first += kMaskSize) {
-    const int64_t columns = std::min(kMaskSize, length - first);
-    bits.narrow(1, first, columns)
-        .copy_(counts.narrow(1, 0, columns).__rshift__(first / kMaskSize).remainder(2));
+  for (int64_t first = 0; first < length; first += size) {
+    const int64_t columns = std::min(size, length - first);
+    bits.narrow(1, first, columns).copy_(counts.narrow(1, 0, columns).__rshift__(first / size).remainder(2));
   }
   return bits;
 }
 
-Masks masks_of(const Keys& keys, int64_t heads, const DropoutSite& site, at::ScalarType type,
+Masks masks_of(const Keys& keys, int64_t heads, int64_t size, const DropoutSite& site, at::ScalarType type,
                at::Device place) {
-  const int64_t hidden = heads * kMaskSize, tokens = keys.packing.tokens();
+  const int64_t hidden = heads * size, tokens = keys.packing.tokens();
   std::vector<at::Tensor> rows;
-  for (const int32_t length : keys.lengths) rows.push_back(digits(length).repeat({1, heads}));
+  for (const int32_t length : keys.lengths) rows.push_back(digits(length, size).repeat({1, heads}));
   const at::Tensor values = at::cat(rows), qkv = at::zeros({tokens, 3 * hidden}, at::kDouble);
   qkv.narrow(1, 2 * hidden, hidden).copy_(values);
   const at::Tensor input = qkv.to(place, type).set_requires_grad(true);
@@ -156,7 +169,7 @@ Masks masks_of(const Keys& keys, int64_t heads, const DropoutSite& site, at::Sca
     for (int64_t head = 0; head < heads; ++head) {
       const auto part = [&](const at::Tensor& x, int64_t column) {
         return x.narrow(0, keys.packing.host_offsets[s], keys.lengths[s])
-            .narrow(1, column + head * kMaskSize, kMaskSize)
+            .narrow(1, column + head * size, size)
             .detach();
       };
       masks.forward.push_back(decode(part(context, 0), scale / keys.lengths[s]));
@@ -165,27 +178,31 @@ Masks masks_of(const Keys& keys, int64_t heads, const DropoutSite& site, at::Sca
   return masks;
 }
 
-TEST(ShortAttentionsMasks, AreTheProcessorsBitForBitInBothPasses) {
+void expect_masks_of_the_processor(const std::vector<int32_t>& lengths, int64_t heads, int64_t size) {
   const DropoutSite site{0.3, Purpose::dropout_attention, 3};
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{1, 5, 16, 70}, {512}}) {
-    const Keys keys = make_keys(lengths);
-    const int64_t heads = lengths.size() > 1 ? 2 : 1;
-    const Masks processor = masks_of(keys, heads, site, at::kFloat, at::kCPU);
-    const TeamKernels team;
-    const Masks found = masks_of(keys, heads, site, at::kHalf, team.place());
-    for (size_t i = 0; i < found.forward.size(); ++i) {
-      const size_t s = i / static_cast<size_t>(heads);
-      const at::Tensor expected =
-          attention_multipliers(lengths[s], static_cast<uint32_t>(i) % static_cast<uint32_t>(heads),
-                                static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site)
-              .gt(0)
-              .to(at::kLong);
-      for (const Masks* masks : {&processor, &found}) {
-        EXPECT_TRUE(at::equal(masks->forward[i], expected)) << "forward, " << lengths[s];
-        EXPECT_TRUE(at::equal(masks->backward[i], expected)) << "backward, " << lengths[s];
-      }
+  const Keys keys = make_keys(lengths);
+  const Masks processor = masks_of(keys, heads, size, site, at::kFloat, at::kCPU);
+  const TeamKernels team;
+  const Masks found = masks_of(keys, heads, size, site, at::kHalf, team.place());
+  for (size_t i = 0; i < found.forward.size(); ++i) {
+    const size_t s = i / static_cast<size_t>(heads);
+    const at::Tensor expected =
+        attention_multipliers(lengths[s], static_cast<uint32_t>(i) % static_cast<uint32_t>(heads),
+                              static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site)
+            .gt(0)
+            .to(at::kLong);
+    for (const Masks* masks : {&processor, &found}) {
+      EXPECT_TRUE(at::equal(masks->forward[i], expected))
+          << "forward, " << lengths[s] << ", heads of " << size;
+      EXPECT_TRUE(at::equal(masks->backward[i], expected))
+          << "backward, " << lengths[s] << ", heads of " << size;
     }
   }
+}
+
+TEST(ShortAttentionsMasks, AreTheProcessorsBitForBitInBothPasses) {
+  for (const int64_t size : {32, 64, 96, 128}) expect_masks_of_the_processor({1, 5, 16, 70}, 2, size);
+  expect_masks_of_the_processor({512}, 1, 64);
 }
 
 TEST(ShortAttentions, ChoiceDependsOnTheCardTypeAndHead) {

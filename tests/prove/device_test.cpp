@@ -1,27 +1,21 @@
-// Which layouts are compared on a GPU; what they give there only a GPU shows.
+// What proofs on a GPU ask for; what they give there, tests/card and a GPU show.
 
 #include <gtest/gtest.h>
 
+#include "funicular/format/model_config.h"
 #include "funicular/prove/proof.h"
 
 namespace funicular::prove {
 namespace {
 
-TEST(DeviceOfAProof, InSixteenBitsOnAGpuTakesDeterministicLayoutsOnly) {
-  const auto refuses = [](at::Device device, Precision precision, const char* a, const char* b) {
-    ProofTask task;
-    task.device = device;
-    task.precision = precision;
-    return !device_refuses(task, Layout::parse(a), Layout::parse(b)).empty();
+TEST(DeviceOfAProof, TakesAttentionWhoseDropoutDoesNotDependOnTheBatch) {
+  const auto repeats = [](const char* layout, const char* family) {
+    return repeats_attention(Layout::parse(layout), format::default_config(family));
   };
-  EXPECT_TRUE(refuses(at::kCUDA, Precision::bf16, "single", "single --deterministic"));
-  EXPECT_TRUE(refuses(at::kCUDA, Precision::bf16, "single --deterministic", "single"));
-  EXPECT_FALSE(refuses(at::kCUDA, Precision::bf16, "single --deterministic", "single --deterministic"));
-  EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "reference"));
-  EXPECT_FALSE(refuses(at::kCUDA, Precision::tf32, "single", "single --micro-batch-size 2"));
-  EXPECT_FALSE(refuses(at::kCPU, Precision::bf16, "single", "single"));
-  EXPECT_FALSE(refuses(at::kCUDA, Precision::fp32, "single", "zero2 -n 2"));
-  EXPECT_FALSE(refuses(at::kCPU, Precision::fp32, "single", "ddp -n 2"));
+  for (const char* const family : {"bert", "modernbert", "mpnet"})
+    EXPECT_TRUE(repeats("pipeline -n 2", family)) << family;
+  EXPECT_FALSE(repeats("ddp -n 2", "deberta-v2")) << "whose gradients cannot repeat on a GPU";
+  EXPECT_TRUE(repeats("ddp -n 2 --deterministic", "deberta-v2")) << "which is refused later";
 }
 
 }  // namespace

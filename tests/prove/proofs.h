@@ -28,6 +28,13 @@ using funicular::test::TemporaryFolder;
 
 inline const ProofTask kTask{.steps = 3, .batch_size = 10};
 
+/// kTask in the precision that TEST_PRECISION names.
+inline ProofTask usual_task() {
+  ProofTask task = kTask;
+  if (const char* const name = std::getenv("TEST_PRECISION")) task.precision = parse_precision(name);
+  return task;
+}
+
 /// Layers, groups of layers or buckets that are not the family's usual ones. `variant` is the part after the slash.
 inline void change_layers(format::EncoderSpec& encoder, const std::string& variant) {
   if (variant == "alternating") {  // each of two stages has a layer of either kind
@@ -91,7 +98,7 @@ inline void run_rank() {
   log::set_level(log::Level::error);
   const Layout layout = Layout::parse(std::getenv("TEST_LAYOUT"));
   const char* const objective = std::getenv("TEST_OBJECTIVE");
-  ProofTask task = objective ? task_of(objective) : kTask;
+  ProofTask task = objective ? task_of(objective) : usual_task();
   if (const char* const name = std::getenv("TEST_OPTIMIZER")) task.optimizer = optim::usual_optimizer(name);
   if (std::getenv("TEST_DEVICE") && !layout.is_reference())
     task.device = at::Device(std::getenv("TEST_DEVICE"));
@@ -103,7 +110,7 @@ class Proofs : public ::testing::Test {
  protected:
   Proof compare(const std::string& a, const std::string& b) {
     const Layout first = Layout::parse(a), second = Layout::parse(b);
-    promise = promise_of(first, second, kTask);
+    promise = promise_of(first, second, usual_task());
     return compare_layouts(ran(first), ran(second), kTask.steps, promise);
   }
   Promise promise;

@@ -36,7 +36,7 @@ Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const Attenti
   if (a.head_size > kWidestHead)
     throw InputError("attention",
                      "heads have {} channels; on a GPU expected at most {}, or --precision bf16 without "
-                     "--deterministic and at most 256. Else give --device cpu",
+                     "--deterministic and at most 256, except in prove. Else give --device cpu",
                      a.head_size, kWidestHead);
   a.first_head = call.first_head;
   a.rows = call.rows();

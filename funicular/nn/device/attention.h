@@ -321,7 +321,8 @@ struct AttentionForward {
 
 /// Computes the gradients of a tile of scores, with queries from `first` on and keys from `from` on. On entry,
 /// m.scores is Q * K^T and m.gradients is dP = dO * V^T. On return, m.scores is P * D and m.gradients is dS = scale *
-/// P * (D * dP - dot), with D dropout's factor.
+/// P * (D * dP - dot), with D dropout's factor. A thread changes the elements that tile_scores gave it, so no thread
+/// waits between the two.
 template <class S, class Team>
 FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, const Tiles<Compute<S>>& m,
                                      int64_t first, int64_t from, const Compute<S>* dots) {
@@ -371,7 +372,6 @@ struct QueryGradients {
       team.sync();
       tile_scores(team, m, m.query, m.key, a.head_size, m.scores);
       tile_scores(team, m, m.context_gradient, m.value, a.head_size, m.gradients);
-      team.sync();
       tile_gradients(team, tile, m, tile.begin, from, m.sums);
       team.sync();
       if (a.term_gradients && a.term_blocks) put_term_gradients(team, tile, m, from);
@@ -445,7 +445,6 @@ struct KeyValueGradients {
       team.sync();
       tile_scores(team, m, m.query, m.key, a.head_size, m.scores);
       tile_scores(team, m, m.context_gradient, m.value, a.head_size, m.gradients);
-      team.sync();
       tile_gradients(team, tile, m, first, tile.begin, m.sums);
       team.sync();
       tile_product<true>(team, m, m.gradients, m.query, a.head_size, m.out);

@@ -223,7 +223,7 @@ TEST_P(BertGolden, InBfloat16FollowsTransformersInFloat64) {
 
 class LongBertGolden : public BertGolden {};
 
-/// Windows and turned heads: without a card, the kernels for tensor cores; on a card, FlashAttention.
+/// Heads of 16, 64 and 128 channels, windows and turned heads: without a card, the kernels for tensor cores; on a card, FlashAttention.
 TEST_P(LongBertGolden, InBfloat16FollowsTransformersByTeams) {
   const TeamKernels kernels;
   check(kInBfloat16, kernels.place());
@@ -231,7 +231,9 @@ TEST_P(LongBertGolden, InBfloat16FollowsTransformersByTeams) {
 
 INSTANTIATE_TEST_SUITE_P(, LongBertGolden,
                          testing::Values(Case{"long_masked_lm", Head::masked_lm},
-                                         Case{"long_modernbert", Head::masked_lm}),
+                                         Case{"long_modernbert", Head::masked_lm},
+                                         Case{"wide_modernbert", Head::masked_lm},
+                                         Case{"wide_albert", Head::masked_lm}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Made when they are asked for: heads of the library may not be there while this file's constants are made.
