@@ -39,7 +39,7 @@ prove + 90 layouts on the card compared
 ranks + 90 several ranks on the card, by NCCL and through pinned memory, and a killed rank
 strategies + 90 zero1 to zero3, servers, pipelines and slices on the card, by NCCL
 layouts + 90 strategies through pinned memory, compared tensor by tensor
-memcheck + 90 compute-sanitizer memcheck on the kernels of attention and normalisation
+memcheck + 90 compute-sanitizer memcheck on the kernels of operations, attention and optimisers
 racecheck + 90 compute-sanitizer racecheck on the same
 inputs + 90 models, texts and batches for the parts that measure
 steps - 80 training steps of six shapes, their kernels by kind, and their products alone
@@ -255,18 +255,26 @@ part_prove() {
   local status=0
   ours "$program" prove single "single --micro-batch-size 2" --device cuda || status=1
   ours "$program" prove reference single --device cuda || status=1
-  ours "$program" prove "single --deterministic" "single --deterministic --micro-batch-size 2" --device cuda --precision bf16 || status=1
+  ours "$program" prove single "single --micro-batch-size 2" --device cuda --precision bf16 || status=1
   return $status
 }
 
 sanitize() {
-  ours compute-sanitizer --tool "$1" --error-exitcode 3 "$build/tests/test_nn" --gtest_brief=1 "--gtest_filter=$2"
+  ours compute-sanitizer --tool "$1" --error-exitcode 3 "$build/tests/$2" --gtest_brief=1 "--gtest_filter=$3"
 }
 part_memcheck() {
-  sanitize memcheck '*Joined*:Rounding*Residual*Team*:FusedOperations.*Team*:*OnACardWithLittleMemory*Team*:ShortAttention.*/HeadsOf*:ShortAttention.*/Some*'
+  local status=0
+  sanitize memcheck test_optim 'DevicePasses.*' || status=1
+  sanitize memcheck test_nn '*Joined*:Rounding*Residual*Team*:FusedOperations.*Team*:Functional.*/Team:*OnACardWithLittleMemory*Team*:ShortAttention.*/HeadsOf*:ShortAttention.*/Some*:ShortAttention.*/Plain:ShortAttention.*/Dropout:ShortAttention.*/Half:ShortAttention.*/NarrowWindow' || status=1
+  return $status
 }
 # It takes several times as long.
-part_racecheck() { sanitize racecheck 'FusedOperations.ResidualNorm*Team*:ShortAttention.*/HeadsOf64:ShortAttention.*/SomeQueries'; }
+part_racecheck() {
+  local status=0
+  sanitize racecheck test_optim 'DevicePasses.GiveTheNorm' || status=1
+  sanitize racecheck test_nn 'FusedOperations.ResidualNorm*Team*:Functional.VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles/Team:ShortAttention.*/HeadsOf12:ShortAttention.*/HeadsOf64:ShortAttention.*/SomeQueries:ShortAttention.*/NarrowWindow' || status=1
+  return $status
+}
 
 # Whether a part has anything to do on this machine.
 wanted() {
