@@ -48,17 +48,17 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
   try {
     return read_file_of_any_kind(path);
   } catch (const InputError& error) {
-    const std::string_view message = error.what();
-    if (message.starts_with("[json]"))
-      throw InputError(text::kTokenizerComponent, "{}; {}", message.substr(message.find(' ') + 1),
-                       kCopyAgain);
+    std::string message = error.what();
+    const bool is_damaged = message.starts_with("[json]");
+    if (is_damaged) message.append("; ").append(kCopyAgain);
     // vocab.json is read together with merges.txt, which a message may name instead.
+    bool names_file = message.find(path.filename().string()) != message.npos;
     for (const char* const name : {"merges.txt", "tokenizer_config.json", "config.json",
                                    "special_tokens_map.json", "added_tokens.json"})
-      if (message.find(name) != message.npos) throw;
-    if (message.find(path.filename().string()) != message.npos) throw;
+      names_file |= message.find(name) != message.npos;
+    if (names_file && !is_damaged) throw;
     const size_t begin = message.find("] ");
-    throw InputError(text::kTokenizerComponent, "{}: {}", path.string(),
+    throw InputError(text::kTokenizerComponent, "{}{}", names_file ? std::string() : path.string() + ": ",
                      message.substr(begin == message.npos ? 0 : begin + 2));
   }
 }

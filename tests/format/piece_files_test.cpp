@@ -432,6 +432,10 @@ TEST_F(PieceFiles, OtherModelsOfSentencePieceAreRefused) {
           .find("is a Git LFS pointer; expected a SentencePiece model: the file itself was not downloaded"),
       std::string::npos);
   EXPECT_NE(error("spiece.model", piece("a", 0, 9)).find("piece 0 has the type 9"), std::string::npos);
+  const std::string unlisted = error_with(kUnigramJson, "/post_processor/single/0/SpecialToken/id", "<zz>");
+  EXPECT_TRUE(unlisted.ends_with(
+      "the key \"<zz>\" is missing; copy the file again, or save the tokeniser with transformers"))
+      << unlisted;
 }
 
 TEST_F(PieceFiles, SettingsThatTokenizerJsonContradictsAreToldOf) {
