@@ -246,6 +246,8 @@ def main():
                           "teacher": {"type": Path}, "rows": {"type": Path}, "stage": {}, "dtype": {}, "number": {"type": int}}.items():
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **options)
     args = parser.parse_args()
+    if unknown := set(args.stages) - set(STAGES):
+        parser.error(f"--stages: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(STAGES)}")
     args.results.mkdir(parents=True, exist_ok=True)
     if args.peer:
         peer(args)

@@ -81,7 +81,7 @@ def main() -> int:
     args.results = args.results.absolute()
     args.results.mkdir(parents=True, exist_ok=True)
     model = args.results / args.size
-    if not model.exists():
+    if not (model / "model.safetensors").exists():
         subprocess.run([args.python, __file__, "--results", args.results, "--make-model", model, "--size", args.size], check=True)
     report: dict = {"rows": args.rows, "seconds": {}}
     for rows in args.rows:

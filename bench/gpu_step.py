@@ -90,8 +90,8 @@ def compare(args, model: str, rows: str, report: dict) -> None:
     print(f"\n{name} rows, {args.batch_size // ROWS[rows][2]} a step, {args.precision}")
     print(f"  {'':<12}{'tokens/s':>12}{'GB':>8}{'we make':>10}")
     for side, one in found.items():
-        ratio = found.get("funicular", {}).get("tokens_per_second", 0) / one["tokens_per_second"]
-        print(f"  {side:<12}{one['tokens_per_second']:>12.0f}{one['device_bytes'] / 1e9:>8.2f}{ratio:>9.2f}x", flush=True)
+        ratio = f"{found['funicular']['tokens_per_second'] / one['tokens_per_second']:.2f}x" if "funicular" in found else ""
+        print(f"  {side:<12}{one['tokens_per_second']:>12.0f}{one['device_bytes'] / 1e9:>8.2f}{ratio:>10}", flush=True)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ build=$(realpath -m "${FUNICULAR_GPU_BUILD:-build/gpu}")
 program=$build/funicular
 total=530 grace=5
 
-# name, how it runs, limit in seconds, what it does. Parts with "+" check and do not measure: neighbours of them run at the same time,
+# name, how it runs, limit in seconds, what it does. Parts with "+" do not measure: neighbours of them run at the same time,
 # and their longest limit is that of all. The most valuable come first. The limits of the rest and one of them, without "build", add up
 # to much less than the default of --seconds: archives and the table of goals take time, too.
 parts() {

@@ -21,13 +21,13 @@ namespace funicular {
 
 namespace {
 
-constexpr int kNoPyarrow = 3;  ///< exit code of the script
+constexpr int kNoPyarrow = 3, kNoSpace = 4;  ///< exit codes of the script
 
 /// Reads the file on standard input. Its argument is the process that started it: the script ends soon after that process.
 constexpr const char* kScript = R"(
 import sys
 sys.path = [folder for folder in sys.path if folder]  # not the folder in which the command runs
-import json, math, os
+import errno, json, math, os
 try:
     import pyarrow, pyarrow.feather, pyarrow.ipc, pyarrow.parquet
 except ImportError:
@@ -87,9 +87,10 @@ try:
     with open(1, "w", encoding="utf-8", newline="\n", buffering=1 << 20) as out:
         write(out)
 except BaseException as error:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(4 if full else 1)
 )";
 
 struct OpenFile {
@@ -135,7 +136,7 @@ std::string messages_of(pid_t child, int messages) {
   for (;;) {
     if (interrupt_requested() != 0) ::kill(child, SIGKILL);
     pollfd waited{messages, POLLIN, 0};
-    if (::poll(&waited, 1, kMilliseconds) == 0) continue;
+    if (::poll(&waited, 1, kMilliseconds) <= 0) continue;  // a signal may have ended the wait
     const ssize_t count = ::read(messages, piece.data(), piece.size());
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return text;
@@ -176,6 +177,9 @@ bool write_json_lines(const fs::path& file, const std::string& name, int output)
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   if (WIFEXITED(status) && (WEXITSTATUS(status) == kNoPyarrow || WEXITSTATUS(status) == 127)) return false;
   while (!messages.empty() && messages.back() == '\n') messages.pop_back();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoSpace)
+    throw RunError("file", "{}: its rows do not fit into the folder for temporary files, TMPDIR: {}", name,
+                   messages);
   if (WIFSIGNALED(status)) messages = fmt::format("{} was ended by signal {}", program, WTERMSIG(status));
   throw InputError("file", "{}: pyarrow cannot read it as a table: {}", name, messages);
 }

@@ -27,17 +27,17 @@ constexpr const char* kDownload =
     "that";
 constexpr const char* kLfs = "the file itself was not downloaded; run git lfs pull in its folder";
 constexpr const char* kParquet =
-    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .parquet; or convert "
-    "the file: "
-    "python3 -c \"import pandas; pandas.read_parquet('{0}').to_csv('{0}.csv', index=False)\"";
+    "run pip install pyarrow for python3, or for the Python in FUNICULAR_PYTHON, and let the file's name end "
+    "in .parquet. Or convert "
+    "it: python3 -c \"import pandas; pandas.read_parquet('{0}').to_csv('{0}.csv', index=False)\"";
 constexpr const char* kFeather =
-    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .arrow; or convert "
-    "the file: "
-    "python3 -c \"import pandas; pandas.read_feather('{0}').to_csv('{0}.csv', index=False)\"";
+    "run pip install pyarrow for python3, or for the Python in FUNICULAR_PYTHON, and let the file's name end "
+    "in .arrow. Or convert "
+    "it: python3 -c \"import pandas; pandas.read_feather('{0}').to_csv('{0}.csv', index=False)\"";
 constexpr const char* kArrowStream =
-    "install pyarrow for python3 (pip install pyarrow), and let the file's name end in .arrow; or convert "
-    "the file: "
-    "python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_csv('{0}.csv')\"";
+    "run pip install pyarrow for python3, or for the Python in FUNICULAR_PYTHON, and let the file's name end "
+    "in .arrow. Or convert "
+    "it: python3 -c \"import datasets; datasets.Dataset.from_file('{0}').to_csv('{0}.csv')\"";
 constexpr const char* kExcel =
     "save the sheet as CSV UTF-8, or convert it: python3 -c \"import pandas; "
     "pandas.read_excel('{0}').to_csv('{0}.csv', index=False)\"";

@@ -153,9 +153,11 @@ void refuse_wide_text(std::string_view begin, const std::string& name, bool has_
 
 MappedText::MappedText(const fs::path& path, const std::string& encoding, std::string name) : file_(path) {
   if (name.empty()) name = path.string();
-  if (const Compression compression = compression_of(file_.text()); compression != Compression::none)
-    file_ = unpacked(file_.text(), compression, name);
+  const Compression compression = compression_of(file_.text());
+  if (compression != Compression::none) file_ = unpacked(file_.text(), compression, name);
   if (has_columnar_name(name) && is_columnar(file_.text())) {
+    if (compression != Compression::none)
+      throw InputError("file", "{}: it is compressed as a whole; unpack it first", name);
     file_ = rows_of(path, file_.text(), name);
     return;
   }

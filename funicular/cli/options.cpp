@@ -369,11 +369,9 @@ void TrainingOptions::check_devices() const {
         device.device, strategy, devices);
   const auto cards = static_cast<int>(device::cards().size());
   if (device.device != "cpu" && devices > cards && !device.share)
-    throw InputError(
-        "usage",
-        "--strategy {} --devices {} uses {} GPUs, found {}; give fewer, or let them share GPUs by "
-        "--share-device",
-        strategy, devices, devices, cards);
+    throw InputError("usage",
+                     "--strategy {0} --devices {1} uses {1} GPUs, found {2}; give fewer, or --share-device",
+                     strategy, devices, cards);
 }
 
 void TrainingOptions::check_tf32() const {

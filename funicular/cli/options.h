@@ -76,6 +76,7 @@ struct TrainingOptions : RankOptions {
   void check_tf32() const;
   /// Throws InputError if passes cannot be repeated from recordings.
   void check_cuda_graphs(int ranks) const;
+  /// Throws InputError if this process would use more GPUs than it has, or several where --device names one.
   void check_devices() const;
   /// Warns of given options that have no effect in this combination.
   void warn_of_idle_options() const;

@@ -102,11 +102,11 @@ RowSplit::RowSplit(Fold fold, uint64_t seed, LabelsOf labels_of, size_t columns)
     : fold_(std::move(fold)), seed_(seed), labels_of_(std::move(labels_of)), columns_(columns) {}
 
 std::string RowSplit::key() const {
-  const std::string columns = columns_ == kAnyColumn ? " by any column"
-                              : columns_ == kLastColumn
-                                  ? labels_of_ ? " by the last column and its labels" : " by the last column"
-                              : columns_ > 0 ? fmt::format(" by {} columns", columns_)
-                                             : "";
+  std::string columns = columns_ == kAnyColumn    ? " by any column"
+                        : columns_ == kLastColumn ? " by the last column"
+                        : columns_ > 0            ? fmt::format(" by {} columns", columns_)
+                                                  : "";
+  if (labels_of_) columns += ", labels counted by row";
   if (fold_.count > 1)
     return fmt::format("fold {} of {}, {} comparable{}", fold_.number, fold_.count, seed_, columns);
   return fmt::format("{:g} {} comparable{}", fraction_, seed_, columns);

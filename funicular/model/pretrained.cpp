@@ -127,10 +127,11 @@ void refuse_other_family(const format::ModelConfig& config, const fs::path& fold
                      "into the folder",
                      found, own.title, list(missing), other.family->title);
   const std::vector<std::string> types = types_that_name(other.weight);
-  throw InputError("weights",
-                   "{}. {} computes otherwise with the same weights. Put the config.json that belongs to the "
-                   "weights into the folder, or set \"model_type\" to {} if all else in it is right",
-                   found, own.title, fmt::join(types, " or "));
+  throw InputError(
+      "weights",
+      "{}. {} may compute otherwise with the same weights. Put the config.json that belongs to the "
+      "weights into the folder, or set \"model_type\" to {} if all else in it is right",
+      found, own.title, fmt::join(types, " or "));
 }
 
 /// Returns the architecture in config.json with another head than `head` whose weights have the same names; "" if
@@ -421,7 +422,7 @@ bool gives_types(const text::SequenceTemplate& sequence) {
 }
 
 /// Makes transformers' tokeniser give the token types that the encoder was trained with, and no others. The names in
-/// the file were the tokeniser's own; a second list keeps them, since they are part of its fingerprint.
+/// the file were the tokeniser's own; a second list keeps them, since with pieces they are part of its fingerprint.
 void write_input_names(const fs::path& file, bool with_types) {
   OrderedJson json = parse_json_or_null<OrderedJson>(read_file(file));
   const OrderedJson own = json.value("model_input_names", OrderedJson());

@@ -96,8 +96,8 @@ int64_t most_slices(const ProofTask& task);
 std::string step_file(const char* kind, int64_t step);
 
 /// Whether attention on a GPU leaves out LibTorch's FlashAttention (ModelOptions::repeatable). FlashAttention's dropout
-/// depends on how a batch is cut, so layouts would differ. Only attention by vectors of distances never uses it. The
-/// gradients of these vectors do not repeat, so `layout` decides there.
+/// depends on how a batch is cut, so layouts would differ. Attention by vectors of distances never uses it, and
+/// the gradients of these vectors do not repeat on a GPU, so `layout` decides there.
 bool repeats_attention(const Layout& layout, const format::ModelConfig& config);
 
 /// Trains under `layout` on the ranks of `group`, whose number must be the layout's. Writes to `folder` for each

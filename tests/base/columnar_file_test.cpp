@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
@@ -74,6 +78,8 @@ TEST_F(ColumnarFile, ThatIsBrokenIsNamedWithTheReason) {
       refusal("a.parquet").find("a.parquet: pyarrow cannot read it as a table: ArrowInvalid: no footer"),
       std::string::npos)
       << refusal("a.parquet");
+  stand_in("echo 'OSError: no space' >&2; exit 4");
+  EXPECT_THROW(MappedText(file("a.parquet")), RunError);
   stand_in("kill -9 $$");
   EXPECT_NE(refusal("a.parquet").find("was ended by signal 9"), std::string::npos);
 }
@@ -82,15 +88,24 @@ TEST_F(ColumnarFile, AnInterruptEndsItsScript) {
   const fs::path finished = folder.path() / "finished";
   stand_in("sleep 1; touch " + finished.string());
   const InterruptGuard guard;
-  std::raise(SIGTERM);
-  try {
-    MappedText text(file("a.parquet"));
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::interrupted);
+  for (const bool while_it_runs : {false, true}) {
+    const pthread_t reader = ::pthread_self();
+    std::thread sender([&] {
+      if (!while_it_runs) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ::pthread_kill(reader, SIGTERM);
+    });
+    if (!while_it_runs) std::raise(SIGTERM);
+    try {
+      MappedText text(file("a.parquet"));
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::interrupted);
+    }
+    sender.join();
+    EXPECT_FALSE(fs::exists(finished)) << while_it_runs;
+    clear_interrupt();
   }
-  EXPECT_FALSE(fs::exists(finished));
-  clear_interrupt();
 }
 
 }  // namespace

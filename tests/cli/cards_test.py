@@ -53,7 +53,7 @@ class OnCards(ProgramTest):
     def test_what_a_card_cannot_do_is_refused_with_what_to_give(self):
         for options, message in {
                 "--device cuda:1 --strategy dp --devices 2": "--device cuda:1 names one GPU, and --strategy dp --devices 2 uses 2; give --device cuda.",
-                "--device cuda --strategy pipeline --devices 3": "uses 3 GPUs, found 2; give fewer, or let them share GPUs by --share-device",
+                "--device cuda --strategy pipeline --devices 3": "uses 3 GPUs, found 2; give fewer, or --share-device",
                 "--device cuda --offload-optimizer state": "Leave it out, or divide the state among GPUs by funicular launch and --strategy zero1",
                 "--device cuda --cuda-graphs --class-weights balanced": "--cuda-graphs does not go with --class-weights; leave one of them out",
         }.items():

@@ -197,13 +197,13 @@ def text_of(pools, rng):
 
 def compare_models(sweep, folder, texts):
     """The models of SentencePiece, by the rules of XLM-R, beside `sentencepiece` itself; ids of pieces are one more. It adds
-    scores in float, so that it takes another of two ways whose sums are equal."""
+    scores in float, so that it takes another of two ways whose sums are equal. It reads the text <unk> as characters."""
     try:
         import sentencepiece
     except ImportError:
         print("without sentencepiece, which is not installed")
         return
-    plain, ties = [t.replace("\t", " ").replace("\r", "") for t in texts], 0
+    plain, ties = [t.replace("\t", " ").replace("\r", "").replace("<unk>", "unk") for t in texts], 0
     for path in sorted(folder.glob("*unigram*.model")):
         with tempfile.TemporaryDirectory() as own:
             copy = pathlib.Path(own) / "sentencepiece.bpe.model"
