@@ -361,14 +361,15 @@ void TrainingOptions::check_cuda_graphs(int ranks) const {
 
 void TrainingOptions::check_devices() const {
   const int devices = layout().devices;
-  if (devices > 1 && device.device.starts_with("cuda:"))
+  if (devices < 2 || device.device == "cpu") return;
+  if (device.device.starts_with("cuda:"))
     throw InputError(
         "usage",
         "--device {0} names one GPU, and --strategy {1} --devices {2} uses {2}; give --device cuda. "
         "To choose the GPUs, set CUDA_VISIBLE_DEVICES, as to 1,2 for the second and the third",
         device.device, strategy, devices);
   const auto cards = static_cast<int>(device::cards().size());
-  if (device.device != "cpu" && devices > cards && !device.share)
+  if (devices > cards && !device.share)
     throw InputError("usage",
                      "--strategy {0} --devices {1} uses {1} GPUs, found {2}; give fewer, or --share-device",
                      strategy, devices, cards);

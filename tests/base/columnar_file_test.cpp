@@ -22,7 +22,7 @@ namespace {
 
 class ColumnarFile : public testing::Test {
  protected:
-  /// What the script gets as options is ignored.
+  /// Lets this shell script read the files. It ignores its options.
   void stand_in(const std::string& script) const {
     const fs::path path = folder.path() / "python";
     write_file_atomically(path, "#!/bin/sh\n" + script + "\n");

@@ -1,4 +1,4 @@
-// What a trace of LibTorch's profiler tells of a GPU's kernels.
+// The times and kinds of a GPU's kernels, read from a trace of LibTorch's profiler.
 
 #include "funicular/bench/device_trace.h"
 

@@ -1,5 +1,4 @@
-// What is beside the strategies where ranks have GPUs, on stand-ins of cards: the seconds of waits, the threads of backward
-// passes, the end of the process.
+// Ranks with GPUs, on stand-ins of cards: seconds of waits, threads of backward passes, and the end of the process.
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,4 +1,4 @@
-// What proofs on a GPU ask for; what they give there, tests/card and a GPU show.
+// Proofs on a GPU choose attention that repeats. Their results are shown by tests/card and on a GPU.
 
 #include <gtest/gtest.h>
 
