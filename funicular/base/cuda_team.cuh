@@ -11,6 +11,7 @@ namespace funicular {
 class CudaTeam {
  public:
   using Warp = CudaWarp;
+  static constexpr int kMostParts = 1;
   __device__ int64_t row() const { return blockIdx.x; }
   __device__ int64_t column() const { return blockIdx.y; }
   __device__ int rank() const { return static_cast<int>(threadIdx.x); }
@@ -21,15 +22,6 @@ class CudaTeam {
     return reinterpret_cast<unsigned char*>(memory);
   }
   __device__ Warp warp() const { return {}; }
-  __device__ int group() const { return static_cast<int>(threadIdx.x) / kLanes; }
-  __device__ int groups() const { return static_cast<int>(blockDim.x) / kLanes; }
-  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kLanes; }
-  __device__ int lanes() const { return kLanes; }
-  __device__ void sync_group() const { __syncwarp(); }
-  template <class T>
-  __device__ T sum_of_group(T value) const {
-    return reduce_lanes(value, [](T a, T b) { return a + b; });
-  }
   template <class T>
   __device__ T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });
@@ -40,16 +32,11 @@ class CudaTeam {
   }
 
  private:
-  template <class T, class Combine>
-  __device__ T reduce_lanes(T value, Combine combine) const {
-    for (int offset = kLanes / 2; offset > 0; offset /= 2)
-      value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
-    return value;
-  }
   /// Lanes of a warp by shuffles, then the warps' results in their order, by every thread for itself.
   template <class T, class Combine>
   __device__ T reduce(T value, Combine combine) const {
-    value = reduce_lanes(value, combine);
+    for (int offset = kLanes / 2; offset > 0; offset /= 2)
+      value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
     if (blockDim.x <= 32) return value;
     __shared__ T parts[32];
     __syncthreads();  // all have read what the last call left

@@ -2,12 +2,9 @@
 // A Team of base/team.h that is a few threads of the processor: for tests of kernels of accelerators, not for
 // speed. Their synchronisation is real, so that the thread sanitizer sees what it forgets.
 
-#include <algorithm>
 #include <barrier>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
-#include <list>
 #include <thread>
 #include <vector>
 
@@ -19,20 +16,16 @@ namespace funicular {
 class HostTeam {
  public:
   using Warp = HostWarp;
-  static constexpr int kLanesOfGroup = 3;  ///< no power of two: nothing may depend on it
+  static constexpr int kMostParts = 512;
   /// State that the threads of a team share.
   struct Common {
     Common(int threads, int64_t bytes)
         : size(threads),
           barrier(threads),
           slots(static_cast<size_t>(threads)),
-          memory(static_cast<size_t>(bytes / 16 + 1)) {
-      for (int first = 0; first < threads; first += kLanesOfGroup)
-        group_barriers.emplace_back(std::min(kLanesOfGroup, threads - first));
-    }
+          memory(static_cast<size_t>(bytes / 16 + 1)) {}
     int size;
     std::barrier<> barrier;
-    std::list<std::barrier<>> group_barriers;
     std::vector<double> slots;  ///< one a thread
     struct alignas(16) Cell {
       unsigned char bytes[16];
@@ -49,11 +42,6 @@ class HostTeam {
   void sync() const { common_->barrier.arrive_and_wait(); }
   unsigned char* shared() const { return common_->memory.front().bytes; }
   Warp warp() const { return {rank_, common_->size}; }
-  int group() const { return rank_ / kLanesOfGroup; }
-  int groups() const { return static_cast<int>(common_->group_barriers.size()); }
-  int lane() const { return rank_ % kLanesOfGroup; }
-  int lanes() const { return std::min(kLanesOfGroup, common_->size - group() * kLanesOfGroup); }
-  void sync_group() const { std::next(common_->group_barriers.begin(), group())->arrive_and_wait(); }
 
   template <class T>
   T sum(T value) const {
@@ -63,31 +51,20 @@ class HostTeam {
   T max(T value) const {
     return reduce(value, [](T a, T b) { return a > b ? a : b; });
   }
-  template <class T>
-  T sum_of_group(T value) const {
-    const auto wait = [this] { sync_group(); };
-    return reduce_between(
-        group() * kLanesOfGroup, lanes(), value, [](T a, T b) { return a + b; }, wait);
-  }
 
  private:
   template <class T, class Combine>
   T reduce(T value, Combine combine) const {
-    return reduce_between(0, size(), value, combine, [this] { sync(); });
-  }
-  /// Among the `count` threads from `first` on, which `wait` makes wait for each other.
-  template <class T, class Combine, class Wait>
-  T reduce_between(int first, int count, T value, Combine combine, Wait wait) const {
     static_assert(sizeof(T) <= sizeof(double));
     std::memcpy(&common_->slots[static_cast<size_t>(rank_)], &value, sizeof value);
-    wait();
+    sync();
     T result{};
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < size(); ++i) {
       T part;
-      std::memcpy(&part, &common_->slots[static_cast<size_t>(first + i)], sizeof part);
+      std::memcpy(&part, &common_->slots[static_cast<size_t>(i)], sizeof part);
       result = i == 0 ? part : combine(result, part);
     }
-    wait();  // all have read
+    sync();  // all have read
     return result;
   }
 

@@ -11,13 +11,7 @@
 // T sum(T), T max(T): over all threads; each gets the result. Every thread must call. Orders no other writes.
 // unsigned char* shared(): the team's memory, of the size that the launch asked for, aligned to 16 bytes.
 // Warp warp(): the caller's warp (base/warp.h).
-//
-// A Team is divided into groups of neighbouring threads: on a GPU warps, in tests three threads. It also offers:
-//
-// int group(), groups(): which of the team's groups the caller is in, and how many groups there are.
-// int lane(), lanes(): which of the group's threads calls, and how many threads the group has.
-// void sync_group(): as sync(), for the group.
-// T sum_of_group(T): as sum(T), for the group.
+// int kMostParts: the most parts of a row that a thread may keep. On a GPU one, so that registers hold it.
 //
 // Only the order of sums depends on the size of the team.
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -19,8 +20,6 @@ std::atomic<bool> on_host{false}, alone_on_host{false};
 UseOnHost::Around run_around;  // changes only while no kernel runs
 
 constexpr int kHostThreads = 3;  // no power of two: nothing may depend on it
-constexpr int kHostGroups = 2, kCardGroups = 4, kLanesOnCard = 32;
-constexpr int64_t kMemoryOfEveryCard = 48 * 1024;
 
 }  // namespace
 
@@ -61,14 +60,6 @@ bool has_cuda_kernels() {
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
   if (runs_on_host(where)) return alone_on_host ? 1 : kHostThreads;
   return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(32, (parts + 31) / 32 * 32)));
-}
-
-GroupedTeam grouped_team(const at::Tensor& where, int64_t bytes_of_group) {
-  if (runs_on_host(where) && alone_on_host) return {1, 1};
-  if (runs_on_host(where)) return {kHostGroups * HostTeam::kLanesOfGroup, kHostGroups};
-  const int64_t fit =
-      std::clamp<int64_t>(kMemoryOfEveryCard / std::max<int64_t>(bytes_of_group, 1), 1, kCardGroups);
-  return {static_cast<int>(fit) * kLanesOnCard, static_cast<int>(fit)};
 }
 
 #ifdef FUNICULAR_CUDA

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
 #include <functional>
 
 #include "funicular/base/error.h"
@@ -43,12 +42,6 @@ bool has_cuda_kernels();
 
 /// Threads of a team whose work has so many parts.
 int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most);
-
-/// A team of groups (base/team.h), so many that each has `bytes_of_group` of the team's memory: at most four on a GPU.
-struct GroupedTeam {
-  int threads = 0, groups = 0;
-};
-GroupedTeam grouped_team(const at::Tensor& where, int64_t bytes_of_group);
 
 #ifdef FUNICULAR_CUDA
 /// Defined where nvcc has compiled them, in the .cu files, for the kernels that these list.

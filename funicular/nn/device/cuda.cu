@@ -18,21 +18,20 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   launch(how, kernel);
 }
 
-#define FUNICULAR_INSTANTIATE(S)                                           \
-  template void run_on_cuda(const Launch&, const NormForward<S>&);         \
-  template void run_on_cuda(const Launch&, const NormBackward<S>&);        \
-  template void run_on_cuda(const Launch&, const NormVectorGradients<S>&); \
-  template void run_on_cuda(const Launch&, const DropoutRows<S>&);         \
-  template void run_on_cuda(const Launch&, const EmbeddingNorm<S>&);       \
-  template void run_on_cuda(const Launch&, const ScatterChunks<S, S>&);    \
-  template void run_on_cuda(const Launch&, const ScatterSpans<S, S>&);     \
-  template void run_on_cuda(const Launch&, const ColumnSum<S>&);           \
-  template void run_on_cuda(const Launch&, const JoinGradients<S>&);       \
-  template void run_on_cuda(const Launch&, const ActivationForward<S>&);   \
-  template void run_on_cuda(const Launch&, const ActivationBackward<S>&);  \
-  template void run_on_cuda(const Launch&, const CrossEntropyRows<S>&);    \
-  template void run_on_cuda(const Launch&, const AttentionForward<S>&);    \
-  template void run_on_cuda(const Launch&, const QueryGradients<S>&);      \
+#define FUNICULAR_INSTANTIATE(S)                                          \
+  template void run_on_cuda(const Launch&, const NormForward<S>&);        \
+  template void run_on_cuda(const Launch&, const NormBackward<S>&);       \
+  template void run_on_cuda(const Launch&, const DropoutRows<S>&);        \
+  template void run_on_cuda(const Launch&, const EmbeddingNorm<S>&);      \
+  template void run_on_cuda(const Launch&, const ScatterChunks<S, S>&);   \
+  template void run_on_cuda(const Launch&, const ScatterSpans<S, S>&);    \
+  template void run_on_cuda(const Launch&, const ColumnSum<S>&);          \
+  template void run_on_cuda(const Launch&, const JoinGradients<S>&);      \
+  template void run_on_cuda(const Launch&, const ActivationForward<S>&);  \
+  template void run_on_cuda(const Launch&, const ActivationBackward<S>&); \
+  template void run_on_cuda(const Launch&, const CrossEntropyRows<S>&);   \
+  template void run_on_cuda(const Launch&, const AttentionForward<S>&);   \
+  template void run_on_cuda(const Launch&, const QueryGradients<S>&);     \
   template void run_on_cuda(const Launch&, const KeyValueGradients<S>&);
 FUNICULAR_INSTANTIATE(float)
 FUNICULAR_INSTANTIATE(double)

@@ -1,6 +1,7 @@
 #pragma once
-// Residual + dropout + layer normalisation and its gradients, for a team of threads (base/team.h). Each group of the
-// team has a row. It keeps the row and its dropout decisions in the team's memory. Groups do not wait for each other.
+// Residual + dropout + layer normalisation and its gradients, for a team of threads (base/team.h). A team has a block of
+// rows. Each thread keeps its columns of a row in registers, and adds up the gradients of gamma, beta and bias for these
+// columns over the block's rows.
 
 #include <cmath>
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace funicular::nn::device {
 
-constexpr int kThreadsOfRows = 128;  ///< of a team at most
+constexpr int kThreadsOfRows = 640;  ///< of a team at most, so that a thread may have 96 registers
 
 /// A Philox block decides on a unit of eight channels, sixteen apart (DropoutRate in base/random.h). Channel c is in
 /// unit 16 * (c / 128) + c % 16.
@@ -21,239 +22,142 @@ FUNICULAR_DEVICE inline int64_t units_of(int64_t width) {
   return (width + 127) / 128 * 16;
 }
 
-/// The part of a team's memory that its group has: `copies` rows of `width`, and which channels of the row are kept.
-template <class S>
-class RowMemory {
- public:
-  static FUNICULAR_DEVICE int64_t bytes(int64_t width, int64_t copies) {
-    return copies * row_bytes(width) + units_of(width);
-  }
-  template <class Team>
-  FUNICULAR_DEVICE RowMemory(const Team& team, int64_t width, int64_t copies)
-      : memory_(team.shared() + team.group() * bytes(width, copies)),
-        row_bytes_(row_bytes(width)),
-        kept_(memory_ + copies * row_bytes_) {}
-
-  /// A thread reads of it only what it has written itself.
-  FUNICULAR_DEVICE S* copy(int64_t which) const { return reinterpret_cast<S*>(memory_ + which * row_bytes_); }
-  FUNICULAR_DEVICE unsigned char* kept() const { return kept_; }
-
- private:
-  static FUNICULAR_DEVICE int64_t row_bytes(int64_t width) {
-    return (width + kPack - 1) / kPack * kPack * int64_t{sizeof(S)};
-  }
-  unsigned char* memory_;
-  int64_t row_bytes_;
-  unsigned char* kept_;
+/// A thread's packs of a row.
+template <class Team, class T>
+struct OwnPacks {
+  Pack<T> packs[Team::kMostParts];
+  FUNICULAR_DEVICE Pack<T>& operator[](int i) { return packs[i]; }
 };
 
-/// Calls body(first column) for each of this thread's packs of a row, within its group.
+/// Calls body(i, first column) for the caller's packs of a row, i = 0, 1, …
 template <class Team, class Body>
-FUNICULAR_DEVICE void over_packs_of_group(const Team& team, int64_t width, Body body) {
-  for (int64_t first = team.lane() * kPack; first < width; first += team.lanes() * kPack) body(first);
+FUNICULAR_DEVICE void over_own_packs(const Team& team, int64_t width, Body body) {
+  for (int i = 0; i < Team::kMostParts; ++i) {
+    const int64_t first = (team.rank() + int64_t{i} * team.size()) * kPack;
+    if (first >= width) return;
+    body(i, first);
+  }
 }
 
-/// Multiplies a row's channels as dropout wants it. The constructor decides, with the whole group.
+/// Loads the caller's packs of a vector of `width`, or zeros if it is null.
+template <class Team, class T>
+FUNICULAR_DEVICE OwnPacks<Team, T> own_packs(const Team& team, const T* vector, int64_t width) {
+  OwnPacks<Team, T> own;
+  over_own_packs(team, width, [&](int i, int64_t first) {
+    own[i] = vector ? load_pack(vector, first, width) : Pack<T>{};
+  });
+  return own;
+}
+
+/// Calls body(row) for each row of the team's block.
+template <class Team, class Body>
+FUNICULAR_DEVICE void over_rows_of_block(const Team& team, int64_t begin, int64_t end, int64_t block_rows,
+                                         Body body) {
+  const int64_t first = begin + team.row() * block_rows, last = least(end, first + block_rows);
+  for (int64_t r = first; r < last; ++r) body(r);
+}
+
+/// Multiplies a row's channels as dropout wants it. The team decides, in units_of(width) bytes of its memory.
 template <class S>
 class RowDropout {
  public:
   using T = Compute<S>;
-  /// Bit k of byte `unit` is for the unit's channel k. `keys` has positions and draws. Both may be null if nothing is
-  /// dropped.
-  template <class Team, class Keys>
-  FUNICULAR_DEVICE RowDropout(const Team& team, const DropoutArguments& dropout, const Keys& keys, int64_t r,
-                              int64_t width, unsigned char* kept)
-      : drops_(dropout.threshold != 0), scale_(static_cast<T>(dropout.scale)), kept_(kept) {
-    if (!drops_) return;
-    const uint32_t position = static_cast<uint32_t>(keys.positions[r]);
-    const uint64_t draw = static_cast<uint64_t>(keys.draws[r]);
-    for (int64_t unit = team.lane(); unit < units_of(width); unit += team.lanes())
-      kept[unit] = kept_channels(unit, position, draw, dropout);
-    team.sync_group();
+  /// `keys` has positions and draws of the rows. Both may be null if nothing is dropped.
+  template <class Keys>
+  FUNICULAR_DEVICE RowDropout(const DropoutArguments& dropout, const Keys& keys, int64_t width,
+                              unsigned char* kept)
+      : dropout_(dropout), positions_(keys.positions), draws_(keys.draws), width_(width), kept_(kept) {}
+
+  FUNICULAR_DEVICE bool drops() const { return dropout_.threshold != 0; }
+
+  /// Decides on row r, with all threads of the team. Bit k of byte `unit` is for the unit's channel k.
+  template <class Team>
+  FUNICULAR_DEVICE void decide(const Team& team, int64_t r) const {
+    if (!drops()) return;
+    const uint32_t position = static_cast<uint32_t>(positions_[r]);
+    const uint64_t draw = static_cast<uint64_t>(draws_[r]);
+    team.sync();  // all have applied the last row's decisions
+    for (int64_t unit = team.rank(); unit < units_of(width_); unit += team.size())
+      kept_[unit] = kept_channels(unit, position, draw);
+    team.sync();
   }
 
-  FUNICULAR_DEVICE bool drops() const { return drops_; }
-
   /// Multiplies the channels from `first` on, a multiple of kPack. Channel `first` + i is in the unit of byte i of
-  /// `bytes`.
+  /// `bytes`, which lie at a multiple of 8.
   FUNICULAR_DEVICE void apply(int64_t first, Pack<T>& values) const {
-    if (!drops_) return;
-    const unsigned char* const bytes = kept_ + first / 128 * 16 + first % 16;
+    if (!drops()) return;
+    const T scale = static_cast<T>(dropout_.scale);
+    struct __attribute__((may_alias, aligned(8))) Words {
+      uint32_t words[2];
+    };
+    const Words bytes = *reinterpret_cast<const Words*>(kept_ + first / 128 * 16 + first % 16);
     const int bit = static_cast<int>(first % 128 / 16);
-    for (int i = 0; i < kPack; ++i) values.values[i] *= (bytes[i] >> bit & 1) != 0 ? scale_ : T{0};
+    for (int i = 0; i < kPack; ++i)
+      values.values[i] *= (bytes.words[i / 4] >> (8 * (i % 4) + bit) & 1) != 0 ? scale : T{0};
   }
 
  private:
-  static FUNICULAR_DEVICE unsigned char kept_channels(int64_t unit, uint32_t position, uint64_t draw,
-                                                      const DropoutArguments& dropout) {
-    const RandomBlock bits = philox({dropout.key_low, dropout.key_high},
+  FUNICULAR_DEVICE unsigned char kept_channels(int64_t unit, uint32_t position, uint64_t draw) const {
+    const RandomBlock bits = philox({dropout_.key_low, dropout_.key_high},
                                     make_counter(static_cast<uint32_t>(unit), position, draw));
     unsigned kept = 0;
     for (unsigned k = 0; k < kUnitChannels; ++k)
-      kept |= static_cast<unsigned>((bits[k / 2] >> (16 * (k % 2)) & 0xFFFFu) >= dropout.threshold) << k;
+      kept |= static_cast<unsigned>((bits[k / 2] >> (16 * (k % 2)) & 0xFFFFu) >= dropout_.threshold) << k;
     return static_cast<unsigned char>(kept);
   }
 
-  bool drops_;
-  T scale_;
-  const unsigned char* kept_;
+  DropoutArguments dropout_;
+  const int32_t* positions_;
+  const int64_t* draws_;
+  int64_t width_;
+  unsigned char* kept_;
 };
 
-/// The row that the caller's group has. At or beyond the end there is nothing to do.
-template <class Team>
-FUNICULAR_DEVICE int64_t row_of_group(const Team& team, int64_t begin) {
-  return begin + team.row() * team.groups() + team.group();
-}
-
-/// Writes a pack of the row that is normalised, and gives the sum of what is written.
+/// The pack as the type S rounds it.
 template <class S>
-FUNICULAR_DEVICE Compute<S> store_sum(const NormArguments<S>& a, int64_t r, int64_t first,
-                                      const Pack<Compute<S>>& values, S* copy) {
-  const StoredPack<S> stored = narrowed<S>(values);
-  store_stored(a.sum + r * a.width, first, a.width, stored);
-  store_words(copy + first, stored);
-  const Pack<Compute<S>> rounded = widened(stored);
-  Compute<S> sum = 0;
-  for (int k = 0; k < kPack; ++k)
-    if (first + k < a.width) sum += rounded.values[k];
-  return sum;
+FUNICULAR_DEVICE Pack<Compute<S>> rounded(const Pack<Compute<S>>& pack) {
+  return widened(narrowed<S>(pack));
 }
 
-/// Statistics and output of row r from its sum, with `dropout` of the output; `sum` is the thread's share.
-template <class S, class Team>
-FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a, int64_t r, const S* z,
-                                    Compute<S> sum, const RowDropout<S>& dropout) {
+/// Normalises the rows of the team's block. sum_of(r, first) gives a pack of the row to normalise, finish(first, pack)
+/// changes a pack of the output, and `dropout` decides for both.
+template <class S, class Team, class SumOf, class Finish>
+FUNICULAR_DEVICE void normalise_rows(const Team& team, const NormArguments<S>& a, int64_t block_rows,
+                                     const RowDropout<S>& dropout, SumOf sum_of, Finish finish) {
   using T = Compute<S>;
-  const int64_t width = a.width, whole = (width + kPack - 1) / kPack * kPack;
-  const T mean = team.sum_of_group(sum) / static_cast<T>(width);
-  T squares = 0;
-  over_packs_of_group(team, width, [&](int64_t first) {
-    const Pack<T> v = load_pack(z, first, whole);
-    for (int k = 0; k < kPack; ++k)
-      if (first + k < width) squares += (v.values[k] - mean) * (v.values[k] - mean);
+  const int64_t width = a.width;
+  OwnPacks<Team, T> gamma = own_packs(team, a.gamma, width), beta = own_packs(team, a.beta, width), z;
+  over_rows_of_block(team, a.begin, a.end, block_rows, [&](int64_t r) {
+    dropout.decide(team, r);
+    T sum = 0, squares = 0;
+    over_own_packs(team, width, [&](int i, int64_t first) {
+      z[i] = rounded<S>(sum_of(r, first));
+      store_pack(a.sum + r * width, first, width, z[i]);
+      for (int k = 0; k < kPack; ++k) sum += z[i].values[k];  // 0 beyond the row's end
+    });
+    const T mean = team.sum(sum) / static_cast<T>(width);
+    over_own_packs(team, width, [&](int i, int64_t first) {
+      for (int k = 0; k < kPack; ++k)
+        if (first + k < width) squares += (z[i].values[k] - mean) * (z[i].values[k] - mean);
+    });
+    const T variance = team.sum(squares) / static_cast<T>(width);
+    const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
+    over_own_packs(team, width, [&](int i, int64_t first) {
+      Pack<T> y;
+      for (int k = 0; k < kPack; ++k)
+        y.values[k] = (z[i].values[k] - mean) * inverse * gamma[i].values[k] + beta[i].values[k];
+      finish(first, y);
+      store_pack(a.output + r * width, first, width, y);
+    });
+    if (team.rank() == 0) {
+      a.mean[r] = mean;
+      a.inverse_deviation[r] = inverse;
+    }
   });
-  const T variance = team.sum_of_group(squares) / static_cast<T>(width);
-  const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
-  over_packs_of_group(team, width, [&](int64_t first) {
-    Pack<T> v = load_pack(z, first, whole);
-    const Pack<T> gamma = load_pack(a.gamma, first, width), beta = load_pack(a.beta, first, width);
-    for (int k = 0; k < kPack; ++k)
-      v.values[k] = (v.values[k] - mean) * inverse * gamma.values[k] + beta.values[k];
-    dropout.apply(first, v);
-    store_pack(a.output + r * width, first, width, v);
-  });
-  if (team.lane() == 0) {
-    a.mean[r] = mean;
-    a.inverse_deviation[r] = inverse;
-  }
 }
 
 template <class S>
 struct NormForward {
-  static constexpr int kMostThreads = kThreadsOfRows;
-  static constexpr int64_t kCopies = 1;  ///< of a row in the team's memory
-  NormArguments<S> a;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    using T = Compute<S>;
-    const int64_t r = row_of_group(team, a.begin), width = a.width;
-    if (r >= a.end) return;
-    const RowMemory<S> memory(team, width, kCopies);
-    const RowDropout<S> dropout(team, a.dropout, a, r, width, memory.kept());
-    T sum = 0;
-    over_packs_of_group(team, width, [&](int64_t first) {
-      Pack<T> v = load_pack(a.input + r * width, first, width), bias{}, residual{};
-      if (a.residual) residual = load_pack(a.residual + r * width, first, width);
-      if (a.bias) bias = load_pack(a.bias, first, width);
-      for (int k = 0; k < kPack; ++k) v.values[k] += bias.values[k];
-      dropout.apply(first, v);
-      for (int k = 0; k < kPack; ++k) v.values[k] += residual.values[k];
-      sum += store_sum(a, r, first, v, memory.copy(0));
-    });
-    normalise_row(team, a, r, memory.copy(0), sum, RowDropout<S>(team, {}, a, r, width, nullptr));
-  }
-};
-
-/// Embeddings looked up, added, normalised and dropped.
-template <class S>
-struct EmbeddingNorm {
-  static constexpr int kMostThreads = kThreadsOfRows;
-  static constexpr int64_t kCopies = 1;
-  EmbeddingArguments<S> e;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    using T = Compute<S>;
-    const int64_t r = row_of_group(team, e.norm.begin), width = e.norm.width;
-    if (r >= e.norm.end) return;
-    const RowMemory<S> memory(team, width, kCopies);
-    const RowDropout<S> dropout(team, e.norm.output_dropout, e.norm, r, width, memory.kept());
-    const S *const word = e.word + e.ids[r] * width,
-                   *const position = e.position + e.position_rows[r] * width,
-                   *const type = e.type + e.types[r] * width;
-    T sum = 0;
-    over_packs_of_group(team, width, [&](int64_t first) {
-      Pack<T> v = load_pack(word, first, width);
-      const Pack<T> p = load_pack(position, first, width), t = load_pack(type, first, width);
-      for (int k = 0; k < kPack; ++k) v.values[k] += p.values[k] + t.values[k];
-      sum += store_sum(e.norm, r, first, v, memory.copy(0));
-    });
-    normalise_row(team, e.norm, r, memory.copy(0), sum, dropout);
-  }
-};
-
-/// The gradients of residual and input. The gradient of the output comes with its dropout applied.
-template <class S>
-struct NormBackward {
-  static constexpr int kMostThreads = kThreadsOfRows;
-  static constexpr int64_t kCopies = 2;
-  NormArguments<S> a;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    using T = Compute<S>;
-    const int64_t r = row_of_group(team, a.begin), width = a.width,
-                  whole = (width + kPack - 1) / kPack * kPack;
-    if (r >= a.end) return;
-    const RowMemory<S> memory(team, width, kCopies);
-    const RowDropout<S> dropout(team, a.dropout, a, r, width, memory.kept());
-    S *const z = memory.copy(0), *const dy = memory.copy(1);
-    const T mean = a.mean[r], inverse = a.inverse_deviation[r];
-    T sum_g = 0, sum_gx = 0;
-    over_packs_of_group(team, width, [&](int64_t first) {
-      const StoredPack<S> x = load_stored(a.sum + r * width, first, width),
-                          d = load_stored(a.output_gradient + r * width, first, width);
-      const Pack<T> gamma = load_pack(a.gamma, first, width), wide_x = widened(x), wide_d = widened(d);
-      for (int k = 0; k < kPack; ++k) {
-        const T g = wide_d.values[k] * gamma.values[k];  // 0 beyond the row's end
-        sum_g += g;
-        sum_gx += g * (wide_x.values[k] - mean) * inverse;
-      }
-      store_words(z + first, x);
-      store_words(dy + first, d);
-    });
-    const T mean_g = team.sum_of_group(sum_g) / static_cast<T>(width);
-    const T mean_gx = team.sum_of_group(sum_gx) / static_cast<T>(width);
-    over_packs_of_group(team, width, [&](int64_t first) {
-      Pack<T> v = load_pack(dy, first, whole);
-      const Pack<T> x = load_pack(z, first, whole), gamma = load_pack(a.gamma, first, width);
-      for (int k = 0; k < kPack; ++k)
-        v.values[k] =
-            (v.values[k] * gamma.values[k] - mean_g - (x.values[k] - mean) * inverse * mean_gx) * inverse;
-      store_pack(a.residual_gradient + r * width, first, width, v);
-      if (!dropout.drops()) return;
-      v = widened(narrowed<S>(v));
-      dropout.apply(first, v);
-      store_pack(a.input_gradient + r * width, first, width, v);
-    });
-  }
-};
-
-/// The gradients of gamma, beta and bias. The rows' input_gradient must be there. Each team computes one block of
-/// rows and size() packs of columns. The partial sums of block b are at b * width.
-template <class S>
-struct NormVectorGradients {
   static constexpr int kMostThreads = kThreadsOfRows;
   NormArguments<S> a;
   int64_t block_rows = 1;
@@ -261,33 +165,117 @@ struct NormVectorGradients {
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     using T = Compute<S>;
-    const int64_t width = a.width, c = (team.column() * team.size() + team.rank()) * kPack;
-    if (c >= width) return;
-    const int64_t first = a.begin + team.row() * block_rows, end = least(a.end, first + block_rows);
-    Pack<T> gamma{}, beta{}, bias{};
-    for (int64_t r = first; r < end; ++r) {
-      const Pack<T> d = load_pack(a.output_gradient + r * width, c, width),
-                    z = load_pack(a.sum + r * width, c, width);
-      const T mean = a.mean[r], inverse = a.inverse_deviation[r];
-      for (int k = 0; k < kPack; ++k) {
-        gamma.values[k] += d.values[k] * (z.values[k] - mean) * inverse;
-        beta.values[k] += d.values[k];
-      }
-      if (!a.bias_gradient) continue;
-      const Pack<T> dx = load_pack(a.input_gradient + r * width, c, width);
-      for (int k = 0; k < kPack; ++k) bias.values[k] += dx.values[k];
-    }
-    const int64_t partial = team.row() * width;
-    store_pack(a.gamma_gradient + partial, c, width, gamma);
-    store_pack(a.beta_gradient + partial, c, width, beta);
-    if (a.bias_gradient) store_pack(a.bias_gradient + partial, c, width, bias);
+    const int64_t width = a.width;
+    const RowDropout<S> dropout(a.dropout, a, width, team.shared());
+    const auto sum_of = [&](int64_t r, int64_t first) {
+      Pack<T> v = load_pack(a.input + r * width, first, width), bias{}, residual{};
+      if (a.residual) residual = load_pack(a.residual + r * width, first, width);
+      if (a.bias) bias = load_pack(a.bias, first, width);
+      for (int k = 0; k < kPack; ++k) v.values[k] += bias.values[k];
+      dropout.apply(first, v);
+      for (int k = 0; k < kPack; ++k) v.values[k] += residual.values[k];
+      return v;
+    };
+    normalise_rows(team, a, block_rows, dropout, sum_of, [](int64_t, Pack<T>&) {});
   }
 };
 
+/// Embeddings looked up, added, normalised and dropped.
+template <class S>
+struct EmbeddingNorm {
+  static constexpr int kMostThreads = kThreadsOfRows;
+  EmbeddingArguments<S> e;
+  int64_t block_rows = 1;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    using T = Compute<S>;
+    const int64_t width = e.norm.width;
+    const RowDropout<S> dropout(e.norm.output_dropout, e.norm, width, team.shared());
+    const auto sum_of = [&](int64_t r, int64_t first) {
+      Pack<T> v = load_pack(e.word + e.ids[r] * width, first, width);
+      const Pack<T> position = load_pack(e.position + e.position_rows[r] * width, first, width),
+                    type = load_pack(e.type + e.types[r] * width, first, width);
+      for (int k = 0; k < kPack; ++k) v.values[k] += position.values[k] + type.values[k];
+      return v;
+    };
+    normalise_rows(team, e.norm, block_rows, dropout, sum_of,
+                   [&](int64_t first, Pack<T>& y) { dropout.apply(first, y); });
+  }
+};
+
+/// The gradients of residual and input, and partial sums over a block's rows of those of gamma, beta and bias. The
+/// partial sums of block b are at b * width; a null pointer leaves them out.
+template <class S>
+struct NormBackward {
+  static constexpr int kMostThreads = kThreadsOfRows;
+  using T = Compute<S>;
+  NormArguments<S> a;
+  int64_t block_rows = 1;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    const int64_t width = a.width;
+    const RowDropout<S> dropout(a.dropout, a, width, team.shared()),
+        dropout_of_output(a.output_dropout, a, width, team.shared() + units_of(width));
+    OwnPacks<Team, T> gamma = own_packs(team, a.gamma, width), d, x;
+    const T* const none = nullptr;
+    OwnPacks<Team, T> gamma_sum = own_packs(team, none, width), beta_sum = gamma_sum, bias_sum = gamma_sum;
+    over_rows_of_block(team, a.begin, a.end, block_rows, [&](int64_t r) {
+      dropout.decide(team, r);
+      dropout_of_output.decide(team, r);
+      const T mean = a.mean[r], inverse = a.inverse_deviation[r];
+      T sum_g = 0, sum_gx = 0;
+      over_own_packs(team, width, [&](int i, int64_t first) {
+        d[i] = load_pack(a.output_gradient + r * width, first, width);
+        dropout_of_output.apply(first, d[i]);
+        d[i] = rounded<S>(d[i]);
+        x[i] = load_pack(a.sum + r * width, first, width);
+        for (int k = 0; k < kPack; ++k) {
+          T &dy = d[i].values[k], &normal = x[i].values[k];
+          normal = (normal - mean) * inverse;
+          gamma_sum[i].values[k] += dy * normal;
+          beta_sum[i].values[k] += dy;
+          dy *= gamma[i].values[k];  // 0 beyond the row's end
+          sum_g += dy;
+          sum_gx += dy * normal;
+        }
+      });
+      const T mean_g = team.sum(sum_g) / static_cast<T>(width);
+      const T mean_gx = team.sum(sum_gx) / static_cast<T>(width);
+      over_own_packs(team, width, [&](int i, int64_t first) {
+        Pack<T> v;
+        for (int k = 0; k < kPack; ++k)
+          v.values[k] = (d[i].values[k] - mean_g - x[i].values[k] * mean_gx) * inverse;
+        v = rounded<S>(v);
+        store_pack(a.residual_gradient + r * width, first, width, v);
+        if (dropout.drops()) {
+          dropout.apply(first, v);
+          v = rounded<S>(v);
+          store_pack(a.input_gradient + r * width, first, width, v);
+        }
+        for (int k = 0; k < kPack; ++k) bias_sum[i].values[k] += v.values[k];
+      });
+    });
+    store_sums(team, a.gamma_gradient, gamma_sum);
+    store_sums(team, a.beta_gradient, beta_sum);
+    store_sums(team, a.bias_gradient, bias_sum);
+  }
+
+ private:
+  template <class Team>
+  FUNICULAR_DEVICE void store_sums(const Team& team, T* partial, OwnPacks<Team, T>& sums) const {
+    if (!partial) return;
+    over_own_packs(team, a.width, [&](int i, int64_t first) {
+      store_pack(partial + team.row() * a.width, first, a.width, sums[i]);
+    });
+  }
+};
+
+/// Each team has a row.
 template <class S>
 struct DropoutRows {
   static constexpr int kMostThreads = kThreadsOfRows;
-  static constexpr int64_t kCopies = 0;
   int64_t rows, width;
   const S* input;
   S* output;
@@ -297,11 +285,10 @@ struct DropoutRows {
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t r = row_of_group(team, 0);
-    if (r >= rows) return;
-    const RowMemory<S> memory(team, width, kCopies);
-    const RowDropout<S> decided(team, dropout, *this, r, width, memory.kept());
-    over_packs_of_group(team, width, [&](int64_t first) {
+    const int64_t r = team.row();
+    const RowDropout<S> decided(dropout, *this, width, team.shared());
+    decided.decide(team, r);
+    over_packs(team, width, [&](int64_t first) {
       Pack<Compute<S>> v = load_pack(input + r * width, first, width);
       decided.apply(first, v);
       store_pack(output + r * width, first, width, v);

@@ -14,47 +14,44 @@
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
-#include "funicular/runtime/gpu_cards.h"
 
 namespace funicular::nn::device {
 
 namespace {
 
-/// Rows are summed in blocks that depend on their number alone: at most 512, enough for every GPU.
+/// Rows are summed in blocks that depend on their number alone: at most `most`, enough for every GPU.
 struct Blocks {
   int64_t size, count;
-  explicit Blocks(int64_t rows)
-      : size(std::max<int64_t>(8, ceiling(rows, 512))), count(ceiling(rows, size)) {}
+  explicit Blocks(int64_t rows, int64_t most = 512)
+      : size(std::max<int64_t>(8, ceiling(rows, most))), count(ceiling(rows, size)) {}
 };
+/// A block of rows that are normalised has all columns. With so many blocks, five or six are on each processor of an
+/// A100 or H100 at once, and none waits for another to end.
+constexpr int64_t kMostNormBlocks = 640;
 
-/// Each group of a team handles one row of x.
-template <class S, template <class> class Kernel>
-void run_rows(const at::Tensor& x, const Kernel<S>& kernel) {
-  const int64_t bytes = RowMemory<S>::bytes(x.size(1), Kernel<S>::kCopies);
-  const auto [count, groups] = funicular::device::grouped_team(x, bytes);
-  funicular::device::check_shared_bytes(x, groups * bytes);
-  run(x, {.rows = ceiling(x.size(0), groups), .threads = count, .shared_bytes = groups * bytes}, kernel);
+/// Starts a kernel of norm.h on `blocks` teams, each with a block of x's rows.
+template <class Kernel>
+void run_rows(const at::Tensor& x, int64_t blocks, const Kernel& kernel) {
+  const int64_t width = x.size(1), most = kThreadsOfRows * kPack;
+  if (width > most && !funicular::device::runs_on_host(x))
+    throw InputError("device",
+                     "on a GPU a row that is normalised has at most {} channels, found {}; use --device cpu",
+                     most, width);
+  run(x,
+      {.rows = blocks,
+       .threads = threads(x, ceiling(width, kPack), kThreadsOfRows),
+       .shared_bytes = 2 * units_of(width)},
+      kernel);
+}
+
+/// Rows of a team in the forward pass, where nothing is added up over rows: enough teams for every GPU.
+int64_t rows_of_team(int64_t rows) {
+  return std::clamp<int64_t>(ceiling(rows, 1024), 1, 4);
 }
 
 /// Returns [sums, blocks, width], not yet written: the partial sums of each block of x's rows, for a kernel to write.
 at::Tensor partial_sums(const at::Tensor& x, int64_t sums, const Blocks& blocks, int64_t width) {
   return at::empty({sums, blocks.count, width}, sums_of(x));
-}
-
-/// Adds to the gradients of gamma, beta and bias.
-template <class S>
-void learn_vectors(NormArguments<S> a, const at::Tensor& dy, const NormVectors& vectors) {
-  using T = Compute<S>;
-  if (!vectors.gamma.defined() && !vectors.beta.defined() && !vectors.bias.defined()) return;
-  const Blocks blocks(a.end);
-  const at::Tensor partial = partial_sums(dy, 3, blocks, a.width);
-  a.gamma_gradient = data<T>(partial[0]);
-  a.beta_gradient = data<T>(partial[1]);
-  a.bias_gradient = vectors.bias.defined() ? data<T>(partial[2]) : nullptr;
-  const int team = threads(dy, ceiling(a.width, kPack), 128);
-  run(dy, {.rows = blocks.count, .columns = ceiling(a.width, team * kPack), .threads = team},
-      NormVectorGradients<S>{a, blocks.size});
-  collect(partial, {vectors.gamma, vectors.beta, vectors.bias});
 }
 
 template <class S>
@@ -131,7 +128,8 @@ NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::T
     a.bias = data<T>(bias);
     a.residual = data<S>(residual);
     write_to(result, a);
-    run_rows(x, NormForward<S>{a});
+    const int64_t block = rows_of_team(a.end);
+    run_rows(x, ceiling(a.end, block), NormForward<S>{a, block});
   });
   return result;
 }
@@ -143,7 +141,8 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
     using S = decltype(zero);
     EmbeddingArguments<S> e = embedding_arguments<S>(rows, gamma, beta, call, result);
     e.norm.end = result.sum.size(0);
-    run_rows(result.sum, EmbeddingNorm<S>{e});
+    const int64_t block = rows_of_team(e.norm.end);
+    run_rows(result.sum, ceiling(e.norm.end, block), EmbeddingNorm<S>{e, block});
   });
   return result;
 }
@@ -151,29 +150,28 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
 NormGradients norm_backward(const at::Tensor& output_gradient, const NormResult& saved,
                             const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call,
                             const NormVectors& vectors) {
-  // Applies dropout once for both kernels: the second goes down columns, where a row's decisions do not come
-  // together.
-  at::Tensor dy = output_gradient;
-  if (call.output_dropout.threshold != 0) {
-    dy = at::empty_like(output_gradient);
-    nn::device::drop_rows(output_gradient, dy, call.positions, call.draws, call.output_dropout);
-  }
   NormGradients gradients;
-  gradients.residual = at::empty_like(dy);
-  gradients.input = call.dropout.threshold != 0 ? at::empty_like(dy) : gradients.residual;
-  dispatch(dy, "layer norm", [&](auto zero) {
+  gradients.residual = at::empty_like(output_gradient);
+  gradients.input = call.dropout.threshold != 0 ? at::empty_like(output_gradient) : gradients.residual;
+  dispatch(output_gradient, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
-    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, dy.size(1));
-    a.end = dy.size(0);
+    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, output_gradient.size(1));
+    a.end = output_gradient.size(0);
     a.sum = data<S>(saved.sum);
     a.mean = data<T>(saved.mean);
     a.inverse_deviation = data<T>(saved.inverse_deviation);
-    a.output_gradient = data<S>(dy);
+    a.output_gradient = data<S>(output_gradient);
     a.residual_gradient = data<S>(gradients.residual);
     a.input_gradient = data<S>(gradients.input);
-    run_rows(dy, NormBackward<S>{a});
-    learn_vectors(a, dy, vectors);
+    const Blocks blocks(a.end, kMostNormBlocks);
+    const at::Tensor partial = partial_sums(output_gradient, 3, blocks, a.width);
+    if (vectors.gamma.defined()) a.gamma_gradient = data<T>(partial[0]);
+    if (vectors.beta.defined()) a.beta_gradient = data<T>(partial[1]);
+    if (vectors.bias.defined()) a.bias_gradient = data<T>(partial[2]);
+    run_rows(output_gradient, blocks.count, NormBackward<S>{a, blocks.size});
+    if (vectors.gamma.defined() || vectors.beta.defined() || vectors.bias.defined())
+      collect(partial, {vectors.gamma, vectors.beta, vectors.bias});
   });
   return gradients;
 }
@@ -182,8 +180,12 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                const at::Tensor& draws, const DropoutArguments& arguments) {
   dispatch(in, "dropout", [&](auto zero) {
     using S = decltype(zero);
-    run_rows(in, DropoutRows<S>{in.size(0), in.size(1), data<S>(in), data<S>(out),
-                                positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(), arguments});
+    run(in,
+        {.rows = in.size(0),
+         .threads = threads(in, ceiling(in.size(1), kPack)),
+         .shared_bytes = units_of(in.size(1))},
+        DropoutRows<S>{in.size(0), in.size(1), data<S>(in), data<S>(out), positions.data_ptr<int32_t>(),
+                       draws.data_ptr<int64_t>(), arguments});
   });
 }
 
