@@ -1,7 +1,7 @@
 #pragma once
 // Residual + dropout + layer normalisation and its gradients, for a team of threads (base/team.h). A team has a block of
-// rows. Each thread keeps its columns of a row in registers, and adds up the gradients of gamma, beta and bias for these
-// columns over the block's rows.
+// rows. Each thread keeps its columns of a row in registers. Over the block's rows it adds up the gradients of gamma,
+// beta and bias for these columns.
 
 #include <cmath>
 #include <cstdint>
@@ -204,8 +204,8 @@ struct EmbeddingNorm {
   }
 };
 
-/// The gradients of residual and input, and partial sums over a block's rows of those of gamma, beta and bias. The
-/// partial sums of block b are at b * width; a null pointer leaves them out.
+/// Computes the gradients of residual and input. It also adds up the gradients of gamma, beta and bias over a block's
+/// rows. The partial sums of block b are at b * width. A null pointer leaves them out.
 template <class S>
 struct NormBackward {
   static constexpr int kMostThreads = kThreadsOfRows;
