@@ -172,8 +172,14 @@ at::Tensor Layer::heads_of(const at::Tensor& projected, const at::Tensor& bias, 
 
 std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packing,
                                       const std::optional<nn::RowSubset>& wanted) const {
-  const nn::Branch projected = nn::linear_branch(x, weights.query_key_value.weight->compute);
   const at::Tensor bias = bias_of(weights.query_key_value);
+  if (!relative.vectors && gives_query_key_value.empty()) {
+    const nn::Branch attended =
+        nn::attention_branch(x, weights.query_key_value.weight->compute, bias, packing, own_heads(),
+                             attention_site, wanted, repeatable, relative.with(pattern));
+    return {attended.output, attended.trunk};
+  }
+  const nn::Branch projected = nn::linear_branch(x, weights.query_key_value.weight->compute);
   std::vector results{heads_of(projected.output, bias, packing, wanted), projected.trunk};
   if (!gives_query_key_value.empty())
     results.push_back(projected.output + bias.to(projected.output.scalar_type()));

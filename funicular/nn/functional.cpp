@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "funicular/base/error.h"
 #include "funicular/core/deferred_gradients.h"
 #include "funicular/core/gradient_squares.h"
 #include "funicular/nn/function_support.h"
@@ -62,20 +61,21 @@ at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at
 // backward() takes LibTorch's own list of gradients by reference if it adds to one of them. A copy of the list would
 // share the gradient, and add_times never adds in place to a shared tensor.
 
-/// Gives x * weight^T, and x.
+/// Gives x * weight^T, and x. Adds the bias, if there is one, and leaves its gradient to what comes next.
 struct LinearFunction : Function<LinearFunction> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                               const Maybe& bias) {
     context->set_materialize_grads(false);
     context->save_for_backward({x, weight});
-    return {times_transposed(x, weight), x};
+    return {bias ? times_transposed(x, weight, *bias) : times_transposed(x, weight), x};
   }
   static variable_list backward(AutogradContext* context, variable_list& outputs) {
-    if (!outputs[0].defined()) return {outputs[1], {}};
+    if (!outputs[0].defined()) return {outputs[1], {}, {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
     accumulate_weight_gradient(weight, dy, x);
-    return {input_gradient(context, dy, weight, std::move(outputs[1])), {}};
+    return {input_gradient(context, dy, weight, std::move(outputs[1])), {}, {}};
   }
 };
 
@@ -379,9 +379,9 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 
 }  // namespace
 
-Branch linear_branch(const at::Tensor& x, const at::Tensor& weight) {
+Branch linear_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (is_quantized(weight)) return {quantized_linear(x, weight), x};
-  const variable_list both = LinearFunction::apply(x, weight);
+  const variable_list both = LinearFunction::apply(x, weight, maybe(bias));
   return {both[0], both[1]};
 }
 
@@ -411,9 +411,7 @@ at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Ten
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
                      const DropoutSite& dropout, const std::optional<RowSubset>& queries, bool repeatable,
                      const AttentionPattern& pattern) {
-  return AttentionFunction::apply(qkv, bias,
-                                  AttentionCall{packing, heads, dropout_arguments(dropout, packing.random),
-                                                queries, repeatable, 0, pattern});
+  return attention_of_heads(qkv, bias, packing, {0, heads}, dropout, queries, repeatable, pattern);
 }
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
@@ -478,6 +476,18 @@ at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, con
       qkv, bias,
       AttentionCall{packing, heads.count, dropout_arguments(dropout, packing.random), queries, repeatable,
                     heads.first, pattern});
+}
+
+Branch attention_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const Packing& packing, const HeadSlice& heads, const DropoutSite& dropout,
+                        const std::optional<RowSubset>& queries, bool repeatable,
+                        const AttentionPattern& pattern) {
+  AttentionCall call{packing, heads.count, dropout_arguments(dropout, packing.random),
+                     queries, repeatable,  heads.first,
+                     pattern};
+  call.biased = takes_biased(x, weight.size(0), call);
+  const Branch projected = linear_branch(x, weight, call.biased ? bias.detach() : at::Tensor());
+  return {AttentionFunction::apply(projected.output, bias, std::move(call)), projected.trunk};
 }
 
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

@@ -1,6 +1,7 @@
 #include "funicular/nn/matmul.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/record_function.h>
@@ -278,6 +279,10 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
     at::mm_out(result, x, weight.t());
   }
   return out;
+}
+
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::addmm(bias.to(x.scalar_type()), x, weight.t());
 }
 
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {

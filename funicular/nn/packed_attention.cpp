@@ -176,6 +176,10 @@ std::vector<int64_t> AttentionCall::term_blocks() const {
   return blocks;
 }
 
+bool takes_biased(const at::Tensor& x, int64_t width_of_qkv, const AttentionCall& call) {
+  return funicular::device::takes(x) && device::takes_biased(x, width_of_qkv, call);
+}
+
 AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
   FUNICULAR_EVENT("attention");
   if (funicular::device::takes(qkv)) return device::attend(qkv, bias, call);

@@ -23,6 +23,7 @@ struct AttentionCall {
   bool repeatable = false;           ///< no FlashAttention of LibTorch's
   int64_t first_head = 0;            ///< which of the model's heads the first of these is, for its dropout
   AttentionPattern pattern = {};
+  bool biased = false;  ///< qkv has its bias already, as takes_biased() asks
 
   int64_t score_products = 1;  ///< products of two vectors of the head size that are added up in a score
   /// Added to the scores before they are scaled: for each sequence a block [heads, rows that ask, tokens], in the type
@@ -48,7 +49,11 @@ struct AttentionResult {
   at::Tensor biased;  ///< qkv + bias, which the backward pass reads instead of qkv; undefined: it reads qkv
 };
 
-/// qkv [T, 3H] to which bias [3H] is added.
+/// Whether attend() had better get qkv with its bias: FlashAttention does, since a product can add it. `x` is an input
+/// of the product that gives qkv.
+bool takes_biased(const at::Tensor& x, int64_t width_of_qkv, const AttentionCall& call);
+
+/// qkv [T, 3H] to which bias [3H] is added, unless call.biased.
 AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
 
 /// Whether attend_backward reads saved.context.

@@ -56,6 +56,13 @@ at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, con
                               const std::optional<RowSubset>& queries = {}, bool repeatable = false,
                               const AttentionPattern& pattern = {});
 
+/// attention_of_heads of x * weight^T, and x. FlashAttention gets the bias from the product, which then adds it rounded to
+/// the type of x.
+Branch attention_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const Packing& packing, const HeadSlice& heads, const DropoutSite& dropout,
+                        const std::optional<RowSubset>& queries = {}, bool repeatable = false,
+                        const AttentionPattern& pattern = {});
+
 /// A rank's words: rows [first, first + rows of its table or bias) of a vocabulary of `whole`.
 struct VocabularySlice {
   int64_t first = 0, whole = 0;

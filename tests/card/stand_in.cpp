@@ -526,6 +526,7 @@ void plug_in() {
     own->impl("copy_", &copy);
     own->impl("addmm.dtype_out", &wide_product);
     own->impl("record_stream", [](at::Tensor&, c10::Stream) { note(&Counts::recorded); });
+    plug_in_flash_attention();
     return own;
   }();
   (void)operators;

@@ -32,4 +32,7 @@ class Card {
 Counts counts();
 void reset_counts();
 
+/// Gives LibTorch a FlashAttention for tensors of the CPU, which the stand-in computes on. Once per process.
+void plug_in_flash_attention();
+
 }  // namespace funicular::card

@@ -191,8 +191,13 @@ void attend_in_tiles_backward(const at::Tensor& qkv, const at::Tensor& bias, con
 
 }  // namespace
 
+bool takes_biased(const at::Tensor& x, int64_t width_of_qkv, const AttentionCall& call) {
+  return !call.pattern.rotations.defined() &&
+         choose_attention(x, width_of_qkv, call) == AttentionKernels::flash;
+}
+
 AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
-  const AttentionKernels kernels = choose_attention(qkv, call);
+  const AttentionKernels kernels = choose_attention(qkv, qkv.size(1), call);
   if (kernels == AttentionKernels::flash) return flash_attend(qkv, bias, call);
   AttentionResult result;
   result.context = at::empty({call.rows(), qkv.size(1) / 3}, qkv.options().requires_grad(false));
@@ -203,7 +208,7 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
 
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
                            const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient) {
-  const AttentionKernels kernels = choose_attention(qkv, call);
+  const AttentionKernels kernels = choose_attention(qkv, qkv.size(1), call);
   if (kernels == AttentionKernels::flash) return flash_attend_backward(qkv, saved, dy, call, bias_gradient);
   const at::Tensor gradient = at::empty_like(qkv);
   if (call.queries) gradient.narrow(1, 0, qkv.size(1) / 3).zero_();  // of the rows that did not ask

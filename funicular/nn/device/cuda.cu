@@ -26,7 +26,7 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   template void run_on_cuda(const Launch&, const ScatterChunks<S, S>&);   \
   template void run_on_cuda(const Launch&, const ScatterSpans<S, S>&);    \
   template void run_on_cuda(const Launch&, const ColumnSum<S>&);          \
-  template void run_on_cuda(const Launch&, const JoinGradients<S>&);      \
+  template void run_on_cuda(const Launch&, const JoinParts<S>&);          \
   template void run_on_cuda(const Launch&, const ActivationForward<S>&);  \
   template void run_on_cuda(const Launch&, const ActivationBackward<S>&); \
   template void run_on_cuda(const Launch&, const CrossEntropyRows<S>&);   \

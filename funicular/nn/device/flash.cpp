@@ -55,10 +55,9 @@ std::optional<int64_t> window_of(const AttentionCall& call) {
   return call.pattern.window < 0 ? std::nullopt : std::optional(call.pattern.window);
 }
 
-/// Queries and keys of qkv [T, 3H], turned by their positions in place, or their gradients turned back.
-void turn_in_place(const at::Tensor& part, const AttentionCall& call, const at::Tensor& positions,
-                   bool back) {
-  part.copy_(turned(part, call.pattern.rotations.index_select(0, positions), back));
+/// `back`: by the negative angles, the rows' gradients.
+JoinCall turning(const AttentionCall& call, const at::Tensor& positions, int64_t head_size, bool back) {
+  return {.rotations = call.pattern.rotations, .positions = positions, .head_size = head_size, .back = back};
 }
 
 /// The seed of the mask that belongs to this layer, its first head and this batch; none without dropout.
@@ -70,15 +69,21 @@ std::optional<uint64_t> dropout_seed(const AttentionCall& call) {
   return uint64_t{bits[0]} << 32 | bits[1];
 }
 
+/// qkv + bias, with queries and keys turned by their positions.
+at::Tensor arranged(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
+  const int64_t width = qkv.size(1) / 3;
+  JoinCall join = turning(call, call.packing.positions, width / call.heads, /*back=*/false);
+  join.bias = bias;
+  const at::Tensor out = at::empty_like(qkv);
+  join_parts({qkv.narrow(1, 0, width), qkv.narrow(1, width, width), qkv.narrow(1, 2 * width, width)}, out,
+             join);
+  return out;
+}
+
 }  // namespace
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
-  const at::Tensor biased = device::activate(qkv, bias, Activation::none);
-  if (call.pattern.rotations.defined()) {
-    const at::Tensor parts = biased.view({biased.size(0), 3, call.heads, -1});
-    for (const int64_t part : {0, 1})
-      turn_in_place(parts.select(1, part), call, call.packing.positions, /*back=*/false);
-  }
+  const at::Tensor biased = call.biased ? qkv : arranged(qkv, bias, call);
   const FlashInput in = flash_input(biased, call);
   const KeyedGenerator dropout(qkv.device(), dropout_seed(call));
   const auto [out, log_sum_exp, random_state, unused, mask] = at::_flash_attention_forward(
@@ -96,20 +101,19 @@ at::Tensor flash_attend_backward(const at::Tensor& biased, const AttentionResult
       shaped(dy), in.query, in.key, in.value, shaped(saved.context), saved.log_sum_exp, in.query_offsets,
       in.offsets, in.most_queries, in.longest, probability(call), /*is_causal=*/false, saved.random_state,
       at::empty({0}, saved.random_state.options()), in.scale, window_of(call), window_of(call));
-  if (call.pattern.rotations.defined()) {
-    const at::Tensor& asked = call.queries ? call.queries->keys.positions : call.packing.positions;
-    turn_in_place(query, call, asked, /*back=*/true);
-    turn_in_place(key, call, call.packing.positions, /*back=*/true);
-  }
+  const auto rows_of = [](const at::Tensor& part) { return part.reshape({part.size(0), -1}); };
   const at::Tensor gradient = at::empty_like(biased);
+  JoinCall join = turning(call, call.packing.positions, query.size(2), /*back=*/true);
   if (!call.queries) {
-    join_gradients({query, key, value}, gradient, bias_gradient);
+    join.bias_gradient = bias_gradient;
+    join_parts({rows_of(query), rows_of(key), rows_of(value)}, gradient, join);
     return gradient;
   }
-  join_gradients({{}, key, value}, gradient, {});
-  gradient.narrow(1, 0, gradient.size(1) / 3)
-      .zero_()
-      .index_copy_(0, call.queries->rows, query.reshape({call.rows(), -1}));
+  join_parts({{}, rows_of(key), rows_of(value)}, gradient, join);
+  const at::Tensor asked = at::empty_like(rows_of(query));
+  join_parts({rows_of(query)}, asked,
+             turning(call, call.queries->keys.positions, query.size(2), /*back=*/true));
+  gradient.narrow(1, 0, asked.size(1)).zero_().index_copy_(0, call.queries->rows, asked);
   if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
   return gradient;
 }

@@ -231,28 +231,35 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
   });
 }
 
-void join_gradients(const std::vector<at::Tensor>& parts, const at::Tensor& gradient,
-                    const at::Tensor& bias_gradient) {
-  dispatch(gradient, "attention", [&](auto zero) {
+void join_parts(const std::vector<at::Tensor>& parts, const at::Tensor& out, const JoinCall& call) {
+  dispatch(out, "attention", [&](auto zero) {
     using S = decltype(zero);
-    const Blocks blocks(gradient.size(0));
-    const int64_t width = gradient.size(1) / 3;
-    const at::Tensor partial =
-        bias_gradient.defined() ? partial_sums(gradient, 1, blocks, 3 * width) : at::Tensor();
-    JoinGradients<S> kernel;
-    kernel.rows = gradient.size(0);
-    kernel.width = width;
-    kernel.block_rows = blocks.size;
+    using T = Compute<S>;
+    JoinParts<S> kernel;
     for (size_t i = 0; i < parts.size(); ++i) {
-      TORCH_INTERNAL_ASSERT(parts[i].is_contiguous());
+      if (!parts[i].defined()) continue;
+      TORCH_INTERNAL_ASSERT(parts[i].stride(1) == 1);
       kernel.parts[i] = data<S>(parts[i]);
+      kernel.stride = parts[i].stride(0);
+      kernel.width = parts[i].size(1);
     }
-    kernel.out = data<S>(gradient);
-    kernel.partial = data<Compute<S>>(partial);
-    const int64_t packs = 3 * ceiling(width, kPack);
-    const int team = threads(gradient, packs, 128);
-    run(gradient, {.rows = blocks.count, .columns = ceiling(packs, team), .threads = team}, kernel);
-    if (partial.defined()) collect(partial, {bias_gradient});
+    const Blocks blocks(out.size(0));
+    const at::Tensor partial =
+        call.bias_gradient.defined() ? partial_sums(out, 1, blocks, 3 * kernel.width) : at::Tensor();
+    kernel.rows = out.size(0);
+    kernel.block_rows = blocks.size;
+    kernel.bias = data<T>(call.bias);
+    kernel.rotations = data<T>(call.rotations);
+    if (call.rotations.defined()) kernel.positions = call.positions.data_ptr<int32_t>();
+    kernel.head_size = call.head_size;
+    kernel.back = call.back;
+    kernel.out = data<S>(out);
+    kernel.out_stride = out.size(1);
+    kernel.partial = data<T>(partial);
+    const int64_t packs = 3 * ceiling(kernel.width, kPack);
+    const int team = threads(out, packs, 128);
+    run(out, {.rows = blocks.count, .columns = ceiling(packs, team), .threads = team}, kernel);
+    if (partial.defined()) collect(partial, {call.bias_gradient});
   });
 }
 

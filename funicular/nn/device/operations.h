@@ -24,16 +24,26 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                const at::Tensor& draws, const DropoutArguments& arguments);
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 void add_column_sum(const at::Tensor& x, const at::Tensor& target);
-/// gradient [T, 3H] = the parts [T, H] of queries, keys and values side by side. If `bias_gradient` is defined, adds
-/// the gradient's sum over the rows to it. Undefined parts are left out; then there must be no bias_gradient.
-void join_gradients(const std::vector<at::Tensor>& parts, const at::Tensor& gradient,
-                    const at::Tensor& bias_gradient);
+struct JoinCall {
+  at::Tensor bias = {};  ///< [3H], added; or undefined
+  /// As in AttentionPattern; or undefined. Half a head is a multiple of 8 channels.
+  at::Tensor rotations = {};
+  at::Tensor positions = {};  ///< [T] int32, of the rows; read with rotations
+  int64_t head_size = 0;
+  bool back = false;  ///< turned by the negative angles
+  at::Tensor bias_gradient =
+      {};  ///< [3H], to which the sum over the rows of the result is added; or undefined
+};
+/// out = the parts [T, H] of queries, keys and values side by side. Undefined parts, and parts beyond the list, are left
+/// out; then there must be no bias_gradient.
+void join_parts(const std::vector<at::Tensor>& parts, const at::Tensor& out, const JoinCall& call = {});
 /// Uses LibTorch's operations, and inverts the cumulative sum over the vocabulary.
 void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                  const at::Tensor& tokens, const at::Tensor& best);
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                         const at::Tensor& losses, bool gradients);
 
+bool takes_biased(const at::Tensor& x, int64_t width_of_qkv, const AttentionCall& call);
 AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
                            const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient);
