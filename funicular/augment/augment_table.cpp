@@ -1,5 +1,7 @@
 #include "funicular/augment/augment_table.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -7,6 +9,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/made_record.h"
 #include "funicular/base/temporary.h"
+#include "funicular/train/prefetch.h"
 
 namespace funicular::augment {
 
@@ -36,18 +39,23 @@ AugmentCounts counts_from_json(const Json& json) {
   return counts;
 }
 
-std::string vary_block(const Table& table, const Augmenter& augmenter, const RowBlock& block, bool published,
-                       AugmentCounts& counts) {
-  const std::vector<TableRow> rows = table.read(block);
+BlockTexts read_block(const Table& table, const Augmenter& augmenter, const RowBlock& block) {
+  BlockTexts read{table.read(block)};
   std::vector<SourceText> sources;
-  for (size_t row = 0; row < rows.size(); ++row)
+  for (size_t row = 0; row < read.rows.size(); ++row)
     for (size_t column = 0; column < table.columns(); ++column)
-      sources.push_back({rows[row].texts[column], static_cast<uint64_t>(block.first_row) + row,
+      sources.push_back({read.rows[row].texts[column], static_cast<uint64_t>(block.first_row) + row,
                          static_cast<uint32_t>(column)});
-  const auto variants = augmenter.vary(sources, counts);
+  read.texts = augmenter.prepare(std::move(sources));
+  return read;
+}
+
+std::string write_block(const Table& table, const Augmenter& augmenter, BlockTexts block, bool published,
+                        AugmentCounts& counts) {
+  const auto variants = augmenter.finish(std::move(block.texts), counts);
   std::string written;
   size_t source = 0;
-  for (const TableRow& row : rows) {
+  for (const TableRow& row : block.rows) {
     const auto put = [&](std::string_view line) { written.append(line).append(row.line_end); };
     std::vector<std::string> texts = row.texts;
     put(row.written);
@@ -60,7 +68,7 @@ std::string vary_block(const Table& table, const Augmenter& augmenter, const Row
       if (!published) texts[column] = row.texts[column];
     }
   }
-  counts.rows += static_cast<int64_t>(rows.size());
+  counts.rows += static_cast<int64_t>(block.rows.size());
   return written;
 }
 
@@ -74,14 +82,25 @@ std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int 
 
 bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter,
                  bool published, Journal& journal, const std::function<void(int64_t rows)>& show) {
+  // The processor computes in this thread, with the threads that it has here.
+  const int threads = augmenter.device().is_cuda() ? 1 : 0;
+  train::Prefetcher<BlockTexts> read(0, std::ssize(blocks), threads, /*ahead=*/1, [&](int64_t i) {
+    const int64_t number = blocks[static_cast<size_t>(i)];
+    return read_block(table, augmenter, table.blocks()[static_cast<size_t>(number)]);
+  });
+  train::Prefetcher<BlockTexts> started(0, std::ssize(blocks), threads, /*ahead=*/1, [&](int64_t) {
+    const c10::DeviceGuard card(augmenter.device());
+    BlockTexts next = read.next();
+    augmenter.start(next.texts);
+    return next;
+  });
   int64_t rows = 0;
   for (const int64_t number : blocks) {
     if (interrupt_requested() != 0) return false;
-    const RowBlock& block = table.blocks()[static_cast<size_t>(number)];
     AugmentCounts counts;
-    const std::string text = vary_block(table, augmenter, block, published, counts);
+    const std::string text = write_block(table, augmenter, started.next(), published, counts);
     journal.add(number, to_json(counts), text);
-    rows += block.rows;
+    rows += counts.rows;
     if (show) show(rows);
   }
   return true;

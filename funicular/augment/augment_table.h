@@ -13,11 +13,19 @@
 
 namespace funicular::augment {
 
+/// A block on its way to the output.
+struct BlockTexts {
+  std::vector<TableRow> rows{};
+  PreparedTexts texts{};
+};
+
+BlockTexts read_block(const Table& table, const Augmenter& augmenter, const RowBlock& block);
+
 /// Returns the output lines of a block: each row, followed by its variants. A variant of one text is written with the
 /// row's other original texts. With `published`, it is written with the last variants of the texts before it, as
 /// TinyBERT's program does. The variants of each text but the first then follow a line with that text's original.
-std::string vary_block(const Table& table, const Augmenter& augmenter, const RowBlock& block, bool published,
-                       AugmentCounts& counts);
+std::string write_block(const Table& table, const Augmenter& augmenter, BlockTexts block, bool published,
+                        AugmentCounts& counts);
 
 Json to_json(const AugmentCounts& counts);
 /// Throws InputError for what to_json did not write.
@@ -27,7 +35,8 @@ AugmentCounts counts_from_json(const Json& json);
 /// before any of them adds to it.
 std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int rank, int ranks);
 
-/// Augments blocks and adds each to the journal. Returns false if an interrupt (base/interrupt.h) came before all
+/// Augments blocks and adds each to the journal. With the model on a GPU, a thread reads and tokenises the next block,
+/// another one gives blocks to the GPU, and this one writes. Returns false if an interrupt (base/interrupt.h) came before all
 /// were done. `show` (or null) is called after each block with the number of finished rows.
 bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter,
                  bool published, Journal& journal, const std::function<void(int64_t rows)>& show);

@@ -46,6 +46,23 @@ std::string in_title_of(std::string_view word, std::string candidate) {
   return candidate;
 }
 
+/// Calls use(text, word) for the indices of the words that the model guesses.
+template <class Use>
+void for_each_masked(std::span<const DividedText> texts, const Use& use) {
+  for (size_t text = 0; text < texts.size(); ++text)
+    for (size_t word = 0; word < texts[text].words.size(); ++word)
+      if (const TextWord& place = texts[text].words[word]; place.replaceable && place.pieces == 1)
+        use(text, word);
+}
+
+std::vector<HiddenWord> masked_words(std::span<const DividedText> texts) {
+  std::vector<HiddenWord> hidden;
+  for_each_masked(texts, [&](size_t text, size_t word) {
+    hidden.push_back({texts[text].pieces, texts[text].words[word].first_piece});
+  });
+  return hidden;
+}
+
 }  // namespace
 
 int64_t published_variants(std::string_view task) {
@@ -94,26 +111,23 @@ Augmenter::Augmenter(const Model& model, const text::Tokenizer& tokenizer,
   if (vectors) near_ = std::make_unique<NearWords>(std::move(vectors), options.candidates, options.published);
 }
 
-void Augmenter::guess(std::span<const DividedText> texts, std::vector<Candidates>& found,
-                      AugmentCounts& counts) const {
-  std::vector<HiddenWord> hidden;
-  std::vector<std::pair<size_t, size_t>> places;
-  for (size_t text = 0; text < texts.size(); ++text)
-    for (size_t word = 0; word < texts[text].words.size(); ++word) {
-      const TextWord& place = texts[text].words[word];
-      if (!place.replaceable || place.pieces != 1) continue;
-      hidden.push_back({texts[text].pieces, place.first_piece});
-      places.emplace_back(text, word);
-    }
-  const std::vector<std::vector<int32_t>> guessed = masked_.guess(hidden);
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto& [text, word] = places[i];
-    for (const int32_t id : guessed[i]) {
+void Augmenter::add_guessed(std::span<const DividedText> texts,
+                            const std::vector<std::vector<int32_t>>& guessed, std::vector<Candidates>& found,
+                            AugmentCounts& counts) const {
+  auto next = guessed.begin();
+  for_each_masked(texts, [&](size_t text, size_t word) {
+    for (const int32_t id : *next) {
       const std::string& token = tokenizer_.vocabulary()[static_cast<size_t>(id)];
       found[text][word].push_back(options_.published ? token : in_case_of(texts[text].word(word), token));
     }
-    ++(guessed[i].empty() ? counts.kept : counts.guessed);
-  }
+    ++(next->empty() ? counts.kept : counts.guessed);
+    ++next;
+  });
+  // The published program also draws for a word without candidates, with the word itself as the only candidate.
+  for (size_t text = 0; text < texts.size() && options_.published; ++text)
+    for (size_t word = 0; word < found[text].size(); ++word)
+      if (texts[text].words[word].replaceable && found[text][word].empty())
+        found[text][word].emplace_back(texts[text].word(word));
 }
 
 int64_t Augmenter::number_of(std::string_view word) const {
@@ -122,8 +136,9 @@ int64_t Augmenter::number_of(std::string_view word) const {
   return near_->vectors().find(lower_cased(word)).value_or(-1);
 }
 
-void Augmenter::look_up(std::span<const DividedText> texts, std::vector<Candidates>& found,
-                        AugmentCounts& counts) const {
+std::vector<Candidates> Augmenter::look_up(std::span<const DividedText> texts, AugmentCounts& counts) const {
+  std::vector<Candidates> found;
+  for (const DividedText& text : texts) found.emplace_back(text.words.size());
   struct Place {
     size_t text, word;
     int64_t number;
@@ -145,7 +160,7 @@ void Augmenter::look_up(std::span<const DividedText> texts, std::vector<Candidat
     row = numbers.size();
     numbers.push_back(number);
   }
-  if (numbers.empty()) return;
+  if (numbers.empty()) return found;
   const std::vector<std::vector<int64_t>> near = near_->nearest(numbers);
   for (const Place& place : places)
     for (const int64_t number : near[rows.at(place.number)]) {
@@ -154,19 +169,13 @@ void Augmenter::look_up(std::span<const DividedText> texts, std::vector<Candidat
       found[place.text][place.word].push_back(options_.published ? in_title_of(word, std::move(candidate))
                                                                  : in_case_of(word, std::move(candidate)));
     }
+  return found;
 }
 
-std::vector<Augmenter::Candidates> Augmenter::candidates(std::span<const DividedText> texts,
-                                                         AugmentCounts& counts) const {
-  std::vector<Candidates> found;
-  for (const DividedText& text : texts) found.emplace_back(text.words.size());
-  guess(texts, found, counts);
-  look_up(texts, found, counts);
-  // The published program also draws for a word without candidates, with the word itself as the only candidate.
-  for (size_t text = 0; text < texts.size() && options_.published; ++text)
-    for (size_t word = 0; word < found[text].size(); ++word)
-      if (texts[text].words[word].replaceable && found[text][word].empty())
-        found[text][word].emplace_back(texts[text].word(word));
+std::vector<Candidates> Augmenter::candidates(std::span<const DividedText> texts,
+                                              AugmentCounts& counts) const {
+  std::vector<Candidates> found = look_up(texts, counts);
+  add_guessed(texts, masked_.guess(masked_words(texts)), found, counts);
   return found;
 }
 
@@ -207,14 +216,31 @@ std::vector<std::string> Augmenter::draw(const SourceText& source, const Divided
   return variants;
 }
 
+PreparedTexts Augmenter::prepare(std::vector<SourceText> sources) const {
+  PreparedTexts texts{std::move(sources)};
+  for (const SourceText& source : texts.sources) texts.divided.push_back(divider_.divide(source.text));
+  texts.found = look_up(texts.divided, texts.counts);
+  return texts;
+}
+
+void Augmenter::start(PreparedTexts& texts) const {
+  texts.guesses = masked_.start(masked_words(texts.divided));
+}
+
+std::vector<std::vector<std::string>> Augmenter::finish(PreparedTexts texts, AugmentCounts& counts) const {
+  counts.add(texts.counts);
+  add_guessed(texts.divided, masked_.finish(std::move(texts.guesses)), texts.found, counts);
+  std::vector<std::vector<std::string>> variants;
+  for (size_t i = 0; i < texts.sources.size(); ++i)
+    variants.push_back(draw(texts.sources[i], texts.divided[i], texts.found[i], counts));
+  return variants;
+}
+
 std::vector<std::vector<std::string>> Augmenter::vary(std::span<const SourceText> texts,
                                                       AugmentCounts& counts) const {
-  std::vector<DividedText> divided;
-  for (const SourceText& source : texts) divided.push_back(divider_.divide(source.text));
-  const std::vector<Candidates> found = candidates(divided, counts);
-  std::vector<std::vector<std::string>> variants;
-  for (size_t i = 0; i < texts.size(); ++i) variants.push_back(draw(texts[i], divided[i], found[i], counts));
-  return variants;
+  PreparedTexts prepared = prepare({texts.begin(), texts.end()});
+  start(prepared);
+  return finish(std::move(prepared), counts);
 }
 
 }  // namespace funicular::augment

@@ -53,6 +53,18 @@ struct SourceText {
   uint32_t column = 0;  ///< number of the text within the row
 };
 
+/// The candidates of each word of a text; empty for a word that is kept.
+using Candidates = std::vector<std::vector<std::string>>;
+
+/// Texts between the steps of Augmenter::vary().
+struct PreparedTexts {
+  std::vector<SourceText> sources{};
+  std::vector<DividedText> divided{};
+  std::vector<Candidates> found{};  ///< candidates with near vectors
+  MaskedWords::Guesses guesses{};   ///< the words that the model guesses
+  AugmentCounts counts{};
+};
+
 /// Keeps references to the model and the tokenizer, which must outlive it. A text's variants depend only on the
 /// options, the text and its keys, as far as MaskedWords' candidates do.
 class Augmenter {
@@ -64,15 +76,21 @@ class Augmenter {
   /// Returns the variants of each text in the order of the draws. All differ from the text and from each other.
   std::vector<std::vector<std::string>> vary(std::span<const SourceText> texts, AugmentCounts& counts) const;
 
-  /// The candidates of each word of each text; empty for a word that is kept.
-  using Candidates = std::vector<std::vector<std::string>>;
+  /// The steps of vary(), which may run in one thread each. prepare() does not use the model, start() gives it the
+  /// masked words, and finish() draws the variants. With a GPU, only finish() waits for the last pass.
+  PreparedTexts prepare(std::vector<SourceText> sources) const;
+  void start(PreparedTexts& texts) const;
+  std::vector<std::vector<std::string>> finish(PreparedTexts texts, AugmentCounts& counts) const;
+
   std::vector<Candidates> candidates(std::span<const DividedText> texts, AugmentCounts& counts) const;
   const WordDivider& divider() const { return divider_; }
+  at::Device device() const { return masked_.device(); }  ///< the model's
 
  private:
-  void guess(std::span<const DividedText> texts, std::vector<Candidates>& found, AugmentCounts& counts) const;
-  void look_up(std::span<const DividedText> texts, std::vector<Candidates>& found,
-               AugmentCounts& counts) const;
+  /// Adds to `found` the candidates that the model guessed for words of one piece.
+  void add_guessed(std::span<const DividedText> texts, const std::vector<std::vector<int32_t>>& guessed,
+                   std::vector<Candidates>& found, AugmentCounts& counts) const;
+  std::vector<Candidates> look_up(std::span<const DividedText> texts, AugmentCounts& counts) const;
   int64_t number_of(std::string_view word) const;
   std::vector<std::string> draw(const SourceText& source, const DividedText& text,
                                 const Candidates& candidates, AugmentCounts& counts) const;

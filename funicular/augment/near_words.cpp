@@ -11,8 +11,8 @@
 #include <limits>
 #include <utility>
 
-#include "funicular/augment/masked_words.h"
 #include "funicular/augment/text_words.h"
+#include "funicular/augment/word_choice.h"
 #include "funicular/base/error.h"
 #include "funicular/runtime/parallel_loop.h"
 

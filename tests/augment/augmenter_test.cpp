@@ -30,8 +30,8 @@ class AugmenterTest : public testing::Test {
                          folder_.put("vectors.txt", vectors), 100, folder_ / "vectors.bin")),
                      options);
   }
-  std::vector<Augmenter::Candidates> candidates(const Augmenter& augmenter, const Strings& texts,
-                                                AugmentCounts* counts = nullptr) const {
+  std::vector<Candidates> candidates(const Augmenter& augmenter, const Strings& texts,
+                                     AugmentCounts* counts = nullptr) const {
     std::vector<DividedText> divided;
     for (const std::string& text : texts) divided.push_back(augmenter.divider().divide(text));
     AugmentCounts own;
@@ -316,7 +316,7 @@ TEST_F(AugmenterTest, WordsOfSeveralPiecesHaveTheNearestVectors) {
   const std::string vectors = "films 1 0 0\nmovies 9 1 0\n-- 1 0 0\nbooks 0 1 0\nnovel 0.1 5 0\nfilm 0 0 1\n";
   AugmentCounts counts;
   EXPECT_EQ(candidates(make({.candidates = 2}, vectors), {"Films books seas"}, &counts),
-            (std::vector<Augmenter::Candidates>{{{"Movies", "Novel"}, {"novel", "movies"}, {}}}));
+            (std::vector<Candidates>{{{"Movies", "Novel"}, {"novel", "movies"}, {}}}));
   EXPECT_EQ(counts.looked_up, 2);
   EXPECT_EQ(counts.kept, 1);
   const auto published = candidates(make({.candidates = 2, .published = true}, vectors), {"Films seas"});

@@ -26,7 +26,8 @@ inline text::WordPiece small_tokenizer(int more = 0) {
                          {{0, "[PAD]"}, {1, "[UNK]"}, {2, "[CLS]"}, {3, "[SEP]"}, {4, "[MASK]"}});
 }
 
-inline Model small_model(int64_t positions = 32, int more = 0, Precision precision = Precision::fp32) {
+inline Model small_model(int64_t positions = 32, int more = 0, Precision precision = Precision::fp32,
+                         at::Device device = at::kCPU) {
   format::ModelConfig config;
   config.encoder.vocabulary = 28 + more;
   config.encoder.width = 16;
@@ -38,6 +39,7 @@ inline Model small_model(int64_t positions = 32, int more = 0, Precision precisi
   model::ModelOptions options;
   options.config = config;
   options.head = MaskedWords::head();
+  options.device = device;
   Model model = model::build_model(options);
   make_inference(model, precision);
   return model;

@@ -2,9 +2,14 @@
 import json
 import os
 import pathlib
+import random
+import signal
+import subprocess
+import time
 import unittest
 
-from harness import PROGRAM, ProgramTest, environment, run
+from augment_test import HEAD
+from harness import PROGRAM, WORDS, ProgramTest, environment, exact, run, write_model, write_rows
 
 TESTS = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests"
 STAND_IN = TESTS / "libcard_stand_in.so"
@@ -70,6 +75,29 @@ class OnCards(ProgramTest):
         row = json.loads(done.out)["combinations"][0]
         self.assertNotIn("predicted", row)
         self.assertGreater(row["measured"]["activations"], 0)
+
+    def test_augment_writes_the_processors_file_also_when_it_was_killed(self):
+        model, source = write_model(self.folder / "guesser", extra_shapes=HEAD), random.Random(3)
+        rows = write_rows(self.folder / "in.tsv", ("label", "text"), [(str(i), " ".join(source.choices(WORDS, k=16))) for i in range(200)])
+
+        def words(output, *more):
+            return ["augment", "--model", model, "--task", "custom", "--input", rows, "--output", output, "--variants", "3", "--precision", "fp32", *more]
+
+        expected = self.succeeds(*words(self.folder / "cpu.tsv"))
+        output = self.folder / "card.tsv"
+        on_card = words(output, "--device", "cuda")
+        process = subprocess.Popen([PROGRAM, *exact(on_card)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=with_cards(1))
+        while process.poll() is None and not any(path.stat().st_size > 0 for path in (self.folder / "card.tsv.parts").glob(".tmp-part-*")):
+            time.sleep(0.001)
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL, process.communicate()[1].decode())
+        done = run(*on_card, env=with_cards(1))
+        self.assertEqual(done.code, 0, done.err)
+        self.assertRegex(done.err, r"resuming: [1-9]\d* of \d+ blocks")
+        self.assertEqual((done.json(), output.read_text()), (expected.json(), (self.folder / "cpu.tsv").read_text()))
+        self.assertEqual(json.loads((self.folder / "card.tsv.made.json").read_text())["made_of"]["batch_tokens"], 16384)
+        small = run(*words(self.folder / "small.tsv", "--device", "cuda", "--micro-batch-tokens", "500"), env=with_cards(1))
+        self.assertEqual((small.json(), (self.folder / "small.tsv").read_text()), (expected.json(), output.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,208 @@
+// Augmentation on a stand-in of a card: what waits, and which words are chosen.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../augment/small_model.h"
+#include "../format/scratch.h"
+#include "funicular/augment/augment_table.h"
+#include "funicular/base/error.h"
+#include "stand_in.h"
+
+namespace funicular::augment {
+namespace {
+
+using card::Card;
+using card::counts;
+using card::reset_counts;
+
+constexpr int kMore = 2000;  ///< words besides those of the small vocabulary
+constexpr size_t kReads = 3;  ///< tensors that the host reads of each pass
+
+/// Notes for each pass the waits of the host before it, and the pass's thread.
+struct NotedModel {
+  NotedModel() {
+    model.segments.front().forward = [this, first = model.segments.front().forward](Activations in,
+                                                                                    const Pass& pass) {
+      waits.push_back(counts().waits.size());
+      threads.insert(std::this_thread::get_id());
+      return first(std::move(in), pass);
+    };
+  }
+  Model model = small_model(32, 0, Precision::fp32, at::kCUDA);
+  std::vector<size_t> waits;
+  std::set<std::thread::id> threads;
+};
+
+/// A text and each of its words to hide.
+struct Words {
+  std::vector<int32_t> pieces{15, 8, 9, 10, 11, 16, 17, 18, 19, 23, 12, 8};
+  std::vector<HiddenWord> hidden() const {
+    std::vector<HiddenWord> all;
+    for (int32_t place = 0; place < std::ssize(pieces); ++place) all.push_back({pieces, place});
+    return all;
+  }
+};
+
+TEST(CardAugments, APassIsQueuedBeforeTheWordsOfTheOneBeforeAreRead) {
+  const Card card;
+  NotedModel noted;
+  const text::WordPiece tokenizer = small_tokenizer();
+  const Words text;
+  for (const bool published : {false, true}) {
+    const MaskedWordsOptions options{
+        .count = 4, .max_length = 32, .batch_tokens = 60, .published = published};  // two words per pass
+    const MaskedWords words(noted.model, tokenizer, options);
+    noted.waits.clear();
+    reset_counts();
+    MaskedWords::Guesses guesses = words.start(text.hidden());
+    const size_t passes = noted.waits.size();
+    ASSERT_EQ(passes, 6U);
+    for (size_t pass = 0; pass < passes; ++pass)
+      EXPECT_EQ(noted.waits[pass], pass < 2 ? 0 : kReads * (pass - 1)) << pass;
+    EXPECT_EQ(counts().waits.size(), kReads * (passes - 1));
+    std::vector<std::vector<int32_t>> found;
+    std::thread([&] { found = words.finish(std::move(guesses)); }).join();
+    EXPECT_EQ(counts().waits.size(), kReads * passes);
+    EXPECT_TRUE(counts().pageable.empty()) << counts().pageable.front();
+    EXPECT_EQ(counts().uploads, static_cast<int64_t>(passes));
+    EXPECT_EQ(counts().downloads, static_cast<int64_t>(kReads * passes));
+
+    const Model here = small_model();
+    EXPECT_EQ(found, MaskedWords(here, tokenizer, options).guess(text.hidden()));
+    EXPECT_GT(found.front().size(), 1U);
+  }
+}
+
+/// The words of letters except `own`, in the order of the exact logits of the model's outputs.
+std::vector<int32_t> expected_words(const Model& model, const text::Tokenizer& tokenizer, size_t count,
+                                    int32_t own) {
+  const std::vector<int64_t> ids{2, 15, 4, 9, 3, 15, 8, 9, 3}, types{0, 0, 0, 0, 0, 1, 1, 1, 1};
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths({9}, {0}, {0}, {});
+  batch.tensors = {{"token_ids", at::tensor(ids, at::kLong)},
+                   {"token_type_ids", at::tensor(types, at::kLong)},
+                   {"mlm_rows", at::tensor(std::vector<int64_t>{2}, at::kLong)}};
+  LossSink sink;
+  sink.keep_outputs = true;
+  model.forward({}, batch, Taps{}, sink);
+  const auto wide = [&](const char* name) { return sink.outputs().at(name).cpu().to(at::kDouble); };
+  // Summed row by row, so that equal rows have equal sums.
+  const at::Tensor logits =
+      (wide("masked_decoder") * wide("masked_hidden")).sum(1) + wide("masked_bias");
+  const at::Tensor order = std::get<1>(at::sort(logits, /*stable=*/true, 0, /*descending=*/true));
+  std::vector<int32_t> expected;
+  for (int64_t i = 0; expected.size() < count; ++i) {
+    const auto id = static_cast<int32_t>(order[i].item<int64_t>());
+    if (is_of_letters(tokenizer.vocabulary()[static_cast<size_t>(id)]) && id != own) expected.push_back(id);
+  }
+  return expected;
+}
+
+/// Changes weights of a model on the host, and returns a copy of it on the card.
+template <class Change>
+Model changed_on_card(Precision precision, const Change& change) {
+  Model model = small_model(32, kMore, precision, at::kCUDA);
+  const at::NoGradGuard no_gradient;
+  torch::manual_seed(3);
+  for (const char* const name : {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"}) {
+    const at::Tensor there = model.find(name)->compute, here = there.cpu();
+    change(name, here);
+    const at::Tensor into = there;
+    into.copy_(here);
+  }
+  return model;
+}
+
+bool is_bias(std::string_view name) {
+  return name.ends_with("bias");
+}
+
+/// Logits in 16 bits are often equal, and the bias is added to what is rounded.
+TEST(CardAugments, CandidatesAreInTheOrderOfExactSums) {
+  const Card card;
+  constexpr size_t kCount = 40;
+  const text::WordPiece tokenizer = small_tokenizer(kMore);
+  const std::vector<int32_t> pieces{15, 8, 9};
+  const HiddenWord hidden{pieces, 1};
+  for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp32}) {
+    const Model model = changed_on_card(precision, [](std::string_view name, const at::Tensor& values) {
+      if (is_bias(name)) at::Tensor(values).normal_(0, 0.5);
+    });
+    const MaskedWords words(model, tokenizer, {.count = kCount, .max_length = 32});
+    EXPECT_EQ(words.guess(std::span(&hidden, 1)).front(), expected_words(model, tokenizer, kCount, 8))
+        << static_cast<int>(precision);
+  }
+}
+
+/// Far more words than the card sends have the logit of the last candidate.
+TEST(CardAugments, OfEqualWordsTheFirstAreChosenHoweverManyThereAre) {
+  const Card card;
+  constexpr size_t kCount = 30;
+  const text::WordPiece tokenizer = small_tokenizer(kMore);
+  const std::vector<int32_t> pieces{15, 8, 9};
+  const HiddenWord hidden{pieces, 1};
+  const Model model = changed_on_card(Precision::fp32, [](std::string_view name, const at::Tensor& values) {
+    if (is_bias(name)) return;
+    at::Tensor words = values.narrow(0, 28, kMore);
+    words.copy_(words.select(0, 0).clone().unsqueeze(0).expand_as(words));
+  });
+  const MaskedWords words(model, tokenizer, {.count = kCount, .max_length = 32});
+  const std::vector<int32_t> found = words.guess(std::span(&hidden, 1)).front();
+  EXPECT_EQ(found, expected_words(model, tokenizer, kCount, 8));
+  EXPECT_TRUE(std::count(found.begin(), found.end(), 29));
+}
+
+TEST(CardAugments, AModelWhoseAnswersAreNotFiniteIsRefused) {
+  const Card card;
+  const text::WordPiece tokenizer = small_tokenizer(kMore);
+  const Words text;
+  const Model model = changed_on_card(Precision::fp32, [](std::string_view name, const at::Tensor& values) {
+    if (!is_bias(name)) values[9].fill_(std::numeric_limits<float>::quiet_NaN());
+  });
+  const MaskedWords words(model, tokenizer, {.count = 4, .max_length = 32});
+  EXPECT_NE(error_of<RunError>([&] { words.guess(text.hidden()); }).find("the model answers nan"),
+            std::string::npos);
+}
+
+/// Reads, passes and writes lie in three threads, and the pieces of the journal are those of the processor.
+TEST(CardAugments, BlocksAreComputedBesideTheirWritingWithTheProcessorsResult) {
+  const Card card;
+  const Scratch folder;
+  NotedModel noted;
+  const Model here = small_model();
+  const text::WordPiece tokenizer = small_tokenizer();
+  std::string contents;
+  for (int row = 0; row < 1100; ++row) contents += row % 3 == 0 ? "film good book\n" : "long song sea\n";
+  const Table table(folder.put("a.tsv", contents), {.columns = {size_t{0}}});
+  ASSERT_GE(table.blocks().size(), 3U);
+  std::vector<int64_t> blocks;
+  for (size_t block = 0; block < table.blocks().size(); ++block) blocks.push_back(std::ssize(blocks));
+  std::vector<std::string> pieces[2];
+  for (const bool on_card : {false, true}) {
+    const Augmenter augmenter(on_card ? noted.model : here, tokenizer, nullptr,
+                              {.candidates = 5, .variants = 2, .max_length = 32, .batch_tokens = 3000});
+    const fs::path parts = folder / (on_card ? "card" : "processor");
+    Journal::prepare(parts, {{"a", 1}});
+    Journal journal(parts);
+    int64_t shown = 0;
+    reset_counts();
+    EXPECT_TRUE(vary_blocks(blocks, table, augmenter, false, journal, [&](int64_t rows) { shown = rows; }));
+    EXPECT_EQ(shown, 1100);
+    for (const int64_t block : blocks)
+      pieces[on_card].push_back(journal.read(block).note.dump() + journal.read(block).text);
+  }
+  EXPECT_EQ(pieces[0], pieces[1]);
+  EXPECT_EQ(noted.threads.size(), 2U);  // the first pass, in which MaskedWords reads the decoder, is here
+  EXPECT_EQ(counts().waits.size(), kReads * (noted.waits.size() - 1));
+  EXPECT_TRUE(counts().pageable.empty()) << counts().pageable.front();
+}
+
+}  // namespace
+}  // namespace funicular::augment
