@@ -106,7 +106,7 @@ float WordChoice::rounding(float first, float last) const {
 }
 
 std::vector<int32_t> WordChoice::exact_best(std::span<const int32_t> ids, const float* hidden,
-                                             size_t count) const {
+                                            size_t count) const {
   const int64_t width = words_.size(1);
   const float* const words = words_.const_data_ptr<float>();
   std::vector<std::pair<double, int32_t>> exact;
@@ -149,8 +149,7 @@ std::vector<std::vector<int32_t>> WordChoice::choose(const at::Tensor& hidden,
   std::vector<std::vector<int32_t>> best;
   for (int64_t row = 0; row < hidden.size(0); ++row)
     best.push_back(best_of(logits.const_data_ptr<float>() + row * logits.size(1),
-                           read.const_data_ptr<float>() + row * read.size(1),
-                           own[static_cast<size_t>(row)]));
+                           read.const_data_ptr<float>() + row * read.size(1), own[static_cast<size_t>(row)]));
   return best;
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,7 +24,7 @@ using card::Card;
 using card::counts;
 using card::reset_counts;
 
-constexpr int kMore = 2000;  ///< words besides those of the small vocabulary
+constexpr int kMore = 2000;   ///< words besides those of the small vocabulary
 constexpr size_t kReads = 3;  ///< tensors that the host reads of each pass
 
 /// Notes for each pass the waits of the host before it, and the pass's thread.
@@ -94,8 +96,7 @@ std::vector<int32_t> expected_words(const Model& model, const text::Tokenizer& t
   model.forward({}, batch, Taps{}, sink);
   const auto wide = [&](const char* name) { return sink.outputs().at(name).cpu().to(at::kDouble); };
   // Summed row by row, so that equal rows have equal sums.
-  const at::Tensor logits =
-      (wide("masked_decoder") * wide("masked_hidden")).sum(1) + wide("masked_bias");
+  const at::Tensor logits = (wide("masked_decoder") * wide("masked_hidden")).sum(1) + wide("masked_bias");
   const at::Tensor order = std::get<1>(at::sort(logits, /*stable=*/true, 0, /*descending=*/true));
   std::vector<int32_t> expected;
   for (int64_t i = 0; expected.size() < count; ++i) {
@@ -139,6 +140,25 @@ TEST(CardAugments, CandidatesAreInTheOrderOfExactSums) {
     EXPECT_EQ(words.guess(std::span(&hidden, 1)).front(), expected_words(model, tokenizer, kCount, 8))
         << static_cast<int>(precision);
   }
+}
+
+/// The logit of "book" is rounded from 4097.5002 to 4097.5, and the bias takes 4096 away. So the rounded value is less
+/// than that of "film", and the exact one is more.
+TEST(CardAugments, ARoundedLogitHidesNoBetterWord) {
+  const Card card;
+  const text::WordPiece tokenizer = small_tokenizer();
+  at::Tensor decoder = at::zeros({28, 16}), bias = at::zeros({28});
+  constexpr int32_t kFilm = 8, kBook = 9;
+  decoder[kFilm][0] = 1.5001;
+  decoder[kBook][0] = 4097.5;
+  decoder[kBook][1] = 0.0002;
+  bias[kBook] = -4096;
+  const at::Tensor hidden = at::ones({1, 16});
+  const std::vector<int32_t> own{10}, expected{kBook};
+  EXPECT_EQ(WordChoice(tokenizer, decoder, bias, 1, false).choose(hidden, own).front(), expected);
+  const WordChoice there(tokenizer, decoder.to(at::kCUDA), bias.to(at::kCUDA), 1, false);
+  const at::Tensor own_there = at::full({1}, own.front(), at::kLong).to(at::kCUDA);
+  EXPECT_EQ(there.choose(there.send_largest(hidden.to(at::kCUDA), own_there), own).front(), expected);
 }
 
 /// Far more words than the card sends have the logit of the last candidate.
