@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::augment {
 
@@ -230,9 +231,13 @@ void Augmenter::start(PreparedTexts& texts) const {
 std::vector<std::vector<std::string>> Augmenter::finish(PreparedTexts texts, AugmentCounts& counts) const {
   counts.add(texts.counts);
   add_guessed(texts.divided, masked_.finish(std::move(texts.guesses)), texts.found, counts);
-  std::vector<std::vector<std::string>> variants;
-  for (size_t i = 0; i < texts.sources.size(); ++i)
-    variants.push_back(draw(texts.sources[i], texts.divided[i], texts.found[i], counts));
+  std::vector<std::vector<std::string>> variants(texts.sources.size());
+  std::vector<AugmentCounts> of_texts(texts.sources.size());
+  for_each_item(std::ssize(texts.sources), [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    variants[at] = draw(texts.sources[at], texts.divided[at], texts.found[at], of_texts[at]);
+  });
+  for (const AugmentCounts& one : of_texts) counts.add(one);
   return variants;
 }
 
