@@ -104,7 +104,7 @@ struct NormArguments {
   DropoutArguments output_dropout;     ///< of y: read by embedding_norm and norm_backward
   const int32_t* positions = nullptr;  ///< [rows]
   const int64_t* draws = nullptr;      ///< [rows]
-  S* sum = nullptr;                    ///< saved for backward; may alias input
+  S* sum = nullptr;                    ///< saved for backward; the input itself if nothing is added to it
   T *mean = nullptr, *inverse_deviation = nullptr;
   S* output = nullptr;
   // Backward only.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "funicular/nn/device/operations.h"
-#include "funicular/nn/norm_arguments.h"
+#include "funicular/nn/kernel_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/work_items.h"
@@ -90,6 +90,15 @@ NormResult norm_result(const at::Tensor& like, int64_t rows) {
                           statistics = options.dtype(compute_type(like));
   return {at::empty({rows, like.size(1)}, options), at::empty({rows, like.size(1)}, options),
           at::empty({rows}, statistics), at::empty({rows}, statistics)};
+}
+
+NormResult norm_result(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                       const NormCall& call) {
+  if (bias.defined() || residual.defined() || call.dropout.threshold != 0) return norm_result(x, x.size(0));
+  const at::TensorOptions options = x.options().requires_grad(false),
+                          statistics = options.dtype(compute_type(x));
+  return {at::empty(x.sizes(), options), x.detach(), at::empty({x.size(0)}, statistics),
+          at::empty({x.size(0)}, statistics)};
 }
 
 int64_t rows_of_a_block(int64_t rows) {
@@ -174,7 +183,7 @@ NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::T
   if (funicular::device::takes(x)) return device::norm_forward(x, bias, residual, gamma, beta, call);
   FUNICULAR_EVENT("residual_norm");
   const int64_t rows = x.size(0), width = x.size(1);
-  const NormResult result = norm_result(x, rows);
+  const NormResult result = norm_result(x, bias, residual, call);
   dispatch(x, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;

@@ -37,6 +37,9 @@ struct NormResult {
 
 /// Allocates the results of a normalisation of so many rows, of the type and width of `like`; not yet written.
 NormResult norm_result(const at::Tensor& like, int64_t rows);
+/// Allocates the results of norm_forward(). If nothing is added to x and nothing dropped, the sum is x itself.
+NormResult norm_result(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                       const NormCall& call);
 
 /// layer_norm(residual + dropout(x + bias)); bias and residual may be undefined.
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,

@@ -30,7 +30,8 @@ using torch::jit::Stack;
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle& op, const Stack& stack)
-      : schema_(op.schema()), values_(stack.end() - static_cast<std::ptrdiff_t>(schema_.arguments().size()), stack.end()) {}
+      : schema_(op.schema()),
+        values_(stack.end() - static_cast<std::ptrdiff_t>(schema_.arguments().size()), stack.end()) {}
   const c10::IValue& operator[](const char* name) const {
     return values_.at(static_cast<size_t>(schema_.argumentIndexWithName(name).value()));
   }
@@ -89,26 +90,30 @@ class Call {
   int64_t count() const { return queries_.size(0) - 1; }
 
   Sequence sequence(int64_t s, int64_t seed) const {
-    const auto bound = [](const at::Tensor& sums, int64_t at) { return int64_t{sums.const_data_ptr<int32_t>()[at]}; };
+    const auto bound = [](const at::Tensor& sums, int64_t at) {
+      return int64_t{sums.const_data_ptr<int32_t>()[at]};
+    };
     Sequence one;
     one.first_query = bound(queries_, s);
     one.queries = bound(queries_, s + 1) - one.first_query;
     one.first_key = bound(keys_, s);
     one.keys = bound(keys_, s + 1) - one.first_key;
-    require(one.queries <= most_queries_ && one.keys <= most_keys_, "a sequence is longer than max_q or max_k");
+    require(one.queries <= most_queries_ && one.keys <= most_keys_,
+            "a sequence is longer than max_q or max_k");
     one.query = one.queries_of(query_);
     one.key = one.keys_of(key_);
     one.value = one.keys_of(value_);
-    const at::Tensor distance = at::arange(one.keys).unsqueeze(0) - at::arange(one.queries).unsqueeze(1) -
-                                (one.keys - one.queries);
+    const at::Tensor distance =
+        at::arange(one.keys).unsqueeze(0) - at::arange(one.queries).unsqueeze(1) - (one.keys - one.queries);
     at::Tensor unseen = at::zeros_like(distance).to(at::kBool);
     if (left_ >= 0) unseen = unseen | distance.lt(-left_);
     if (right_ >= 0) unseen = unseen | distance.gt(right_);
     one.scores = at::matmul(one.query, one.key.transpose(1, 2)) * scale_;
     one.scores = one.scores.masked_fill(unseen, -std::numeric_limits<double>::infinity());
     const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed + s));
-    one.kept = at::rand(one.scores.sizes(), generator, at::TensorOptions(at::kDouble)).ge(dropout_).to(at::kDouble) /
-               (1 - dropout_);
+    one.kept =
+        at::rand(one.scores.sizes(), generator, at::TensorOptions(at::kDouble)).ge(dropout_).to(at::kDouble) /
+        (1 - dropout_);
     return one;
   }
 
@@ -138,8 +143,9 @@ void forward(const c10::OperatorHandle& op, Stack* stack) {
     outputs.push_back(at::matmul((one.scores - sums.back().unsqueeze(2)).exp() * one.kept, one.value));
   }
   const at::Tensor none = at::empty({0});
-  give(op, *stack, {rows_of(outputs, arguments.tensor("query")), at::cat(sums, 1).to(at::kFloat),
-                    at::full({2}, seed, at::TensorOptions(at::kLong)), none, none});
+  give(op, *stack,
+       {rows_of(outputs, arguments.tensor("query")), at::cat(sums, 1).to(at::kFloat),
+        at::full({2}, seed, at::TensorOptions(at::kLong)), none, none});
 }
 
 void backward(const c10::OperatorHandle& op, Stack* stack) {
@@ -167,7 +173,8 @@ void backward(const c10::OperatorHandle& op, Stack* stack) {
 }  // namespace
 
 void plug_in_flash_attention() {
-  static auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   library->impl("_flash_attention_forward", torch::CppFunction::makeFromBoxedFunction<&forward>());
   library->impl("_flash_attention_backward", torch::CppFunction::makeFromBoxedFunction<&backward>());
 }

@@ -43,7 +43,8 @@ std::vector<at::Tensor> attend(const Case& c, AttentionKernels kernels) {
   if (c.turned)
     pattern.rotations = nn::rotations(256, kSize, 100, at::TensorOptions(at::kFloat).device(at::kCUDA));
   std::optional<nn::RowSubset> rows;
-  if (c.some_queries) rows = nn::select_rows(keys.packing, at::tensor({0, 3, 9, 70, 80, 130, 281, 282}, at::kLong));
+  if (c.some_queries)
+    rows = nn::select_rows(keys.packing, at::tensor({0, 3, 9, 70, 80, 130, 281, 282}, at::kLong));
   const nn::Branch both = nn::attention_branch(x, weight, bias, keys.packing, {0, kHeads}, {}, rows,
                                                /*repeatable=*/kernels != AttentionKernels::flash, pattern);
   both.output.backward(leaf(both.output.sizes(), 4, at::kBFloat16, 1).detach());
@@ -56,8 +57,8 @@ std::vector<at::Tensor> attend(const Case& c, AttentionKernels kernels) {
 class Flash : public testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(OnACard, Flash,
-                         testing::Values(Case{"Plain"}, Case{"OfSomeQueries", true}, Case{"Turned", false, true},
-                                         Case{"TurnedOfSomeQueries", true, true},
+                         testing::Values(Case{"Plain"}, Case{"OfSomeQueries", true},
+                                         Case{"Turned", false, true}, Case{"TurnedOfSomeQueries", true, true},
                                          Case{"OfAWindow", false, false, true, 9},
                                          Case{"TurnedWithoutBiasOfAWindow", false, true, false, 9}),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -79,17 +80,19 @@ TEST(FlashOnACard, DropsTheSameForwardAndBackwardInEachLayerOtherwise) {
   const nn::device::PreferAttention prefer(AttentionKernels::flash);
   const nn::Keys keys = nn::make_keys({40, 64, 3}, at::kCUDA);
   const at::Tensor qkv = nn::random({keys.packing.tokens(), 3 * kHidden}, 1).detach(),
-                   upstream = nn::random({keys.packing.tokens(), kHidden}, 2).detach().to(at::kCUDA, at::kBFloat16);
+                   upstream =
+                       nn::random({keys.packing.tokens(), kHidden}, 2).detach().to(at::kCUDA, at::kBFloat16);
   const auto attended = [&](uint32_t layer) {
     const at::Tensor leaf = qkv.to(at::kCUDA, at::kBFloat16).set_requires_grad(true);
-    const at::Tensor out = nn::attention(leaf, at::zeros({3 * kHidden}, leaf.options().dtype(at::kFloat)), keys.packing,
-                                         kHeads, {0.5, Purpose::dropout_attention, layer});
+    const at::Tensor out = nn::attention(leaf, at::zeros({3 * kHidden}, leaf.options().dtype(at::kFloat)),
+                                         keys.packing, kHeads, {0.5, Purpose::dropout_attention, layer});
     out.backward(upstream);
     const auto wide = [](const at::Tensor& x) { return x.detach().to(at::kCPU, at::kDouble); };
     const at::Tensor values = wide(leaf).narrow(1, 2 * kHidden, kHidden),
                      gradients = wide(leaf.grad()).narrow(1, 2 * kHidden, kHidden);
     const at::Tensor forward = wide(out) * wide(upstream);
-    EXPECT_LT(std::abs((forward.sum() - (values * gradients).sum()).item<double>()), 0.02 * forward.norm().item<double>());
+    EXPECT_LT(std::abs((forward.sum() - (values * gradients).sum()).item<double>()),
+              0.02 * forward.norm().item<double>());
     return wide(out);
   };
   const at::Tensor first = attended(0);

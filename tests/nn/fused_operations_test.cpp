@@ -214,6 +214,31 @@ TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
   }
 }
 
+TEST_P(FusedOperations, NormsWithoutBiasEqualTheirFormulaWithAndWithoutAResidual) {
+  const Keys keys = make_keys({5, 1, 34});
+  const int64_t tokens = keys.packing.tokens(), width = 39;
+  const DropoutSite site{probability(), Purpose::dropout_output, 2};
+  for (const bool beside : {false, true}) {
+    const std::vector<at::Tensor> mine{random({tokens, width}, 1), random({tokens, width}, 2),
+                                       random({width}, 3), random({width}, 4)};
+    std::vector<at::Tensor> theirs;
+    for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
+    const at::Tensor upstream = random({tokens, width}, 6).detach();
+    const at::Tensor a = residual_norm(mine[0], {}, beside ? mine[1] : at::Tensor(), {mine[2], mine[3], 1e-5},
+                                       keys.packing, site);
+    at::Tensor x = theirs[0];
+    if (site.probability > 0) x = x * row_multipliers(keys.packing, width, site);
+    const at::Tensor b = at::layer_norm(beside ? theirs[1] + x : x, {width}, theirs[2], theirs[3], 1e-5);
+    a.backward(upstream);
+    b.backward(upstream);
+    EXPECT_LT(difference(a, b), 1e-12) << beside;
+    for (const size_t i : {0, 1, 2, 3})
+      if (i != 1 || beside)
+        EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << beside << " input " << i;
+    EXPECT_TRUE(at::equal(mine[0], theirs[0])) << "the input has changed";
+  }
+}
+
 /// dropout(layer_norm(word[ids] + position[positions] + type[types])) by LibTorch.
 at::Tensor embedding_formula(const std::vector<at::Tensor>& w, const at::Tensor& ids, const at::Tensor& types,
                              const Packing& packing, const DropoutSite& site, int64_t padding = -1) {

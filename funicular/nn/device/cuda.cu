@@ -3,6 +3,7 @@
 #include "funicular/nn/device/activation.h"
 #include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/column_sum.h"
+#include "funicular/nn/device/gated.h"
 #include "funicular/nn/device/join.h"
 #include "funicular/nn/device/norm.h"
 #include "funicular/nn/device/row_kernels.h"
@@ -29,6 +30,8 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   template void run_on_cuda(const Launch&, const JoinParts<S>&);          \
   template void run_on_cuda(const Launch&, const ActivationForward<S>&);  \
   template void run_on_cuda(const Launch&, const ActivationBackward<S>&); \
+  template void run_on_cuda(const Launch&, const GatedForward<S>&);       \
+  template void run_on_cuda(const Launch&, const GatedBackward<S>&);      \
   template void run_on_cuda(const Launch&, const CrossEntropyRows<S>&);   \
   template void run_on_cuda(const Launch&, const AttentionForward<S>&);   \
   template void run_on_cuda(const Launch&, const QueryGradients<S>&);     \

@@ -132,7 +132,7 @@ FUNICULAR_DEVICE void normalise_rows(const Team& team, const NormArguments<S>& a
     T sum = 0, squares = 0;
     over_own_packs(team, width, [&](int i, int64_t first) {
       z[i] = rounded<S>(sum_of(r, first));
-      store_pack(a.sum + r * width, first, width, z[i]);
+      if (a.sum != a.input) store_pack(a.sum + r * width, first, width, z[i]);
       for (int k = 0; k < kPack; ++k) sum += z[i].values[k];  // 0 beyond the row's end
     });
     const T mean = team.sum(sum) / static_cast<T>(width);

@@ -6,12 +6,13 @@
 
 #include "funicular/nn/device/activation.h"
 #include "funicular/nn/device/column_sum.h"
+#include "funicular/nn/device/gated.h"
 #include "funicular/nn/device/join.h"
 #include "funicular/nn/device/launches.h"
 #include "funicular/nn/device/norm.h"
 #include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/device/scatter.h"
-#include "funicular/nn/norm_arguments.h"
+#include "funicular/nn/kernel_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
 
@@ -116,9 +117,39 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
   });
 }
 
+at::Tensor gated_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  const int64_t width = x.size(1) / 2;
+  const at::Tensor y = at::empty({x.size(0), width}, x.options().requires_grad(false));
+  dispatch(x, "gate", [&](auto zero) {
+    using S = decltype(zero);
+    GatedArguments<S> a = gated_arguments<S>(x, bias, activation);
+    a.output = data<S>(y);
+    run(x, {.rows = a.end, .threads = threads(x, ceiling(width, kPack))}, GatedForward<S>{a});
+  });
+  return y;
+}
+
+at::Tensor gated_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                          const at::Tensor& dy, const at::Tensor& bias_gradient) {
+  const at::Tensor dx = at::empty_like(x);
+  dispatch(x, "gate", [&](auto zero) {
+    using S = decltype(zero);
+    const Blocks blocks(x.size(0));
+    const at::Tensor partial = bias_gradient.defined() ? partial_sums(x, 1, blocks, x.size(1)) : at::Tensor();
+    GatedArguments<S> a = gated_arguments<S>(x, bias, activation);
+    a.output_gradient = data<S>(dy);
+    a.input_gradient = data<S>(dx);
+    const int team = threads(x, ceiling(a.width, kPack), 128);
+    run(x, {.rows = blocks.count, .columns = ceiling(a.width, team * kPack), .threads = team},
+        GatedBackward<S>{a, blocks.size, data<Compute<S>>(partial)});
+    if (partial.defined()) collect(partial, {bias_gradient});
+  });
+  return dx;
+}
+
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
-  const NormResult result = norm_result(x, x.size(0));
+  const NormResult result = norm_result(x, bias, residual, call);
   dispatch(x, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;

@@ -20,6 +20,10 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
                          const NormCall& call);
 NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
                             const at::Tensor& beta, const NormCall& call, const NormVectors& gradients);
+/// As nn::gated() and its gradient, which is added to bias_gradient, too, if that is defined.
+at::Tensor gated_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation);
+at::Tensor gated_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                          const at::Tensor& dy, const at::Tensor& bias_gradient);
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments);
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);

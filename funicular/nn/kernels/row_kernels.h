@@ -74,22 +74,23 @@ void norm_forward(const NormArguments<S>& a) {
     const S* const residual = a.residual ? a.residual + r * width : nullptr;
     S* const z = a.sum + r * width;
     const T* const multipliers = row_multipliers(a, a.dropout, r, memory);
-    over_channels<T>(
-        width,
-        [&](int64_t c) {
-          Vec<T> v = load(x + c);
-          if (a.bias) v += load(a.bias + c);
-          if (multipliers) v *= load(multipliers + c);
-          if (residual) v += load(residual + c);
-          store(z + c, v);
-        },
-        [&](int64_t c) {
-          T v = get(x + c);
-          if (a.bias) v += a.bias[c];
-          if (multipliers) v *= multipliers[c];
-          if (residual) v += get(residual + c);
-          put(z + c, v);
-        });
+    if (z != x)
+      over_channels<T>(
+          width,
+          [&](int64_t c) {
+            Vec<T> v = load(x + c);
+            if (a.bias) v += load(a.bias + c);
+            if (multipliers) v *= load(multipliers + c);
+            if (residual) v += load(residual + c);
+            store(z + c, v);
+          },
+          [&](int64_t c) {
+            T v = get(x + c);
+            if (a.bias) v += a.bias[c];
+            if (multipliers) v *= multipliers[c];
+            if (residual) v += get(residual + c);
+            put(z + c, v);
+          });
     normalise_row<S>(a, r, nullptr);
   }
 }

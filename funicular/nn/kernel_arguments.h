@@ -1,5 +1,5 @@
 #pragma once
-// From tensors to the arguments of the normalisation kernels, on the processor and on a GPU.
+// From tensors to the arguments of kernels, on the processor and on a GPU.
 
 #include "funicular/nn/row_operations.h"
 #include "funicular/nn/typed.h"
@@ -47,6 +47,18 @@ EmbeddingArguments<S> embedding_arguments(const LookedUp& rows, const at::Tensor
   e.ids = rows.ids.data_ptr<int64_t>();
   e.types = rows.types.data_ptr<int64_t>();
   return e;
+}
+
+/// All rows of x [N, 2I]; `bias` may be undefined.
+template <class S>
+GatedArguments<S> gated_arguments(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  GatedArguments<S> a;
+  a.activation = activation;
+  a.end = x.size(0);
+  a.width = x.size(1) / 2;
+  a.input = data<S>(x);
+  a.bias = data<Compute<S>>(bias);
+  return a;
 }
 
 }  // namespace funicular::nn
