@@ -123,6 +123,13 @@ Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of) {
   return arguments.add("seed", "N", target, Effect::result, std::move(of)).common().range(0);
 }
 
+void refuse_graphs() {
+  throw InputError(
+      "usage",
+      "--cuda-graphs is for one process with a GPU; expected --device cuda and no other ranks, or leave "
+      "--cuda-graphs out");
+}
+
 namespace {
 
 /// The number in "cuda:1", if there is one. Throws InputError for what names no device.
@@ -192,11 +199,24 @@ void DeviceOptions::declare_sharing(Arguments& arguments) {
                 "through the host's memory");
 }
 
+void DeviceOptions::declare_graphs(Arguments& arguments) {
+  arguments.add(
+      "cuda-graphs", cuda_graphs, Effect::rounding,
+      "experimental, not tried on a card yet: repeat recorded passes, for passes of few tokens on one GPU");
+}
+
+void DeviceOptions::declare_all(Arguments& arguments) {
+  declare(arguments);
+  declare_sharing(arguments);
+  declare_graphs(arguments);
+}
+
 std::string DeviceOptions::transport() const {
   return share ? launch::process_variable("FUNICULAR_TRANSPORT").value_or("staged") : "";
 }
 
 void DeviceOptions::apply() const {
+  if (cuda_graphs && (device == "cpu" || launch::read_environment().size > 1)) refuse_graphs();
   const std::optional<int> number = number_of_gpu(device);
   const bool gpu = device != "cpu";
   if (gpu && !at::hasCUDA()) {

@@ -44,13 +44,18 @@ Option& declare_seed(Arguments& arguments, uint64_t& target, std::string of);
 /// --device, --threads.
 struct DeviceOptions {
   std::string device = "cpu";
-  int64_t threads = 0;  ///< 0: as many as LibTorch takes
-  bool share = false;   ///< whether ranks of a host may share a GPU
+  int64_t threads = 0;       ///< 0: as many as LibTorch takes
+  bool share = false;        ///< whether ranks of a host may share a GPU
+  bool cuda_graphs = false;  ///< whether a GPU repeats recorded passes
 
   void declare(Arguments& arguments, Effect of_device = Effect::rounding,
                Effect of_threads = Effect::rounding);
   /// Declares --share-device, for commands of several ranks.
   void declare_sharing(Arguments& arguments);
+  /// Declares --cuda-graphs, for commands without a training.
+  void declare_graphs(Arguments& arguments);
+  /// Declares all of these options.
+  void declare_all(Arguments& arguments);
   /// Returns GroupOptions::transport: with --share-device "staged", unless the environment names another; else "".
   std::string transport() const;
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
@@ -63,6 +68,9 @@ struct DeviceOptions {
   void use_gpu_default(const Arguments& arguments, const std::string& option, int64_t& size,
                        int64_t on_gpu) const;
 };
+
+/// Throws InputError for --cuda-graphs on the CPU or on several ranks.
+[[noreturn]] void refuse_graphs();
 
 /// Tokens of a forward pass, and rows that are read ahead, without gradients on a GPU. Estimates, not measured yet.
 inline constexpr int64_t kTokensOnGpu = 16'384, kRowsOnGpu = 16'384;

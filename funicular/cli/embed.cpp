@@ -80,6 +80,7 @@ class Embed final : public Command {
     arguments.section("Machine");
     embedding_.declare_machine(arguments);
     embedding_.declare_sharing(arguments);
+    embedding_.declare_graphs(arguments);
   }
 
   int run() override {

@@ -74,6 +74,7 @@ task::EmbedderOptions EmbeddingOptions::options() const {
   for (const std::string& name : poolings_) all.poolings.push_back(format::parse_pooling(name, "--pooling"));
   if (arguments_->given("prompt")) all.prompt = prompt_;
   all.device = device_.place();
+  all.cuda_graphs = device_.cuda_graphs;
   device_.use_gpu_default(*arguments_, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
   device_.use_gpu_default(*arguments_, "window", all.window, kRowsOnGpu);
   return all;

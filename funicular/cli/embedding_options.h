@@ -21,6 +21,8 @@ class EmbeddingOptions {
   void declare_machine(Arguments& arguments);
   /// --share-device, for a command of several ranks.
   void declare_sharing(Arguments& arguments) { device_.declare_sharing(arguments); }
+  /// --cuda-graphs.
+  void declare_graphs(Arguments& arguments) { device_.declare_graphs(arguments); }
   /// Applies --device and --threads, joins the ranks and chooses the precision.
   comm::Group join();
   task::EmbedderOptions options() const;

@@ -92,12 +92,11 @@ class Evaluate final : public Command {
         .default_text(default_by_device(options_.batch_tokens, kTokensOnGpu));
     declare_inference_precision(arguments, options_.precision, {"fp64"});
     declare_seed(arguments, options_.seed, "of the masks of --task mlm");
-    device_.declare(arguments);
-    device_.declare_sharing(arguments);
+    device_.declare_all(arguments);
   }
 
   int run() override {
-    exits_.check(arguments, /*evaluates=*/true);
+    exits_.check(arguments, /*evaluates=*/true, device_.cuda_graphs);
     if (arguments.given("calibrated") && !options_.calibrate)
       throw InputError("usage",
                        "--calibrated works only with --calibrate, which finds the temperature; give both");
@@ -171,6 +170,7 @@ class Evaluate final : public Command {
     task::EvaluateOptions all = options_;
     all.bad_rows = task_.bad_rows();
     all.device = device_.place();
+    all.cuda_graphs = device_.cuda_graphs;
     device_.use_gpu_default(arguments, "micro-batch-tokens", all.batch_tokens, kTokensOnGpu);
     all.group = group_;
     all.exits = exits_.choice;
@@ -229,7 +229,8 @@ class Evaluate final : public Command {
     task::EmbedderOptions options{.max_length = options_.max_length,
                                   .precision = options_.precision,
                                   .batch_tokens = options_.batch_tokens > 0 ? options_.batch_tokens : 4096,
-                                  .device = device_.place()};
+                                  .device = device_.place(),
+                                  .cuda_graphs = device_.cuda_graphs};
     device_.use_gpu_default(arguments, "micro-batch-tokens", options.batch_tokens, kTokensOnGpu);
     OrderedJson found;
     if (task_.name == kRetrieval) {

@@ -33,7 +33,7 @@ void ExitOptions::declare(Arguments& arguments) {
       .default_text("none");
 }
 
-void ExitOptions::check(const Arguments& arguments, bool evaluates) const {
+void ExitOptions::check(const Arguments& arguments, bool evaluates, bool cuda_graphs) const {
   const int chosen = choice.threshold.has_value() + choice.speed.has_value() + choice.accuracy.has_value();
   if (chosen > 1)
     throw InputError("usage",
@@ -49,6 +49,10 @@ void ExitOptions::check(const Arguments& arguments, bool evaluates) const {
   if (!evaluates && chosen == 0 && arguments.given("exit-rule"))
     throw InputError("usage",
                      "--exit-rule works only with --exit-threshold, --speed, --exit-accuracy or --cascade");
+  if (cuda_graphs && (choice.given() || !cascade.empty()))
+    throw InputError("usage",
+                     "--cuda-graphs does not go with early exit and --cascade, where the answers decide the "
+                     "next pass; leave out --cuda-graphs");
 }
 
 }  // namespace funicular::cli

@@ -15,8 +15,8 @@ struct ExitOptions {
   /// Under a heading of its own.
   void declare(Arguments& arguments);
   /// Throws InputError for options that contradict each other or do nothing. `evaluates`: --cascade measures all
-  /// thresholds.
-  void check(const Arguments& arguments, bool evaluates) const;
+  /// thresholds. `cuda_graphs`: of --cuda-graphs.
+  void check(const Arguments& arguments, bool evaluates, bool cuda_graphs) const;
 };
 
 }  // namespace funicular::cli

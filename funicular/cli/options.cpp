@@ -347,10 +347,7 @@ void TrainingOptions::check_cuda_graphs(int ranks) const {
   if (!strategy_options.cuda_graphs) return;
   if (device.device == "cpu" || ranks > 1 ||
       (strategy != "auto" && strategy != "single" && strategy != "ddp"))
-    throw InputError(
-        "usage",
-        "--cuda-graphs is for one process with a GPU; expected --device cuda and no other ranks, or leave "
-        "--cuda-graphs out");
+    refuse_graphs();
   if (strategy_options.deterministic)
     throw InputError("usage",
                      "--cuda-graphs pads batches, so its sums are in another order; leave out "

@@ -133,8 +133,7 @@ class Predict final : public Command {
              "lines read before the first answer; they are sorted by length for speed")
         .default_text(default_by_device(options_.window, kRowsOnGpu) + "; 1 at a terminal")
         .range(1, 1 << 20);
-    device_.declare(arguments);
-    device_.declare_sharing(arguments);
+    device_.declare_all(arguments);
   }
 
   void declare_table() {
@@ -192,7 +191,7 @@ class Predict final : public Command {
   }
 
   int run() override {
-    exits_.check(arguments, /*evaluates=*/false);
+    exits_.check(arguments, /*evaluates=*/false, device_.cuda_graphs);
     if (options_.input.path == "-") options_.input.path.clear();
     device_.apply();
     refuse_input_of_one_rank();
@@ -224,6 +223,7 @@ class Predict final : public Command {
   task::PredictOptions options() const {
     task::PredictOptions options = options_;
     options.device = device_.place();
+    options.cuda_graphs = device_.cuda_graphs;
     options.group = group_;
     options.identity = deciding_options(arguments);
     options.exits = exits_.choice;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_copy.h"
 #include "funicular/core/padded_batch.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
@@ -265,6 +266,12 @@ at::Tensor first_tokens(const MicroBatch& batch) {
   const auto& offsets = batch.packing.host_offsets;
   return at::tensor(std::vector<int64_t>(offsets.begin(), offsets.begin() + batch.packing.sequences()),
                     at::kLong);
+}
+
+at::Tensor rows_on_device(const at::Tensor& rows, const MicroBatch& batch) {
+  for (const auto& [name, listed] : batch.host_tensors)
+    if (listed.is_same(rows)) return batch[name];
+  return to_device(rows, batch.packing.offsets.device());
 }
 
 }  // namespace funicular::model

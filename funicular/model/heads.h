@@ -75,5 +75,7 @@ bool is_regression(const format::ModelConfig& config);
 
 /// Head::rows of the first tokens of all sequences.
 at::Tensor first_tokens(const MicroBatch& batch);
+/// Such rows on the batch's device. They are not sent again if they are a tensor of the batch.
+at::Tensor rows_on_device(const at::Tensor& rows, const MicroBatch& batch);
 
 }  // namespace funicular::model

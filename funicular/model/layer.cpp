@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "funicular/core/device_copy.h"
 #include "funicular/core/recompute.h"
+#include "funicular/model/heads.h"
 #include "funicular/nn/disentangled.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/gated.h"
@@ -186,17 +186,12 @@ std::vector<at::Tensor> Layer::attend(const at::Tensor& x, const Packing& packin
   return results;
 }
 
-/// The subset of rows that are listed on the CPU. They are not sent again if they are a tensor of the batch.
-nn::RowSubset select_rows(const at::Tensor& rows, const MicroBatch& batch) {
-  at::Tensor sent;
-  for (const auto& [name, listed] : batch.host_tensors)
-    if (listed.is_same(rows)) sent = batch[name];
-  return nn::select_rows(batch.packing, rows, sent);
-}
-
 Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   std::optional<nn::RowSubset> wanted;  // none: all rows
-  if (rows && !pass.taps.observe && gives_hidden.empty()) wanted = select_rows(rows(pass.batch), pass.batch);
+  if (rows && !pass.taps.observe && gives_hidden.empty()) {
+    const at::Tensor listed = rows(pass.batch);
+    wanted = nn::select_rows(pass.batch.packing, listed, rows_on_device(listed, pass.batch));
+  }
   // By value: it may run again in the backward pass.
   const auto attend = [layer = *this, packing = pass.batch.packing, wanted](
                           const std::vector<at::Tensor>& in) { return layer.attend(in[0], packing, wanted); };
@@ -226,7 +221,7 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   if (!gives_hidden.empty()) given[gives_hidden] = out;
   if (!gives_query_key_value.empty())
     given[gives_query_key_value] = nn::all_columns(both[2], *slicing, heads * head_size, head_size, 3);
-  if (rows && !wanted) out = out.index_select(0, to_device(rows(pass.batch), out.device()));
+  if (rows && !wanted) out = out.index_select(0, rows_on_device(rows(pass.batch), pass.batch));
   given[kHidden] = last ? out : own;
   return given;
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/core/device_copy.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/classifier.h"
 #include "funicular/model/own_decoder.h"
@@ -53,7 +52,7 @@ void for_each_weight(const Model& model, const std::string& prefix, const Use& u
 
 RowReader first_token_reader() {
   return {[](const at::Tensor& hidden, const MicroBatch& batch) {
-            return hidden.index_select(0, to_device(first_tokens(batch), hidden.device()));
+            return hidden.index_select(0, rows_on_device(first_tokens(batch), batch));
           },
           sequences_of};
 }

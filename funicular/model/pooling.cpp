@@ -5,6 +5,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/core/device_copy.h"
+#include "funicular/model/heads.h"
 
 namespace funicular::model {
 
@@ -70,6 +71,7 @@ bool reads_one_token(format::Pooling pooling) {
 at::Tensor pooled_rows(const MicroBatch& batch, format::Pooling pooling) {
   const auto& offsets = batch.packing.host_offsets;
   std::vector<int64_t> rows = left_out(batch);
+  if (rows.empty() && pooling == format::Pooling::cls) return first_tokens(batch);
   rows.resize(static_cast<size_t>(batch.packing.sequences()));
   for (size_t s = 0; s < rows.size(); ++s)
     rows[s] = pooling == format::Pooling::cls ? offsets[s] + rows[s] : offsets[s + 1] - 1;
@@ -81,7 +83,7 @@ at::Tensor pool_tokens(const at::Tensor& hidden, const MicroBatch& batch, format
   const auto type = at::toOpMathType(hidden.scalar_type());
   if (batch.packing.sequences() == 0) return hidden.narrow(0, 0, 0).to(type);
   if (reads_one_token(pooling))
-    return hidden.index_select(0, to_device(pooled_rows(batch, pooling), hidden.device())).to(type);
+    return hidden.index_select(0, rows_on_device(pooled_rows(batch, pooling), batch)).to(type);
   const ReadTokens tokens = read_tokens(batch);
   const at::Tensor wide = (tokens.rows.defined() ? hidden.index_select(0, tokens.rows) : hidden).to(type);
   if (pooling == format::Pooling::max) return reduce(wide, "max", tokens.lengths);

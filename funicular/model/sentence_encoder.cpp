@@ -246,7 +246,7 @@ std::unique_ptr<text::Tokenizer> SentenceEncoder::tokenizer() const {
   return tokenizer;
 }
 
-Model SentenceEncoder::load(at::ScalarType dtype, at::Device device) const {
+Model SentenceEncoder::load(at::ScalarType dtype, at::Device device, bool repeatable) const {
   Model model;
   if (is_static()) {
     model = build_table(modules_, Pretrained::of_table(encoder_folder()).options(dtype, device));
@@ -254,6 +254,7 @@ Model SentenceEncoder::load(at::ScalarType dtype, at::Device device) const {
   } else {
     ModelOptions options = encoder_->options(dtype, device);
     options.head = sentence_head(modules_, {.pooler = has_pooler(*encoder_), .folder = path_});
+    options.repeatable = repeatable;
     model = build_model(options);
     encoder_->load_all(model, options.head, kSentenceWeights);
   }

@@ -73,8 +73,8 @@ class SentenceEncoder {
   std::string weights_hash() const;
   /// Throws InputError if the folder requires lower case but the tokeniser distinguishes case.
   std::unique_ptr<text::Tokenizer> tokenizer() const;
-  /// Builds the model with all its weights, which outputs kVectors.
-  Model load(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU) const;
+  /// Builds the model with all its weights, which outputs kVectors. `repeatable`: see ModelOptions.
+  Model load(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU, bool repeatable = false) const;
 
  private:
   fs::path encoder_folder() const { return path_ / modules_.encoder; }

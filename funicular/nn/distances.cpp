@@ -46,7 +46,9 @@ at::Tensor total_of(const at::Tensor& values) {
 struct SequenceRun {
   const at::Tensor &student, &teacher;
   at::Tensor gradient;  ///< of the student; undefined: none is wanted
-  int64_t heads = 1, count = 1, longest = 0;
+  int64_t heads = 1;
+  bool one_length = false;  ///< whether the packing's longest sequence decides how far a GPU pads
+  int64_t count = 1, longest = 0;
   int64_t begin = 0;  ///< the first row in the batch of one sequence
   /// For several sequences, the row in the batch of each position, [count · longest]. Padding has its sequence's
   /// first row.
@@ -172,15 +174,30 @@ std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing,
   return runs;
 }
 
+/// The numbers of the sequences in their order, in runs of as many as `rows` rows hold if all are padded to the longest.
+std::vector<std::vector<int64_t>> runs_of_one_length(const Packing& packing, int64_t rows) {
+  const int64_t most = std::max<int64_t>(1, rows / packing.longest());
+  std::vector<std::vector<int64_t>> runs;
+  for (int64_t s = 0; s < packing.sequences(); ++s) {
+    if (s % most == 0) runs.emplace_back();
+    runs.back().push_back(s);
+  }
+  return runs;
+}
+
 /// Returns one sum per run. Few large products keep a GPU busy; one product per sequence would not.
 std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
   std::vector<at::Tensor> sums;
   const at::Device device = all.student.device();
-  for (const std::vector<int64_t>& run : runs_of_similar_length(packing, kTileOnGpu / all.student.size(1))) {
+  const int64_t rows = kTileOnGpu / all.student.size(1);
+  for (const std::vector<int64_t>& run :
+       all.one_length ? runs_of_one_length(packing, rows) : runs_of_similar_length(packing, rows)) {
     SequenceRun of = all;
     of.count = static_cast<int64_t>(run.size());
-    of.longest = length_of(packing, run.front());
-    const at::Tensor numbers = to_device(at::tensor(run, at::kLong), device);
+    of.longest = all.one_length ? packing.longest() : length_of(packing, run.front());
+    const at::Tensor numbers =
+        all.one_length ? at::arange(run.front(), run.back() + 1, packing.offsets.options().dtype(at::kLong))
+                       : to_device(at::tensor(run, at::kLong), device);
     const at::Tensor begins = packing.offsets.index_select(0, numbers).to(at::kLong).unsqueeze(1),
                      ends = packing.offsets.index_select(0, numbers + 1).to(at::kLong).unsqueeze(1);
     const at::Tensor places = begins + at::arange(of.longest, numbers.options());
@@ -266,7 +283,8 @@ at::Tensor total_of_sequences(const SequenceRun& all, const Packing& packing, bo
 
 struct SequencesFunction : Function<SequencesFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& student, const at::Tensor& teacher,
-                            const Packing& packing, int64_t heads, bool relations, bool learns) {
+                            const Packing& packing, int64_t heads, bool relations, bool one_length,
+                            bool learns) {
     at::Tensor gradient;
     if (learns) {
       // Not yet scaled: it may leave float16's range.
@@ -275,23 +293,23 @@ struct SequencesFunction : Function<SequencesFunction> {
       context->save_for_backward({gradient});
       context->saved_data["type"] = static_cast<int64_t>(student.scalar_type());
     }
-    return total_of_sequences({student, teacher, gradient, heads}, packing, relations);
+    return total_of_sequences({student, teacher, gradient, heads, one_length}, packing, relations);
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const at::Tensor gradient = context->get_saved_variables()[0];
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    return {(gradient * outputs[0]).to(type), {}, {}, {}, {}, {}};
+    return {(gradient * outputs[0]).to(type), {}, {}, {}, {}, {}, {}};
   }
 };
 
 at::Tensor of_sequences(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
-                        int64_t heads, bool relations) {
+                        int64_t heads, bool relations, bool one_length) {
   require(student.size(1) % (3 * heads) == 0 && teacher.size(1) % (3 * heads) == 0,
           "the heads do not divide the sizes", student, teacher, heads);
   require(student.size(0) == packing.tokens() && teacher.size(0) == packing.tokens(),
           "expected a row for each token of the batch", student, teacher, heads);
   const bool learns = at::GradMode::is_enabled() && student.requires_grad();
-  return SequencesFunction::apply(student, teacher.detach(), packing, heads, relations, learns);
+  return SequencesFunction::apply(student, teacher.detach(), packing, heads, relations, one_length, learns);
 }
 
 /// Rows that are widened together if no kernel of ours reads them: few for a processor's cache, many to keep a GPU
@@ -361,13 +379,13 @@ at::Tensor squared_distance(const at::Tensor& student, const at::Tensor& teacher
 }
 
 at::Tensor score_distance(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
-                          int64_t heads) {
-  return of_sequences(student, teacher, packing, heads, /*relations=*/false);
+                          int64_t heads, bool one_length) {
+  return of_sequences(student, teacher, packing, heads, /*relations=*/false, one_length);
 }
 
 at::Tensor relation_divergence(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
-                               int64_t heads) {
-  return of_sequences(student, teacher, packing, heads, /*relations=*/true);
+                               int64_t heads, bool one_length) {
+  return of_sequences(student, teacher, packing, heads, /*relations=*/true, one_length);
 }
 
 }  // namespace funicular::nn

@@ -27,14 +27,17 @@ at::Tensor squared_distance(const at::Tensor& student, const at::Tensor& teacher
 /// These are attention scores before the softmax: Jiao et al., "TinyBERT: Distilling BERT for Natural Language
 /// Understanding", 2020, equation 7, with the scores instead of the probabilities, as there. student [T, 3h], teacher
 /// [T, 3H]: queries, keys and values side by side, with their bias. Both have `heads` heads.
+///
+/// `one_length`: a GPU pads all sequences to the longest one. Its kernels then depend on the number of sequences and on
+/// the longest one alone.
 at::Tensor score_distance(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
-                          int64_t heads);
+                          int64_t heads, bool one_length = false);
 
 /// Sum over the relations x·xᵀ of queries, of keys and of values, over sequences, `heads` relation heads and rows i
 /// of KL(softmaxⱼ(x'ᵢ·x'ⱼ / √d') ‖ softmaxⱼ(xᵢ·xⱼ / √d)): W. Wang et al., "MiniLMv2: Multi-Head Self-Attention
 /// Relation Distillation for Compressing Pretrained Transformers", 2021, equations 5 to 8. student and teacher as
 /// above; `heads` divides h and H, and need not be either model's own number.
 at::Tensor relation_divergence(const at::Tensor& student, const at::Tensor& teacher, const Packing& packing,
-                               int64_t heads);
+                               int64_t heads, bool one_length = false);
 
 }  // namespace funicular::nn

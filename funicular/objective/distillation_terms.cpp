@@ -9,7 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/number.h"
-#include "funicular/core/device_copy.h"
+#include "funicular/core/padded_batch.h"
 #include "funicular/format/column_list.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
@@ -89,7 +89,18 @@ struct LayerTerms {
 };
 
 at::Tensor first_rows(const at::Tensor& hidden, const MicroBatch& batch) {
-  return hidden.index_select(0, to_device(model::first_tokens(batch), hidden.device()));
+  return hidden.index_select(0, model::rows_on_device(model::first_tokens(batch), batch));
+}
+
+/// kAddedTokens or kAddedSequences; undefined without padding.
+at::Tensor added_rows(const MicroBatch& batch, const char* name) {
+  const auto found = batch.tensors.find(name);
+  return found == batch.tensors.end() ? at::Tensor() : found->second;
+}
+
+/// Zeros the added rows, so that they add nothing to a distance and get no gradient.
+at::Tensor without_added(const at::Tensor& rows, const at::Tensor& added) {
+  return added.defined() ? rows.masked_fill(added, 0) : rows;
 }
 
 /// Normalises rows to length 1, in a type that is wide enough for sums.
@@ -100,22 +111,27 @@ at::Tensor normalised(const at::Tensor& rows, at::ScalarType type) {
 
 void LayerTerms::add(const Activations& in, const Pass& pass) const {
   const Packing& packing = pass.batch.packing;
+  const at::Tensor added = added_rows(pass.batch, kAddedTokens);
+  const auto read = [&](const std::string& port) { return without_added(in.at(port), added); };
   if (attention > 0)
-    pass.loss.add("attention",
-                  nn::score_distance(in.at(student_relations), in.at(teacher_relations), packing, heads),
-                  attention);
-  if (relations > 0)
     pass.loss.add(
-        "relations",
-        nn::relation_divergence(in.at(student_relations), in.at(teacher_relations), packing, relation_heads),
-        relations);
+        "attention",
+        nn::score_distance(read(student_relations), read(teacher_relations), packing, heads, added.defined()),
+        attention);
+  if (relations > 0)
+    pass.loss.add("relations",
+                  nn::relation_divergence(read(student_relations), read(teacher_relations), packing,
+                                          relation_heads, added.defined()),
+                  relations);
   if (student_hidden.empty()) return;
-  const at::Tensor &own = in.at(student_hidden), &theirs = in.at(teacher_hidden);
-  const at::ScalarType wide = own.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor theirs = read(teacher_hidden);
   if (hidden > 0) {
-    const at::Tensor projected = model::apply_linear(own, projection, nn::Activation::none);
-    pass.loss.add("hidden", nn::squared_distance(projected, theirs), hidden);
+    const at::Tensor projected = model::apply_linear(in.at(student_hidden), projection, nn::Activation::none);
+    pass.loss.add("hidden", nn::squared_distance(without_added(projected, added), theirs), hidden);
   }
+  if (patient == 0 && cosine == 0) return;
+  const at::Tensor own = read(student_hidden);
+  const at::ScalarType wide = own.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if (patient > 0) {
     const at::Tensor a = normalised(first_rows(own, pass.batch), wide),
                      b = normalised(first_rows(theirs, pass.batch), wide);
@@ -123,7 +139,10 @@ void LayerTerms::add(const Activations& in, const Pass& pass) const {
   }
   if (cosine > 0) {
     const at::Tensor similarity = (normalised(own, wide) * normalised(theirs, wide)).sum();
-    pass.loss.add("cosine", static_cast<double>(packing.tokens()) - similarity, cosine);
+    pass.loss.add("cosine",
+                  added.defined() ? added.logical_not().sum() - similarity
+                                  : static_cast<double>(packing.tokens()) - similarity,
+                  cosine);
   }
 }
 
@@ -195,11 +214,12 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
   if (soft > 0 || squares > 0) segment.inputs.push_back({teachers(model::kLogits)});
   segment.forward = [=](Activations in, const Pass& pass) {
     const at::Tensor& logits = in.at(model::kLogits);
+    const at::Tensor added = added_rows(pass.batch, kAddedSequences);
     if (soft > 0)
-      pass.loss.add("soft", answers.soft(logits, in.at(teachers(model::kLogits)), temperature), soft);
+      pass.loss.add("soft", answers.soft(logits, in.at(teachers(model::kLogits)), temperature, added), soft);
     if (squares > 0) {
       const at::Tensor theirs = in.at(teachers(model::kLogits)).to(logits.scalar_type());
-      pass.loss.add("logits", (logits - theirs).square().sum(), squares);
+      pass.loss.add("logits", without_added(logits - theirs, added).square().sum(), squares);
     }
     const at::Tensor& labels = pass.batch["labels"];
     if (hard > 0) pass.loss.add("hard", answers.hard(logits, labels), hard);

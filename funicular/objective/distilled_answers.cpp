@@ -11,9 +11,11 @@ namespace funicular::objective {
 namespace {
 
 /// Cross-entropy of the teacher's distribution.
-at::Tensor soft_classes(const at::Tensor& logits, const at::Tensor& teacher, double temperature) {
-  const at::Tensor theirs = teacher.to(logits.scalar_type());
-  return -((theirs / temperature).softmax(1) * (logits / temperature).log_softmax(1)).sum();
+at::Tensor soft_classes(const at::Tensor& logits, const at::Tensor& teacher, double temperature,
+                        const at::Tensor& added) {
+  at::Tensor theirs = (teacher.to(logits.scalar_type()) / temperature).softmax(1);
+  if (added.defined()) theirs = theirs.masked_fill(added, 0);
+  return -(theirs * (logits / temperature).log_softmax(1)).sum();
 }
 
 at::Tensor hard_classes(const at::Tensor& logits, const at::Tensor& labels) {
@@ -32,7 +34,9 @@ std::unique_ptr<Objective> classified_rows(const text::Tokenizer& tokenizer,
                                                                 .labelled = options.reads_logits()});
 }
 
-at::Tensor soft_numbers(const at::Tensor& logits, const at::Tensor& teacher, double /*temperature*/) {
+/// No rows are added to numbers (core/padded_batch.h).
+at::Tensor soft_numbers(const at::Tensor& logits, const at::Tensor& teacher, double /*temperature*/,
+                        const at::Tensor& /*added*/) {
   return (logits - teacher.to(logits.scalar_type())).square().sum();
 }
 

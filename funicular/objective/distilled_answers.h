@@ -14,8 +14,10 @@ namespace funicular::objective {
 struct DistillationOptions;
 
 struct DistilledAnswers {
-  /// Sum over the rows, from the logits [S, classes] of student and teacher.
-  at::Tensor (*soft)(const at::Tensor& logits, const at::Tensor& teacher, double temperature);
+  /// Sum over the rows, from the logits [S, classes] of student and teacher, without rows that are `added` [S, 1];
+  /// undefined: none are.
+  at::Tensor (*soft)(const at::Tensor& logits, const at::Tensor& teacher, double temperature,
+                     const at::Tensor& added);
   /// Sum over the rows, from the student's logits and the rows' labels [S].
   at::Tensor (*hard)(const at::Tensor& logits, const at::Tensor& labels);
   /// The number of classes, for a mean over rows and classes.

@@ -27,6 +27,14 @@ namespace funicular::parallel {
 
 namespace {
 
+void require_recordable(const Model& model, bool on_device, bool deterministic) {
+  if (on_device && !deterministic) return;
+  throw InputError(
+      "strategy",
+      "--cuda-graphs needs a GPU and goes without --deterministic, found a model on {}; leave it out",
+      model.device().str());
+}
+
 class DataParallel final : public Replicated, private StepParts {
  public:
   DataParallel(comm::Group group, const StrategyOptions& options) : Replicated(std::move(group), options) {
@@ -41,6 +49,11 @@ class DataParallel final : public Replicated, private StepParts {
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {
     return take_step(*this, micro_batches, global, settings);
+  }
+  EvalResult evaluate(std::span<const MicroBatch> micro_batches) override {
+    if (!graphed_) return Replicated::evaluate(micro_batches);
+    return evaluate_micro_batches(micro_batches,
+                                  [this](const MicroBatch& batch) { return graphed_->forward(batch); });
   }
   void state_changed() override { refresh_weights(); }
 
@@ -83,11 +96,7 @@ class DataParallel final : public Replicated, private StepParts {
           model.device().str());
     hold(std::make_unique<Holding>(model, types, free_gradients, optimizer().takes_row_gradients()));
     if (options().cuda_graphs) {
-      if (!on_device || options().deterministic)
-        throw InputError("strategy",
-                         "--cuda-graphs needs a GPU and goes without --deterministic, found a model on {}; "
-                         "leave it out",
-                         model.device().str());
+      require_recordable(model, on_device, options().deterministic);
       graphed_ = std::make_unique<GraphedPasses>(model, gradients());
     }
     if (group().size() == 1) return;

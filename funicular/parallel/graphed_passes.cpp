@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/core/error_text.h"
 #include "funicular/core/padded_batch.h"
+#include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
 
@@ -30,8 +32,8 @@ constexpr int64_t kBefore = 2;
 /// The largest relative difference of gradients and losses that passes and their recording may have.
 constexpr double kBound = 1e-4, kNarrowBound = 1e-2;
 
-/// The least norm that a difference is compared with, as a share of the norm of all gradients. A gradient that is zero by
-/// mathematics, such as that of the keys' bias, holds rounding alone.
+/// The least norm that a difference is compared with, as a share of the norm of all gradients or outputs. A gradient that
+/// is zero by mathematics, such as that of the keys' bias, holds rounding alone.
 constexpr double kLeastShare = 1e-2;
 
 at::Tensor factors_of(const Counts& counts, double loss_scale) {
@@ -71,11 +73,46 @@ std::string size_of(const MicroBatch& batch, const Counts& counts) {
   return size;
 }
 
-/// The terms without their graphs.
-LossSink values_of(const LossSink& terms, bool copy) {
+/// Whether a pass with this batch has a backward pass.
+bool learns_from(const MicroBatch& batch) {
+  return batch.tensors.contains(kFactors);
+}
+
+/// The terms and outputs without their graphs.
+LossSink values_of(const LossSink& found, bool copy) {
   LossSink values;
-  for (const LossSink::Term& term : terms.terms())
-    values.add(term.name, copy ? term.sum.detach().clone() : term.sum.detach(), term.weight);
+  values.keep_outputs = found.keep_outputs;
+  const auto value_of = [&](const at::Tensor& one) { return copy ? one.detach().clone() : one.detach(); };
+  for (const LossSink::Term& term : found.terms()) values.add(term.name, value_of(term.sum), term.weight);
+  for (const auto& [name, output] : found.outputs()) values.output(name, value_of(output));
+  return values;
+}
+
+/// Writes what a pass gives into the memory of the earlier results, if there are any. A recording of a GPU does the same.
+void put(const LossSink& found, LossSink& results) {
+  if (results.terms().empty() && results.outputs().empty()) {
+    results = found;
+    return;
+  }
+  for (size_t i = 0; i < found.terms().size(); ++i)
+    results.terms().at(i).sum.copy_(found.terms()[i].sum.detach());
+  for (const auto& [name, output] : found.outputs()) results.outputs().at(name).copy_(output);
+}
+
+/// The outputs without the rows that pad_batch() has added.
+LossSink own_rows(const LossSink& found, const Packing& own, const Packing& padded) {
+  LossSink values;
+  values.keep_outputs = true;
+  for (const LossSink::Term& term : found.terms()) values.add(term.name, term.sum, term.weight);
+  for (const auto& [name, output] : found.outputs()) {
+    const int64_t rows = output.dim() == 0 ? 0 : output.size(0);
+    if (rows != padded.sequences() && rows != padded.tokens())
+      throw RunError("cuda graphs",
+                     "the output {} has {} rows; expected {}, one for each sequence, or {}, one for each "
+                     "token; leave out --cuda-graphs",
+                     name, rows, padded.sequences(), padded.tokens());
+    values.output(name, output.narrow(0, 0, rows == padded.tokens() ? own.tokens() : own.sequences()));
+  }
   return values;
 }
 
@@ -86,11 +123,13 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
 }
 
 at::Tensor norm_of(const at::Tensor& tensor) {
-  return at::linalg_vector_norm(tensor, 2, std::nullopt, false, at::kDouble);
+  return at::linalg_vector_norm(tensor.is_floating_point() ? tensor : tensor.to(at::kDouble), 2, std::nullopt,
+                                false, at::kDouble);
 }
 
 /// The norms on the host, which waits once for all.
 std::vector<double> numbers_of(const std::vector<at::Tensor>& norms) {
+  if (norms.empty()) return {};
   const at::Tensor all = at::stack(norms).cpu();
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
@@ -116,35 +155,59 @@ GraphedPasses::GraphedPasses(const Model& model, std::vector<at::Tensor> gradien
   recorder_ = device::make_graph_recorder(model.parameters.front()->compute);
 }
 
+GraphedPasses::~GraphedPasses() {
+  if (passes_ > 0)
+    log::info("cuda graphs: {} of {} passes were repeated from {} recordings", starts_, passes_, recorded_);
+}
+
 LossSink GraphedPasses::pass(const MicroBatch& batch, const Counts& counts) const {
+  const bool learns = learns_from(batch);
+  const at::AutoGradMode records(learns);
   LossSink sink;
-  model_.forward({}, batch, {}, sink, {.training = true});
+  sink.keep_outputs = !learns;
+  model_.forward({}, batch, {}, sink, {.training = learns});
+  if (!learns) return sink;
   const at::Tensor total = total_of(sink, counts, batch[kFactors]);
   if (total.defined()) total.backward();
   return values_of(sink, /*copy=*/false);
 }
 
 bool GraphedPasses::run(const MicroBatch& given, const Counts& counts, double loss_scale, TermSums& sums) {
-  longest_ = std::max(longest_, given.packing.longest());
-  std::optional<MicroBatch> batch = pad_batch(given, longest_);
+  std::optional<MicroBatch> batch = padded(given, /*learns=*/true);
   if (!batch) return false;
   batch->tensors[kFactors] = factors_of(counts, loss_scale);
-  batch = batch->to(model_.device());
-  Size& size = sizes_[size_of(*batch, counts)];
+  sums.add(recorded_pass(batch->to(model_.device()), counts));
+  return true;
+}
+
+LossSink GraphedPasses::forward(const MicroBatch& given) {
+  const std::optional<MicroBatch> batch = padded(given, /*learns=*/false);
+  if (!batch) return forward_pass(model_, given);
+  return own_rows(recorded_pass(batch->to(model_.device()), {}), given.packing, batch->packing);
+}
+
+std::optional<MicroBatch> GraphedPasses::padded(const MicroBatch& batch, bool learns) {
+  ++passes_;
+  int64_t& longest = longest_[learns ? 1 : 0];
+  longest = std::max(longest, batch.packing.longest());
+  return pad_batch(batch, longest);
+}
+
+LossSink GraphedPasses::recorded_pass(MicroBatch batch, const Counts& counts) {
+  Size& size = sizes_[size_of(batch, counts)];
   if (!size.graph) {
-    sums.add(pass(*batch, counts));
-    if (++size.seen >= kBefore && recorded_ < kMostGraphs) record(size, *batch, counts);
-    return true;
+    const LossSink found = pass(batch, counts);
+    if (++size.seen >= kBefore && recorded_ < kMostGraphs) record(size, batch, counts);
+    return found;
   }
   const at::NoGradGuard no_gradient;
-  const std::vector<at::Tensor*> read = tensors_of(size.batch), here = tensors_of(*batch);
+  const std::vector<at::Tensor*> read = tensors_of(size.batch), here = tensors_of(batch);
   for (size_t i = 0; i < read.size(); ++i) read[i]->copy_(*here[i]);
   if (!size.checked)
-    check(size, *batch, counts);
+    check(size, batch, counts);
   else
     start(size);
-  sums.add(values_of(size.terms, /*copy=*/true));
-  return true;
+  return values_of(size.results, /*copy=*/true);
 }
 
 void GraphedPasses::start(Size& size) {
@@ -156,10 +219,7 @@ void GraphedPasses::record(Size& size, const MicroBatch& batch, const Counts& co
   size.batch = batch;
   for (at::Tensor* const tensor : tensors_of(size.batch)) *tensor = tensor->clone();
   try {
-    size.graph = recorder_->record([this, &size, counts] {
-      const at::AutoGradMode records(true);
-      size.terms = pass(size.batch, counts);
-    });
+    size.graph = recorder_->record([this, &size, counts] { put(pass(size.batch, counts), size.results); });
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const std::exception& error) {
@@ -169,26 +229,29 @@ void GraphedPasses::record(Size& size, const MicroBatch& batch, const Counts& co
   ++recorded_;
 }
 
-/// Leaves the gradients and terms of the recording. A loss that is not finite, as in steps that fp16 leaves out, tells
+/// Leaves the gradients and results of the recording. A loss that is not finite, as in steps that fp16 leaves out, tells
 /// nothing: the next micro-batch is compared instead.
 void GraphedPasses::check(Size& size, const MicroBatch& batch, const Counts& counts) {
-  const std::vector<at::Tensor> before = copies_of(gradients_);
-  const LossSink expected = [&] {
-    const at::AutoGradMode records(true);
-    return pass(batch, counts);
-  }();
-  std::vector<const Parameter*> trained;
+  struct Compared {
+    std::string name;
+    at::Tensor right, found;
+  };
+  std::vector<Compared> compared;
+  const bool learns = learns_from(batch);
+  const std::vector<at::Tensor> before = learns ? copies_of(gradients_) : std::vector<at::Tensor>();
+  const LossSink expected = pass(batch, counts);
   for (const auto& parameter : model_.parameters)
-    if (parameter->compute.grad().defined()) trained.push_back(parameter.get());
-  std::vector<at::Tensor> right, right_norms, norms, differences;
-  for (const Parameter* const one : trained) right.push_back(one->compute.grad().clone());
+    if (const at::Tensor gradient = parameter->compute.grad(); learns && gradient.defined())
+      compared.push_back({"gradients of " + parameter->name, gradient.clone(), gradient});
   for (size_t i = 0; i < before.size(); ++i) gradients_[i].copy_(before[i]);
   start(size);
-  for (size_t i = 0; i < right.size(); ++i) {
-    const at::Tensor found = trained[i]->compute.grad();
-    right_norms.push_back(norm_of(right[i]));
-    norms.push_back(norm_of(found));
-    differences.push_back(norm_of(found - right[i]));
+  for (const auto& [name, output] : expected.outputs())
+    compared.push_back({"outputs " + name, output, size.results.outputs().at(name)});
+  std::vector<at::Tensor> right_norms, norms, differences;
+  for (const Compared& one : compared) {
+    right_norms.push_back(norm_of(one.right));
+    norms.push_back(norm_of(one.found));
+    differences.push_back(norm_of(one.found - one.right));
   }
   const std::vector<double> expected_norms = numbers_of(right_norms), found_norms = numbers_of(norms),
                             by = numbers_of(differences);
@@ -199,11 +262,10 @@ void GraphedPasses::check(Size& size, const MicroBatch& batch, const Counts& cou
   const bool rounds = std::any_of(model_.parameters.begin(), model_.parameters.end(), narrow);
   const double bound = rounds ? kNarrowBound : kBound;
   for (size_t i = 0; i < by.size(); ++i)
-    require_close("gradients of " + trained[i]->name, by[i], expected_norms[i], found_norms[i],
-                  kLeastShare * all, bound);
+    require_close(compared[i].name, by[i], expected_norms[i], found_norms[i], kLeastShare * all, bound);
   for (size_t i = 0; i < expected.terms().size(); ++i) {
     const double right_sum = expected.terms()[i].sum.item<double>(),
-                 sum = size.terms.terms().at(i).sum.item<double>();
+                 sum = size.results.terms().at(i).sum.item<double>();
     require_close("losses", std::abs(sum - right_sum), std::abs(right_sum), std::abs(sum), 0, bound);
   }
   size.checked = true;

@@ -349,15 +349,30 @@ void add_stage(EvalResult& result, EvalResult&& stage) {
   for (size_t i = 0; i < stage.outputs.size(); ++i) result.outputs[i].merge(stage.outputs[i]);
 }
 
+LossSink forward_pass(const Model& model, const MicroBatch& batch) {
+  const at::NoGradGuard no_gradient;
+  LossSink sink;
+  sink.keep_outputs = true;
+  model.forward({}, batch, {}, sink);
+  return sink;
+}
+
 EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches,
                                   const AroundPass& around) {
+  return evaluate_micro_batches(micro_batches, [&](const MicroBatch& batch) {
+    LossSink found;
+    around([&] { found = forward_pass(model, batch); });
+    return found;
+  });
+}
+
+EvalResult evaluate_micro_batches(std::span<const MicroBatch> micro_batches,
+                                  const std::function<LossSink(const MicroBatch&)>& forward) {
   const at::NoGradGuard no_gradient;
   EvalResult result;
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) {
-    LossSink sink;
-    sink.keep_outputs = true;
-    around([&] { model.forward({}, batch, {}, sink); });
+    const LossSink sink = forward(batch);
     sums.add(sink);
     add_counts(result.counts, batch.counts);
     result.outputs.push_back(sink.outputs());

@@ -255,7 +255,13 @@ const std::vector<std::string>& strategy_names();
 /// Calls the pass that it is given, with whatever belongs before and after it.
 using AroundPass = std::function<void(const std::function<void()>& pass)>;
 
-/// Runs forward passes without gradients and without the modules' training mode.
+/// Runs a forward pass without gradients and without the modules' training mode. Gives its loss terms and outputs.
+LossSink forward_pass(const Model& model, const MicroBatch& batch);
+
+/// Runs such passes.
+EvalResult evaluate_micro_batches(std::span<const MicroBatch> micro_batches,
+                                  const std::function<LossSink(const MicroBatch&)>& forward);
+/// Runs forward_pass() of the micro-batches.
 EvalResult evaluate_micro_batches(
     const Model& model, std::span<const MicroBatch> micro_batches,
     const AroundPass& around = [](const auto& pass) { pass(); });

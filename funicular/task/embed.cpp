@@ -118,7 +118,8 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
       tokenizer_(encoder_.tokenizer()),
       prompt_(choose_prompt(options)),
       max_length_(length_of(encoder_, options.max_length)),
-      model_(encoder_.load(options.precision == "fp64" ? at::kDouble : at::kFloat, options.device)) {
+      model_(encoder_.load(options.precision == "fp64" ? at::kDouble : at::kFloat, options.device,
+                           options.cuda_graphs)) {
   if (options.precision != "fp64") model::prepare_inference(model_, options.precision);
   const objective::SequenceOptions sequence{max_length_ > 0 ? static_cast<int32_t>(max_length_) : kAnyLength};
   const auto truncate = options.truncate_dim ? options.truncate_dim : encoder_.modules().truncate_dim;
@@ -132,7 +133,10 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
                                                     .prompt = prompt_,
                                                     .no_token = no_token(encoder_),
                                                     .special_tokens = unused_special(encoder_, *tokenizer_)}),
-      PredictorOptions{sequence, options.batch_tokens, options.window});
+      PredictorOptions{.sequence = sequence,
+                       .batch_tokens = options.batch_tokens,
+                       .window = options.window,
+                       .cuda_graphs = options.cuda_graphs && !encoder_.is_static()});
 }
 
 at::Tensor Embedder::embed(const std::vector<std::string>& texts) const {

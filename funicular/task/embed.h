@@ -40,6 +40,7 @@ struct EmbedderOptions {
   int64_t batch_tokens = 4096;            ///< see PredictorOptions
   int64_t window = 1024;                  ///< see PredictorOptions
   at::Device device = at::kCPU;           ///< where the model computes
+  bool cuda_graphs = false;               ///< see PredictorOptions; a table of static embeddings does without
   const char* option = "--model";         ///< names the folder in messages
 };
 

@@ -98,8 +98,10 @@ void Measurement::require_equal_on_all_ranks(bool has_modules) const {
 }
 
 Model Measurement::load(const objective::Objective& objective) const {
-  Model model =
-      objective.build(pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device));
+  model::ModelOptions encoder =
+      pretrained_.options(o_.precision == "fp64" ? at::kDouble : at::kFloat, o_.device);
+  encoder.repeatable = o_.cuda_graphs;
+  Model model = objective.build(std::move(encoder));
   pretrained_.load_all(model, objective.head(), model::kSentenceWeights);
   model::prepare_inference(model, o_.precision);
   return model;
@@ -124,8 +126,8 @@ std::map<std::string, double> Measurement::run(const Model& model, const train::
                                                Metrics* metrics, const train::EvaluationProgress& progress,
                                                const std::optional<model::ExitRule>& exits) const {
   if (!exits)
-    return train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed, o_.group,
-                           progress);
+    return train::evaluate(model, source, metrics, batch_size(), o_.batch_tokens, o_.seed, o_.group, progress,
+                           o_.cuda_graphs);
   auto found = train::run_evaluation(
       source, metrics, train::evaluation_plan(batch_size(), o_.batch_tokens), o_.seed, at::kFloat, o_.group,
       [&](std::span<const MicroBatch> batch) { return evaluate_with_exits(model, batch.front(), *exits); },

@@ -36,6 +36,7 @@ struct EvaluateOptions {
   std::string precision = "fp32";       ///< one of model::inference_precisions(), or fp64
   at::Device device = at::kCPU;         ///< where the model computes
   uint64_t seed = 42;                   ///< of the masks of a masked language model
+  bool cuda_graphs = false;             ///< a GPU repeats recorded passes; not with `exits` or `cascade`
 
   /// Rule of early exit for a model with exits. None: the whole model answers, and the curve of its exits is
   /// measured, too.

@@ -35,6 +35,7 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
   const format::ModelConfig& config = pretrained_.config();
   const std::vector<std::string> labels = model::class_names(config);
   PredictorOptions predicting{sequence_, options.batch_tokens, options.window};
+  predicting.cuda_graphs = options.cuda_graphs;
   auto objective =
       task_->objective(*tokenizer_, config, {.sequence = sequence_, .labelled = false, .labels = labels});
   const bool staged = options.small || options.exits.given();
@@ -63,7 +64,9 @@ FolderPredictor::FolderPredictor(model::Pretrained pretrained, std::shared_ptr<c
     objective = with_exits(std::move(objective), config, exit_options(pretrained_));
     model_ = load_with_exits(pretrained_, *objective, options.precision, options.device);
   } else {
-    model_ = objective->build(pretrained_.options(at::kFloat, options.device));
+    model::ModelOptions encoder = pretrained_.options(at::kFloat, options.device);
+    encoder.repeatable = options.cuda_graphs;
+    model_ = objective->build(std::move(encoder));
     pretrained_.load_all(model_, objective->head());
     model::prepare_inference(model_, options.precision);
   }

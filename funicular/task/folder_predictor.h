@@ -28,7 +28,8 @@ struct FolderOptions {
   ExitChoice exits = {};  ///< rule by which rows leave a model with exits, or a cascade's small model
   /// A cascade's small model, which answers first. It must outlive this object. Null: no cascade.
   const FolderPredictor* small = nullptr;
-  Decision decision = {};  ///< the user's decisions, such as thresholds
+  Decision decision = {};    ///< the user's decisions, such as thresholds
+  bool cuda_graphs = false;  ///< see PredictorOptions; not with early exit or a cascade
 };
 
 /// Model, tokeniser, task and predictor of one folder. Keep it, as opening a folder takes far longer than an answer.

@@ -94,6 +94,7 @@ StreamCounts predict(const PredictOptions& options, AnswerSink& sink) {
   }
   opened.exits = options.exits;
   opened.decision = options.decision;
+  opened.cuda_graphs = options.cuda_graphs;
   const FolderPredictor model(std::move(pretrained), task, opened);
   require_same_rows(options, model);
   const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind

@@ -29,6 +29,7 @@ struct PredictOptions {
   ExitChoice exits{};  ///< see FolderOptions
   fs::path cascade{};  ///< folder of a cascade's small model, which answers first; empty: none
   Decision decision{};
+  bool cuda_graphs = false;  ///< see FolderOptions
 
   comm::Group group{};                            ///< ranks that share the rows of a file
   std::map<std::string, std::string> identity{};  ///< what else must be the same on all ranks, by name

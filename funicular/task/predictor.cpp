@@ -14,6 +14,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/core/device_copy.h"
 #include "funicular/format/column_list.h"
+#include "funicular/parallel/strategy.h"
 #include "funicular/task/length_batches.h"
 #include "funicular/train/prefetch.h"
 
@@ -44,6 +45,7 @@ Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer,
   if (options.window < 1 || options.batch_tokens < 1)
     throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens",
                      options.window, options.batch_tokens);
+  if (options.cuda_graphs) graphed_ = std::make_unique<parallel::GraphedPasses>(model);
 }
 
 TokenisedRow Predictor::tokenise(InputRow row) const {
@@ -65,9 +67,7 @@ at::Tensor Predictor::logits_of(const MicroBatch& batch) const {
     const model::ExitedRows rows = model::run_with_exits(model_, batch, *options_.exits);
     return at::cat({rows.logits, at::tensor(rows.layers, at::kFloat).unsqueeze(1)}, 1);
   }
-  LossSink sink;
-  sink.keep_outputs = true;
-  model_.forward({}, batch, Taps{}, sink);
+  const LossSink sink = graphed_ ? graphed_->forward(batch) : parallel::forward_pass(model_, batch);
   const auto found = sink.outputs().find(answers_->output());
   if (found == sink.outputs().end())
     throw InputError("predict", "the model gives no {}; expected one with a head for this task",

@@ -15,6 +15,7 @@
 #include "funicular/model/early_exit.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
+#include "funicular/parallel/graphed_passes.h"
 #include "funicular/task/answers.h"
 #include "funicular/task/row_input.h"
 #include "funicular/task/row_share.h"
@@ -35,6 +36,8 @@ struct PredictorOptions {
   std::optional<model::ExitRule> exits = {};
   const Predictor* small =
       nullptr;  ///< a cascade's small model, with the same classes and the same tokeniser
+  /// A GPU repeats recorded passes (parallel/graphed_passes.h); without early exit.
+  bool cuda_graphs = false;
 };
 
 /// Counts of a stream of rows.
@@ -89,6 +92,7 @@ class Predictor {
   std::unique_ptr<const objective::Objective> objective_;
   std::unique_ptr<const Answers> answers_;
   PredictorOptions options_;
+  std::unique_ptr<parallel::GraphedPasses> graphed_;  ///< of PredictorOptions::cuda_graphs
   data::MissingTexts missing_;
 };
 

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/comm/together.h"
 #include "funicular/core/device_copy.h"
+#include "funicular/parallel/graphed_passes.h"
 #include "funicular/parallel/term_sums.h"
 #include "funicular/train/cut_check.h"
 #include "funicular/train/eval_codec.h"
@@ -123,19 +124,16 @@ std::map<std::string, double> run_started(const Source& data, Metrics* metrics, 
   return tally.finish();
 }
 
-/// Gives a micro-batch to the model's GPU as parallel::evaluate_micro_batches does, and waits for nothing.
-Pending start_on_gpu(const Model& model, const MicroBatch& batch, bool with_outputs) {
+/// Copies what a pass on a GPU gives to the host, and waits for nothing. `counts`: of its micro-batch.
+Pending read_from_gpu(const LossSink& sink, const Counts& counts, bool with_outputs) {
   const at::NoGradGuard no_gradient;
-  LossSink sink;
-  sink.keep_outputs = true;
-  model.forward({}, batch, {}, sink);
   parallel::TermSums sums;
   sums.add(sink);
   std::map<std::string, Arriving> coming;
   if (const at::Tensor values = sums.values(); values.defined()) coming.emplace("", Arriving(values));
   if (with_outputs)
     for (const auto& [name, output] : sink.outputs()) coming.emplace(name, Arriving(output.contiguous()));
-  return [sums, counts = batch.counts, coming] {
+  return [sums, counts, coming] {
     parallel::EvalResult result;
     result.counts = counts;
     TensorMap outputs;
@@ -274,15 +272,20 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens, uint64_t seed,
-                                       const comm::Group& group, const EvaluationProgress& progress) {
+                                       const comm::Group& group, const EvaluationProgress& progress,
+                                       bool cuda_graphs) {
   const at::ScalarType floating = model.parameters.empty()
                                       ? at::kFloat
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   try {
     check_evaluation_cuts(model, data, batch_size, batch_tokens);
     const BatchPlan plan = evaluation_plan(batch_size, batch_tokens);
+    std::optional<parallel::GraphedPasses> graphed;
+    if (cuda_graphs) graphed.emplace(model);
     const auto start = [&](std::span<const MicroBatch> batch) {
-      return start_on_gpu(model, batch.front(), metrics != nullptr);
+      const MicroBatch& one = batch.front();
+      return read_from_gpu(graphed ? graphed->forward(one) : parallel::forward_pass(model, one), one.counts,
+                           metrics != nullptr);
     };
     const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {
       return parallel::evaluate_micro_batches(model, batch);

@@ -64,10 +64,11 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 
 /// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
 /// gives. Throws InputError for data that are damaged. With a `group`, whose ranks all call it with the same model and data,
-/// they share the rows; `metrics` then knows them on rank 0 alone. `progress` is called on every rank.
+/// they share the rows; `metrics` then knows them on rank 0 alone. `progress` is called on every rank. `cuda_graphs`: a
+/// GPU of one process repeats recorded passes (parallel/graphed_passes.h).
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42,
-                                       const comm::Group& group = {},
-                                       const EvaluationProgress& progress = {});
+                                       const comm::Group& group = {}, const EvaluationProgress& progress = {},
+                                       bool cuda_graphs = false);
 
 }  // namespace funicular::train

@@ -189,13 +189,13 @@ TEST(GraphedPasses, RepeatTheThirdOfASizeAndLaterOnes) {
   }
 }
 
-/// A term of a distillation counts the added rows, so such batches run elsewhere.
+/// The term `tokens` of a distillation counts the added rows, so such batches run elsewhere.
 TEST(GraphedPasses, LeaveOutBatchesThatCannotBePadded) {
   const TeamKernels kernels;
   Rig rig(model::Head::masked_lm, kernels.place());
   for (int64_t i = 0; i < 4; ++i) {
     EXPECT_FALSE(rig.run(i, 1, [](MicroBatch& batch) { batch.tensors["more"] = at::ones({2}); }));
-    EXPECT_FALSE(rig.run(i, 1, [](MicroBatch& batch) { batch.counts["soft"] = 2; }));
+    EXPECT_FALSE(rig.run(i, 1, [](MicroBatch& batch) { batch.counts["tokens"] = 2; }));
   }
   EXPECT_EQ(rig.passes->starts(), 0);
   EXPECT_TRUE(rig.run(0));
@@ -263,6 +263,115 @@ TEST(GraphedPasses, RecordingsThatDifferAreNamed) {
       EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
     }
   }
+}
+
+/// Logits, labels and losses of five batches of other lengths, without gradients.
+TEST(GraphedPasses, RepeatForwardPassesWithTheOutputsOfTheBatch) {
+  const TeamKernels kernels;
+  const Model model = small_model(heads()[1], kernels.place(), at::kDouble);
+  parallel::GraphedPasses passes(model);
+  for (int64_t number = 0; number < 5; ++number) {
+    SCOPED_TRACE(number);
+    MicroBatch batch = ragged_batch(number, heads()[1]).micro_batches[0];
+    batch.packing.random.training = false;
+    const LossSink expected = parallel::forward_pass(model, batch), found = passes.forward(batch);
+    ASSERT_EQ(found.outputs().size(), 2U);
+    EXPECT_TRUE(at::equal(found.outputs().at("labels").cpu(), batch["labels"]));
+    EXPECT_TRUE(at::allclose(found.outputs().at("logits"), expected.outputs().at("logits"), 1e-12, 1e-12));
+    EXPECT_FALSE(found.outputs().at("logits").requires_grad());
+    EXPECT_NEAR(found.terms().at(0).sum.item<double>(), expected.terms().at(0).sum.item<double>(), 1e-12);
+  }
+  EXPECT_EQ(passes.starts(), 3);
+}
+
+/// What a pass gives is still there when the next one has run.
+TEST(GraphedPasses, GiveOutputsThatTheNextPassLeavesAlone) {
+  const TeamKernels kernels;
+  const Model model = small_model(heads()[1], kernels.place());
+  parallel::GraphedPasses passes(model);
+  std::vector<LossSink> found;
+  std::vector<at::Tensor> first;
+  for (int64_t number = 0; number < 5; ++number) {
+    MicroBatch batch = ragged_batch(number, heads()[1]).micro_batches[0];
+    batch.packing.random.training = false;
+    found.push_back(passes.forward(batch));
+    first.push_back(found.back().outputs().at("logits").clone());
+  }
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_TRUE(at::equal(found[i].outputs().at("logits"), first[i])) << i;
+}
+
+TEST(GraphedPasses, ForwardPassesThatDifferAreNamed) {
+  const TeamKernels kernels;
+  Model model = small_model(heads()[1], kernels.place());
+  Segment& last = model.segments.back();
+  last.forward = [=, forward = std::move(last.forward)](Activations in, const Pass& pass) {
+    for (auto& [name, value] : in)
+      if (value.is_floating_point()) value = value * (1 + pass.batch.packing.host_draw_ids.front());
+    return forward(std::move(in), pass);
+  };
+  parallel::GraphedPasses passes(model);
+  for (int64_t number = 0; number < 3; ++number) {
+    MicroBatch batch = ragged_batch(number, heads()[1]).micro_batches[0];
+    batch.packing.random.training = false;
+    if (number < 2) {
+      passes.forward(batch);
+      continue;
+    }
+    try {
+      passes.forward(batch);
+      ADD_FAILURE() << "the host's number of another batch was not noticed";
+    } catch (const RunError& error) {
+      EXPECT_NE(std::string(error.what()).find("a repeated pass gives other outputs logits"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+/// An output without a row for each sequence or token cannot be cut to the batch's own rows.
+TEST(GraphedPasses, RefuseOutputsOfOtherRows) {
+  const TeamKernels kernels;
+  Model model = small_model(heads()[1], kernels.place());
+  Segment& last = model.segments.back();
+  last.forward = [=, forward = std::move(last.forward)](Activations in, const Pass& pass) {
+    pass.loss.output("pairs", at::zeros({2 * pass.batch.packing.sequences()}));
+    return forward(std::move(in), pass);
+  };
+  parallel::GraphedPasses passes(model);
+  EXPECT_THROW(passes.forward(ragged_batch(0, heads()[1]).micro_batches[0]), RunError);
+}
+
+/// Trained weights are those that the next evaluation reads. The third batch of its size runs twice, to be compared.
+TEST(GraphedPasses, EvaluateBetweenSteps) {
+  const TeamKernels kernels;
+  const auto run = [&](bool graphs) {
+    Model model = small_model(heads()[1], kernels.place());
+    int64_t passes = 0, evaluated = 0;
+    model.segments[0].forward = [&, forward = std::move(model.segments[0].forward)](Activations in,
+                                                                                    const Pass& pass) {
+      ++passes;
+      return forward(std::move(in), pass);
+    };
+    TrainingStep step(std::move(model), {}, optim::make_optimizer(optim::Sgd{.learning_rate = 0.1}),
+                      parallel::make_strategy("single", comm::Group(), {.cuda_graphs = graphs}));
+    std::vector<double> losses;
+    for (int64_t number = 0; number < 5; ++number) {
+      step.run(ragged_batch(number, heads()[1]));
+      std::vector<MicroBatch> held_out = ragged_batch(number + 9, heads()[1]).micro_batches;
+      for (MicroBatch& one : held_out) one.packing.random.training = false;
+      const int64_t before = passes;
+      const parallel::EvalResult found = step.strategy().evaluate(held_out);
+      evaluated += passes - before;
+      losses.push_back(found.sums.at("classification"));
+      EXPECT_EQ(found.outputs.at(0).at("logits").size(0), 3);
+      EXPECT_EQ(found.counts.at("classification"), 3);
+    }
+    EXPECT_EQ(evaluated, graphs ? 6 : 5);
+    return losses;
+  };
+  const std::vector<double> expected = run(false), found = run(true);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected[i], 1, 1e-5) << i;
 }
 
 TEST(GraphedPasses, AreForOneProcessWithAGpu) {

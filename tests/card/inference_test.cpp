@@ -106,12 +106,15 @@ struct Classifier {
   Model model;
 };
 
-std::string answers_at(at::Device place, NotedAnswers::Notes& notes) {
+std::string answers_at(at::Device place, NotedAnswers::Notes& notes, bool cuda_graphs = false) {
   const Classifier made(place);
   const task::Predictor predictor(
       made.model, made.tokenizer, made.objective(false),
       std::make_unique<NotedAnswers>(made.task->answers(kLabels, Json::object()), notes),
-      {.sequence = made.sequence, .batch_tokens = kPassTokens, .window = kWindow});
+      {.sequence = made.sequence,
+       .batch_tokens = kPassTokens,
+       .window = kWindow,
+       .cuda_graphs = cuda_graphs});
   Rows rows;
   std::string written;
   reset_counts();
@@ -155,6 +158,20 @@ TEST(CardPredicts, APassIsQueuedBeforeTheScoresOfTheOneBeforeAreAwaited) {
   ASSERT_EQ(expected_scores.size(), scores.size());
   for (size_t row = 0; row < scores.size(); ++row)
     EXPECT_NEAR(scores[row], expected_scores[row], 1e-5) << row;
+}
+
+/// The scores of a pass are copied before the next pass overwrites the memory of the recording.
+TEST(CardPredicts, RecordedPassesGiveTheSameAnswers) {
+  const Card card;
+  NotedAnswers::Notes there, here;
+  const std::vector<double> scores = scores_in(answers_at(at::kCUDA, there, /*cuda_graphs=*/true));
+  const Counts counted = counts();
+  EXPECT_TRUE(counted.pageable.empty()) << counted.pageable.front();
+  EXPECT_GT(counted.waits.size(), there.passes.size()) << "some sizes recur and are compared";
+  EXPECT_EQ(there.waits_before_pass[1], 0U);
+  const std::vector<double> expected = scores_in(answers_at(at::kCPU, here));
+  ASSERT_EQ(scores.size(), expected.size());
+  for (size_t row = 0; row < scores.size(); ++row) EXPECT_NEAR(scores[row], expected[row], 1e-5) << row;
 }
 
 /// Poolings of all kinds leave the pass on the card.
@@ -213,11 +230,14 @@ class NotedMetrics final : public Metrics {
   const int& passes_;
 };
 
+/// On the processor, on a card, and on a card from recordings. A recording that is compared is a further pass.
 TEST(CardEvaluates, APassIsQueuedBeforeTheOutputsOfTheOneBeforeAreRead) {
   const Card card;
-  std::map<std::string, double> found[2];
-  std::vector<at::Tensor> logits[2];
-  for (const bool on_card : {false, true}) {
+  std::map<std::string, double> found[3];
+  std::vector<at::Tensor> logits[3];
+  size_t waits[3];
+  for (const int way : {0, 1, 2}) {
+    const bool on_card = way > 0;
     Classifier made(on_card ? at::kCUDA : at::kCPU);
     int passes = 0;
     const auto forward = made.model.segments.front().forward;
@@ -229,18 +249,25 @@ TEST(CardEvaluates, APassIsQueuedBeforeTheOutputsOfTheOneBeforeAreRead) {
     const Letters letters;
     NotedMetrics metrics(passes);
     reset_counts();
-    found[on_card] = train::evaluate(made.model, train::DatasetSource(*objective, letters), &metrics, 8);
-    logits[on_card] = metrics.logits;
-    EXPECT_EQ(passes, kRows / 8);
-    for (int pass = 0; pass < passes; ++pass)
-      EXPECT_EQ(metrics.queued.at(static_cast<size_t>(pass)),
-                on_card ? std::min(pass + 2, passes) : pass + 1);
+    found[way] = train::evaluate(made.model, train::DatasetSource(*objective, letters), &metrics, 8, 0, 42,
+                                 {}, {}, /*cuda_graphs=*/way == 2);
+    logits[way] = metrics.logits;
+    waits[way] = counts().waits.size();
+    constexpr int kBatches = kRows / 8, kCompared = 3;  // the second batch has the longest row
+    EXPECT_EQ(passes, way == 2 ? kBatches + 1 : kBatches);
+    for (int batch = 0; batch < kBatches; ++batch)
+      EXPECT_EQ(metrics.queued.at(static_cast<size_t>(batch)),
+                (on_card ? std::min(batch + 2, kBatches) : batch + 1) +
+                    (way == 2 && batch + 1 >= kCompared ? 1 : 0));
     EXPECT_TRUE(counts().pageable.empty()) << counts().pageable.front();
   }
-  EXPECT_NEAR(found[0].at("loss"), found[1].at("loss"), 1e-6);
-  ASSERT_EQ(logits[0].size(), logits[1].size());
-  for (size_t i = 0; i < logits[0].size(); ++i)
-    EXPECT_TRUE(at::allclose(logits[0][i], logits[1][i], 1e-4, 1e-5));
+  EXPECT_EQ(waits[2], waits[1] + 5) << "norms of outputs, of what is right, of differences, and two sums";
+  for (const int way : {1, 2}) {
+    EXPECT_NEAR(found[0].at("loss"), found[way].at("loss"), 1e-6);
+    ASSERT_EQ(logits[0].size(), logits[way].size());
+    for (size_t i = 0; i < logits[0].size(); ++i)
+      EXPECT_TRUE(at::allclose(logits[0][i], logits[way][i], 1e-4, 1e-5));
+  }
 }
 
 }  // namespace

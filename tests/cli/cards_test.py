@@ -3,13 +3,15 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import time
 import unittest
 
 from augment_test import HEAD
-from harness import PROGRAM, WORDS, ProgramTest, environment, exact, run, write_model, write_rows
+from harness import (HIDDEN, PROGRAM, WORDS, ProgramTest, encoder_shapes, environment, exact, random_weights, run, sentiment_rows, write_model, write_rows,
+                     write_safetensors)
 
 TESTS = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests"
 STAND_IN = TESTS / "libcard_stand_in.so"
@@ -68,6 +70,52 @@ class OnCards(ProgramTest):
                               env=with_cards(2))
                 self.assertEqual(refused.code, 2, refused.err)
                 self.assertIn(message, refused.err)
+
+    def classifier(self):
+        shapes = {**encoder_shapes(), "classifier.weight": [2, HIDDEN], "classifier.bias": [2]}
+        path = write_model(self.folder / "classifier", extra_shapes=shapes, id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1})
+        write_safetensors(path / "model.safetensors", random_weights(shapes, 3))
+        return path
+
+    def assert_close(self, found, expected):
+        """Numbers in JSON; the times in it are no result."""
+        if isinstance(expected, dict):
+            self.assertEqual(found.keys(), expected.keys())
+            for key in expected:
+                if "second" not in key and key not in ("output", "run"):
+                    self.assert_close(found[key], expected[key])
+        elif isinstance(expected, list):
+            self.assertEqual(len(found), len(expected))
+            for pair in zip(found, expected):
+                self.assert_close(*pair)
+        elif isinstance(expected, float):
+            self.assertAlmostEqual(found, expected, delta=1e-4 * max(1, abs(expected)))
+        else:
+            self.assertEqual(found, expected)
+
+    def on_a_card(self, *words, output=None):
+        """What the command writes to standard output or to `output`, and its messages."""
+        done = run(*words, *(["--output", output] if output else []), "--device", "cuda", "--precision", "fp32", env=with_cards(1))
+        self.assertEqual(done.code, 0, done.err)
+        text = output.read_text() if output and output.is_file() else done.out
+        return [json.loads(line) for line in text.splitlines()], done.err
+
+    def test_recorded_passes_give_the_results_of_passes(self):
+        model, (train, held_out) = self.classifier(), self.custom_files(train=48)
+        lines = write_rows(self.folder / "lines.txt", (), [row[1:] for row in sentiment_rows(60, 4)])
+        distillation = ["--stage", "intermediate", "--task", "custom", "--train", train, "--eval", held_out, "--batch-size", 8,
+                        "--num-train-epochs", 1, "--max-length", 16]
+        for words, name in ((["predict", model, lines, "--micro-batch-tokens", 64], None),
+                            (["evaluate", model, held_out, "--task", "custom", "--eval-batch-size", 8], None),
+                            (["embed", "--model", model, "--input", lines, "--micro-batch-tokens", 64], "{}.jsonl"),
+                            (["distill", "--teacher", model, "--student", "1-layers", *distillation], "{}")):
+            with self.subTest(words[0]):
+                outputs = [self.folder / name.format(way) if name else None for way in ("plain", "recorded")]
+                attention = ["--deterministic"] if words[0] == "distill" else []
+                expected, _ = self.on_a_card(*words, *attention, output=outputs[0])
+                found, messages = self.on_a_card(*words, "--cuda-graphs", output=outputs[1])
+                self.assert_close(found, expected)
+                self.assertGreater(int(re.search(r"cuda graphs: (\d+) of \d+ passes were repeated", messages)[1]), 1, messages)
 
     def test_memory_is_that_of_the_card(self):
         done = run("bench", "memory", *self.bench, "--precision", "bf16", "--recompute", "none", "--gradient-accumulation-steps", "1", env=with_cards(1))

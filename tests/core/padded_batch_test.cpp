@@ -82,6 +82,45 @@ TEST(PaddedBatch, SizesRecur) {
   EXPECT_EQ(exact["mlm_rows"].size(0), 128);
 }
 
+/// Batches of other numbers of sequences share sizes, too: prediction takes what a number of tokens holds.
+TEST(PaddedBatch, NumbersOfSequencesRecur) {
+  std::set<int64_t> sizes;
+  for (size_t rows = 260; rows < 300; ++rows)
+    sizes.insert(pad_batch(batch_of(std::vector<int32_t>(rows, 3), 3), 20).value().packing.sequences());
+  EXPECT_EQ(sizes, (std::set<int64_t>{288, 320, 352}));
+  const MicroBatch few = pad_batch(batch_of({4, 9, 2}, 3), 128).value();
+  EXPECT_EQ(few.packing.sequences(), 8);
+}
+
+/// The teacher's outputs get zeros, and the terms get to know which rows are added.
+TEST(PaddedBatch, NamesTheAddedRowsForADistillation) {
+  MicroBatch batch = batch_of({4, 9, 2}, 3);
+  EXPECT_FALSE(pad_batch(batch, 9)->tensors.contains(kAddedTokens));
+  batch.tensors["teacher.hidden.1"] = at::ones({15, 6}, at::kBFloat16);
+  batch.tensors["teacher.logits"] = at::ones({3, 2});
+  for (const char* const term :
+       {"attention", "hidden", "soft", "hard", "patient", "relations", "cosine", "logits"}) {
+    SCOPED_TRACE(term);
+    batch.counts = {{term, 1}};
+    const MicroBatch padded = pad_batch(batch, 9).value();
+    const int64_t tokens = padded.packing.tokens(), sequences = padded.packing.sequences();
+    const at::Tensor hidden = padded["teacher.hidden.1"], logits = padded["teacher.logits"];
+    EXPECT_EQ(hidden.sizes(), at::IntArrayRef({tokens, 6}));
+    EXPECT_EQ(logits.sizes(), at::IntArrayRef({sequences, 2}));
+    EXPECT_EQ(hidden.sum().item<double>(), 15 * 6);
+    EXPECT_EQ(logits.sum().item<double>(), 3 * 2);
+    EXPECT_TRUE(at::equal(padded[kAddedTokens], hidden.eq(0).select(1, 0).unsqueeze(1)));
+    EXPECT_TRUE(at::equal(padded[kAddedSequences], logits.eq(0).select(1, 0).unsqueeze(1)));
+  }
+  for (const char* const term : {"tokens", "all-tokens"}) {
+    batch.counts = {{term, 1}};
+    EXPECT_FALSE(pad_batch(batch, 9)) << term << " counts the added rows";
+  }
+  batch.counts = {{"soft", 1}};
+  batch.tensors["teacher.logits"] = at::ones({4, 2});
+  EXPECT_FALSE(pad_batch(batch, 9)) << "neither of tokens nor of sequences";
+}
+
 TEST(PaddedBatch, LeavesBatchesAloneWhoseTensorsItDoesNotKnow) {
   MicroBatch batch = batch_of({4, 9, 2}, 3);
   EXPECT_FALSE(pad_batch(batch, 8)) << "shorter than the longest sequence";

@@ -41,7 +41,7 @@ torch::Tensor products(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 torch::Tensor plain_scores(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing,
-                           int64_t heads) {
+                           int64_t heads, bool /*one_length*/ = false) {
   torch::Tensor total = torch::zeros({}, torch::kDouble);
   for (int64_t i = 0; i < packing.sequences(); ++i) {
     const int64_t begin = packing.host_offsets[size_t(i)],
@@ -55,7 +55,7 @@ torch::Tensor plain_scores(const torch::Tensor& s, const torch::Tensor& t, const
 }
 
 torch::Tensor plain_relations(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing,
-                              int64_t heads) {
+                              int64_t heads, bool /*one_length*/ = false) {
   torch::Tensor total = torch::zeros({}, torch::kDouble);
   for (int64_t i = 0; i < packing.sequences(); ++i) {
     const int64_t begin = packing.host_offsets[size_t(i)],
@@ -71,19 +71,19 @@ torch::Tensor plain_relations(const torch::Tensor& s, const torch::Tensor& t, co
   return total;
 }
 
-using Distance = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&, const Packing&, int64_t);
+using Distance = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&, const Packing&, int64_t, bool);
 
 /// The value, and the gradient of 0.7 times it.
 std::pair<double, torch::Tensor> with_gradient(Distance distance, const torch::Tensor& student,
                                                const torch::Tensor& teacher, const Packing& packing,
-                                               int64_t heads) {
+                                               int64_t heads, bool one_length = false) {
   const torch::Tensor leaf = student.detach().clone().requires_grad_();
-  const torch::Tensor value = distance(leaf, teacher, packing, heads);
+  const torch::Tensor value = distance(leaf, teacher, packing, heads, one_length);
   (value * 0.7).backward();
   return {value.item<double>(), leaf.grad()};
 }
 
-void expect_plain(Distance ours, Distance plain, at::ScalarType type, double bound) {
+void expect_plain(Distance ours, Distance plain, at::ScalarType type, double bound, bool one_length = false) {
   // One of 300 tokens is more than a tile of the processor; one of one token; some of similar lengths, which a GPU takes together.
   const Packing packing = packing_of({5, 1, 300, 17, 12, 9, 23});
   const int64_t heads = 6;
@@ -96,7 +96,7 @@ void expect_plain(Distance ours, Distance plain, at::ScalarType type, double bou
     const WithKernels kernels(kind);
     const at::Device place = kernels.place();
     const auto [value, placed] =
-        with_gradient(ours, student.to(place), teacher.to(place), packing.to(place), heads);
+        with_gradient(ours, student.to(place), teacher.to(place), packing.to(place), heads, one_length);
     EXPECT_NEAR(value / expected, 1, bound);
     EXPECT_EQ(placed.scalar_type(), type);
     const torch::Tensor gradient = placed.to(at::kCPU, torch::kDouble);
@@ -128,6 +128,21 @@ TEST(RelationDivergence, IsThatOfBothModelsRelations) {
   expect_plain(relation_divergence, plain_relations, torch::kDouble, 1e-12);
   expect_plain(relation_divergence, plain_relations, torch::kFloat, 1e-5);
   expect_plain(relation_divergence, plain_relations, torch::kBFloat16, 6e-3);
+}
+
+/// All sequences are padded to the longest one.
+TEST(ScoreDistance, OfOneLengthIsTheSame) {
+  expect_plain(score_distance, plain_scores, torch::kDouble, 1e-13, /*one_length=*/true);
+  expect_plain(relation_divergence, plain_relations, torch::kDouble, 1e-12, /*one_length=*/true);
+  // Of 20 sequences that are padded to 1000 tokens, two runs.
+  const WithKernels kernels(KernelKind::team);
+  std::vector<int32_t> lengths(20, 2);
+  lengths[3] = 1000;
+  const Packing packing = packing_of(lengths).to(kernels.place());
+  const torch::Tensor student = random({packing.tokens(), 3 * 300}, 1).to(kernels.place()),
+                      teacher = random({packing.tokens(), 3 * 8}, 2).to(kernels.place());
+  const double found = score_distance(student, teacher, packing, 2, /*one_length=*/true).item<double>();
+  EXPECT_NEAR(found / plain_scores(student.cpu(), teacher.cpu(), packing, 2).item<double>(), 1, 1e-12);
 }
 
 TEST(ScoreDistance, OfAModelFromItselfIsNothing) {

@@ -586,6 +586,25 @@ def answering_device(lab):
     shows_device(lab, ["predict", "--model", classifier(lab), "--input", path])
 
 
+def refuses_graphs(lab, words):
+    """words: of a command that has --cuda-graphs."""
+    lab.refuses([*words, "--cuda-graphs"], "--cuda-graphs is for one process with a GPU", "--device cuda")
+
+
+@PREDICT.row("--cuda-graphs", "refused where passes cannot be repeated: on the CPU, and with early exit")
+def answering_graphs(lab):
+    words = ["predict", "--model", classifier(lab), "--text", "film"]
+    refuses_graphs(lab, words)
+    lab.refuses([*words, "--cuda-graphs", "--device", "cuda", "--exit-threshold", 0.5], "--cuda-graphs does not go with early exit", "leave out --cuda-graphs")
+
+
+@EVALUATE.row("--cuda-graphs", "refused where passes cannot be repeated: on the CPU, and with a cascade")
+def evaluating_graphs(lab):
+    words = ["evaluate", "--model", classifier(lab), "--input", lab.labelled("rows", lab.texts())]
+    refuses_graphs(lab, words)
+    lab.refuses([*words, "--cuda-graphs", "--device", "cuda", "--cascade", classifier(lab)], "--cuda-graphs does not go with early exit")
+
+
 @PREDICT.row("--share-device", "refused on the CPU, which ranks share anyway")
 def answering_shared_device(lab):
     lab.refuses(["predict", "--model", classifier(lab), "--text", "film", "--share-device"], "--share-device is for GPUs")

@@ -4,7 +4,7 @@ import struct
 
 from harness import HIDDEN, json, shutil
 
-from .answering import MEGABYTE, shows_device
+from .answering import MEGABYTE, refuses_graphs, shows_device
 from .lab import *
 
 EMBED, SEARCH = Table(), Table()
@@ -252,6 +252,11 @@ def embedding_window(lab):
 def embedding_device(lab):
     shows_device(lab, ["embed", "--model", lab.plain_model(), "--input", put(lab, "film\n"), "--output", lab.folder / "d.npy", "--overwrite",
                        "--precision", "fp32"])
+
+
+@EMBED.row("--cuda-graphs", "refused on the CPU, which has no kernels to record")
+def embedding_graphs(lab):
+    refuses_graphs(lab, ["embed", "--model", lab.plain_model(), "--input", put(lab, "film\n"), "--output", lab.folder / "g.npy"])
 
 
 @EMBED.row("--share-device", "refused on the CPU, which ranks share anyway")
