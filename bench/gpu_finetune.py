@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Steps of fine-tuning BERT-base on a GPU, 32 rows each, with and without recorded passes.
+"""Steps of fine-tuning BERT-base on a GPU, or of its distillation, 32 rows each, with and without recorded passes.
 
-usage: gpu_finetune.py --results FOLDER --model FOLDER [--program FILE] [--library-path FOLDERS] [--device cuda] [--steps 120]
+usage: gpu_finetune.py --results FOLDER --model FOLDER [--work finetune|distill] [--program FILE] [--library-path FOLDERS] [--device cuda] [--steps 120]
 
 Made-up texts of 32 to 128 tokens, in bf16. `funicular bench` has no class for a row, so its kernels of a step of masked words
 with 32 such rows stand beside these steps. The decoder's products, a few hundredths of those kernels, are then too many.
+With --work distill, TinyBERT's student of 4 layers learns layers of that BERT-base, which runs in each step.
 Prints the median of the mean steps between two records, from the second half of the run on, and writes it when a run ends.
 """
 import argparse
@@ -34,10 +35,11 @@ def step_seconds(metrics: Path) -> float:
     return statistics.median(found[len(found) // 2:])
 
 
-def finetune(args, way: str, rows: Path) -> float:
+def train(args, way: str, rows: Path) -> float:
     output = args.results / "runs" / way
     libraries = {"LD_LIBRARY_PATH": args.library_path} if args.library_path else {}
-    command = [args.program, "finetune", "--model", args.model, "--task", "custom", "--train", rows, "--text-column", "text", "--output", output,
+    work = {"finetune": ["--model", args.model], "distill": ["--teacher", args.model, "--student", "tinybert4", "--stage", "intermediate"]}[args.work]
+    command = [args.program, args.work, *work, "--task", "custom", "--train", rows, "--text-column", "text", "--output", output,
                "--device", args.device, "--precision", "bf16", "--batch-size", BATCH_SIZE, "--max-length", args.max_length, "--max-steps", args.steps,
                "--logging-steps", LOGGED, "--save-steps", 0, *WAYS[way]]
     subprocess.run(list(map(str, command)), check=True, env={**os.environ, **libraries})
@@ -48,6 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True, help="a folder of gpu_predict.py --make-model")
+    parser.add_argument("--work", choices=["finetune", "distill"], default="finetune")
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
     parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH of our program")
     parser.add_argument("--device", default="cuda")
@@ -60,12 +63,12 @@ def main() -> int:
     report = {"batch_size": BATCH_SIZE, "step_seconds": {}, "failed": {}}
     for way in WAYS:
         try:
-            report["step_seconds"][way] = finetune(args, way, rows)
+            report["step_seconds"][way] = train(args, way, rows)
             print(f"{way}: step {1e3 * report['step_seconds'][way]:.2f} ms", flush=True)
         except (subprocess.CalledProcessError, OSError, statistics.StatisticsError) as problem:
             report["failed"][way] = str(problem)
             print(f"{way} failed: {problem}", flush=True)
-        write_json(args.results / "gpu_finetune.json", report)
+        write_json(args.results / f"gpu_{args.work}.json", report)
     return 1 if report["failed"] else 0
 
 

@@ -2,14 +2,15 @@
 """Prediction with BERT-base on a GPU beside transformers on the same GPU: whole commands, by turns.
 
 usage: gpu_predict.py --results FOLDER [--program FILE] [--library-path FOLDERS] [--device cuda] [--rows 20000,40000]
-                      [--repetitions 2] [--make-model FOLDER]
+                      [--repetitions 2] [--make-model FOLDER] [--recorded]
 
 A classifier with random weights of BERT-base's sizes labels made-up texts of 16 to 96 words, in bf16. The peer is the loop of
 bench/peers/hf_pipeline.py: all rows tokenised at once by the tokenizers library, sorted by length, padded to the longest of a batch,
 its answers read at the end. Both sides begin with a text file. Prints the seconds of whole commands, the fastest of the repetitions, for two numbers
 of rows, and the rows per second between the two, in which the start of a program does not count.
 
---make-model writes the classifier alone, for other scripts, and stops.
+--make-model writes the classifier alone, for other scripts, and stops. --recorded runs our side alone, once, in passes of 1,024 tokens that
+--cuda-graphs records.
 """
 import argparse
 import os
@@ -47,11 +48,11 @@ def make_text(path: Path, rows: int) -> None:
     path.write_text("".join(" ".join(source.choices(known, k=source.randint(16, 96))) + "\n" for _ in range(rows)), encoding="utf-8")
 
 
-def ours(args, model: Path, text: Path) -> float:
+def ours(args, model: Path, text: Path, *options) -> float:
     begin = time.monotonic()
     libraries = {"LD_LIBRARY_PATH": args.library_path} if args.library_path else {}
     command = [args.program, "predict", "--model", model, "--input", text, "--output", text.with_suffix(".ours.jsonl"), "--device", args.device,
-               "--precision", "bf16", "--max-length", 128, "--overwrite"]
+               "--precision", "bf16", "--max-length", 128, "--overwrite", *options]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env={**os.environ, **libraries})
     return time.monotonic() - begin
 
@@ -74,6 +75,7 @@ def main() -> int:
     parser.add_argument("--rows", type=lambda text: [int(number) for number in text.split(",")], default=[20_000, 40_000])
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--make-model", type=Path)
+    parser.add_argument("--recorded", action="store_true")
     args = parser.parse_args()
     if args.make_model:
         make_model(args.make_model, args.size)
@@ -87,6 +89,11 @@ def main() -> int:
     for rows in args.rows:
         text = args.results / f"{rows}.txt"
         make_text(text, rows)
+        if args.recorded:
+            report["seconds"][rows] = {"recorded": [ours(args, model, text, "--micro-batch-tokens", 1024, "--cuda-graphs")]}
+            print(f"{rows} rows: recorded passes of 1,024 tokens, {report['seconds'][rows]['recorded'][0]:.2f} s", flush=True)
+            write_json(args.results / "gpu_predict_recorded.json", report)
+            continue
         runs: dict[str, list[float]] = {"funicular": [], "transformers": []}
         for _ in range(args.repetitions):
             runs["funicular"].append(ours(args, model, text))
@@ -96,7 +103,7 @@ def main() -> int:
         print(f"{rows} rows: funicular {fastest['funicular']:.2f} s, transformers {fastest['transformers']:.2f} s, "
               f"{fastest['transformers'] / fastest['funicular']:.2f} x", flush=True)
         write_json(args.results / "gpu_predict.json", report)
-    if len(args.rows) > 1:
+    if len(args.rows) > 1 and not args.recorded:
         few, many = args.rows[0], args.rows[-1]
         rates = {side: (many - few) / (min(report["seconds"][many][side]) - min(report["seconds"][few][side])) for side in runs}
         report["rows_per_second"] = rates

@@ -7,7 +7,7 @@
 #                                         capability of the card here, else 9.0
 #        bench/on_a_gpu.sh --pack FILE    packs build/gpu into FILE, a .tar.xz, to carry it to the GPU
 #
-# --seconds  for all parts together; default 530
+# --seconds  for all parts together; default 535
 # --results  default: $OUT/on_a_gpu, or build/gpu-results/on_a_gpu if OUT is not set
 # --packed   unpacks FILE into build/gpu. Without it, and without build/gpu, the parts begin with a build.
 #
@@ -22,7 +22,7 @@ cd "$(dirname "$self")/.."
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 build=$(realpath -m "${FUNICULAR_GPU_BUILD:-build/gpu}")
 program=$build/funicular
-total=530 grace=5
+total=535 grace=5
 
 # name, how it runs, limit in seconds, what it does. Parts with "+" do not measure: neighbours of them run at the same time,
 # and their longest limit is that of all. The most valuable come first. The limits of the rest and one of them, without "build", add up
@@ -44,10 +44,11 @@ racecheck + 90 compute-sanitizer racecheck on the same
 inputs + 90 models, texts and batches for the parts that measure
 steps - 80 training steps of six shapes, their kernels by kind, and their products alone
 compile - 130 the same shapes by PyTorch without padding, compiled, alone on the card
-finetune - 30 fine-tuning with 32 rows a step
+finetune - 24 fine-tuning with 32 rows a step
 predict - 50 prediction with BERT-base beside transformers, whole commands
 distill - 30 the intermediate stage of distillation beside PyTorch
-graphs - 20 32 rows a step and MiniLM with recorded passes, for comparison with `steps`
+graphs - 10 32 rows a step with recorded passes, for comparison with `steps`
+recorded - 30 recorded passes of a distillation, beside passes without, and of prediction, for comparison with `predict`
 attention - 20 steps by our kernels for tensor cores, for comparison with `steps`
 LIST
 }
@@ -177,11 +178,13 @@ make_large() {
 }
 
 # A size repeats its recording from its fourth micro-batch on.
-part_graphs() {
+part_graphs() { WARMUP=60 bench_step graphs-base --model base --batch-size 32 --cuda-graphs; }
+
+part_recorded() {
   local status=0
-  export WARMUP=60
-  bench_step graphs-base --model base --batch-size 32 --cuda-graphs || status=1
-  bench_step graphs-minilm --model minilm --batch-size 256 --cuda-graphs || status=1
+  make_base
+  python3 bench/gpu_finetune.py --work distill --results "$files/recorded" --model "$files/predict/base" --program "$program" --library-path "$(libraries)" || status=1
+  python3 bench/gpu_predict.py --recorded --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000 || status=1
   return $status
 }
 
