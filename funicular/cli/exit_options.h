@@ -15,7 +15,7 @@ struct ExitOptions {
   /// Under a heading of its own.
   void declare(Arguments& arguments);
   /// Throws InputError for options that contradict each other or do nothing. `evaluates`: --cascade measures all
-  /// thresholds. `cuda_graphs`: of --cuda-graphs.
+  /// thresholds. `cuda_graphs`: whether --cuda-graphs was given.
   void check(const Arguments& arguments, bool evaluates, bool cuda_graphs) const;
 };
 

@@ -74,7 +74,7 @@ at::Tensor Embeddings::look_up(const at::Tensor& ids, const at::Tensor& types, c
   }
   if (!ids.is_cpu())
     nn::check_ids(words, tables.type.size(0), on_host(pass.batch, "token_ids", ids),
-                  type ? on_host(pass.batch, "token_type_ids", types) : types.cpu());
+                  type ? on_host(pass.batch, "token_type_ids", types) : at::zeros({0}, at::kLong));
   if (slicing->group())
     return nn::embed(tables, own_words(*slicing, words, words_together), slicing->shared_group(), ids, types,
                      norm.weights(), packing, site);

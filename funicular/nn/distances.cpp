@@ -176,7 +176,7 @@ std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing,
 
 /// The numbers of the sequences in their order, in runs of as many as `rows` rows hold if all are padded to the longest.
 std::vector<std::vector<int64_t>> runs_of_one_length(const Packing& packing, int64_t rows) {
-  const int64_t most = std::max<int64_t>(1, rows / packing.longest());
+  const int64_t most = std::max<int64_t>(1, rows / std::max<int64_t>(1, packing.longest()));
   std::vector<std::vector<int64_t>> runs;
   for (int64_t s = 0; s < packing.sequences(); ++s) {
     if (s % most == 0) runs.emplace_back();

@@ -380,6 +380,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 }  // namespace
 
 Branch linear_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  TORCH_INTERNAL_ASSERT(!is_quantized(weight) || !bias.defined());
   if (is_quantized(weight)) return {quantized_linear(x, weight), x};
   const variable_list both = LinearFunction::apply(x, weight, maybe(bias));
   return {both[0], both[1]};
@@ -465,8 +466,6 @@ at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
   return VocabularyLossFunction::apply(hidden, weight, bias, labels, learns_vocabulary(hidden, weight, bias),
                                        draw, whole);
 }
-
-// ---- of slices (nn/slices.h): the same functions
 
 at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing,
                               const HeadSlice& heads, const DropoutSite& dropout,

@@ -41,7 +41,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 struct Branch {
   at::Tensor output, trunk;
 };
-/// A `bias` [O] is added within the product, in the type of x, without a gradient of its own. A quantised weight has none.
+/// A `bias` [O] is added within the product, in the type of x, without a gradient of its own. A quantised weight takes
+/// no bias.
 Branch linear_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
 /// activation(x + bias). x [N, O], bias [O].

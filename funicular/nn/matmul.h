@@ -23,7 +23,8 @@ bool products_are_widened(at::ScalarType type);
 
 /// x [T, K] * weight[N, K]^T → [T, N].
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
-/// x * weight^T + bias by LibTorch, which adds the bias within the product on a GPU. The bias is rounded to the type of x.
+/// x * weight^T + bias by LibTorch, which adds the bias within the product on a GPU. The bias is rounded to the type of
+/// x.
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Whether a product of rows of `depth` numbers may give a Tiled matrix of so many columns. That needs bfloat16 on a

@@ -49,8 +49,8 @@ struct AttentionResult {
   at::Tensor biased;  ///< qkv + bias, which the backward pass reads instead of qkv; undefined: it reads qkv
 };
 
-/// Whether attend() had better get qkv with its bias: FlashAttention does, since a product can add it. `x` is an input
-/// of the product that gives qkv.
+/// Whether attend() had better get qkv with its bias, which the product of `x` can add: if FlashAttention computes, and
+/// heads are not turned. A kernel that turns heads adds their bias.
 bool takes_biased(const at::Tensor& x, int64_t width_of_qkv, const AttentionCall& call);
 
 /// qkv [T, 3H] to which bias [3H] is added, unless call.biased.

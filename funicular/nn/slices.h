@@ -56,8 +56,8 @@ at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, con
                               const std::optional<RowSubset>& queries = {}, bool repeatable = false,
                               const AttentionPattern& pattern = {});
 
-/// attention_of_heads of x * weight^T, and x. FlashAttention gets the bias from the product, which then adds it rounded to
-/// the type of x.
+/// attention_of_heads of x * weight^T, and x. For FlashAttention of heads that are not turned, the product adds the bias,
+/// rounded to the type of x.
 Branch attention_branch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const Packing& packing, const HeadSlice& heads, const DropoutSite& dropout,
                         const std::optional<RowSubset>& queries = {}, bool repeatable = false,

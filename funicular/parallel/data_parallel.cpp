@@ -275,7 +275,7 @@ class DataParallel final : public Replicated, private StepParts {
   bool of_weights_ = false;         ///< a bucket is complete when its weights are, not when its segment is
   bool order_known_ = false;
   int64_t recomputed_ = 0;                         ///< recomputed_runs() when this pass began
-  std::unique_ptr<GraphedPasses> graphed_;         ///< of StrategyOptions::cuda_graphs
+  std::unique_ptr<GraphedPasses> graphed_;         ///< null without StrategyOptions::cuda_graphs
   std::unique_ptr<GradientHooks> gradient_hooks_;  ///< only for a module with one unit
   std::vector<Reducing> works_;
   std::optional<comm::ErrorFeedback> feedback_;

@@ -134,6 +134,13 @@ std::vector<double> numbers_of(const std::vector<at::Tensor>& norms) {
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
+/// The sums of the terms, on the host.
+std::vector<double> sums_of(const LossSink& terms) {
+  std::vector<double> sums;
+  for (const LossSink::Term& term : terms.terms()) sums.push_back(term.sum.item<double>());
+  return sums;
+}
+
 /// `least`: the least value that the difference is compared with.
 void require_close(const std::string& what, double difference, double expected, double found, double least,
                    double bound) {
@@ -255,19 +262,19 @@ void GraphedPasses::check(Size& size, const MicroBatch& batch, const Counts& cou
   }
   const std::vector<double> expected_norms = numbers_of(right_norms), found_norms = numbers_of(norms),
                             by = numbers_of(differences);
+  const std::vector<double> expected_sums = sums_of(expected), found_sums = sums_of(size.results);
   double all = 0;
   for (const double norm : expected_norms) all = std::hypot(all, norm);
-  if (!std::isfinite(all)) return;
+  const auto finite = [](double value) { return std::isfinite(value); };
+  if (!std::isfinite(all) || !std::all_of(expected_sums.begin(), expected_sums.end(), finite)) return;
   const auto narrow = [](const auto& parameter) { return parameter->compute.element_size() < 4; };
   const bool rounds = std::any_of(model_.parameters.begin(), model_.parameters.end(), narrow);
   const double bound = rounds ? kNarrowBound : kBound;
   for (size_t i = 0; i < by.size(); ++i)
     require_close(compared[i].name, by[i], expected_norms[i], found_norms[i], kLeastShare * all, bound);
-  for (size_t i = 0; i < expected.terms().size(); ++i) {
-    const double right_sum = expected.terms()[i].sum.item<double>(),
-                 sum = size.results.terms().at(i).sum.item<double>();
-    require_close("losses", std::abs(sum - right_sum), std::abs(right_sum), std::abs(sum), 0, bound);
-  }
+  for (size_t i = 0; i < expected_sums.size(); ++i)
+    require_close("losses", std::abs(found_sums[i] - expected_sums[i]), std::abs(expected_sums[i]),
+                  std::abs(found_sums[i]), 0, bound);
   size.checked = true;
 }
 

@@ -258,7 +258,7 @@ using AroundPass = std::function<void(const std::function<void()>& pass)>;
 /// Runs a forward pass without gradients and without the modules' training mode. Gives its loss terms and outputs.
 LossSink forward_pass(const Model& model, const MicroBatch& batch);
 
-/// Runs such passes.
+/// Calls `forward` for each micro-batch, and adds up its losses, counts and outputs.
 EvalResult evaluate_micro_batches(std::span<const MicroBatch> micro_batches,
                                   const std::function<LossSink(const MicroBatch&)>& forward);
 /// Runs forward_pass() of the micro-batches.

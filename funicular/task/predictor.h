@@ -92,7 +92,7 @@ class Predictor {
   std::unique_ptr<const objective::Objective> objective_;
   std::unique_ptr<const Answers> answers_;
   PredictorOptions options_;
-  std::unique_ptr<parallel::GraphedPasses> graphed_;  ///< of PredictorOptions::cuda_graphs
+  std::unique_ptr<parallel::GraphedPasses> graphed_;  ///< null without PredictorOptions::cuda_graphs
   data::MissingTexts missing_;
 };
 

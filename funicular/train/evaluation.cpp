@@ -124,7 +124,7 @@ std::map<std::string, double> run_started(const Source& data, Metrics* metrics, 
   return tally.finish();
 }
 
-/// Copies what a pass on a GPU gives to the host, and waits for nothing. `counts`: of its micro-batch.
+/// Copies what a pass on a GPU gives to the host, and waits for nothing. `counts`: the micro-batch's.
 Pending read_from_gpu(const LossSink& sink, const Counts& counts, bool with_outputs) {
   const at::NoGradGuard no_gradient;
   parallel::TermSums sums;

@@ -1,5 +1,5 @@
-// LibTorch's FlashAttention-2 by its formula on the processor, for the stand-in of a card. It refuses what FlashAttention
-// refuses.
+// LibTorch's FlashAttention-2 by its formula on the processor, for the stand-in of a card. It refuses most of what
+// FlashAttention refuses.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "funicular/bench/timed_rows.h"
 #include "funicular/bench/training_step.h"
 #include "funicular/core/device_copy.h"
+#include "funicular/format/model_config.h"
 #include "funicular/model/encoder.h"
+#include "funicular/nn/device/attention_choice.h"
 #include "funicular/nn/functional.h"
 #include "funicular/objective/class_loss.h"
 #include "funicular/objective/next_sentence.h"
@@ -27,20 +30,25 @@ struct Step {
   model::Head head = model::Head::masked_lm;
   optim::OptimizerSpec optimizer = optim::AdamW{};
   Recompute recompute = Recompute::none;
+  const char* family = "bert";
+  bool flash = false;  ///< bfloat16 and FlashAttention
 };
 
 bench::TrainingStep make_step(const Step& step, at::Device place) {
   model::ModelOptions options;
+  options.config = format::default_config(step.family);
   options.config.encoder.vocabulary = kWords;
+  options.config.encoder.padding_id = 0;
   options.config.encoder.width = 16;
   options.config.encoder.layers = 2;
+  if (!options.config.encoder.attention.empty()) options.config.encoder.attention.resize(2);
   options.config.encoder.heads = 2;
   options.config.encoder.feed_forward.width = 24;
-  options.config.encoder.positions.rows = 34;
+  options.config.encoder.positions.rows = 40;
   options.head = step.head;
   options.device = place;
   return {model::build_model(options),
-          {Precision::fp32, step.recompute, true},
+          {step.flash ? Precision::bf16 : Precision::fp32, step.recompute, true},
           optim::make_optimizer(step.optimizer)};
 }
 
@@ -81,6 +89,11 @@ std::vector<Step> steps() {
            .head = model::with_classes(model::Head::classification, 2),
            .optimizer = optim::Lion{}},
           {.name = "class weights", .head = weighted_classes()},
+          {.name = "no token types", .family = "distilbert"},
+          {.name = "positions by padding", .family = "roberta"},
+          {.name = "rotary positions, gates", .family = "modernbert"},
+          {.name = "FlashAttention", .flash = true},
+          {.name = "FlashAttention, recomputed", .recompute = Recompute::selective, .flash = true},
           {.name = "momentum", .optimizer = optim::Sgd{.momentum = 0.9}}};
 }
 
@@ -88,6 +101,8 @@ std::vector<Step> steps() {
 TEST(CardWaits, AStepWaitsOnceAndCopiesNothingPageable) {
   const Card card;
   for (const Step& kind : steps()) {
+    std::optional<nn::device::PreferAttention> prefer;
+    if (kind.flash) prefer.emplace(nn::device::AttentionKernels::flash);
     bench::TrainingStep step = make_step(kind, at::kCUDA);
     for (const int64_t parts : {1, 2}) {
       SCOPED_TRACE(testing::Message() << kind.name << ", micro-batches " << parts);

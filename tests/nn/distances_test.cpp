@@ -134,7 +134,7 @@ TEST(RelationDivergence, IsThatOfBothModelsRelations) {
 TEST(ScoreDistance, OfOneLengthIsTheSame) {
   expect_plain(score_distance, plain_scores, torch::kDouble, 1e-13, /*one_length=*/true);
   expect_plain(relation_divergence, plain_relations, torch::kDouble, 1e-12, /*one_length=*/true);
-  // Of 20 sequences that are padded to 1000 tokens, two runs.
+  // 20 sequences that are padded to 1000 tokens make two runs.
   const WithKernels kernels(KernelKind::team);
   std::vector<int32_t> lengths(20, 2);
   lengths[3] = 1000;

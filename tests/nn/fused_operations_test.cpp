@@ -192,7 +192,7 @@ TEST(RowSubset, NamesRowsThatDoNotAscendOrAreNotInTheBatch) {
 TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
   for (const int64_t width : {6, 39, 128, 200, 776, 1030}) {
     const bool narrow = width < 256;
-    // Of more than 1,024 rows, a team of a GPU has several in the forward pass, too.
+    // A team of a GPU has several rows in the forward pass, too, if there are more than 1,024.
     const Keys keys = make_keys({5, 1, width == 6 ? 1031 : narrow ? 130 : 2, narrow ? 64 : 1});
     const int64_t tokens = keys.packing.tokens();
     const DropoutSite site{probability(), Purpose::dropout_output, 2};

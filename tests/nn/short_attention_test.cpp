@@ -239,6 +239,9 @@ TEST(ShortAttentions, ChoiceDependsOnTheCardTypeAndHead) {
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
   needs.repeatable = false;
   EXPECT_EQ(choice(needs), AttentionKernels::flash);
+  needs.head_size = 24;  // half a head is no whole pack for the kernel that turns it
+  EXPECT_EQ(choice(needs), AttentionKernels::tiles);
+  needs.head_size = 48;
   needs.score_terms = true;
   EXPECT_EQ(choice(needs), AttentionKernels::tiles);
   needs = narrow(90);

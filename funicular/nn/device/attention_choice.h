@@ -28,10 +28,10 @@ struct AttentionNeeds {
 };
 
 /// FlashAttention goes first. On an H200 a step took 0.84 of the time of the first version of our kernels for tensor
-/// cores, and with 512 tokens 0.57. FlashAttention serves 16 bits from capability 8.0 on, and heads of 8, 16, … 256
-/// channels, turned heads of 16, 32, … 256. It serves neither score terms, windows of some queries nor `repeatable`. Tensor cores serve bfloat16 from
-/// capability 8.0 on and float16 from 7.5 on. Heads have at most 128 channels, and nothing is added to scores. Turned
-/// heads must fill 32, 64, 96 or 128 channels. Tiles serve the rest.
+/// cores, and with 512 tokens 0.57. FlashAttention serves 16 bits from capability 8.0 on, heads of 8, 16, … 256
+/// channels, and turned heads of 16, 32, … 256. It serves neither score terms, windows of some queries nor
+/// `repeatable`. Tensor cores serve bfloat16 from capability 8.0 on and float16 from 7.5 on. Heads have at most 128
+/// channels, and nothing is added to scores. Turned heads must fill 32, 64, 96 or 128 channels. Tiles serve the rest.
 AttentionKernels choose_attention(const AttentionNeeds& needs);
 /// `like`: qkv, or a tensor of its type and device.
 AttentionKernels choose_attention(const at::Tensor& like, int64_t width_of_qkv, const AttentionCall& call);

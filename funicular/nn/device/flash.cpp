@@ -4,7 +4,6 @@
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <optional>
@@ -110,9 +109,12 @@ at::Tensor flash_attend_backward(const at::Tensor& biased, const AttentionResult
     return gradient;
   }
   join_parts({{}, rows_of(key), rows_of(value)}, gradient, join);
-  const at::Tensor asked = at::empty_like(rows_of(query));
-  join_parts({rows_of(query)}, asked,
-             turning(call, call.queries->keys.positions, query.size(2), /*back=*/true));
+  at::Tensor asked = rows_of(query);
+  if (call.pattern.rotations.defined()) {
+    asked = at::empty_like(asked);
+    join_parts({rows_of(query)}, asked,
+               turning(call, call.queries->keys.positions, query.size(2), /*back=*/true));
+  }
   gradient.narrow(1, 0, asked.size(1)).zero_().index_copy_(0, call.queries->rows, asked);
   if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
   return gradient;

@@ -1,6 +1,6 @@
 #pragma once
-// The activated gate times the linear channels, and its gradients, for a team of threads (base/team.h). See the same in
-// nn/kernels/gated.h.
+// The activated gate times the linear channels, and its gradients, for a team of threads (base/team.h).
+// nn/kernels/gated.h has the formulas.
 
 #include <cstdint>
 

@@ -7,8 +7,8 @@
 
 namespace funicular::nn::device {
 
-/// out [rows, 3 * width] = parts[0], parts[1], parts[2] [rows, width] side by side. Each gets its bias. Queries and keys
-/// (parts 0 and 1) are turned by the angles of their rows, or back by them. Also adds up each column of out. Each team
+/// out [rows, 3 * width] = parts[0], parts[1], parts[2] [rows, width] side by side. Each gets its bias. Queries and
+/// keys (parts 0 and 1) are turned by the angles of their rows, or back by them. Also adds up each column of out. Each team
 /// handles one block of rows and size() packs of columns. The partial sums of block b are at b * 3 * width. Null parts
 /// are left out: their columns are not written.
 template <class S>

@@ -1,7 +1,7 @@
 #pragma once
-// Residual + dropout + layer normalisation and its gradients, for a team of threads (base/team.h). A team has a block of
-// rows. Each thread keeps its columns of a row in registers. Over the block's rows it adds up the gradients of gamma,
-// beta and bias for these columns.
+// Residual + dropout + layer normalisation and its gradients, for a team of threads (base/team.h). A team has a block
+// of rows. Each thread keeps its columns of a row in registers. Over the block's rows it adds up the gradients of
+// gamma, beta and bias for these columns.
 
 #include <cmath>
 #include <cstdint>

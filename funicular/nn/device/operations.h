@@ -20,7 +20,8 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
                          const NormCall& call);
 NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
                             const at::Tensor& beta, const NormCall& call, const NormVectors& gradients);
-/// As nn::gated() and its gradient, which is added to bias_gradient, too, if that is defined.
+/// As nn::gated(). gated_backward returns the gradient of x, and adds its column sums to bias_gradient if that is
+/// defined.
 at::Tensor gated_forward(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 at::Tensor gated_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
                           const at::Tensor& dy, const at::Tensor& bias_gradient);
@@ -38,8 +39,8 @@ struct JoinCall {
   at::Tensor bias_gradient =
       {};  ///< [3H], to which the sum over the rows of the result is added; or undefined
 };
-/// out = the parts [T, H] of queries, keys and values side by side. Undefined parts, and parts beyond the list, are left
-/// out; then there must be no bias_gradient.
+/// out = the parts [T, H] of queries, keys and values side by side, which have one stride of rows. Undefined parts, and
+/// parts beyond the list, are left out; then there must be no bias_gradient.
 void join_parts(const std::vector<at::Tensor>& parts, const at::Tensor& out, const JoinCall& call = {});
 /// Uses LibTorch's operations, and inverts the cumulative sum over the vocabulary.
 void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,

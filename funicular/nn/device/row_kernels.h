@@ -102,7 +102,17 @@ FUNICULAR_DEVICE StoredPack<S> load_stored(const S* row, int64_t first, int64_t 
 }
 template <class S>
 FUNICULAR_DEVICE void store_stored(S* row, int64_t first, int64_t width, const StoredPack<S>& stored) {
-  if (width % kPack == 0) return store_words(row + first, stored);
+  if (width % kPack == 0) {
+#if defined(__CUDA_ARCH__)  // the compiler may take the assignment of a Chunk apart
+    for (int i = 0; i < stored.kWords / 4; ++i)
+      __stcg(reinterpret_cast<uint4*>(row + first) + i,
+             make_uint4(stored.words[4 * i], stored.words[4 * i + 1], stored.words[4 * i + 2],
+                        stored.words[4 * i + 3]));
+#else
+    store_words(row + first, stored);
+#endif
+    return;
+  }
   const Pack<Compute<S>> pack = widened(stored);
   for (int k = 0; k < kPack && first + k < width; ++k) row[first + k] = put<S>(pack.values[k]);
 }
