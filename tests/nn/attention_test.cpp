@@ -15,6 +15,7 @@
 #include "funicular/nn/device/attention_choice.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
+#include "funicular/nn/slices.h"
 #include "funicular/runtime/gpu_cards.h"
 #include "tests/team_kernels.h"
 
@@ -64,7 +65,8 @@ Results formula(const Inputs& in, const Keys& keys, const DropoutSite& site, con
   return results_of(context, qkv, bias);
 }
 
-/// Where there is a GPU and it is asked for, on it. `repeatable`: as attention's.
+/// Where there is a GPU and it is asked for, on it. `repeatable`: as attention's; without it, the product before the
+/// attention adds the bias.
 Results kernel(const Inputs& in, const Keys& keys, const DropoutSite& site, const at::Tensor& rows,
                at::ScalarType type, at::Device place, bool repeatable, int64_t window) {
   const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -73,8 +75,12 @@ Results kernel(const Inputs& in, const Keys& keys, const DropoutSite& site, cons
   const Packing packing = keys.packing.to(place);
   std::optional<RowSubset> subset;
   if (rows.defined()) subset = select_rows(packing, rows);
+  const AttentionPattern pattern{.window = window};
   const at::Tensor context =
-      attention(qkv, bias, packing, kAttentionHeads, site, subset, repeatable, {.window = window});
+      repeatable ? attention(qkv, bias, packing, kAttentionHeads, site, subset, repeatable, pattern)
+                 : attention_branch(qkv, at::eye(qkv.size(1), qkv.options().requires_grad(false)), bias,
+                                    packing, {0, kAttentionHeads}, site, subset, repeatable, pattern)
+                       .output;
   context.backward((rows.defined() ? in.upstream.index_select(0, rows) : in.upstream).to(place, type));
   return results_of(context, qkv, bias);
 }
