@@ -4,7 +4,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <csignal>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -15,6 +18,8 @@
 #include "../format/scratch.h"
 #include "funicular/augment/augment_table.h"
 #include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/nn/functional.h"
 #include "stand_in.h"
 
 namespace funicular::augment {
@@ -191,37 +196,103 @@ TEST(CardAugments, AModelWhoseAnswersAreNotFiniteIsRefused) {
             std::string::npos);
 }
 
+/// More rows than the card has logits of at a time; the word to leave out is the best of its row.
+TEST(CardAugments, OfManyHiddenWordsEachIsLeftOutOfItsOwnRow) {
+  const Card card;
+  const text::WordPiece tokenizer = small_tokenizer();
+  constexpr int64_t kRows = nn::kLogitRowsOnGpu + 1;
+  torch::manual_seed(3);
+  const at::Tensor decoder = at::randn({28, 4}), bias = at::zeros({28}), hidden = at::randn({kRows, 4});
+  hidden[kRows - 1].copy_(-hidden[0]);
+  const WordChoice here(tokenizer, decoder, bias, 2, false);
+  std::vector<int32_t> own;
+  for (const std::vector<int32_t>& best : here.choose(hidden, std::vector<int32_t>(kRows, -1)))
+    own.push_back(best.front());
+  ASSERT_NE(own.front(), own.back());
+  const WordChoice there(tokenizer, decoder.to(at::kCUDA), bias.to(at::kCUDA), 2, false);
+  const at::Tensor own_there =
+      at::tensor(std::vector<int64_t>(own.begin(), own.end()), at::kLong).to(at::kCUDA);
+  EXPECT_EQ(there.choose(there.send_largest(hidden.to(at::kCUDA), own_there), own), here.choose(hidden, own));
+}
+
+/// Variants of 1,100 rows, which are three blocks, and the journal of the blocks.
+struct Variants {
+  Variants(const Scratch& folder, const char* name, const Model& model, int64_t batch_tokens)
+      : table(folder.put("a.tsv", contents()), {.columns = {size_t{0}}}),
+        augmenter(model, tokenizer, nullptr,
+                  {.candidates = 5, .variants = 2, .max_length = 32, .batch_tokens = batch_tokens}) {
+    Journal::prepare(folder / name, {{"a", 1}});
+    journal.emplace(folder / name);
+    EXPECT_EQ(table.blocks().size(), 3U);
+  }
+  static std::string contents() {
+    std::string text;
+    for (int row = 0; row < 1100; ++row) text += row % 3 == 0 ? "film good book\n" : "long song sea\n";
+    return text;
+  }
+  /// Of the blocks that are missing.
+  bool vary(const std::function<void(int64_t rows)>& show) {
+    return vary_blocks(own_blocks(*journal, table, 0, 1), table, augmenter, false, *journal, show);
+  }
+  std::vector<std::string> pieces() const {
+    std::vector<std::string> all;
+    for (int64_t block = 0; block < std::ssize(table.blocks()); ++block)
+      all.push_back(journal->read(block).note.dump() + journal->read(block).text);
+    return all;
+  }
+
+  text::WordPiece tokenizer = small_tokenizer();
+  Table table;
+  Augmenter augmenter;
+  std::optional<Journal> journal;
+};
+
 /// Reads, passes and writes lie in three threads, and the pieces of the journal are those of the processor.
 TEST(CardAugments, BlocksAreComputedBesideTheirWritingWithTheProcessorsResult) {
   const Card card;
   const Scratch folder;
   NotedModel noted;
   const Model here = small_model();
-  const text::WordPiece tokenizer = small_tokenizer();
-  std::string contents;
-  for (int row = 0; row < 1100; ++row) contents += row % 3 == 0 ? "film good book\n" : "long song sea\n";
-  const Table table(folder.put("a.tsv", contents), {.columns = {size_t{0}}});
-  ASSERT_GE(table.blocks().size(), 3U);
-  std::vector<int64_t> blocks;
-  for (size_t block = 0; block < table.blocks().size(); ++block) blocks.push_back(std::ssize(blocks));
   std::vector<std::string> pieces[2];
   for (const bool on_card : {false, true}) {
-    const Augmenter augmenter(on_card ? noted.model : here, tokenizer, nullptr,
-                              {.candidates = 5, .variants = 2, .max_length = 32, .batch_tokens = 3000});
-    const fs::path parts = folder / (on_card ? "card" : "processor");
-    Journal::prepare(parts, {{"a", 1}});
-    Journal journal(parts);
+    Variants variants(folder, on_card ? "card" : "processor", on_card ? noted.model : here, 3000);
     int64_t shown = 0;
     reset_counts();
-    EXPECT_TRUE(vary_blocks(blocks, table, augmenter, false, journal, [&](int64_t rows) { shown = rows; }));
+    EXPECT_TRUE(variants.vary([&](int64_t rows) { shown = rows; }));
     EXPECT_EQ(shown, 1100);
-    for (const int64_t block : blocks)
-      pieces[on_card].push_back(journal.read(block).note.dump() + journal.read(block).text);
+    pieces[on_card] = variants.pieces();
   }
   EXPECT_EQ(pieces[0], pieces[1]);
   EXPECT_EQ(noted.threads.size(), 2U);  // the first pass, in which MaskedWords reads the decoder, is here
   EXPECT_EQ(counts().waits.size(), kReads * (noted.waits.size() - 1));
   EXPECT_TRUE(counts().pageable.empty()) << counts().pageable.front();
+}
+
+/// The third pass, which is the second block's, fails. Then the work goes on until a signal after that block.
+TEST(CardAugments, AnErrorAndAnInterruptionKeepTheBlocksBefore) {
+  const Card card;
+  const Scratch folder;
+  const Model here = small_model();
+  Variants expected(folder, "processor", here, 100'000);
+  expected.vary({});
+  NotedModel noted;
+  noted.model.segments.back().forward = [&noted, last = noted.model.segments.back().forward](
+                                            Activations in, const Pass& pass) {
+    if (noted.waits.size() == 3) throw RunError("test", "the third pass fails");
+    return last(std::move(in), pass);
+  };
+  Variants variants(folder, "card", noted.model, 100'000);
+  EXPECT_EQ(error_of<RunError>([&] { variants.vary({}); }), "[test] the third pass fails");
+  EXPECT_EQ(variants.journal->size(), 1U);
+  EXPECT_TRUE(variants.journal->has(0));
+  {
+    const InterruptGuard guard;
+    EXPECT_FALSE(variants.vary([](int64_t) { std::raise(SIGTERM); }));
+    clear_interrupt();
+  }
+  EXPECT_EQ(variants.journal->size(), 2U);
+  EXPECT_TRUE(variants.vary({}));
+  EXPECT_EQ(variants.pieces(), expected.pieces());
 }
 
 }  // namespace
