@@ -53,6 +53,16 @@ int64_t length_of(const model::SentenceEncoder& encoder, std::optional<int64_t> 
   return wanted.value_or(encoder.max_length());
 }
 
+/// Throws InputError for recordings of a model without an encoder.
+bool records(const model::SentenceEncoder& encoder, const fs::path& folder, const EmbedderOptions& options) {
+  if (options.cuda_graphs && encoder.is_static())
+    throw InputError("usage",
+                     "--cuda-graphs: {} holds static embeddings, which have no encoder's pass to record; "
+                     "leave out --cuda-graphs",
+                     folder.string());
+  return options.cuda_graphs;
+}
+
 /// Leaves out rows at the beginning of another input.
 class LaterRows final : public RowInput {
  public:
@@ -119,7 +129,7 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
       prompt_(choose_prompt(options)),
       max_length_(length_of(encoder_, options.max_length)),
       model_(encoder_.load(options.precision == "fp64" ? at::kDouble : at::kFloat, options.device,
-                           options.cuda_graphs)) {
+                           records(encoder_, folder, options))) {
   if (options.precision != "fp64") model::prepare_inference(model_, options.precision);
   const objective::SequenceOptions sequence{max_length_ > 0 ? static_cast<int32_t>(max_length_) : kAnyLength};
   const auto truncate = options.truncate_dim ? options.truncate_dim : encoder_.modules().truncate_dim;
@@ -136,7 +146,7 @@ Embedder::Embedder(const fs::path& folder, const EmbedderOptions& options)
       PredictorOptions{.sequence = sequence,
                        .batch_tokens = options.batch_tokens,
                        .window = options.window,
-                       .cuda_graphs = options.cuda_graphs && !encoder_.is_static()});
+                       .cuda_graphs = options.cuda_graphs});
 }
 
 at::Tensor Embedder::embed(const std::vector<std::string>& texts) const {

@@ -13,6 +13,24 @@ PIECE = b".journl1"  # what begins each block of the unfinished work
 HEADER = struct.Struct("<8sqQQQ")  # those bytes, the block's number, the bytes of its note and of its text, a hash; note and text follow
 
 
+def pieces(folder):
+    """Whole blocks in the unfinished work. The program removes the files when it is done, also while this reads them."""
+    count = 0
+    for path in folder.glob(".tmp-part-*"):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        while len(data) >= HEADER.size:
+            magic, _, note, text, _ = HEADER.unpack_from(data)
+            if magic != PIECE:
+                raise AssertionError(f"{path}: {magic}")
+            size = HEADER.size + note + text
+            count += len(data) >= size
+            data = data[size:]
+    return count
+
+
 class AugmentTest(ProgramTest):
     def guesser(self, name="guesser", **changes):
         return write_model(self.folder / name, **{"extra_shapes": HEAD, **changes})
@@ -78,30 +96,14 @@ class Resuming(AugmentTest):
         rows = [(str(i), " ".join(source.choice(WORDS) for _ in range(source.randint(longest - 8, longest)))) for i in range(count)]
         return write_rows(self.folder / "in.tsv", ("label", "text"), rows)
 
-    def pieces(self):
-        """Whole blocks in the unfinished work. The program removes the files when it is done, also while this reads them."""
-        count = 0
-        for path in (self.folder / "out.tsv.parts").glob(".tmp-part-*"):
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                continue
-            while len(data) >= HEADER.size:
-                magic, _, note, text, _ = HEADER.unpack_from(data)
-                self.assertEqual(magic, PIECE)
-                size = HEADER.size + note + text
-                count += len(data) >= size
-                data = data[size:]
-        return count
-
     def test_after_kills_and_interruptions_gives_the_same_file_and_does_nothing_twice(self):
         model, source = self.guesser(), self.rows(1000, longest=16)
         expected = self.augmented(model, source, "whole.tsv")
-        words, output = self.words(model, source), self.folder / "out.tsv"
+        words, output, parts = self.words(model, source), self.folder / "out.tsv", self.folder / "out.tsv.parts"
         blocks, done, stopped, numbers = set(), 0, 0, (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         for number in numbers:
             process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-            while process.poll() is None and self.pieces() <= done:
+            while process.poll() is None and pieces(parts) <= done:
                 time.sleep(0.001)
             process.send_signal(number)
             error = process.communicate(timeout=60)[1].decode()
@@ -111,7 +113,7 @@ class Resuming(AugmentTest):
             told = re.search(rf"{done} of (\d+) blocks", error)
             self.assertEqual(told is not None, done > 0, f"{done}: {error}")
             blocks |= {int(told[1])} if told else set()
-            done, stopped = self.pieces(), stopped + 1
+            done, stopped = pieces(parts), stopped + 1
             self.assertGreater(done, 0)
         self.assertGreater(stopped, 1, "no process was interrupted; are the blocks that are made recognised?")
         self.assertEqual(len(blocks), 1)
