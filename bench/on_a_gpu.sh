@@ -42,13 +42,13 @@ layouts + 90 strategies through pinned memory, compared tensor by tensor
 memcheck + 90 compute-sanitizer memcheck on the kernels of operations, attention and optimisers
 racecheck + 90 compute-sanitizer racecheck on the same
 inputs + 90 models, texts and batches for the parts that measure
-steps - 80 training steps of six shapes, their kernels by kind, and their products alone
-compile - 130 the same shapes by PyTorch without padding, compiled, alone on the card
+steps - 75 training steps of six shapes, their kernels by kind, and their products alone
+compile - 125 the same shapes by PyTorch without padding, compiled, alone on the card
 finetune - 24 fine-tuning with 32 rows a step
 predict - 50 prediction with BERT-base beside transformers, whole commands
 distill - 30 the intermediate stage of distillation beside PyTorch
 graphs - 10 32 rows a step with recorded passes, for comparison with `steps`
-recorded - 30 recorded passes of a distillation, beside passes without, and of prediction, for comparison with `predict`
+recorded - 40 recorded passes of a distillation and of prediction, beside passes without
 attention - 20 steps by our kernels for tensor cores, for comparison with `steps`
 LIST
 }
@@ -184,7 +184,7 @@ part_recorded() {
   local status=0
   make_base
   python3 bench/gpu_finetune.py --work distill --results "$files/recorded" --model "$files/predict/base" --program "$program" --library-path "$(libraries)" || status=1
-  python3 bench/gpu_predict.py --recorded --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 20000 || status=1
+  python3 bench/gpu_predict.py --recorded --results "$files/predict" --program "$program" --library-path "$(libraries)" --rows 10000 || status=1
   return $status
 }
 
