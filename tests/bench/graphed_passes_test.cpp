@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -285,6 +286,22 @@ TEST(GraphedPasses, RepeatForwardPassesWithTheOutputsOfTheBatch) {
       EXPECT_FALSE(found.outputs().at("logits").requires_grad());
     }
     EXPECT_EQ(passes.starts(), 3);
+  }
+}
+
+/// A loss that is not finite is the caller's to name: nothing can be compared with it.
+TEST(GraphedPasses, GiveALossThatIsNotFinite) {
+  const TeamKernels kernels;
+  Model model = small_model(model::Head::masked_lm, kernels.place());
+  {
+    const at::NoGradGuard no_gradient;
+    model.parameters.front()->compute.fill_(NAN);
+  }
+  parallel::GraphedPasses passes(model);
+  for (int64_t number = 0; number < 4; ++number) {
+    MicroBatch batch = ragged_batch(number, model::Head::masked_lm).micro_batches[0];
+    batch.packing.random.training = false;
+    EXPECT_TRUE(std::isnan(passes.forward(batch).terms().at(0).sum.item<double>())) << number;
   }
 }
 
