@@ -22,9 +22,11 @@
 namespace funicular::card::graphed_passes_tests {
 namespace {
 
-format::ModelConfig config_of(int64_t layers) {
-  format::ModelConfig config;
+format::ModelConfig config_of(int64_t layers, const char* family = "bert") {
+  format::ModelConfig config = format::default_config(family);
   config.encoder.vocabulary = 40;
+  config.encoder.padding_id = 0;
+  if (!config.encoder.attention.empty()) config.encoder.attention.resize(static_cast<size_t>(layers));
   config.encoder.width = 16;
   config.encoder.layers = layers;
   config.encoder.heads = 2;
@@ -82,9 +84,14 @@ void expect_nothing_sent_but_the_batch(const Model& model,
 
 TEST(GraphedPassesOnACard, SendNothingButTheBatch) {
   const Card card;
-  const Model model = model::build_model(
-      {.config = config_of(2), .head = model::Head::masked_lm, .device = at::kCUDA, .repeatable = true});
-  expect_nothing_sent_but_the_batch(model, masked_words);
+  for (const char* const family : {"bert", "distilbert", "modernbert"}) {
+    SCOPED_TRACE(family);
+    const Model model = model::build_model({.config = config_of(2, family),
+                                            .head = model::Head::masked_lm,
+                                            .device = at::kCUDA,
+                                            .repeatable = true});
+    expect_nothing_sent_but_the_batch(model, masked_words);
+  }
 }
 
 TEST(GraphedPassesOnACard, SendNothingButTheBatchOfADistillation) {
