@@ -40,8 +40,8 @@ struct EmbedderOptions {
   int64_t batch_tokens = 4096;            ///< see PredictorOptions
   int64_t window = 1024;                  ///< see PredictorOptions
   at::Device device = at::kCPU;           ///< where the model computes
-  bool cuda_graphs = false;               ///< see PredictorOptions; a table of static embeddings does without
-  const char* option = "--model";         ///< names the folder in messages
+  bool cuda_graphs = false;  ///< see PredictorOptions; refused for static embeddings, which have no pass
+  const char* option = "--model";  ///< names the folder in messages
 };
 
 /// Model, tokeniser and predictor of one folder. Keep it, as opening a folder takes far longer than embedding a text.

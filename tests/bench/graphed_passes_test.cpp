@@ -305,7 +305,7 @@ TEST(GraphedPasses, GiveALossThatIsNotFinite) {
   }
 }
 
-/// What a pass gives is still there when the next one has run.
+/// The outputs of a pass are still there when the next one has run.
 TEST(GraphedPasses, GiveOutputsThatTheNextPassLeavesAlone) {
   const TeamKernels kernels;
   const Model model = small_model(heads()[1], kernels.place());

@@ -230,7 +230,7 @@ struct Variants {
     for (int row = 0; row < 1100; ++row) text += row % 3 == 0 ? "film good book\n" : "long song sea\n";
     return text;
   }
-  /// Of the blocks that are missing.
+  /// Augments the blocks that are missing.
   bool vary(const std::function<void(int64_t rows)>& show) {
     return vary_blocks(own_blocks(*journal, table, 0, 1), table, augmenter, false, *journal, show);
   }

@@ -43,7 +43,7 @@ MicroBatch masked_words(int64_t number) {
   return bench::make_batch(rows, number, 3, 5).micro_batches[0];
 }
 
-/// The same rows, with what the terms of a distillation are divided by.
+/// masked_words(), with the counts that the terms of a distillation are divided by.
 MicroBatch distilled(int64_t number, const objective::DistillationOptions& options) {
   MicroBatch batch = masked_words(number);
   batch.counts.clear();

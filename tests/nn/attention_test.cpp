@@ -65,8 +65,7 @@ Results formula(const Inputs& in, const Keys& keys, const DropoutSite& site, con
   return results_of(context, qkv, bias);
 }
 
-/// Where there is a GPU and it is asked for, on it. `repeatable`: as attention's; without it, the product before the
-/// attention adds the bias.
+/// Computes at `place`. `repeatable`: as attention's; without it, the product before the attention adds the bias.
 Results kernel(const Inputs& in, const Keys& keys, const DropoutSite& site, const at::Tensor& rows,
                at::ScalarType type, at::Device place, bool repeatable, int64_t window) {
   const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
